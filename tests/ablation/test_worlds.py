@@ -19,7 +19,7 @@ Switch = Callable[[pytest.MonkeyPatch], None]
 ENDS, MEET, CRASH = "every job ends", "they meet", "no crash"
 STALE, CAUSE, TWICE = "no stale result", "leases are lost for a cause", "executions"
 RETRIES = "retries are kept"
-RIVALS = "one process an identity"
+RIVALS = "one process for each identity"
 
 WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.session_of_results, {CAUSE, ENDS}, (351, 395)),

@@ -138,8 +138,8 @@ def forgetful(monkeypatch):
 def test_a_violation_is_reported_with_seed_steps_and_a_command_to_repeat_it(capsys):
     assert main(["--seeds", "5"]) == 1
     told = capsys.readouterr().out
-    assert "seed 5 broke “one end a job”" in told
-    assert INVARIANTS["one end a job"] in told
+    assert "seed 5 broke “one end for each job”" in told
+    assert INVARIANTS["one end for each job"] in told
     assert "play it again: python -m wmp.testing --seeds 5 --trace" in told
     steps = [line for line in told.splitlines() if line.startswith("    ")]
     assert len(steps) >= 30
@@ -150,7 +150,7 @@ def test_a_violation_is_reported_with_seed_steps_and_a_command_to_repeat_it(caps
 def test_a_violation_in_json(capsys):
     assert main(["--seeds", "4:6", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
-    assert told["violations"] == {"one end a job": 2}
+    assert told["violations"] == {"one end for each job": 2}
     assert [failed["seed"] for failed in told["failed"]] == [4, 5]
     assert told["failed"][0]["replay"] == "python -m wmp.testing --seeds 4 --trace"
     assert told["failed"][0]["last_steps"]

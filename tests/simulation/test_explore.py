@@ -158,7 +158,7 @@ def test_a_manager_that_grants_a_cancelled_job_is_found(monkeypatch):
 
     monkeypatch.setattr(Scheduler, "cancel", keep)
     explored = found(PLANS["cancel"])
-    assert explored.violation.name in ("cancelled stays cancelled", "one end a job")
+    assert explored.violation.name in ("cancelled stays cancelled", "one end for each job")
 
 
 # -- what the explorer reports
@@ -215,9 +215,9 @@ def test_the_report_is_json(capsys):
     ("arguments", "told"),
     [
         (["--replay", "first,second"], "write numbers, such as 3,0,7"),
-        (["--replay", "0,999"], "after 1 moves there is no move 999: the state has "),
-        (["--replay=-1"], "after 0 moves there is no move -1: the state has "),
-        (["--states", "0"], "'0' is not a number of states, at least 1"),
+        (["--replay", "0,999"], "after 1 moves there is no move 999; the state has "),
+        (["--replay=-1"], "after 0 moves there is no move -1; the state has "),
+        (["--states", "0"], "'0' is not a number of states; expected 1 or more"),
     ],
 )
 def test_wrong_usage_is_reported(arguments, told, capsys):

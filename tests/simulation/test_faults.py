@@ -152,7 +152,7 @@ def an_end_of_nothing() -> None:
 
 DOCTORED: list[tuple[str, Callable[[], None]]] = [
     ("every job ends", no_end),
-    ("one end a job", two_ends),
+    ("one end for each job", two_ends),
     ("executions", begun_twice),
     ("executions", begun_more_often_than_leased),
     ("leases are lost for a cause", granted_while_leased),
@@ -285,7 +285,7 @@ def test_a_second_process_that_does_not_stop_is_found(monkeypatch):
     world = quiet(seed, strikes=(strike,))
     report = world.play()
     assert report.violation is not None
-    assert report.violation.name == "one process an identity"
+    assert report.violation.name == "one process for each identity"
 
 
 def test_every_invariant_is_broken_by_some_test():
@@ -293,7 +293,7 @@ def test_every_invariant_is_broken_by_some_test():
         "they meet",
         "tables are bounded",
         "no livelock",
-        "one process an identity",
+        "one process for each identity",
         "no crash",
     }
     assert here == set(INVARIANTS)

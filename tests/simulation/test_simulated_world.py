@@ -359,7 +359,7 @@ def test_faults_are_found_by_name_and_by_part_of_the_name():
 def test_a_broken_invariant_is_reported_as_a_defect_of_wmp():
     world = SimulatedWorld(0, ())
     text = world.account(Violation("executions", "twice"))
-    assert "is a promise of wmp itself: this is its defect" in text
+    assert "is a promise of wmp, so the defect is in wmp" in text
 
 
 # -- the fuse: it ends a handler after a number of lines
@@ -435,7 +435,7 @@ def test_tests_that_cannot_be_simulated_are_refused():
 
     async def a_test(world): ...
 
-    with pytest.raises(ConfigError, match="must be a plain `def`"):
+    with pytest.raises(ConfigError, match="is no plain `def`"):
         simulate(a_test)
     with pytest.raises(ConfigError, match="there is no fault 'x'"):
         simulate(faults="x")

@@ -122,7 +122,7 @@ def test_each_broken_safeguard_is_found_and_named(broken, found):
     assert kinds >= {
         "every job ends", "executions", "leases are lost for a cause", "no stale result",
         "no double booking", "cancelled stays cancelled", "retries are kept", "ends have a cause",
-        "one process an identity",
+        "one process for each identity",
     }  # fmt: skip
 
 

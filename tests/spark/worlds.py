@@ -50,7 +50,7 @@ def play(
     ]
     if violation is not None and violation.name not in (
         "every job ends",
-        "one process an identity",
+        "one process for each identity",
     ):
         # The world was broken off in the middle: no node was closed.
         lines = [line for line in lines if '"what":"stop"' not in line]

@@ -602,7 +602,7 @@ def test_a_cancelled_job_never_granted_ends_once(manager):
 
 
 def test_a_payload_for_each_job_is_asked_for(manager):
-    with pytest.raises(LocalProtocolError, match="2 jobs were submitted with 1 payloads"):
+    with pytest.raises(LocalProtocolError, match="2 jobs have 1 payloads"):
         manager.handle(Submitted([1, 2], [b"x"], Kind()), 0.0)
     assert manager.statistics().queued == 0
 

@@ -94,7 +94,7 @@ def load(stream: BytesIO, depth: int) -> Any:
         )
     except Exception as error:  # an error of untrusted bytes becomes a DecodeError
         raise InvalidPart(
-            f"not CBOR as in WMP-2.2 ({str(error.__cause__ or error)[:120]})"
+            f"not CBOR as WMP-2.2 requires ({str(error.__cause__ or error)[:120]})"
         ) from error
 
 

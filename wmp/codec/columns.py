@@ -46,15 +46,17 @@ def check_sizes(command: Command, to: Path, sizes: list[int], limits: CodecLimit
     count = len(sizes)
     if count == 1:
         if command in WITH_COLUMNS:
-            raise InvalidPart("no columns behind the head")
+            raise InvalidPart("columns are missing behind the head")
         return
     if command not in WITH_COLUMNS and not (command is Command.PING and to):
-        raise InvalidPart(f"{count - 1} frames behind the head of a command without columns")
+        raise InvalidPart(f"{count - 1} frames follow the head; this command has no columns")
     if count > limits.frames:
-        raise InvalidPart(f"{count} frames, at most {limits.frames} are accepted", ErrorCode.LIMIT)
+        raise InvalidPart(
+            f"the message has {count} frames; at most {limits.frames} are accepted", ErrorCode.LIMIT
+        )
     if sizes[1] > limits.columns:
         raise InvalidPart(
-            f"columns of {sizes[1]} bytes, at most {limits.columns} are accepted",
+            f"the columns have {sizes[1]} bytes; at most {limits.columns} are accepted",
             ErrorCode.LIMIT,
         )
     if count > 2:
@@ -64,7 +66,7 @@ def check_sizes(command: Command, to: Path, sizes: list[int], limits: CodecLimit
 def _check_payload(longest: int, limits: CodecLimits) -> None:
     if longest > limits.payload:
         raise InvalidPart(
-            f"payload of {longest} bytes, at most {limits.payload} are accepted", ErrorCode.LIMIT
+            f"a payload has {longest} bytes; at most {limits.payload} are accepted", ErrorCode.LIMIT
         )
 
 
@@ -76,23 +78,25 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
     """
     frame = frames[1]
     if not len(frame) or not 0xA0 <= frame[0] < 0xB8:
-        raise InvalidPart("not a map of fewer than 24 columns")
+        raise InvalidPart("the frame is no map of fewer than 24 columns")
     stream = BytesIO(frame)
     table = load(stream, 2) if len(frame) <= _WHOLE else _load_by_column(stream, limits)
     if stream.read(1):
-        raise InvalidPart("bytes behind the map")
+        raise InvalidPart("bytes follow the map")
     if not _KEYS.issuperset(map(type, table)):
-        raise InvalidPart("a column's key is neither unsigned nor text")
+        raise InvalidPart("a key of the columns is neither an unsigned integer nor text")
     required = REQUIRED_COLUMNS[command]
     if not required.issubset(table):
         missing = ", ".join(COLUMN_NAMES[key] for key in sorted(required.difference(table)))
-        raise InvalidPart(f"{missing} missing")
+        raise InvalidPart(f"the columns lack {missing}")
     ids = table[IDS]
     if type(ids) is not list or not ids:
-        raise InvalidPart("ids is not an array of 1 or more")
+        raise InvalidPart("ids is no array of 1 entry or more")
     count = len(ids)
     if count > limits.jobs:
-        raise InvalidPart(f"{count} jobs, at most {limits.jobs} are accepted", ErrorCode.LIMIT)
+        raise InvalidPart(
+            f"the message has {count} jobs; at most {limits.jobs} are accepted", ErrorCode.LIMIT
+        )
     _check_uints(ids, count, 1, "ids")
     attempts = _uints(table[ATTEMPTS], count, 1, "attempts")
     outcomes = fractions = texts = payloads = None
@@ -104,7 +108,9 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
             elif key == OUTCOMES:
                 outcomes = _uints(column, count, 0, "outcomes")
                 if not _OUTCOMES.issuperset(outcomes):
-                    raise InvalidPart(f"outcome {max(outcomes)}, expected 0 to {max(_OUTCOMES)}")
+                    raise InvalidPart(
+                        f"outcomes has the entry {max(outcomes)}; expected 0 to {max(_OUTCOMES)}"
+                    )
             elif key in NULLABLE:
                 numbers[key] = _nullable(column, count, COLUMN_NAMES[key])
             elif key == FRACTIONS:
@@ -116,7 +122,9 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
             elif key not in COLUMN_NAMES:
                 _check_unknown_column(key, column)
     if payloads is None and len(frames) > 2:
-        raise InvalidPart(f"{len(frames) - 2} payload frames and no payloads column")
+        raise InvalidPart(
+            f"{len(frames) - 2} payload frames follow, but there is no column payloads"
+        )
     if not numbers:
         return Columns(ids, attempts, None, outcomes, payloads, fractions, texts)
     return Columns(
@@ -155,11 +163,14 @@ def _load_by_column(stream: BytesIO, limits: CodecLimits) -> dict[Any, Any]:
         if major == 4 and low < 28:
             entries = low if low < 24 else int.from_bytes(lead[1 : 1 + (1 << (low & 3))])
             if entries > limits.jobs:
-                raise InvalidPart(f"column of more than {limits.jobs} entries", ErrorCode.LIMIT)
+                raise InvalidPart(
+                    f"a column has {entries} entries; at most {limits.jobs} are accepted",
+                    ErrorCode.LIMIT,
+                )
         elif major == 5:
-            raise InvalidPart("a column is a map")
+            raise InvalidPart("a column is a map; expected an array or a single value")
         if type(key) is list or type(key) is dict or key in table:
-            raise InvalidPart("a column's key is repeated, or is an array or map")
+            raise InvalidPart("a key of the columns is a duplicate, an array or a map")
         table[key] = load(stream, 1)
     return table
 
@@ -169,7 +180,7 @@ def _expand(column: Any, count: int, name: str) -> list[Any]:
     if type(column) is not list:
         return [column] * count
     if len(column) != count:
-        raise InvalidPart(f"{name} has {len(column)} entries, ids {count}")
+        raise InvalidPart(f"{name} has {len(column)} entries; expected {count}, one for each id")
     return column
 
 
@@ -217,9 +228,9 @@ def _check_types(column: list[Any], types: frozenset[type], name: str) -> None:
 
 def _check_unknown_column(key: int | str, column: Any) -> None:
     if type(key) is int and not 0 < key <= UINT_MAX:
-        raise InvalidPart(f"column {key}, keys are unsigned or text")
+        raise InvalidPart(f"the columns have the key {key}; expected an unsigned integer or text")
     if type(column) is dict:
-        raise InvalidPart("a column is a map")
+        raise InvalidPart("a column is a map; expected an array or a single value")
     try:
         check_plain(column, 1, -UINT_MAX - 1, UINT_MAX)
     except ValueError as error:
@@ -230,9 +241,9 @@ def _decode_payloads(
     column: Any, count: int, frames: Sequence[Frame], limits: CodecLimits
 ) -> list[Frame]:
     if type(column) is not list:
-        raise InvalidPart(f"payloads is of type {kind_of(column)}, expected an array")
+        raise InvalidPart(f"payloads is of type {kind_of(column)}; expected an array")
     if len(column) != count:
-        raise InvalidPart(f"payloads has {len(column)} entries, ids {count}")
+        raise InvalidPart(f"payloads has {len(column)} entries; expected {count}, one for each id")
     if limits.payload < len(frames[1]):
         _check_payload(
             max((len(entry) for entry in column if type(entry) is bytes), default=0), limits
@@ -242,7 +253,10 @@ def _decode_payloads(
         _check_types(column, _BYTES_OR_NULL, "payloads")
         nulls = column.count(None)
     if nulls != len(frames) - 2:
-        raise InvalidPart(f"{nulls} payloads are null and {len(frames) - 2} payload frames follow")
+        raise InvalidPart(
+            f"{len(frames) - 2} payload frames follow; expected {nulls}, one for each null in "
+            "payloads"
+        )
     if nulls:
         following = iter(frames[2:])
         return [next(following) if entry is None else entry for entry in column]

@@ -72,7 +72,7 @@ def peek(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
     return Message(command, to, source, fields, None, tuple(frames[1:]))
 
 
-_EMPTY: Final = "no frames, expected a head"
+_EMPTY: Final = "the message has no frames; expected a head"
 _NUMBERED: Final = NUMBERED_BY_MANAGERS | NUMBERED_BY_WORKERS
 
 
@@ -111,7 +111,8 @@ def _decode_head(
     try:
         if len(frame) > limits.head:
             raise InvalidPart(
-                f"{len(frame)} bytes, at most {limits.head} are accepted", ErrorCode.LIMIT
+                f"the frame has {len(frame)} bytes; at most {limits.head} are accepted",
+                ErrorCode.LIMIT,
             )
         stream = BytesIO(frame)
         head = load(stream, DEPTH)
@@ -130,11 +131,11 @@ def _decode_head(
 def _checked_to(command: Command, to: Any, limits: CodecLimits) -> Path:
     """Check a ``to``: a ``from`` reversed (WMP-2.5), and empty only where WMP-2.6 allows it."""
     if type(to) is not list:
-        raise InvalidPart(f"to is of type {kind_of(to)}, expected an array")
+        raise InvalidPart(f"'to' is of type {kind_of(to)}; expected an array")
     if to:
         return _checked_path(to[::-1], limits)[::-1]
     if command not in WITHOUT_TO:
-        raise InvalidPart("empty to, which only READY, PING and ERROR may have")
+        raise InvalidPart("'to' is empty, which only READY, PING and ERROR allow")
     return ()
 
 
@@ -144,20 +145,20 @@ def _refusal(head: Any) -> DecodeError:
     code = ErrorCode.MALFORMED
     version = head[0] if type(head) is list and head else None
     if type(head) is not list:
-        text = f"{kind_of(head)}, expected an array of five"
+        text = f"the value is of type {kind_of(head)}; expected an array of five"
     elif type(version) is not int or version < 0:
-        text = f"version is of type {kind_of(version)}, expected {VERSION}"
+        text = f"the version is of type {kind_of(version)}; expected {VERSION}"
     elif version != VERSION:
-        code, text = ErrorCode.VERSION, f"version {version}, this peer speaks {VERSION}"
+        code, text = ErrorCode.VERSION, f"the version is {version}; this peer speaks {VERSION}"
     elif len(head) != 5:
-        text = f"an array of {len(head)}, expected five"
+        text = f"the array has {len(head)} items; expected five"
     elif number is None:
-        text = f"command is of type {kind_of(head[1])}, expected an unsigned integer"
+        text = f"the command is of type {kind_of(head[1])}; expected an unsigned integer"
     elif not 1 <= number <= len(Command):
-        code, text = ErrorCode.COMMAND, f"command {number}, expected 1 to {len(Command)}"
+        code, text = ErrorCode.COMMAND, f"the command is {number}; expected 1 to {len(Command)}"
     else:
         # The three bytes of WMP-2.1 have another encoding, or bytes follow the array.
-        text = "bytes behind the array, or an array header, version or command longer than a byte"
+        text = "bytes follow the array, or its header, version or command is longer than a byte"
     return DecodeError(f"head: {text}", code=code, source=source, command=number)
 
 
@@ -178,7 +179,7 @@ def _salvage(head: Any) -> tuple[Path, int | None]:
 def _checked_path(path: Any, limits: CodecLimits) -> Path:
     """Check a ``from`` (WMP-2.5)."""
     if type(path) is not list:
-        raise InvalidPart(f"path is of type {kind_of(path)}, expected an array")
+        raise InvalidPart(f"a path is of type {kind_of(path)}; expected an array")
     size = len(path)
     if size == 2:  # almost all paths have no devices, and this check is short
         identity, epoch = path
@@ -191,12 +192,13 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
             return identity, epoch
     if size % 3 != 2:
         raise InvalidPart(
-            f"path of {size} items, expected identity, epoch, and three for each device"
+            f"a path has {size} items; expected identity, epoch, and three for each device"
         )
     if size > 2:
         if size > 2 + 3 * limits.hops:
             raise InvalidPart(
-                f"path of {size // 3} devices, at most {limits.hops} are accepted", ErrorCode.LIMIT
+                f"a path has {size // 3} devices; at most {limits.hops} are accepted",
+                ErrorCode.LIMIT,
             )
         locals_ = path[4::3]
         ids = [path[0], *path[2::3], *[item for item in locals_ if type(item) is bytes]]
@@ -205,29 +207,29 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
         ids, numbers = path[:1], path[1:]
     for item in ids:
         if type(item) is not bytes or not item:
-            raise InvalidPart("path holds an identity that is not 1 byte or more")
+            raise InvalidPart("a path has an identity that is not bytes, or is empty")
         if len(item) > limits.identity:
             raise InvalidPart(
-                f"path holds an id of {len(item)} bytes, at most {limits.identity} are accepted",
+                f"a path has an id of {len(item)} bytes; at most {limits.identity} are accepted",
                 ErrorCode.LIMIT,
             )
     for item in numbers:
         if type(item) is not int or not 0 <= item <= UINT_MAX:
-            raise InvalidPart("path holds an epoch or local id that is not 0 to 2**63 - 1")
+            raise InvalidPart("a path has an epoch or local id that is not from 0 to 2**63 - 1")
     return tuple(path)
 
 
 def _check_fields(command: Command, fields: Any, limits: CodecLimits) -> None:
     """Check keys, types (WMP-2.4) and presence; turn small arrays into tuples in place."""
     if type(fields) is not dict:
-        raise InvalidPart(f"fields is of type {kind_of(fields)}, expected a map")
+        raise InvalidPart(f"the fields are of type {kind_of(fields)}; expected a map")
     for key, value in fields.items():
         if type(key) is int:
             lowest = LOWEST.get(key)
             if lowest is not None:
                 if type(value) is not int or not lowest <= value <= UINT_MAX:
                     seen = value if type(value) is int else kind_of(value)
-                    raise InvalidPart(f"field {key} is {seen}, expected {lowest} to 2**63 - 1")
+                    raise InvalidPart(f"field {key} is {seen}; expected {lowest} to 2**63 - 1")
                 continue
             check = _CHECKS.get(key)
             if check is not None:
@@ -237,9 +239,13 @@ def _check_fields(command: Command, fields: Any, limits: CodecLimits) -> None:
                     raise InvalidPart(f"field {key}: {wrong}", wrong.code) from None
                 continue
             if not 0 <= key <= UINT_MAX:
-                raise InvalidPart(f"field {key}, keys are unsigned or text")
+                raise InvalidPart(
+                    f"the fields have the key {key}; expected an unsigned integer or text"
+                )
         elif type(key) is not str:
-            raise InvalidPart(f"a field's key is of type {kind_of(key)}, keys are unsigned or text")
+            raise InvalidPart(
+                f"a field's key is of type {kind_of(key)}; expected an unsigned integer or text"
+            )
         # Unknown fields are passed on if they are plain (WMP-2.3, WMP-12.3).
         try:
             check_plain(value, DEPTH, -UINT_MAX - 1, UINT_MAX)
@@ -254,11 +260,12 @@ def _check_fields(command: Command, fields: Any, limits: CodecLimits) -> None:
 
 def _check_text(value: Any, most: int) -> str:
     if type(value) is not str:
-        raise InvalidPart(f"{kind_of(value)}, expected text")
+        raise InvalidPart(f"the value is of type {kind_of(value)}; expected text")
     # A character is at most four bytes.
     if len(value) * 4 > most and len(value.encode()) > most:
         raise InvalidPart(
-            f"text of {len(value.encode())} bytes, at most {most} are accepted", ErrorCode.LIMIT
+            f"the text has {len(value.encode())} bytes; at most {most} are accepted",
+            ErrorCode.LIMIT,
         )
     return value
 
@@ -273,37 +280,40 @@ def _check_long_text(value: Any, limits: CodecLimits) -> str:
 
 def _check_bool(value: Any, limits: CodecLimits) -> bool:
     if type(value) is not bool:
-        raise InvalidPart(f"{kind_of(value)}, expected true or false")
+        raise InvalidPart(f"the value is of type {kind_of(value)}; expected true or false")
     return value
 
 
 def _check_roles(value: Any, limits: CodecLimits) -> tuple[str, ...]:
     if type(value) is not list:
-        raise InvalidPart(f"{kind_of(value)}, expected an array of text")
+        raise InvalidPart(f"the value is of type {kind_of(value)}; expected an array of text")
     if len(value) > limits.roles:
         raise InvalidPart(
-            f"{len(value)} roles, at most {limits.roles} are accepted", ErrorCode.LIMIT
+            f"there are {len(value)} roles; at most {limits.roles} are accepted", ErrorCode.LIMIT
         )
     return tuple([_check_text(role, limits.name) for role in value])
 
 
 def _check_amounts(value: Any, limits: CodecLimits) -> dict[str, int]:
     if type(value) is not dict:
-        raise InvalidPart(f"{kind_of(value)}, expected a map of text to unsigned integers")
+        raise InvalidPart(
+            f"the value is of type {kind_of(value)}; expected a map of text to unsigned integers"
+        )
     if len(value) > limits.roles:
         raise InvalidPart(
-            f"{len(value)} resources, at most {limits.roles} are accepted", ErrorCode.LIMIT
+            f"there are {len(value)} resources; at most {limits.roles} are accepted",
+            ErrorCode.LIMIT,
         )
     for name, amount in value.items():
         _check_text(name, limits.name)
         if type(amount) is not int or not 0 <= amount <= UINT_MAX:
-            raise InvalidPart("a resource's amount is not 0 to 2**63 - 1")
+            raise InvalidPart("the amount of a resource is not from 0 to 2**63 - 1")
     return value
 
 
 def _check_peer(value: Any, limits: CodecLimits) -> Path:
     if type(value) is not list or len(value) != 2:
-        raise InvalidPart(f"{kind_of(value)}, expected [identity, epoch]")
+        raise InvalidPart(f"the value is of type {kind_of(value)}; expected [identity, epoch]")
     return _checked_path(value, limits)
 
 

@@ -53,8 +53,8 @@ def encode(message: Message) -> list[Frame]:
         struct.error,
     ) as error:
         raise LocalProtocolError(
-            f"{message.command!r} cannot be encoded: {error}; fields and columns hold only what "
-            "the tables of the specification name"
+            f"{message.command!r} cannot be encoded: {error}; fields and columns have only the "
+            "keys and types of the specification's tables"
         ) from error
     return frames
 
@@ -86,7 +86,7 @@ def _int(number: int) -> bytes:
         return _SMALL[number]
     if number < 0:
         if number < -UINT_MAX - 1:
-            raise ValueError("an integer is below -2**63")
+            raise ValueError("an integer is below -2**63, the least that CBOR can hold")
         return _initial(0x20, -1 - number)
     if number < 0x10000:
         return _pack_2(0x19, number)
@@ -128,7 +128,7 @@ def _path(path: Path) -> bytes:
         elif type(item) is int and item >= 0:
             parts.append(_int(item))
         else:
-            raise TypeError(f"a path holds bytes and unsigned integers, not {item!r}")
+            raise TypeError(f"a path has the item {item!r}; expected bytes or an unsigned integer")
     return b"".join(parts)
 
 
@@ -204,7 +204,7 @@ def _item(value: Any) -> bytes:
         # A subclass (an IntEnum, for example) is encoded as its base type.
         known = base_type(type(value), _ENCODERS)
         if known is None:
-            raise TypeError(f"a {type(value).__name__} cannot be encoded")
+            raise TypeError(f"a value of type {type(value).__name__} cannot be encoded")
         encoder = _ENCODERS[known]
     return encoder(value)
 
@@ -213,7 +213,7 @@ def _encode_columns(columns: Columns, frames: list[Frame]) -> bytes:
     """Return the columns frame; append large payloads to ``frames``."""
     count = len(columns.ids)
     if not 1 <= count <= Limits.JOBS:
-        raise ValueError(f"{count} jobs in one message, which takes 1 to {Limits.JOBS}")
+        raise ValueError(f"a message has {count} jobs; expected 1 to {Limits.JOBS}")
     attempts = _column(columns.attempts, count, _uints)
     parts: list[Any] = [b"", b"\x01", _uints(columns.ids), b"\x02", attempts]
     number = 2
@@ -255,7 +255,7 @@ def _column(
 ) -> bytes:
     """Encode one value if all are equal (WMP-2.8), else an array of ``count``."""
     if len(values) != count:
-        raise ValueError(f"a column of {len(values)} entries beside {count} ids")
+        raise ValueError(f"a column has {len(values)} entries; expected {count}, one for each id")
     first = values[0]
     if floats:
         # The repr of -0.0 and 0.0 differs, and the repr of all NaNs is equal.
@@ -282,7 +282,7 @@ def _uints(values: Sequence[int]) -> bytes:
         return start + _int(values[0])
     lowest = min(values)
     if lowest < 0:
-        raise ValueError(f"a column of unsigned integers holds {lowest}")
+        raise ValueError(f"a column has the entry {lowest}; expected unsigned integers")
     if count > 3:
         for above, lead, codes in _WIDTHS:
             if lowest >= above:
@@ -299,7 +299,7 @@ def _add_payloads(
     payloads: Sequence[Frame], count: int, parts: list[Any], frames: list[Frame]
 ) -> None:
     if len(payloads) != count:
-        raise ValueError(f"{len(payloads)} payloads beside {count} ids")
+        raise ValueError(f"there are {len(payloads)} payloads; expected {count}, one for each id")
     if set(map(type, payloads)) != {bytes}:
         payloads = [_flat(payload) for payload in payloads]
     lengths = list(map(len, payloads))

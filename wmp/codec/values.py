@@ -33,7 +33,7 @@ def pack_value(value: Any) -> bytes:
         return cbor2.dumps(value)
     except (ValueError, cbor2.CBOREncodeError) as error:
         raise TypeError(
-            f"the value holds {error}, which the codec 'cbor' does not carry; convert it to "
+            f"the value has {error}, which the codec 'cbor' cannot encode; convert it to "
             "numbers, text, bytes, lists and dicts, or encode it to bytes yourself"
         ) from error
 
@@ -48,10 +48,12 @@ def unpack_value(frame: Frame) -> Any:
     try:
         value = load(stream, _VALUE_DEPTH)
         if stream.read(1):
-            raise InvalidPart("bytes behind the value")
+            raise InvalidPart("bytes follow the value")
         check_plain(value, _VALUE_DEPTH, -(2**64), 2**64 - 1)
     except ValueError as error:
-        raise DecodeError(f"payload of {len(frame)} bytes in codec 'cbor': {error}") from error
+        raise DecodeError(
+            f"a payload of {len(frame)} bytes cannot be decoded by codec 'cbor': {error}"
+        ) from error
     return value
 
 
@@ -79,11 +81,11 @@ def unpack_error(frame: Frame) -> tuple[str, str, str]:
     try:
         value = unpack_value(frame)
     except DecodeError as error:
-        return "UnreadableError", f"the worker's error cannot be read: {error}", ""
+        return "UnreadableError", f"the worker's error cannot be decoded: {error}", ""
     if type(value) is list and len(value) == 3 and set(map(type, value)) == {str}:
         return value[0], value[1], value[2]
     return (
         "UnreadableError",
-        f"the worker's error is of type {kind_of(value)}, expected an array of three texts",
+        f"the worker's error is of type {kind_of(value)}; expected an array of three texts",
         "",
     )

@@ -106,11 +106,11 @@ class DeviceMachine:
             text = "the message has passed this device before"
             return self._refuse(link, message, ErrorCode.LOOP, text)
         if message.hops >= self.settings.max_hops:
-            text = f"the message has passed {message.hops} devices, the limit"
+            text = f"the message has passed {message.hops} devices; the limit is {message.hops}"
             return self._refuse(link, message, ErrorCode.LOOP, text)
         if not message.to:
             if command not in _DISCOVERY:
-                return self._refuse(link, message, ErrorCode.MISROUTED, "no receiver in 'to'")
+                return self._refuse(link, message, ErrorCode.MISROUTED, "'to' names no receiver")
             self._forwarded[command] = self._forwarded.get(command, 0) + self.settings.upstreams
             onward = self._passed(message, link, ())
             return [Send(upstream, onward) for upstream in range(self.settings.upstreams)]
@@ -130,14 +130,14 @@ class DeviceMachine:
             return self._refuse(link, message, ErrorCode.MISROUTED, text)
         if to[1] != self._me[1]:
             # Local ids of an earlier start mean nothing now; the end nodes find a new route.
-            text = "the route leads through an earlier start of this device"
+            text = "'to' names an earlier epoch of this device"
             return self._refuse(link, message, ErrorCode.UNREACHABLE, text, _end(to))
         local = to[0]
         if isinstance(local, bytes) == isinstance(link, bytes):
-            text = "a message must not leave on the side it came from"
+            text = "'to' leads back to the side from which the message came"
             return self._refuse(link, message, ErrorCode.MISROUTED, text)
         if isinstance(local, int) and local >= self.settings.upstreams:
-            text = f"upstream {local} of {self.settings.upstreams} does not exist"
+            text = f"there is no upstream {local}; this device has {self.settings.upstreams}"
             return self._refuse(link, message, ErrorCode.UNREACHABLE, text, _end(to))
         self._forwarded[message.command] = self._forwarded.get(message.command, 0) + 1
         return [Send(local, self._passed(message, link, to[3:]))]
@@ -150,7 +150,7 @@ class DeviceMachine:
         # The message has this device's hop already: the last item of the hop is the incoming link.
         came_from = message.source[-1]
         received = evolve(message, source=message.source[:-3])
-        text = "no connection, or its pipe is full"
+        text = "the connection named in 'to' is closed, or its pipe is full"
         sends = error_replies.refusal(
             self._me, came_from, received, ErrorCode.UNREACHABLE, text, _end(message.to)
         )

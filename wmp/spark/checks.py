@@ -199,4 +199,4 @@ def _one_process(events: DataFrame, processes: DataFrame) -> DataFrame:
         .withColumn("at", F.col("last"))
     )
     who = F.concat_ws(":", "node", F.col("epoch").cast("string"))
-    return _found(rows, "one process an identity", F.concat(who, "why"))
+    return _found(rows, "one process for each identity", F.concat(who, "why"))

@@ -18,7 +18,7 @@ FINDINGS: Final[Mapping[str, str]] = {
         name: INVARIANTS[name]
         for name in (
             "every job ends",
-            "one end a job",
+            "one end for each job",
             "executions",
             "leases are lost for a cause",
             "no stale result",
@@ -26,7 +26,7 @@ FINDINGS: Final[Mapping[str, str]] = {
             "retries are kept",
             "ends have a cause",
             "no double booking",
-            "one process an identity",
+            "one process for each identity",
         )
     },
     "WMP-3.2": "every READY with new content has a greater number than the one before",

@@ -32,7 +32,9 @@ def parse_seeds(text: str) -> range:
             f"{text!r} is not a seed or a range of seeds; write 17, or 0:500 for 0 to 499"
         ) from None
     if not seeds or seeds[0] < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is empty; write 17, or 0:500 for 0 to 499")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} contains no seed; write 17, or 0:500 for 0 to 499"
+        )
     return seeds
 
 
@@ -45,19 +47,30 @@ def _processes(text: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m wmp.testing",
-        description="Play worlds of managers, workers and devices with faults in virtual time, "
-        "each drawn from a seed, and check named invariants in them.",
+        description=(
+            "Simulate networks (worlds) of managers, workers and devices with faults in virtual "
+            "time. Draw each world from a seed, and check the named invariants in it."
+        ),
         epilog="exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage, "
         "130 Ctrl-C, 143 SIGTERM",
     )
     add = parser.add_argument
-    add("--timed", action="store_true", help="jobs with delays, expiries, limits and retries")
-    add("--seeds", type=parse_seeds, default=range(100), help="17, or 0:500 (default: 0:100)")
+    add(
+        "--timed",
+        action="store_true",
+        help="draw jobs with delays, expiries, run limits and retries",
+    )
+    add(
+        "--seeds",
+        type=parse_seeds,
+        default=range(100),
+        help="a seed, as 17, or a range of seeds, as 0:500 (default: 0:100)",
+    )
     add("--json", action="store_true", help="print the result as one JSON object")
     add("--trace", action="store_true", help="print every step of every world")
     add("--jobs", type=_processes, default=1, help="number of processes (default: 1)")
-    add("--journal", metavar="DIR", type=Path, help="write the journals of the nodes into DIR")
-    add("--invariants", action="store_true", help="list the invariants and exit")
+    add("--journal", metavar="DIR", type=Path, help="write the journals of all nodes into DIR")
+    add("--invariants", action="store_true", help="list the invariants, and exit")
     return parser
 
 

@@ -39,8 +39,9 @@ def replay(plan: ModelPlan, moves: Sequence[int]) -> tuple[list[str], Violation 
             there = model.moves()
             if not 0 <= index < len(there):
                 raise NoSuchMove(
-                    f"after {place - 1} moves there is no move {index}: "
-                    f"the state has {len(there)} moves, counted from 0; these are of another world"
+                    f"after {place - 1} moves there is no move {index}; "
+                    f"the state has {len(there)} moves, counted from 0; give the moves of this "
+                    "world"
                 )
             move = there[index]
             lines.append(f"{place:3}. {model.now:8.3f} s  {_in_words(model, move)}")
@@ -76,17 +77,20 @@ def _in_words(model: Model, move: Move) -> str:
         case "deliver" | "drop" | "duplicate" | "refuse":
             command = model.first(where).command.name
             far = model.far(where)
-            return f"{kind} {command} from {where[0]} to {far[0] if far else 'nobody'}"
+            return f"{kind} {command} from {where[0]} to {far[0] if far else 'no node'}"
         case "finish":
-            return f"the handler of {where[0]} returns"
+            return f"the handler of a job at {where[0]} returns"
         case "heed":
-            return f"the handler of {where[0]} reacts to its cancellation"
+            return f"the handler of a job at {where[0]} reacts to its cancellation"
         case "bereave":
             return f"the process of a job at {where[0]} dies"
         case "step":
             return f"{model.plan.script[model.done]}"
         case "tick":
-            return f"time passes to {model.nodes[where[0]].deadline():.3f} s, {where[0]} wakes"
+            return (
+                f"time passes until {model.nodes[where[0]].deadline():.3f} s, the deadline of "
+                f"{where[0]}"
+            )
     return " ".join(map(str, move))
 
 

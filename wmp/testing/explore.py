@@ -28,7 +28,7 @@ __all__ = ["describe", "main"]
 def describe(name: str, plan: ModelPlan, explored: SearchResult) -> str:
     """Return a report in words."""
     rate = explored.states / max(explored.seconds, 1e-9)
-    seen = "all states were seen" if explored.emptied else "more states exist"
+    seen = "all states were visited" if explored.emptied else "more states exist"
     head = (
         f"{name}: {explored.states} states, {explored.transitions} transitions, "
         f"depth {explored.depth}, {explored.leaves} ends in {explored.seconds:.1f} s "
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         explored = explore(plan, how)
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; --states N makes a search shorter\n")
+        sys.stderr.write("interrupted; add --states N for a shorter search\n")
         return INTERRUPTED
     if options.json:
         _print(json.dumps(_plain(options.name, explored)))
@@ -73,22 +73,32 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m wmp.testing.explore",
         description="Visit every state of a small world, and check named invariants in each.",
-        epilog="exit status: 0 all invariants held, 1 one was broken, 2 wrong usage, 130 Ctrl-C",
+        epilog=(
+            "exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage, 130 "
+            "Ctrl-C"
+        ),
     )
     add = parser.add_argument
-    add("name", choices=sorted(PLANS), help="which world")
-    add("--states", type=_states, metavar="N", help="stop after N states")
+    add("name", choices=sorted(PLANS), help="name of the world")
+    add("--states", type=_states, metavar="N", help="stop after N new states")
     orders = [order.value for order in SearchOrder]
-    add("--order", choices=orders, default="breadth", help="the state to continue from next")
+    add(
+        "--order",
+        choices=orders,
+        default="breadth",
+        help="order in which the states are visited (default: breadth)",
+    )
     add("--seed", type=int, default=0, metavar="N", help="seed of the order `mixed` (default: 0)")
     add("--json", action="store_true", help="print the result as one JSON object")
-    add("--replay", type=_moves, metavar="MOVES", help="make these moves and print the events")
+    add(
+        "--replay", type=_moves, metavar="MOVES", help="make only these moves, and print the events"
+    )
     return parser
 
 
 def _states(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of states, at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of states; expected 1 or more")
     return int(text)
 
 

@@ -96,7 +96,7 @@ def _separate(world: FaultInjector, pairs: list[tuple[str, str]], seconds: float
     until = world.agenda.now + seconds
     for pair in pairs:
         world.connections.cut[pair] = until
-    world.note(f"nothing passes {', '.join(f'{a} → {b}' for a, b in pairs)} for {seconds:.2f} s")
+    world.note(f"no message passes {', '.join(f'{a} → {b}' for a, b in pairs)} for {seconds:.2f} s")
     world.agenda.after(seconds, _heal, world, pairs, until)
 
 
@@ -140,7 +140,7 @@ def _half_open(world: FaultInjector, blow: Strike) -> bool:
     pipe = _one(_connected(world), blow)
     if pipe is None or not isinstance(pipe[1], int):
         return False
-    world.note(f"{pipe[0]}'s link {pipe[1]} breaks without notice")
+    world.note(f"{pipe[0]}: link {pipe[1]} breaks, and no end is notified")
     world.connections.deaden(pipe[0], pipe[1])
     return True
 

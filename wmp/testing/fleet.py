@@ -114,11 +114,14 @@ class Fleet:
         """Check that of two processes of one identity none continues without peers.
 
         Raises:
-            Violation: "one process an identity".
+            Violation: "one process for each identity".
         """
         for name in self.unserved():
             rivals = ", ".join(self.rivals(name))
-            raise Violation("one process an identity", f"{name} did not stop beside {rivals}")
+            raise Violation(
+                "one process for each identity",
+                f"{name} did not stop, although {rivals} has the same identity",
+            )
 
     # -- starting
 
@@ -199,13 +202,13 @@ class Fleet:
         """Close the connections of a node whose machine halted, and start the node again.
 
         Raises:
-            Violation: "one process an identity", when the machine halted without a good reason.
+            Violation: "one process for each identity": the machine halted without a good reason.
         """
         identity = identity_of(name)
         beside = self.rivals(name) or self.agenda.now - self._ended.get(identity, -inf) < _MOMENT
         if error is not None and not (isinstance(error, Superseded) and beside):
             detail = f"{name} stopped ({error}), and no other process has its identity"
-            raise Violation("one process an identity", detail)
+            raise Violation("one process for each identity", detail)
         self._ended[identity] = self.agenda.now
         self.clocks.plan(name, None)
         self._forget(name)

@@ -23,16 +23,18 @@ from wmp.testing.time_facts import TimeFacts
 __all__ = ["INVARIANTS", "History", "Violation"]
 
 INVARIANTS: Mapping[str, str] = {
-    "every job ends": "an accepted job ends if its manager's process lives",
-    "one end a job": "at most one end of a job is reported to its submitter",
-    "executions": "a job is begun at most once a lease: at most 1 + its lost leases",
+    "every job ends": "an accepted job ends if the process of its manager lives",
+    "one end for each job": "at most one end of a job is reported to its submitter",
+    "executions": (
+        "a job is begun at most once for each lease, so at most 1 + its lost leases times"
+    ),
     "leases are lost for a cause": (
         "a new attempt is granted only after a refusal, a return, BYE, silence for `expire`, "
         "the end of a direct connection for `reconnect_grace`, a newer epoch, a new session, "
         "a list of held jobs without the job, DONE `lost`, or a refused TAKE"
     ),
-    "no double booking": "started jobs never exceed a worker's resources",
-    "leases fit": "a worker has no more leases than it reported capacity for",
+    "no double booking": "the started jobs of a worker never need more than its resources",
+    "leases fit": "a worker never has more leases than the capacity that it reported",
     "no stale result": "a result is accepted only from the holder of the newest attempt",
     "cancelled stays cancelled": (
         "a job is not begun after its worker answered `cancelled`, and not granted again after "
@@ -43,22 +45,27 @@ INVARIANTS: Mapping[str, str] = {
         "refusals and jobs handed back do not count"
     ),
     "ends have a cause": (
-        "a job is cancelled only when its submitter asked for it, and times out only when its "
-        "time has passed, or an attempt ran for too long"
+        "a job is cancelled only when its submitter cancels it, and times out only when its time "
+        "has passed or an attempt ran for too long"
     ),
     "times are kept": (
-        "no attempt is granted before its start time or the wait after a failure, and none is "
-        "granted or begun after its expiry"
+        "no attempt is granted before its start time or the wait after a failure, and no attempt "
+        "is granted or begun after the expiry of its job"
     ),
     "tries are kept": (
-        "a job whose attempt failed is tried again as often as its settings allow, and no oftener"
+        "a job whose attempt failed is tried again as often as its settings allow, and not more "
+        "often"
     ),
     "exact results": "a result is byte for byte the handler's result",
     "they meet": "without faults an idle worker gets a job that it can do in bounded time",
-    "tables are bounded": "the size of each table is bounded by the number of its live subjects",
+    "tables are bounded": (
+        "no table grows beyond the number of live peers and jobs that it is about"
+    ),
     "no livelock": "a world needs no more events than its budget, and time moves on",
-    "one process an identity": "a worker stops as superseded while another process of its identity "
-    "runs, and not otherwise; of two such processes none goes on that no manager serves",
+    "one process for each identity": (
+        "a worker stops as superseded only while another process has its identity; of two such "
+        "processes, one that no manager serves stops"
+    ),
     "no crash": "no machine raises an exception, and each machine's own invariants hold",
 }
 """The name and the statement of each invariant."""
@@ -166,10 +173,16 @@ class History:
         if job.times is None:
             job.times = TimeFacts(now, None, False, None)
         if job.times.retry is None and wait is None:
-            raise Violation("tries are kept", f"{what}, and nobody asked for it")
+            raise Violation(
+                "tries are kept",
+                f"{what}; expected no retry: neither the job nor its handler requested one",
+            )
         job.times.fail(now, wait)
         if job.times.too_often:
-            raise Violation("tries are kept", f"{what}, its failure {job.times.failed}")
+            raise Violation(
+                "tries are kept",
+                f"{what}, which was failure {job.times.failed}; expected no further retry",
+            )
 
     def wished(self, owner: Peer, id: int, wait: int | None) -> None:
         """Record the milliseconds after which an error requests another attempt; None: never."""
@@ -196,16 +209,20 @@ class History:
         job = self._job(owner, id)
         what = f"attempt {attempt} of {_name(owner, id)} was granted to {_peer(worker)}"
         if job.end is not None:
-            raise Violation("cancelled stays cancelled", f"{what} after its end {job.end.value}")
+            raise Violation(
+                "cancelled stays cancelled", f"{what} after the job had ended as {job.end.value}"
+            )
         if attempt <= job.attempt:
-            raise Violation("no stale result", f"{what}, after attempt {job.attempt}")
+            raise Violation(
+                "no stale result", f"{what} after attempt {job.attempt}; expected a greater attempt"
+            )
         if job.holder is not None:
             raise Violation(
                 "leases are lost for a cause",
-                f"{what} while {_peer(job.holder)} held attempt {job.attempt}",
+                f"{what} while {_peer(job.holder)} still held attempt {job.attempt}",
             )
         if job.spent > job.retries:
-            detail = f"{what} after {job.spent} leases were lost, of {job.retries} retries"
+            detail = f"{what} after {job.spent} lost leases; the job has {job.retries} retries"
             raise Violation("retries are kept", detail)
         times = None if now is None else job.times
         if times is not None and now is not None:
@@ -221,7 +238,7 @@ class History:
             raise Violation(
                 "leases fit",
                 f"{_peer(worker)} has leases of {_peer(owner)} that need {amount} {name}; "
-                f"it reported {bound}, its window included",
+                f"it reported {bound}, window included",
             )
 
     def lost(
@@ -258,13 +275,14 @@ class History:
             )
         until = self._begin_by.get((worker, owner, id, attempt), inf)
         if now is not None and now > until:
-            raise Violation("times are kept", f"{what} at {now}, after {until}")
+            raise Violation("times are kept", f"{what} at {now}, after its expiry at {until}")
         if attempt in job.begun:
-            raise Violation("executions", f"{what} and earlier by {_peer(job.begun[attempt])}")
+            raise Violation("executions", f"{what}, and before by {_peer(job.begun[attempt])}")
         job.begun[attempt] = worker
         if owner in self.open and len(job.begun) > 1 + job.over:
             raise Violation(
-                "executions", f"{what}: execution {len(job.begun)} after {job.over} lost leases"
+                "executions",
+                f"{what}, which is execution {len(job.begun)} after {job.over} lost leases",
             )
 
     def answered(
@@ -299,34 +317,46 @@ class History:
         job = self._job(owner, id)
         what = f"{_name(owner, id)} ended {end.value} with attempt {attempt}"
         if job.end is not None:
-            raise Violation("one end a job", f"{what}, after an earlier end {job.end.value}")
+            raise Violation(
+                "one end for each job", f"{what}; it had already ended as {job.end.value}"
+            )
         if end in (End.OK, End.ERROR):
             if attempt != job.attempt or job.holder is None or job.holder != by:
-                holder = "nobody" if job.holder is None else _peer(job.holder)
-                sender = "nobody" if by is None else _peer(by)
+                holder = "no worker" if job.holder is None else _peer(job.holder)
+                sender = "no worker" if by is None else _peer(by)
                 raise Violation(
                     "no stale result",
-                    f"{what} from {sender}; {holder} held attempt {job.attempt}",
+                    f"{what} by DONE of {sender}; expected DONE of {holder}, which held attempt "
+                    f"{job.attempt}",
                 )
             if payload != job.results.get(end):
                 raise Violation(
                     "exact results",
-                    f"{what}: {payload[:60]!r} of {len(payload)} bytes, "
-                    f"not {job.results.get(end, b'')[:60]!r}",
+                    f"{what} and {len(payload)} bytes {payload[:60]!r}; "
+                    f"expected {job.results.get(end, b'')[:60]!r}",
                 )
         if end is End.LOST and job.spent <= job.retries:
-            detail = f"{what} after {job.spent} leases were lost, of {job.retries} retries"
+            detail = f"{what} after {job.spent} lost leases; the job has {job.retries} retries"
             raise Violation("retries are kept", detail)
         if end is End.CANCELLED and not job.asked:
-            raise Violation("ends have a cause", f"{what}, and its submitter did not cancel it")
+            raise Violation(
+                "ends have a cause",
+                f"{what}; expected another end, because its submitter did not cancel it",
+            )
         times = job.times
         if end is End.TIMEOUT and (job.deadline is None or now < job.deadline):
             expired = times is not None and (times.overran or times.expired(now))
             if not expired:
-                raise Violation("ends have a cause", f"{what} at {now} before {job.deadline}")
+                raise Violation(
+                    "ends have a cause", f"{what} at {now}, before its deadline {job.deadline}"
+                )
         if end is End.ERROR and times is not None and not job.asked:
             early = times.gave_up_early(now, job.deadline, self.names)
-            _hold("tries are kept", not early, f"{what} at {now}, failure {times.failed + 1}")
+            _hold(
+                "tries are kept",
+                not early,
+                f"{what} at {now} after failure {times.failed + 1}; expected a retry",
+            )
         job.end = end
         self.open[owner].pop(id)
 
@@ -340,7 +370,7 @@ class History:
             if amount > have.get(name, 0):
                 raise Violation(
                     "no double booking",
-                    f"{worker} runs jobs that need {amount} {name} of {have.get(name, 0)}",
+                    f"{worker} runs jobs that need {amount} {name}; it has {have.get(name, 0)}",
                 )
 
     def waits(self) -> list[str]:
@@ -355,7 +385,9 @@ class History:
     def _job(self, owner: Peer, id: int) -> _JobFacts:
         job = self.jobs.get(owner, {}).get(id)
         if job is None:
-            raise Violation("exact results", f"{_name(owner, id)} was never submitted")
+            raise Violation(
+                "exact results", f"{_name(owner, id)} was observed, but was never submitted"
+            )
         return job
 
 

@@ -86,5 +86,5 @@ def check_tables(name: str, machine: ManagerMachine | WorkerMachine, jobs: int, 
     for what, bound in bounds.items():
         if table[what] > bound:
             raise Violation(
-                "tables are bounded", f"{name} has {table[what]} {what}, at most {bound} expected"
+                "tables are bounded", f"{name} has {table[what]} {what}; expected at most {bound}"
             )

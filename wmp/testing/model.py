@@ -358,9 +358,9 @@ class Model(Network):
             try:
                 node.check_invariants()
             except AssertionError as error:
-                raise Violation("no crash", f"{name} breaks its own invariant: {error}") from error
+                raise Violation("no crash", f"an invariant of {name} is broken: {error}") from error
         if actions and isinstance(actions[-1], Halt):
-            raise Violation("one process an identity", f"{name} stopped: {actions[-1].error}")
+            raise Violation("one process for each identity", f"{name} stopped: {actions[-1].error}")
 
     def peer(self, name: str) -> Peer:
         """(identity, epoch) of a node."""

@@ -341,7 +341,10 @@ class Network:
         if self.alive(name):
             later, now = self.nodes[name].deadline(), self.local(name)
             if later is not None and later <= now:
-                raise AssertionError(f"{name} asks for {later} at {now}, which repeats forever")
+                raise AssertionError(
+                    f"{name} has the deadline {later} at {now}, and no time passes; expected a "
+                    "later deadline"
+                )
 
     def settle(self, budget: int = 100_000) -> None:
         """Deliver all messages and finish all jobs, until nothing is left to do now."""
@@ -356,7 +359,9 @@ class Network:
                         self.finish(name, lane)
             else:
                 return
-        raise AssertionError(f"still busy after {budget} steps: livelock")
+        raise AssertionError(
+            f"the world is still busy after {budget} steps; expected it to come to rest"
+        )
 
     def run(self, until: float, step: float = 0.05) -> None:
         """Settle and let time pass, in turn, without faults."""

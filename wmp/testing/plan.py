@@ -13,7 +13,7 @@ __all__ = ["FAULTS", "PLANS", "Cancel", "ModelPlan", "Submit"]
 
 FAULTS: Mapping[str, str] = {
     "drop": "a message is lost",
-    "duplicate": "a message arrives again, behind the messages on the way",
+    "duplicate": "a message arrives twice, the second time behind all messages on the way",
     "refuse": "a message of a manager or device is reported as undeliverable",
     "kill": "a worker's process ends; the worker may start again at any time, with a newer epoch",
     "bereave": "the process of a job dies before the job has an outcome",

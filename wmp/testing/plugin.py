@@ -47,17 +47,17 @@ def _seeds(text: str) -> range:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
-    group = parser.getgroup("wmp", "handlers in simulated worlds (wmp.testing.simulate)")
+    group = parser.getgroup("wmp", "tests of handlers in simulated networks (wmp.testing.simulate)")
     group.addoption(
         "--wmp-seed",
         type=_seeds,
         metavar="N",
-        help="play simulated tests only in the world of this seed, or of a range of seeds: 0:500",
+        help="run simulated tests only with this seed, or with a range of seeds such as 0:500",
     )
     group.addoption(
         "--wmp-trace",
         action="store_true",
-        help="show every step and message of the world of a failed simulated test",
+        help="show every step and message of a simulated test that failed",
     )
 
 
@@ -109,7 +109,9 @@ def pytest_runtest_makereport(
     error = None if call.excinfo is None else call.excinfo.value
     account = world.account(error)
     if not world.seed:
-        account = f"seed 0 has no faults: the test itself fails\n{account}"
+        account = (
+            f"seed 0 has no faults, so the handlers or the test fail without a fault too\n{account}"
+        )
     again = f"play it again: {_command(item, world.seed)}"
     if not item.config.getoption("--wmp-trace"):
         again += "\nwith every message: add --wmp-trace"

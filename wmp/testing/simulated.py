@@ -99,7 +99,7 @@ class SimulatedWorld:
         trace: bool = False,
     ) -> None:
         if codec not in CODECS:
-            raise ConfigError(f"codec {codec!r}: expected one of {', '.join(CODECS)}")
+            raise ConfigError(f"codec is {codec!r}; expected one of {', '.join(CODECS)}")
         self.seed = check_count("seed", seed)
         self.random = Random(f"{seed}:user")
         """A random stream for the test itself."""
@@ -163,7 +163,7 @@ class SimulatedWorld:
             slots = have.pop("slots", 1) if slots is None else slots
             handlers, resources = dict(handlers._handlers), have
         if (handlers is None) == (factory is None):
-            raise ConfigError("worker() takes either handlers or a factory")
+            raise ConfigError("worker() has both handlers and a factory; give one of them")
         have = {"slots": check_count("slots", 1 if slots is None else slots, 1)}
         have |= check_amounts("resources", resources or {})
         if window is not None:
@@ -175,7 +175,7 @@ class SimulatedWorld:
 
         roles = tuple(cast())
         if not roles:
-            raise ConfigError("a worker without a handler has nothing to do")
+            raise ConfigError("a worker needs a handler; give handlers or a factory")
         for _ in range(check_count("count", count, 1)):
             name = f"worker {len(self._names) + 1}"
             self._names.add(name)
@@ -214,7 +214,7 @@ class SimulatedWorld:
         if timeout is not None:
             check_seconds("timeout", timeout, zero=False)
         if isinstance(priority, bool) or not isinstance(priority, int):
-            raise ConfigError(f"priority is a whole number, got {priority!r}")
+            raise ConfigError(f"priority is {priority!r}; expected a whole number")
         check_count("priority", abs(priority), most=Limits.UINT)
         check_count("retries", retries)
         known = self._keys.get(key) if key is not None else None
@@ -267,8 +267,8 @@ class SimulatedWorld:
         lines = []
         if isinstance(error, Violation):
             lines.append(
-                f"“{error.name}” ({INVARIANTS[error.name]}) is a promise of wmp itself: this is "
-                "its defect, not one of the handlers; please report it with the seed"
+                f"“{error.name}” ({INVARIANTS[error.name]}) is a promise of wmp, so the defect is "
+                "in wmp and not in the handlers; please report it with the seed"
             )
         lines.append(
             f"{len(self.jobs)} jobs, {runs} calls of handlers, {self.now:.1f} simulated seconds"
@@ -297,5 +297,5 @@ def _range(takes: float | tuple[float, float] | None) -> tuple[float, float] | N
     least, most = takes if isinstance(takes, tuple) else (takes, takes)
     least, most = check_seconds("takes", least), check_seconds("takes", most)
     if least > most:
-        raise ConfigError(f"takes is (least, most) in seconds, got {takes!r}")
+        raise ConfigError(f"takes is {takes!r}; expected (least, most) in seconds")
     return least, most

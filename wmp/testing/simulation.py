@@ -194,8 +194,11 @@ class Simulation:
                 network.now, self._at_once = now, 0
             self._at_once += 1
             if self._at_once > _AT_ONCE or self.trace.steps > self.budget:
-                detail = f"{self.trace.steps} events by {network.now:.3f} s"
-                raise Violation("no livelock", f"{detail}, {self._at_once} of them at once")
+                detail = f"the world needed {self.trace.steps} events until {network.now:.3f} s"
+                raise Violation(
+                    "no livelock",
+                    f"{detail}, {self._at_once} of them at the same time; expected fewer",
+                )
             if due <= first:
                 clocks.ring(name)
             else:

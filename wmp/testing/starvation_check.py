@@ -80,5 +80,8 @@ class StarvationCheck:
                     self._since[pair] = since, begun
                     self.longest = max(self.longest, now - since)
                     if now - since > bound:
-                        detail = f"job {job.id} of {name} and {worker} wait {now - since:.2f} s"
-                        raise Violation("they meet", f"{detail}, at most {bound:.2f} s expected")
+                        detail = (
+                            f"job {job.id} of {name} and idle {worker} have waited "
+                            f"{now - since:.2f} s"
+                        )
+                        raise Violation("they meet", f"{detail}; expected at most {bound:.2f} s")

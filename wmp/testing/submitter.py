@@ -119,12 +119,14 @@ class Submitter:
                 job.settle(End.CANCELLED, b"", 0)
                 continue
             if job.owner is not None:
-                self.note("is submitted again: its manager was killed before the result came", job)
+                self.note(
+                    "is submitted again, because its manager was killed before the result", job
+                )
             self._submit(job)
 
     def withdraw(self, job: SimulatedJob) -> None:
         """Cancel a job."""
-        self.note("is to be cancelled", job)
+        self.note("is cancelled by its submitter", job)
         if job.owner is None:
             job.settle(End.CANCELLED, b"", 0)  # no manager has the job
         elif MANAGER in self.network.nodes and self.network.alive(MANAGER):

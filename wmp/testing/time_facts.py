@@ -35,12 +35,12 @@ class TimeFacts:
 
     def too_early(self, now: float) -> str:
         """Return what is wrong with a lease that is granted now; empty for nothing."""
-        return f"at {now} before its time {self.due}" if now < self.due else ""
+        return f"at {now}, before its start time {self.due}" if now < self.due else ""
 
     def too_late(self, now: float) -> str:
         """Return what is wrong with a lease that is granted now; empty for nothing."""
         expired = self.expires is not None and self.expires + _ROUNDED <= now
-        return f"at {now} after its expiry {self.expires}" if expired else ""
+        return f"at {now}, after its expiry {self.expires}" if expired else ""
 
     def expired(self, now: float) -> bool:
         """Return whether the job may end because of its expiry."""

@@ -95,7 +95,7 @@ def simulate(
     else:
         chosen = range(check_count("seeds", seeds, 1))
     if not chosen:
-        raise ConfigError("there are no seeds, so no world would be played")
+        raise ConfigError("seeds is empty; give one seed or more")
     trial = Trial(chosen, parse_faults(faults), codec)
     trial.world(0)  # raises ConfigError for wrong arguments
 
@@ -110,12 +110,12 @@ def _played(test: Callable[..., None], trial: Trial) -> Callable[..., None]:
     name = getattr(test, "__name__", repr(test))
     if ARGUMENT not in signature.parameters:
         raise ConfigError(
-            f"{name}{signature} is to be simulated, but has no parameter {ARGUMENT!r}; expected "
-            f"def {name}({ARGUMENT})"
+            f"{name}{signature} has no parameter {ARGUMENT!r}, which simulate needs; expected def "
+            f"{name}({ARGUMENT})"
         )
     if inspect.iscoroutinefunction(test) or inspect.isgeneratorfunction(test):
         raise ConfigError(
-            f"{name} is to be simulated, and must be a plain `def`; handlers need not"
+            f"{name} is no plain `def`, which simulate needs; only its handlers may be async"
         )
 
     @functools.wraps(test)

@@ -130,7 +130,7 @@ class UserHandlers:
         except HandlerCrash:
             assert crash is not None
             job.cut += 1
-            self.submitter.note(f"{what}: it is ended {crash.place}", job)
+            self.submitter.note(f"{what}: the handler is stopped {crash.place}", job)
         else:
             self.submitter.note(f"{what}: {_shown(outcome, result)}", job)
             if death is None:

@@ -95,7 +95,7 @@ class WorldChecks:
             try:
                 node.check_invariants()
             except AssertionError as error:
-                raise Violation("no crash", f"{name} breaks its own: {error}") from error
+                raise Violation("no crash", f"an invariant of {name} is broken: {error}") from error
             if isinstance(node, WorkerMachine):
                 check_tables(name, node, jobs, peers)
             elif (unended := history.open.get(self.fleet.peer(name))) is not None:

@@ -96,39 +96,50 @@ TRANSITIONS: Final[Mapping[tuple[JobState, JobInput], JobState]] = {
     (JobState.CANCELLING, JobInput.EXPIRE): JobState.ENDED,
 }
 
-_NO_LEASE = "no lease: the message is about an attempt that is over"
+_DUE = "the start time of the job has come already"
+_ENDED = "the job has already ended"
+_NO_LEASE = "the job has no lease: the message is about an attempt that is over"
 
 IGNORED: Final[Mapping[tuple[JobState, JobInput], str]] = {
-    (JobState.QUEUED, JobInput.RESULT): "no lease: the result is of an attempt that was lost",
-    (JobState.QUEUED, JobInput.REFUSE): "no lease: the refusal is of an attempt that was lost",
-    (JobState.QUEUED, JobInput.RETURN): "no lease: the answer is of an attempt that was lost",
-    (JobState.QUEUED, JobInput.LOSE): "no lease to lose",
-    (JobState.QUEUED, JobInput.SPEND): "no lease to lose",
-    (JobState.LEASED, JobInput.GRANT): "leased jobs are in no queue",
-    (JobState.CANCELLING, JobInput.GRANT): "leased jobs are in no queue",
-    (JobState.CANCELLING, JobInput.CANCEL): "asked for already",
-    (JobState.ENDED, JobInput.GRANT): "a job that ended in the queue is skipped when it surfaces",
-    (JobState.ENDED, JobInput.RESULT): "the first accepted end is the only one",
-    (JobState.ENDED, JobInput.REFUSE): "ended",
-    (JobState.ENDED, JobInput.RETURN): "ended",
-    (JobState.ENDED, JobInput.LOSE): "ended",
-    (JobState.ENDED, JobInput.SPEND): "ended",
+    (
+        JobState.QUEUED,
+        JobInput.RESULT,
+    ): "the job has no lease: the result is of an attempt that was lost",
+    (
+        JobState.QUEUED,
+        JobInput.REFUSE,
+    ): "the job has no lease: the refusal is of an attempt that was lost",
+    (
+        JobState.QUEUED,
+        JobInput.RETURN,
+    ): "the job has no lease: the answer is of an attempt that was lost",
+    (JobState.QUEUED, JobInput.LOSE): "the job has no lease that could be lost",
+    (JobState.QUEUED, JobInput.SPEND): "the job has no lease that could be lost",
+    (JobState.LEASED, JobInput.GRANT): "a leased job is in no queue",
+    (JobState.CANCELLING, JobInput.GRANT): "a leased job is in no queue",
+    (JobState.CANCELLING, JobInput.CANCEL): "the submitter has already cancelled the job",
+    (JobState.ENDED, JobInput.GRANT): "the job ended in the queue; the queue skips it",
+    (JobState.ENDED, JobInput.RESULT): "the job has already ended, and its first end is final",
+    (JobState.ENDED, JobInput.REFUSE): _ENDED,
+    (JobState.ENDED, JobInput.RETURN): _ENDED,
+    (JobState.ENDED, JobInput.LOSE): _ENDED,
+    (JobState.ENDED, JobInput.SPEND): _ENDED,
     (JobState.QUEUED, JobInput.AGAIN): _NO_LEASE,
     (JobState.DELAYED, JobInput.AGAIN): _NO_LEASE,
-    (JobState.CANCELLING, JobInput.AGAIN): "a job that is cancelled is not tried again",
-    (JobState.ENDED, JobInput.AGAIN): "ended",
-    (JobState.QUEUED, JobInput.DUE): "due already",
-    (JobState.LEASED, JobInput.DUE): "due already",
-    (JobState.CANCELLING, JobInput.DUE): "due already",
-    (JobState.ENDED, JobInput.DUE): "a job that ended before its time is skipped when it is due",
-    (JobState.DELAYED, JobInput.GRANT): "its time has not come",
+    (JobState.CANCELLING, JobInput.AGAIN): "a cancelled job is not tried again",
+    (JobState.ENDED, JobInput.AGAIN): _ENDED,
+    (JobState.QUEUED, JobInput.DUE): _DUE,
+    (JobState.LEASED, JobInput.DUE): _DUE,
+    (JobState.CANCELLING, JobInput.DUE): _DUE,
+    (JobState.ENDED, JobInput.DUE): "the job ended before its start time and is skipped",
+    (JobState.DELAYED, JobInput.GRANT): "the start time of the job has not come",
     (JobState.DELAYED, JobInput.RESULT): _NO_LEASE,
     (JobState.DELAYED, JobInput.REFUSE): _NO_LEASE,
     (JobState.DELAYED, JobInput.RETURN): _NO_LEASE,
-    (JobState.DELAYED, JobInput.LOSE): "no lease to lose",
-    (JobState.DELAYED, JobInput.SPEND): "no lease to lose",
-    (JobState.ENDED, JobInput.CANCEL): "ended: too late to cancel",
-    (JobState.ENDED, JobInput.EXPIRE): "ended",
+    (JobState.DELAYED, JobInput.LOSE): "the job has no lease that could be lost",
+    (JobState.DELAYED, JobInput.SPEND): "the job has no lease that could be lost",
+    (JobState.ENDED, JobInput.CANCEL): "the job has already ended and cannot be cancelled",
+    (JobState.ENDED, JobInput.EXPIRE): _ENDED,
 }
 
 

@@ -148,7 +148,9 @@ class ManagerMachine:
                 self._disconnected(link, now)
             case Submitted():
                 if self._draining:
-                    raise LocalProtocolError("jobs submitted to a manager that is draining")
+                    raise LocalProtocolError(
+                        "a draining manager takes no jobs; submit before drain()"
+                    )
                 self._scheduler.submit(event, now)
             case Cancelled(ids):
                 self._scheduler.cancel(ids, now)
@@ -260,7 +262,10 @@ class ManagerMachine:
             self._outbound.refuse(link, message, ErrorCode.LIMIT, text)
             return None
         if self._identities[link] >= self.settings.max_identities:
-            text = f"one connection has at most {self.settings.max_identities} workers here"
+            text = (
+                f"one connection may serve {self.settings.max_identities} workers, the limit of "
+                "this manager"
+            )
             self._outbound.refuse(link, message, ErrorCode.LIMIT, text)
             return None
         worker = self._begin(identity, epoch, link, message.answer_to, now)
@@ -306,12 +311,12 @@ class ManagerMachine:
             return
         assert columns is not None
         if tuple(fields[Field.MANAGER]) != self._me:
-            text = "names another manager, for which this one does not forward"
+            text = "the message names another manager, and this one does not forward"
             self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
             return
         if max(columns.ids) > self._scheduler.last_id:
             # The other jobs of the message count: its number will not come again.
-            text = "names a job that this manager never granted"
+            text = "the message names a job that this manager never granted"
             self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
         if message.command is Command.STATUS:
             self._scheduler.status(worker, columns)

@@ -72,7 +72,7 @@ class Scheduler:
     def submit(self, event: Submitted, now: float) -> None:
         """Queue k new jobs and offer them."""
         if len(event.ids) != len(event.payloads):
-            text = f"{len(event.ids)} jobs were submitted with {len(event.payloads)} payloads"
+            text = f"{len(event.ids)} jobs have {len(event.payloads)} payloads"
             raise LocalProtocolError(f"{text}; submit one payload for each job")
         if not event.ids:
             return

@@ -62,7 +62,7 @@ def _role(role: str, offered: Iterable[str]) -> str:
     """Report that no worker offers the role, and name the most similar role on offer."""
     names = sorted(offered)
     if not names:
-        return f"no connected worker offers the role {role!r}, nor any other role"
+        return f"the connected workers offer no roles; expected {role!r}"
     near = get_close_matches(role, names, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"no connected worker offers the role {role!r}; the workers offer {_listed(names)}{hint}"

@@ -150,7 +150,7 @@ class Claims(Generic[_Holder, _Action]):
         """
         if claim.epoch != holder.epoch:
             peer: Peer = (holder.identity, claim.epoch)
-            text = f"another process holds this identity, with epoch {holder.epoch}, and answers"
+            text = f"another process with epoch {holder.epoch} holds this identity and answers"
             self.outbound.actions.append(
                 error_replies.superseded(
                     self.outbound.me, claim.link, claim.path, claim.command, text, peer

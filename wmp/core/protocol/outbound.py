@@ -278,7 +278,7 @@ class Outbound(Generic[_Receiver, _Action]):
     ) -> None:
         """Number, keep and send; without a route the message waits until there is one."""
         stream = peer.stream
-        assert stream is not None, "a message outside a session has no number"
+        assert stream is not None, "a message without a session must have no number"
         kept = stream.push(command, fields, columns, now, size)
         self.kept_bytes += size
         self.timers.arm(ResendTimer(peer.identity), now + self.resend)

@@ -72,8 +72,8 @@ class Resources:
             fits = fits and amount * count <= free.get(name, 0)
         if not fits:
             raise LocalProtocolError(
-                f"{count} jobs of {dict(needs)} were to be taken, "
-                f"only {self.fits(needs)} fit in {self.free}"
+                f"resources for {count} jobs with needs {dict(needs)} were requested; "
+                f"only {self.fits(needs)} fit into the free {self.free}"
             )
         for name, amount in needs:
             free[name] -= amount * count

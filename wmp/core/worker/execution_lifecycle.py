@@ -88,45 +88,49 @@ TRANSITIONS: Final[Mapping[tuple[ExecutionState, ExecutionInput], ExecutionState
 }
 """The state that follows from each state by each input."""
 
-_NOT_HELD = "not held: answered cancelled at once"
-_NOT_BEGUN = "no lane has the job"
-_BEGUN = "a lane has the job: only its handler can end the job"
+_NOT_HELD = "the worker does not hold the job and answers cancelled at once"
+_NOT_BEGUN = "the job waits and is on no lane"
+_STARTED = "the job has already started"
+_BEGUN = "the job is on a lane, where only its handler can end it"
 
 IGNORED: Final[Mapping[tuple[ExecutionState, ExecutionInput], str]] = {
-    (_S.ABSENT, _I.START): "nothing to start",
-    (_S.ABSENT, _I.FINISH): "result of a job not held",
-    (_S.ABSENT, _I.RECALLED): "result of a job not held",
+    (_S.ABSENT, _I.START): "the worker holds no such job to start",
+    (_S.ABSENT, _I.FINISH): "the result is of a job that the worker does not hold",
+    (_S.ABSENT, _I.RECALLED): "the result is of a job that the worker does not hold",
     (_S.ABSENT, _I.CANCEL): _NOT_HELD,  # WMP-6.10
     (_S.ABSENT, _I.UNSTARTED): _NOT_HELD,
-    (_S.ABSENT, _I.EXPIRE): "nothing to expire",
-    (_S.ABSENT, _I.HAND_BACK): "nothing to hand back",
-    (_S.ABSENT, _I.FORGET): "nothing to forget",
+    (_S.ABSENT, _I.EXPIRE): "the worker holds no such job that could expire",
+    (_S.ABSENT, _I.HAND_BACK): "the worker holds no such job to hand back",
+    (_S.ABSENT, _I.FORGET): "the worker holds no such job to forget",
     (_S.PARKED, _I.FINISH): _NOT_BEGUN,
     (_S.PARKED, _I.RECALLED): _NOT_BEGUN,
-    (_S.STARTED, _I.START): "started already",
+    (_S.STARTED, _I.START): _STARTED,
     (_S.STARTED, _I.EXPIRE): _BEGUN,
     (_S.STARTED, _I.HAND_BACK): _BEGUN,
-    (_S.RECALLING, _I.START): "started already",
-    (_S.RECALLING, _I.UNSTARTED): "asked already",
+    (_S.RECALLING, _I.START): _STARTED,
+    (_S.RECALLING, _I.UNSTARTED): "the manager has already asked for the job",
     (_S.RECALLING, _I.EXPIRE): _BEGUN,
     (_S.RECALLING, _I.HAND_BACK): _BEGUN,
-    (_S.INTERRUPTED, _I.START): "started already",
-    (_S.INTERRUPTED, _I.CANCEL): "asked already",
-    (_S.INTERRUPTED, _I.UNSTARTED): "interrupted already: no result is wanted",
+    (_S.INTERRUPTED, _I.START): _STARTED,
+    (_S.INTERRUPTED, _I.CANCEL): "the manager has already cancelled the job",
+    (_S.INTERRUPTED, _I.UNSTARTED): "the job is already interrupted: its manager wants no result",
     (_S.INTERRUPTED, _I.EXPIRE): _BEGUN,
     (_S.INTERRUPTED, _I.HAND_BACK): _BEGUN,
     (_S.ABSENT, _I.OVERRUN): "the job has ended",
     (_S.ABSENT, _I.ABANDON): "the job has ended",
     (_S.PARKED, _I.OVERRUN): _NOT_BEGUN,
     (_S.PARKED, _I.ABANDON): _NOT_BEGUN,
-    (_S.STARTED, _I.ABANDON): "the job has not run for too long",
-    (_S.RECALLING, _I.ABANDON): "the job has not run for too long",
-    (_S.INTERRUPTED, _I.OVERRUN): "interrupted already: no result is wanted",
-    (_S.INTERRUPTED, _I.ABANDON): "no result is wanted: the submitter has an end",
-    (_S.OVERDUE, _I.START): "started already",
+    (_S.STARTED, _I.ABANDON): "the job has not exceeded its run limit",
+    (_S.RECALLING, _I.ABANDON): "the job has not exceeded its run limit",
+    (_S.INTERRUPTED, _I.OVERRUN): "the job is already interrupted: its manager wants no result",
+    (
+        _S.INTERRUPTED,
+        _I.ABANDON,
+    ): "the manager wants no result: the job has ended for its submitter",
+    (_S.OVERDUE, _I.START): _STARTED,
     (_S.OVERDUE, _I.UNSTARTED): _BEGUN,
     (_S.OVERDUE, _I.EXPIRE): _BEGUN,
     (_S.OVERDUE, _I.HAND_BACK): _BEGUN,
-    (_S.OVERDUE, _I.OVERRUN): "interrupted already",
+    (_S.OVERDUE, _I.OVERRUN): "the job is already interrupted",
 }
 """Every other pair, and the reason why it changes nothing."""

@@ -171,7 +171,7 @@ class Executions:
         if len(set(ids)) != len(ids) or (held and not held.attempts.keys().isdisjoint(ids)):
             rows = (held or HeldJobs(identity, owner)).new_rows(ids, attempts)
             if len(rows) < len(ids):
-                text = f"{len(ids) - len(rows)} of {len(ids)} jobs"
+                text = f"the worker already holds {len(ids) - len(rows)} of the {len(ids)} jobs"
                 self.outbound.drop("job held already", link, message, text)
             ids, attempts = [ids[row] for row in rows], [attempts[row] for row in rows]
             payloads = [payloads[row] for row in rows]
@@ -344,7 +344,8 @@ class Executions:
         assert manager.stream is not None
         if len(manager.stream.kept) >= _STATUS_KEPT:
             self.outbound.drop(
-                "too much status", detail="the manager has not acknowledged earlier messages"
+                "too much status",
+                detail="the manager has not acknowledged {_STATUS_KEPT} earlier messages",
             )
             return
         text = event.text
@@ -488,14 +489,16 @@ class Executions:
         if kind.role not in self.outbound.settings.roles:
             return f"no handler for role {kind.role!r}".encode()  # WMP-4.15
         if not self.resources.capacity(kind.needs):
-            return f"needs {dict(kind.needs)}, this worker has less in all".encode()
+            return f"the job needs {dict(kind.needs)}; this worker has less in all".encode()
         return b""
 
     def _lane_of(self, number: int, ids: Sequence[int]) -> tuple[RunningLane | None, Sequence[int]]:
         """Return the lane, and those of ``ids`` that have not ended there; drop the others."""
         lane = self._queue.running.get(number)
         if lane is None:
-            self.outbound.drop("unknown lane", detail=f"lane {number} has no open jobs")
+            self.outbound.drop(
+                "unknown lane", detail=f"lane {number} does not exist or has no open jobs"
+            )
             return None, ()
         if len(ids) == len(lane.ids) and list(ids) == list(lane.ids):
             return lane, ids  # almost always
@@ -504,7 +507,7 @@ class Executions:
             return (lane, ids) if ids else (None, ())
         known = [job for job in each if job in lane.ids]
         self.outbound.drop(
-            "unknown job", detail=f"{len(ids) - len(known)} jobs are not on lane {number}"
+            "unknown job", detail=f"lane {number} does not run {len(ids) - len(known)} of the jobs"
         )
         return (lane, known) if known else (None, ())
 
@@ -512,7 +515,7 @@ class Executions:
         """Remove jobs from their lane; return whether their manager waits for an answer."""
         self._queue.end(lane, ids)
         if lane.lost:
-            text = f"results of {len(ids)} jobs of a lost session"
+            text = f"the session of {len(ids)} jobs with results was lost"
             self.outbound.drop("superseded result", detail=text)
         return not lane.lost
 
@@ -529,7 +532,9 @@ class Executions:
             self.outbound.timers.clear(LimitTimer(lane.number, id))
             if id in lane.answered:
                 lane.answered.remove(id)
-                self.outbound.drop("late result", detail=f"job {id} was answered as overrun")
+                self.outbound.drop(
+                    "late result", detail=f"job {id} was already answered as overrun"
+                )
             elif outcome != Outcome.OK and lane.held.state(id) is ExecutionState.OVERDUE:
                 rows.append((id, Outcome.OVERRUN, _too_long(lane, id).encode()))
             else:

@@ -83,33 +83,33 @@ TRANSITIONS: Final[Mapping[tuple[LockState, LockInput], LockState]] = {
 }
 """The state that follows from each state by each input."""
 
-_LATE_TAKE = "late: the jobs run if there is capacity and are refused if not"
-_GIVEN = "lock numbers only grow: no GIVE uses a number again"
+_LATE_TAKE = "the TAKE is late: its jobs run if the worker has capacity, else they are refused"
+_GIVEN = "lock numbers grow: no GIVE uses a number again"
 
 IGNORED: Final[Mapping[tuple[LockState, LockInput], str]] = {
     # A TAKE is a lease whatever became of the lock, and is never dropped (WMP-4.12).
     (_S.UNUSED, _I.TAKE): _LATE_TAKE,
     (_S.UNUSED, _I.MORE): _LATE_TAKE,
     (_S.UNUSED, _I.NO): "unknown lock",  # answered ERROR unknown (WMP-4.13)
-    (_S.UNUSED, _I.TIMEOUT): "no timer is set for the lock",
-    (_S.UNUSED, _I.WITHDRAW): "nothing to withdraw",
-    (_S.UNUSED, _I.FORGET): "nothing to forget",
+    (_S.UNUSED, _I.TIMEOUT): "the lock has no timer",
+    (_S.UNUSED, _I.WITHDRAW): "no GIVE has this lock",
+    (_S.UNUSED, _I.FORGET): "no GIVE has this lock",
     (_S.OPEN, _I.GIVE): _GIVEN,
     (_S.OPEN, _I.HOLD): _GIVEN,
-    (_S.OPEN, _I.WITHDRAW): "the GIVE is answered at once anyway",
+    (_S.OPEN, _I.WITHDRAW): "the manager answers a GIVE without hold at once",
     (_S.HELD, _I.GIVE): _GIVEN,
     (_S.HELD, _I.HOLD): _GIVEN,
     (_S.WITHDRAWN, _I.GIVE): _GIVEN,
     (_S.WITHDRAWN, _I.HOLD): _GIVEN,
-    (_S.WITHDRAWN, _I.WITHDRAW): "withdrawn already",
+    (_S.WITHDRAWN, _I.WITHDRAW): "the lock is withdrawn already",
     (_S.CLOSED, _I.GIVE): _GIVEN,
     (_S.CLOSED, _I.HOLD): _GIVEN,
     (_S.CLOSED, _I.TAKE): _LATE_TAKE,
     (_S.CLOSED, _I.MORE): _LATE_TAKE,
     (_S.CLOSED, _I.NO): "lock already released",  # counted, not answered (WMP-4.13)
-    (_S.CLOSED, _I.TIMEOUT): "the timer of the lock is gone",
-    (_S.CLOSED, _I.WITHDRAW): "nothing left to withdraw",
-    (_S.CLOSED, _I.FORGET): "nothing left to forget",
+    (_S.CLOSED, _I.TIMEOUT): "the lock is closed and its timer cleared",
+    (_S.CLOSED, _I.WITHDRAW): "the lock is closed already",
+    (_S.CLOSED, _I.FORGET): "the lock is closed already",
 }
 """Every other pair, and the reason why it changes nothing."""
 
@@ -271,7 +271,7 @@ class Locks:
         if lock is None:
             if number > manager.last_lock:
                 reason = IGNORED[LockState.UNUSED, LockInput.NO]
-                text = f"{reason}: {number} was never given to this manager"
+                text = f"{reason}: no GIVE to this manager had lock {number}"
                 self.outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
             else:
                 self.outbound.drop(IGNORED[LockState.CLOSED, LockInput.NO], link, message)
@@ -353,4 +353,4 @@ class Locks:
         locks = [lock for locks in self._open.values() for lock in locks.values()]
         assert self.windowed == sum(lock.windowed for lock in locks)
         assert all(0 <= lock.reserved <= lock.want for lock in locks), locks
-        assert all(self._open.values()), "a manager without locks is kept"
+        assert all(self._open.values()), "each listed manager must have an open lock"

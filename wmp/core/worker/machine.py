@@ -225,7 +225,7 @@ class WorkerMachine:
 
     def _link(self, link: LinkId) -> LinkState:
         if not isinstance(link, int) or not 0 <= link < self.count:
-            raise LocalProtocolError(f"link {link!r} is none of this worker's {self.count}")
+            raise LocalProtocolError(f"there is no link {link!r}; expected 0 to {self.count - 1}")
         return self._links.states[link]
 
     def _received(self, link: LinkState, message: Message, now: float) -> None:

@@ -367,11 +367,11 @@ class RunQueue:
         """Raise AssertionError when the invariant does not hold."""
         assert self.parked == sum(line.waiting for line in self._lines.values())
         for lane in self.running.values():
-            assert lane.ids, f"lane {lane.number} is empty"
+            assert lane.ids, f"lane {lane.number} must have jobs"
         for key, line in self._lines.items():
-            assert line.waiting, f"an empty line of {key}"
+            assert line.waiting, f"the line {key} must have waiting jobs"
             assert line.waiting == sum(map(len, line.batches))
-            assert all(line.batches), f"an empty batch of {key}"
+            assert all(line.batches), f"each batch of line {key} must have jobs"
             assert key == line.key
 
     def _weed(self, line: WaitingJobs, now: float) -> list[int]:

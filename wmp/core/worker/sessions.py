@@ -111,7 +111,7 @@ class Sessions:
         outbound.end_session(manager)
         manager.stream = None
         if jobs or answers:
-            detail = f"{jobs} jobs and {answers} unacknowledged messages"
+            detail = f"{jobs} jobs and {answers} unacknowledged messages were lost with the session"
             outbound.drop("lost session", manager.link, None, detail)
 
     def leave(self, manager: RemoteManager, now: float) -> None:
