@@ -93,7 +93,7 @@ def one_code(frames: Sequence[bytes]) -> Plain:
         ("WMP-12.3", encode, lenient("tag 28")),
         ("WMP-2.4", encode, lenient("field 12")),
         ("WMP-2.5", encode, lenient("path of")),
-        ("WMP-2.6", encode, lenient("empty to")),
+        ("WMP-2.6", encode, lenient("'to' is empty")),
         ("WMP-2.8", encode, lenient("ids")),
         ("WMP-2.9", encode, lenient("payload frames")),
         ("WMP-2.10", encode, unlimited),

@@ -66,7 +66,7 @@ class IgnoresSendersWithoutPath(Ignores):
 
 
 class IgnoresWhatHasNoReceiver(Ignores):
-    word = "empty to"
+    word = "'to' is empty"
 
 
 class IgnoresBadColumns(Ignores):
