@@ -92,7 +92,7 @@ def one_code(frames: Sequence[bytes]) -> Plain:
         ("WMP-2.2", encode, lenient("tag 6")),
         ("WMP-12.3", encode, lenient("tag 28")),
         ("WMP-2.4", encode, lenient("field 12")),
-        ("WMP-2.5", encode, lenient("path of")),
+        ("WMP-2.5", encode, lenient("a path has")),
         ("WMP-2.6", encode, lenient("'to' is empty")),
         ("WMP-2.8", encode, lenient("ids")),
         ("WMP-2.9", encode, lenient("payload frames")),

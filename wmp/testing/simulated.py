@@ -163,7 +163,7 @@ class SimulatedWorld:
             slots = have.pop("slots", 1) if slots is None else slots
             handlers, resources = dict(handlers._handlers), have
         if (handlers is None) == (factory is None):
-            raise ConfigError("worker() has both handlers and a factory; give one of them")
+            raise ConfigError("worker() takes handlers or a factory; give exactly one of them")
         have = {"slots": check_count("slots", 1 if slots is None else slots, 1)}
         have |= check_amounts("resources", resources or {})
         if window is not None:
@@ -175,7 +175,7 @@ class SimulatedWorld:
 
         roles = tuple(cast())
         if not roles:
-            raise ConfigError("a worker needs a handler; give handlers or a factory")
+            raise ConfigError("a worker without a handler can do no job; give one handler or more")
         for _ in range(check_count("count", count, 1)):
             name = f"worker {len(self._names) + 1}"
             self._names.add(name)
