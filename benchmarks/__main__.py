@@ -22,7 +22,9 @@ def _groups(text: str) -> list[str]:
     asked = [word.strip() for word in text.split(",") if word.strip()]
     for word in asked:
         if word not in GROUPS:
-            raise argparse.ArgumentTypeError(f"no group {word!r}; there are {', '.join(GROUPS)}")
+            raise argparse.ArgumentTypeError(
+                f"there is no group {word!r}; expected some of {', '.join(GROUPS)}"
+            )
     return asked
 
 
@@ -31,22 +33,34 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         prog="python -m benchmarks",
         description="Measure wmp and other systems beside a raw pyzmq echo; check every result.",
     )
-    parser.add_argument("--quick", action="store_true", help="fewer jobs and repeats")
+    parser.add_argument("--quick", action="store_true", help="measure with fewer jobs and repeats")
     parser.add_argument(
-        "--tiny", action="store_true", help="almost no jobs: only shows that everything runs"
+        "--tiny",
+        action="store_true",
+        help="measure with almost no jobs, only to show that everything runs",
     )
     parser.add_argument(
-        "--only", type=_groups, metavar="GROUP,…", help=f"some of {', '.join(GROUPS)}"
+        "--only",
+        type=_groups,
+        metavar="GROUP,…",
+        help=f"measure only these groups, of {', '.join(GROUPS)}",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help=".png, .svg or .html")
-    parser.add_argument("--short", action="store_true", help="draw only the figures of --table")
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="draw the figures into FILE, which ends in .png, .svg or .html",
+    )
+    parser.add_argument(
+        "--short", action="store_true", help="draw only the figures that --table writes"
+    )
     parser.add_argument(
         "--from",
         type=Path,
         metavar="FILE",
         dest="source",
-        help="measure nothing: show what --json wrote",
+        help="measure nothing; show the figures of a file that --json wrote",
     )
     parser.add_argument(
         "--table", type=Path, metavar="FILE", help="write the main figures as Markdown"
@@ -63,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
         try:
             found = from_json(json.loads(options.source.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            sys.exit(f"{options.source} is no file of --json: {error}")
+            sys.exit(f"{options.source} is no file that --json wrote: {error}")
         _show(found, options)
         return
     groups = options.only or GROUPS

@@ -73,7 +73,7 @@ class Crowd:
             self._waits += 0 if mute else len(group)
             while self._waits:
                 if not socket.poll(_TIMEOUT):
-                    raise TimeoutError(f"{self._waits} of {workers} workers were not answered")
+                    raise TimeoutError(f"{self._waits} of {workers} workers received no answer")
                 self.turn()
 
     def ping(self) -> None:
@@ -180,7 +180,9 @@ def main() -> None:
     parser.add_argument("endpoint")
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--role", default="default")
-    parser.add_argument("--apart", action="store_true", help="a further role for each")
+    parser.add_argument(
+        "--apart", action="store_true", help="give each worker a further role of its own"
+    )
     parser.add_argument("--credit", type=int, default=1)
     parser.add_argument("--mute", action="store_true")
     options = parser.parse_args()

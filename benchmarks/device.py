@@ -53,7 +53,7 @@ class _Between:
                 self.router.send_multipart(take)
             for _ in range(_BURST):
                 if self.dealer.recv_multipart()[1] != take[-1]:
-                    raise Failure("the columns were changed")
+                    raise Failure("the device changed the columns; expected them unchanged")
         return (self.process.cpu() - before) / (bursts * _BURST) * 1e6
 
 

@@ -65,7 +65,7 @@ def measure(bench: Bench, *, tiny: bool) -> None:
             ended = time.monotonic()
         notes = [_NOTE.unpack(result) for result in results]
         if len(notes) != count:
-            raise RuntimeError(f"{len(notes)} results for {count} jobs")
+            raise RuntimeError(f"{len(notes)} results came; expected {count}, one for each job")
         busy: dict[int, list[Span]] = {}
         for pid, start, end in notes:
             busy.setdefault(pid, []).append((start, end))
@@ -123,7 +123,7 @@ def _rate(ours: Map, jobs: int) -> float:
         pass
     start = time.monotonic()
     if sum(1 for _ in ours.map(payloads)) != jobs:
-        raise RuntimeError("not every job has a result")
+        raise RuntimeError("some jobs have no result")
     return jobs / (time.monotonic() - start)
 
 

@@ -279,7 +279,7 @@ def measure(bench: Bench) -> None:
             for number, payload in enumerate(payloads, 1):
                 parts.job(number, payload)
             if parts.ended != count:
-                raise RuntimeError(f"job {parts.ended} ended last, expected {count}")
+                raise RuntimeError(f"job {parts.ended} ended last; expected job {count}")
             messages = parts.messages / count
             for part, seconds in parts.seconds.items():
                 samples.setdefault(part, []).append(seconds / count * 1e6)

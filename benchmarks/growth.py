@@ -58,7 +58,7 @@ def _files(needed: int) -> None:
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < needed:
-        raise Skip(f"{needed} open files are needed, {hard} are allowed (ulimit -Hn)")
+        raise Skip(f"this measurement needs {needed} open files; the limit is {hard} (ulimit -Hn)")
     if soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
@@ -73,7 +73,7 @@ def _crowd(holder: Process, endpoint: str, workers: int, *options: str) -> Itera
         until = time.monotonic() + 30.0
         while holder.ask(do="look")["found"] < workers:
             if time.monotonic() > until:
-                raise RuntimeError(f"not all of {workers} workers came")
+                raise RuntimeError(f"some of the {workers} workers did not connect")
         yield crowd
 
 

@@ -137,7 +137,7 @@ async def _map(manager: wmp.aio.Manager, role: str, jobs: int) -> None:
 
 def _check(result: object, payload: bytes) -> None:
     if result != payload:
-        raise Failure("a result is not its payload")
+        raise Failure("a result differs from its payload")
 
 
 def _say(what: object) -> None:

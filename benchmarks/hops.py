@@ -189,7 +189,9 @@ async def follow(runs: int = _RUNS) -> Way:
 def main() -> None:
     """Print the numbers, and with ``--list`` the way itself."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hops", description=__doc__)
-    parser.add_argument("--list", action="store_true", help="print the files and every step")
+    parser.add_argument(
+        "--list", action="store_true", help="print every file and every call between them"
+    )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     flags = parser.parse_args()
     way = asyncio.run(follow())
@@ -203,9 +205,9 @@ def main() -> None:
     if flags.json:
         print(json.dumps(figures))
     else:
-        print(f"{figures['files']} files of wmp were entered between submit and the future,")
-        print(f"{figures['files_with_the_job']} of them with the job;")
-        print(f"{figures['hops']} hops, {figures['hops_between_files']} of them between two files")
+        print(f"{figures['files']} files of wmp run code between submit() and the result,")
+        print(f"{figures['files_with_the_job']} of them with a reference to the job;")
+        print(f"{figures['hops']} calls, {figures['hops_between_files']} of them between two files")
     if flags.list:
         print()
         for file in way.files:

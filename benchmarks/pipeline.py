@@ -206,7 +206,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
     parser.add_argument("--lines", type=int, default=1_000_000)
-    parser.add_argument("--cores", default="1,2", help="numbers of cores, separated by commas")
+    parser.add_argument(
+        "--cores", default="1,2", help="numbers of cores to measure with, separated by commas"
+    )
     parser.add_argument("--json", type=Path, help="write the figures to FILE")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -221,8 +223,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         free, needed = shutil.disk_usage(folder).free, ROOM * options.lines
         if free < needed:
             parser.error(
-                f"{options.lines} lines need {needed / 1e9:.1f} GB, {folder} has {free / 1e9:.1f}: "
-                "set TMPDIR to a directory that has room"
+                f"{options.lines} lines need {needed / 1e9:.1f} GB, but {folder} has "
+                f"{free / 1e9:.1f} GB free; set TMPDIR to a directory with more free space"
             )
         make(warm, min(options.lines, WARM))
         lines = make(journal, options.lines)
@@ -244,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{figure['stages']} stages, {figure['tasks']} tasks; "
                 f"{figure['jobs']} jobs, {figure['violations']} violations; "
                 f"Java {memory / 1e9:.1f} GB, tables {figure['tables_size'] / 1e6:.0f} MB; "
-                f"before it {started['seconds']:.1f} s, CPU {started['cpu']:.1f} s"
+                f"start of Spark before that {started['seconds']:.1f} s, CPU {started['cpu']:.1f} s"
             )
             for name, took in figure["steps"].items():
                 print(
@@ -254,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first, last = figures[0], figures[-1]
     scaling = first["seconds"] / last["seconds"]
     if len(figures) > 1:
-        print(f"{last['cores']} cores are {scaling:.2f} times as fast as {first['cores']}")
+        print(f"{last['cores']} cores are {scaling:.2f} times as fast as {first['cores']} cores")
     if options.json:
         whole = {"lines": lines, "bytes": size, "scaling": scaling, "runs": figures}
         options.json.write_text(json.dumps(whole, indent=2) + "\n")

@@ -84,7 +84,9 @@ class Process:
             self._popen.wait(TIMEOUT)
             # The last line of a traceback has the error.
             words = self.words().rpartition("\n")[2]
-            raise RuntimeError(f"{self.name} ended: {words or 'without output on stderr'}")
+            raise RuntimeError(
+                f"the process {self.name} ended: {words or 'it wrote nothing to stderr'}"
+            )
         return json.loads(line)
 
     def ask(self, **what: Any) -> Any:
@@ -163,5 +165,7 @@ def wait_for_port(process: Process, port: int) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
             return
         if not process.running or time.monotonic() > until:
-            raise RuntimeError(f"{process.name} does not listen: {process.words()}")
+            raise RuntimeError(
+                f"the process {process.name} accepts no connection: {process.words()}"
+            )
         time.sleep(0.02)

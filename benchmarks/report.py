@@ -213,7 +213,7 @@ def draw(bench: Figures, path: Path, *, short: bool = False) -> None:
         matplotlib.use("agg")
         from matplotlib import pyplot
     except ImportError as error:
-        raise Skip("no plot without matplotlib: pip install -e '.[bench]'") from error
+        raise Skip("a plot needs matplotlib: pip install -e '.[bench]'") from error
     if short:
         figures = {name: bench.figures[name] for name in SHOWN if name in bench.figures}
         bench = _Read(figures, {}, bench.skipped)

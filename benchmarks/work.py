@@ -53,11 +53,11 @@ def through(call: Callable[[Sequence[bytes]], Iterable[bytes]], payloads: Sequen
     taken = 0
     for result, payload in zip(call(payloads), payloads, strict=False):
         if result != payload:
-            raise Failure(f"result {taken} is not its payload")
+            raise Failure(f"result {taken} differs from its payload")
         taken += 1
     seconds = perf_counter() - start
     if taken != len(payloads):
-        raise Failure(f"{taken} results for {len(payloads)} jobs")
+        raise Failure(f"{taken} results came; expected {len(payloads)}, one for each job")
     return seconds
 
 
@@ -73,6 +73,6 @@ def one_by_one(call: Callable[[bytes], bytes], payloads: Sequence[bytes]) -> lis
         result = call(payload)
         times.append(perf_counter() - start)
         if result != payload:
-            raise Failure("a result is not its payload")
+            raise Failure("a result differs from its payload")
     times.sort()
     return times

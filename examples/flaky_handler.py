@@ -16,7 +16,7 @@ def fetch(page: bytes) -> str:
 def greet(name: bytes, job: wmp.RunningJob) -> str:
     """Request another attempt soon, or end the job without another attempt."""
     if not name:
-        raise wmp.Reject("nobody has an empty name")
+        raise wmp.Reject("the name of the page is empty")
     if job.attempt == 1:
         raise wmp.RetryLater(0.05)
     return f"hello, {name.decode()}"

@@ -73,4 +73,4 @@ if __name__ == "__main__":
         except AssertionError as error:
             print(f"{test.__name__}: {error}\n{error.__notes__[0]}\n")
         else:
-            print(f"{test.__name__}: right in 50 worlds")
+            print(f"{test.__name__}: passed in 50 simulated networks")

@@ -34,5 +34,5 @@ with wmp.Manager(policy=nearest_first) as manager:
         done = {worker.label: worker.done for worker in manager.statistics().workers}
 
 for label, count in sorted(done.items()):
-    print(f"{label} did {count} jobs")
+    print(f"worker {label} did {count} jobs")
 assert done["near"] > done["far"]

@@ -23,7 +23,7 @@ def main() -> None:
         print(f"there are {count} primes below {limit}")
     processes = {pid for _, pid in results}
     assert os.getpid() not in processes
-    print(f"{len(processes)} other processes counted them")
+    print(f"{len(processes)} worker processes counted them")
 
 
 # The processes import this file to find the function. They must not start workers themselves.

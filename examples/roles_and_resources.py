@@ -46,5 +46,5 @@ with wmp.Manager() as manager:
         for result in manager.map(images, role="resize", timeout=10):
             print(result.decode())
 
-print(f"at most {most} were trained at once")
+print(f"at most {most} models were trained at the same time")
 assert most <= 2

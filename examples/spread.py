@@ -36,4 +36,4 @@ with (
             break
     print(f"the sum of the first {count} squares is {total}")
     for worker in manager.statistics().workers:
-        print(f"a worker did {worker.done} jobs, those read ahead included")
+        print(f"a worker did {worker.done} jobs, including jobs that map() submits ahead")

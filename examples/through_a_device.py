@@ -20,6 +20,6 @@ with wmp.Manager() as manager:
     # Another device takes its place. A device keeps no jobs: manager and worker keep them.
     with wmp.Device(bind=first.endpoints, connect=manager.endpoints) as second, worker:
         results = {job.result(timeout=20).decode() for job in jobs}
-        print(f"{len(jobs)} jobs, all of them: {', '.join(results)}")
+        print(f"all {len(jobs)} jobs ended, with the results {', '.join(results)}")
         passed = second.statistics().forwarded
         print(f"the second device passed on {sum(passed.values())} messages")

@@ -25,14 +25,14 @@ async def main() -> None:
         try:
             await asyncio.wait_for(await manager.submit(b"a slow page"), timeout=0.01)
         except TimeoutError:
-            print("gave up on a slow page")
+            print("one page was too slow and timed out")
 
         jobs = [await manager.submit(f"page {n}") for n in range(300)]
         count = 0
         async for ended in manager.as_completed(jobs):
             assert ended.result().endswith(b"was fetched")
             count += 1
-        print(f"{count} pages were fetched, up to 100 at once")
+        print(f"{count} pages were fetched, up to 100 at the same time")
 
         async for result in manager.map([b"a", b"b", b"c"]):
             print(result.decode())

@@ -145,8 +145,8 @@ def by_name(name: str, rng: Rng | None = None) -> Policy:
     name = name.replace("-", "_")
     if name == "random_of_two":
         if rng is None:
-            raise ConfigError("policy random_of_two needs a random number generator: pass rng")
+            raise ConfigError("the policy random_of_two needs a random number generator; pass rng=")
         return random_of_two(rng)
     if name not in _PLAIN:
-        raise ConfigError(f"unknown policy {name!r}; expected one of {', '.join(names())}")
+        raise ConfigError(f"there is no policy {name!r}; expected one of {', '.join(names())}")
     return _PLAIN[name]

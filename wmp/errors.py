@@ -204,9 +204,9 @@ class RetryLater(HandlerVerdict):
 
     def __init__(self, seconds: float) -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise TypeError(f"RetryLater takes a number of seconds, got {seconds!r}")
+            raise TypeError(f"RetryLater got {seconds!r}; expected a number of seconds")
         if not 0 <= seconds <= 1e9:
-            raise ValueError(f"RetryLater takes 0 to 1e9 seconds, got {seconds!r}")
+            raise ValueError(f"RetryLater got {seconds!r} seconds; expected 0 to 1e9")
         super().__init__(f"try again in {seconds:g} s")
         self.seconds = seconds
 
@@ -220,8 +220,8 @@ class QueueFull(WMPError):
 
     def __init__(self, limit: int, unit: str = "jobs") -> None:
         super().__init__(
-            f"the manager holds {limit} {unit}, its limit; wait for some jobs to end, "
-            f"use submit() which waits, or raise max_{unit}"
+            f"the manager holds {limit} {unit}, which is its limit; wait until some jobs have "
+            f"ended, use submit(), which waits, or raise max_{unit}"
         )
         self.limit = limit
 

@@ -39,8 +39,8 @@ class Backoff:
             wrong = isinstance(value, bool) or not isinstance(value, int | float)
             if wrong or not isfinite(value) or not least <= value <= _MOST_WAIT:
                 raise ConfigError(
-                    f"{name} of a backoff is a number from {least:g} to {_MOST_WAIT:g}, "
-                    f"got {value!r}"
+                    f"{name} of a backoff is {value!r}; expected a number from {least:g} to "
+                    f"{_MOST_WAIT:g}"
                 )
 
     def wait(self, failures: int) -> float:
@@ -66,7 +66,7 @@ def _backoff(value: Backoff | float) -> Backoff:
     if isinstance(value, Backoff):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"backoff is seconds or wmp.exponential(first, most), got {value!r}")
+        raise ConfigError(f"backoff is {value!r}; expected seconds or wmp.exponential(first, most)")
     return Backoff(value, value)
 
 
@@ -95,16 +95,18 @@ class Retry:
     def __attrs_post_init__(self) -> None:
         times: object = self.times
         if type(times) is not int or not 0 <= times <= _MOST_TIMES:
-            raise ConfigError(f"times is a whole number from 0 to {_MOST_TIMES}, got {times!r}")
+            raise ConfigError(
+                f"times is {times!r}; expected a whole number from 0 to {_MOST_TIMES}"
+            )
         if not self.on:
-            raise ConfigError("on has no class of errors; leave it out for all errors")
+            raise ConfigError("on names no class of errors; leave on out for all errors")
         given: tuple[object, ...] = self.on
         for one in given:
             if not isinstance(one, str) and not (
                 isinstance(one, type) and issubclass(one, BaseException)
             ):
                 raise ConfigError(
-                    f"on holds {one!r}; expected classes of errors, or their qualified names"
+                    f"on contains {one!r}; expected classes of errors, or their qualified names"
                 )
         names = frozenset(one if isinstance(one, str) else _name(one) for one in self.on)
         object.__setattr__(self, "names", names)

@@ -23,13 +23,19 @@ def _drills(text: str) -> list[str]:
     asked = [word.strip() for word in text.split(",") if word.strip()]
     for word in asked:
         if word not in DRILLS:
-            raise argparse.ArgumentTypeError(f"no drill {word!r}; there are {', '.join(DRILLS)}")
+            raise argparse.ArgumentTypeError(
+                f"there is no drill {word!r}; expected some of {', '.join(DRILLS)}"
+            )
     return asked
 
 
 def _row(finding: Finding) -> str:
     good = finding.withstood and finding.kept >= KEPT
-    wrong = f"{finding.left} left, {len(finding.failed)} failed" if not finding.withstood else ""
+    wrong = (
+        f"{finding.left} jobs have not ended, {len(finding.failed)} jobs failed"
+        if not finding.withstood
+        else ""
+    )
     return (
         f"{finding.drill:<25}{finding.rate:>9,.0f}{finding.baseline:>10,.0f}"
         f"{finding.kept:>7.0%}{finding.kept_cpu:>10.0%}{finding.share:>10.0%}"
@@ -47,10 +53,13 @@ def main(arguments: list[str] | None = None) -> None:
         f"nobody, may cost a node {MEMORY} MB, and every honest job must end with its result.",
     )
     parser.add_argument(
-        "--only", type=_drills, metavar="DRILL,…", help=f"some of {', '.join(DRILLS)}"
+        "--only",
+        type=_drills,
+        metavar="DRILL,…",
+        help=f"play only these drills, of {', '.join(DRILLS)}",
     )
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of each measurement")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds of each drill")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each measurement")
+    parser.add_argument("--repeats", type=int, default=3, help="number of rounds of each drill")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     options = parser.parse_args(arguments)
     # sys.exit after SIGTERM lets every context end its child processes.

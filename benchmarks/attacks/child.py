@@ -41,7 +41,7 @@ def main() -> None:
     """Attack until standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks.child")
     parser.add_argument("drill", choices=[*DRILLS, "burn"])
-    parser.add_argument("target", help="endpoint of the node; with burn a share of a core")
+    parser.add_argument("target", help="endpoint of the node; for burn, a share of a core")
     options = parser.parse_args()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if options.drill == "burn":

@@ -57,7 +57,7 @@ class Load:
         if error is not None:
             self.failed.append(str(error))
         elif job.result() != payload:
-            self.failed.append("a result is not its payload")
+            self.failed.append("a result differs from its payload")
         else:
             self.ended += 1
 

@@ -52,13 +52,13 @@ class Celery:
     def __enter__(self) -> Celery:
         server = shutil.which("redis-server")
         if server is None:
-            raise Skip("no redis-server: apt-get install redis-server")
+            raise Skip("redis-server is not installed: apt-get install redis-server")
         try:
             import_module("celery")
             import_module("redis")
             import_module("msgpack")
         except ImportError as error:
-            raise Skip("no Celery: pip install 'celery[redis,msgpack]'") from error
+            raise Skip("Celery is not installed: pip install 'celery[redis,msgpack]'") from error
         port = free_port()
         url = f"redis://127.0.0.1:{port}/0"
         with ExitStack() as stack:

@@ -24,7 +24,7 @@ class Dask:
         try:
             library = import_module("distributed")
         except ImportError as error:
-            raise Skip("no Dask: pip install distributed") from error
+            raise Skip("Dask is not installed: pip install distributed") from error
         port = free_port()
         address = f"tcp://127.0.0.1:{port}"
         with ExitStack() as stack:

@@ -31,7 +31,7 @@ class Gearman:
     def __enter__(self) -> Gearman:
         gearmand = shutil.which("gearmand") or shutil.which("gearmand", path="/usr/sbin")
         if gearmand is None:
-            raise Skip("no gearmand: apt-get install gearman-job-server")
+            raise Skip("gearmand is not installed: apt-get install gearman-job-server")
         library = _library()
         port = free_port()
         with ExitStack() as stack:
@@ -71,7 +71,7 @@ def _library() -> Any:
     try:
         return import_module("gearman")
     except ImportError as error:
-        raise Skip("no Gearman client: pip install pygearman") from error
+        raise Skip("the Gearman client is not installed: pip install pygearman") from error
 
 
 def work(port: int) -> None:

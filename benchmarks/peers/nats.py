@@ -32,11 +32,11 @@ class Nats:
     def __enter__(self) -> Nats:
         server = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
         if server is None:
-            raise Skip("no nats-server: apt-get install nats-server")
+            raise Skip("nats-server is not installed: apt-get install nats-server")
         try:
             library = import_module("nats")
         except ImportError as error:
-            raise Skip("no NATS client: pip install nats-py") from error
+            raise Skip("the NATS client is not installed: pip install nats-py") from error
         port = free_port()
         with ExitStack() as stack:
             process = Process(server, "-a", "127.0.0.1", "-p", str(port))

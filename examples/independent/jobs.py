@@ -16,7 +16,7 @@ def begin(role: str, payload: bytes) -> tuple[float, int, bytes]:
     """Return the duration of a job in seconds, its outcome, and the outcome's payload."""
     try:
         if role == "fail":
-            raise RuntimeError("this role always fails")
+            raise RuntimeError("the role fail always fails")
         return int(payload) / 1000 if role == "slow" else 0, OK, payload
     except (ValueError, RuntimeError) as error:
         failure = [type(error).__name__, str(error), f"worker.py, role {role}"]

@@ -199,6 +199,6 @@ class Manager(Node[Worker]):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="a minimal manager of WMP/1")
+    parser = argparse.ArgumentParser(description="Run a minimal manager of WMP/1.")
     parser.add_argument("endpoint", help="to bind")
     run(parser, lambda given, unit: Manager(given.endpoint, unit))

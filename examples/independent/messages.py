@@ -128,7 +128,7 @@ REQUIRED = {
 def _parse(frame: bytes) -> tuple[Any, bool]:
     """Return the first value in a frame, and whether the frame ends after it (WMP-2.2)."""
     source = io.BytesIO(frame)
-    tags: dict[int, Any] = defaultdict(lambda: lambda *_: must(False, "a tag"))
+    tags: dict[int, Any] = defaultdict(lambda: lambda *_: must(False, "a tag is not allowed"))
     try:
         value = cbor2.load(
             source,
@@ -139,7 +139,7 @@ def _parse(frame: bytes) -> tuple[Any, bool]:
         )
         return value, source.tell() == len(frame)
     except (cbor2.CBORError, ValueError, TypeError, Refused) as error:
-        raise Refused("malformed", f"not the CBOR of WMP: {error}") from None
+        raise Refused("malformed", f"a frame is not CBOR as WMP-2.2 requires: {error}") from None
 
 
 def _plain(value: Any) -> bool:  # only these types are allowed (WMP-2.2, WMP-12.3)
@@ -152,12 +152,12 @@ def _plain(value: Any) -> bool:  # only these types are allowed (WMP-2.2, WMP-12
 
 def decode(frames: list[bytes]) -> Message:
     """Turn received frames into a message; raise `Refused`, and no other error."""
-    must(len(frames) > 0, "no frames")
+    must(len(frames) > 0, "the message has no frames")
     head: Any = []
     try:
-        must(len(frames[0]) <= HEAD, f"a head above {HEAD} bytes", "limit")
+        must(len(frames[0]) <= HEAD, f"the head has more than {HEAD} bytes", "limit")
         head, whole = _parse(frames[0])
-        must(type(head) is list and len(head) > 0, "a head is an array")
+        must(type(head) is list and len(head) > 0, "the head is no array, or an empty array")
         return _message(head, whole, frames)
     except Refused as refused:
         refused.command, refused.head = _command(frames[0], head), head
@@ -175,22 +175,28 @@ def _command(frame: bytes, head: Any) -> int | None:  # the command, as far as i
 
 
 def _message(head: list[Any], whole: bool, frames: list[bytes]) -> Message:
-    must(type(head[0]) is int, "a version is a number")
-    must(head[0] == 1, f"version {head[0]}, expected 1", "version")
-    must(len(head) == 5 and whole, "a head is one array of five")
+    must(type(head[0]) is int, "the version is no integer")
+    must(head[0] == 1, f"the version is {head[0]}; expected 1", "version")
+    must(len(head) == 5 and whole, "the head is not one array of five items")
     _, command, to, sender, fields = head
-    must(_natural(command), "a command is a number")
+    must(_natural(command), "the command is no unsigned integer")
     must(command in REQUIRED, f"there is no command {command}", "command")
-    must(len(frames) <= 2 + JOBS, "too many frames", "limit")
-    must(frames[0][:3] == bytes([0x85, 1, command]), "array, version and command take a byte each")
-    must(_path(sender), "from is no path")
-    must(to == [] if not to else type(to) is list and _path(to[::-1]), "to is no path reversed")
-    must(len(to) > 0 or command in (READY, PING, ERROR), "to is empty")
-    must(type(fields) is dict and _plain(fields), "fields are a map of plain values")
-    must(all(type(key) is str or _natural(key) for key in fields), "a key is unsigned or text")
+    must(len(frames) <= 2 + JOBS, f"the message has more than {2 + JOBS} frames", "limit")
+    must(
+        frames[0][:3] == bytes([0x85, 1, command]),
+        "array header, version and command must be one byte each",
+    )
+    must(_path(sender), "'from' is no path")
+    must(to == [] if not to else type(to) is list and _path(to[::-1]), "'to' is no reversed path")
+    must(len(to) > 0 or command in (READY, PING, ERROR), "'to' is empty")
+    must(type(fields) is dict and _plain(fields), "the fields are no map of plain values")
+    must(
+        all(type(key) is str or _natural(key) for key in fields),
+        "a field's key is neither an unsigned integer nor text",
+    )
     known = {word: fields[key] for word, key in KEYS.items() if key in fields}
     for word, value in known.items():
-        must(FIELDS[word](value), f"{word} is of another type")
+        must(FIELDS[word](value), f"the field {word} has a value of a wrong type")
     columns = _columns(command, to, frames)
     required = REQUIRED[command] + " roles needs" * (command == GIVE and known.get("want", 0) > 0)
     for word in required.split():
@@ -202,25 +208,47 @@ def _columns(command: int, to: list[Any], frames: list[bytes]) -> dict[Any, list
     needed = "ids" in REQUIRED[command]
     if len(frames) == 1 and not needed:
         return {}
-    must(len(frames) > 1 and (needed or (command == PING and to != [])), "columns, or none")
-    must(len(frames[1]) <= COLUMNS, f"columns above {COLUMNS} bytes", "limit")
+    must(
+        len(frames) > 1 and (needed or (command == PING and to != [])),
+        "columns are missing, or not allowed for this command",
+    )
+    must(len(frames[1]) <= COLUMNS, f"the columns have more than {COLUMNS} bytes", "limit")
     table, whole = _parse(frames[1])
-    must(type(table) is dict and whole and len(table) < 24, "columns are one map of less than 24")
+    must(
+        type(table) is dict and whole and len(table) < 24,
+        "the columns are not one map of fewer than 24 entries",
+    )
     for key, column in table.items():
-        must(type(key) is str or _natural(key), "a column's key is unsigned or text")
+        must(
+            type(key) is str or _natural(key),
+            "a column's key is neither an unsigned integer nor text",
+        )
         entries = column if type(column) is list else [column]
-        must(all(type(x) not in (list, dict) and _plain(x) for x in entries), "nested")
-    must(type(table.get(1)) is list and len(table[1]) > 0, "ids are an array")
-    must(len(table[1]) <= JOBS, f"above {JOBS} jobs", "limit")
+        must(
+            all(type(x) not in (list, dict) and _plain(x) for x in entries),
+            "a column has a nested array or map",
+        )
+    must(
+        type(table.get(1)) is list and len(table[1]) > 0,
+        "the column ids is no array, or an empty array",
+    )
+    must(len(table[1]) <= JOBS, f"the message has more than {JOBS} jobs", "limit")
     known = {word: table[key] for key, word in enumerate(ENTRIES, 1) if key in table}
     for word, column in known.items():
         if type(column) is not list and word != "payloads":
             known[word] = column = [column] * len(table[1])
-        must(type(column) is list and len(column) == len(table[1]), f"{word} are not k")
-        must(all(map(ENTRIES[word], column)), f"{word} has an entry of another type")
+        must(
+            type(column) is list and len(column) == len(table[1]),
+            f"the column {word} has another length than ids",
+        )
+        must(all(map(ENTRIES[word], column)), f"the column {word} has an entry of a wrong type")
     payloads, behind = known.get("payloads", []), frames[2:]
-    must(payloads.count(None) == len(behind), "not as many payload frames as nulls")
-    must(all(len(frame) <= PAYLOAD for frame in behind), f"above {PAYLOAD} bytes", "limit")
+    must(payloads.count(None) == len(behind), "the numbers of payload frames and of nulls differ")
+    must(
+        all(len(frame) <= PAYLOAD for frame in behind),
+        f"a payload has more than {PAYLOAD} bytes",
+        "limit",
+    )
     if behind:
         following = iter(behind)
         known["payloads"] = [next(following) if x is None else x for x in payloads]

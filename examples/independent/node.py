@@ -226,7 +226,9 @@ def run(
     parser: argparse.ArgumentParser, make: Callable[[argparse.Namespace, float], Node[P]]
 ) -> None:
     """Run a program: its arguments, its node, and exit code 2 for a bad address."""
-    parser.add_argument("--unit", type=int, default=1000, help="milliseconds in place of a second")
+    parser.add_argument(
+        "--unit", type=int, default=1000, help="milliseconds that one second of the timers takes"
+    )
     given = parser.parse_args()
     try:
         make(given, given.unit / 1000).run()

@@ -59,7 +59,7 @@ class Queue:
             try:
                 (self.submit if words.pop(0) == "submit" else self.cancel)(*words)
             except (TypeError, ValueError) as error:
-                print(f"not understood: {line!r} ({error})", file=sys.stderr, flush=True)
+                print(f"cannot read the line {line!r} ({error})", file=sys.stderr, flush=True)
         return octets != b""
 
     def submit(self, name: str, role: str, payload: str, *options: str) -> None:

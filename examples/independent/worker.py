@@ -128,7 +128,10 @@ class Worker(Node[Manager]):
         if self.peers:
             return
         if connection.refuse(self.links, 3 * PING_INTERVAL * self.unit):
-            raise Superseded(f"no manager serves {self.me[0].hex()}: another process has its place")
+            raise Superseded(
+                f"no manager serves identity {self.me[0].hex()}, because another process has the "
+                "same identity"
+            )
 
     def pong(self, manager: Manager, message: Message) -> None:
         if "challenge" in message.fields:
@@ -220,10 +223,10 @@ class Worker(Node[Manager]):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="a minimal worker of WMP/1")
+    parser = argparse.ArgumentParser(description="Run a minimal worker of WMP/1.")
     parser.add_argument("endpoints", type=lambda text: text.split(","), help="joined by commas")
     parser.add_argument("--slots", type=int, default=4, help="jobs at once")
     parser.add_argument(
-        "--identity", type=str.encode, help="identity of the worker; default: random bytes"
+        "--identity", type=str.encode, help="identity of the worker (default: random bytes)"
     )
     run(parser, lambda given, unit: Worker(given.endpoints, given.slots, given.identity, unit))

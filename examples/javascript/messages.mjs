@@ -148,10 +148,10 @@ function parse(frame) {
 export function decodeMessage(frames) {
   let head = null;
   try {
-    must(frames.length > 0, "no frames");
-    must(frames[0].length <= HEAD, "a head too long", "limit");
+    must(frames.length > 0, "the message has no frames");
+    must(frames[0].length <= HEAD, "the head is too long", "limit");
     const [value, whole] = parse(frames[0]);
-    must(Array.isArray(value) && value.length > 0, "a head is an array");
+    must(Array.isArray(value) && value.length > 0, "the head is no array, or an empty array");
     head = value;
     return checked(head, whole, frames);
   } catch (refused) {
@@ -167,21 +167,21 @@ export function decodeMessage(frames) {
 }
 
 function checked(head, whole, frames) {
-  must(natural(head[0]), "a version is a number");
-  must(head[0] === 1, `version ${head[0]}, expected 1`, "version");
-  must(head.length === 5 && whole, "a head is one array of five");
+  must(natural(head[0]), "the version is no integer");
+  must(head[0] === 1, `the version is ${head[0]}; expected 1`, "version");
+  must(head.length === 5 && whole, "the head is not one array of five items");
   const [, command, to, from, entries] = head;
-  must(natural(command), "a command is a number");
+  must(natural(command), "the command is no unsigned integer");
   must(command in REQUIRED, `there is no command ${command}`, "command");
-  must(frames.length <= 2 + JOBS, "too many frames", "limit");
-  must(frames[0][0] === 0x85 && frames[0][1] === 1 && frames[0][2] === command, "not a byte each");
-  must(path(from), "from is no path");
-  must(Array.isArray(to) && (to.length === 0 ? [READY, PING, ERROR].includes(command) : path([...to].reverse())), "to is no path");
-  must(entries instanceof Map && [...entries.keys()].every((key) => typeof key === "string" || natural(key)), "fields are a map");
+  must(frames.length <= 2 + JOBS, "the message has too many frames", "limit");
+  must(frames[0][0] === 0x85 && frames[0][1] === 1 && frames[0][2] === command, "array header, version and command must be one byte each");
+  must(path(from), "'from' is no path");
+  must(Array.isArray(to) && (to.length === 0 ? [READY, PING, ERROR].includes(command) : path([...to].reverse())), "'to' is no reversed path, or empty");
+  must(entries instanceof Map && [...entries.keys()].every((key) => typeof key === "string" || natural(key)), "the fields are no map with integers or text as keys");
   const fields = {};
   Object.entries(FIELDS).forEach(([word, check], key) => {
     if (!entries.has(key)) return;
-    must(check(entries.get(key)), `${word} is of another type`);
+    must(check(entries.get(key)), `the field ${word} has a value of a wrong type`);
     fields[word] = entries.get(key);
   });
   const columns = readColumns(command, to, frames);
@@ -193,27 +193,27 @@ function checked(head, whole, frames) {
 function readColumns(command, to, frames) {
   const needed = REQUIRED[command].includes("ids"), columns = {};
   if (frames.length === 1 && !needed) return columns;
-  must(frames.length > 1 && (needed || (command === PING && to.length > 0)), "columns, or none");
-  must(frames[1].length <= COLUMNS, "columns too long", "limit");
+  must(frames.length > 1 && (needed || (command === PING && to.length > 0)), "columns are missing, or not allowed for this command");
+  must(frames[1].length <= COLUMNS, "the columns are too long", "limit");
   const [table, whole] = parse(frames[1]);
-  must(table instanceof Map && whole && table.size < 24, "columns are one map of less than 24");
+  must(table instanceof Map && whole && table.size < 24, "the columns are not one map of fewer than 24 entries");
   for (const [key, column] of table) {
-    must(typeof key === "string" || natural(key), "a column's key is unsigned or text");
-    must(!(column instanceof Map) && [column].flat().every((x) => !Array.isArray(x) && !(x instanceof Map)), "nested");
+    must(typeof key === "string" || natural(key), "a column's key is neither an unsigned integer nor text");
+    must(!(column instanceof Map) && [column].flat().every((x) => !Array.isArray(x) && !(x instanceof Map)), "a column has a nested array or map");
   }
   const ids = table.get(1);
-  must(Array.isArray(ids) && ids.length > 0, "ids are an array");
-  must(ids.length <= JOBS, "too many jobs", "limit");
+  must(Array.isArray(ids) && ids.length > 0, "the column ids is no array, or an empty array");
+  must(ids.length <= JOBS, "the message has too many jobs", "limit");
   Object.entries(ENTRIES).forEach(([word, check], at) => {
     if (!table.has(at + 1)) return;
     const given = table.get(at + 1);
     const column = Array.isArray(given) || word === "payloads" ? given : ids.map(() => given);
-    must(Array.isArray(column) && column.length === ids.length && column.every(check), `${word} has other entries`);
+    must(Array.isArray(column) && column.length === ids.length && column.every(check), `the column ${word} has a wrong length, or an entry of a wrong type`);
     columns[word] = column;
   });
   const behind = frames.slice(2), payloads = columns.payloads ?? [];
-  must(payloads.filter((x) => x === null).length === behind.length, "not as many payload frames as nulls");
-  must(behind.every((frame) => frame.length <= PAYLOAD), "a payload too long", "limit");
+  must(payloads.filter((x) => x === null).length === behind.length, "the numbers of payload frames and of nulls differ");
+  must(behind.every((frame) => frame.length <= PAYLOAD), "a payload is too long", "limit");
   if (behind.length) columns.payloads = payloads.map((x) => x ?? behind.shift());
   return columns;
 }

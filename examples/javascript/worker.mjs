@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 // A worker of WMP/1 for Node.js, written from specs/wmp.md alone: node worker.mjs tcp://127.0.0.1:5570[,tcp://…]
-// Options: --slots 4, --identity NAME, --unit 1000 (milliseconds in place of a second).
+// Options: --slots 4, --identity NAME, --unit 1000 (milliseconds that one second of the timers takes).
 // Its roles: echo returns the payload, fail always fails, slow takes as many milliseconds as its payload says.
 
 import { randomBytes } from "node:crypto";
@@ -12,7 +12,7 @@ import { Link, Node, RESEND, hex } from "./node.mjs";
 const LEAST_EXPIRE = 0.3, LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, MOST_KEPT = 1 << 28; // units, units, pings, jobs, bytes
 const ROLES = {
   echo: async (payload) => payload,
-  fail: async () => { throw new Error("this role always fails"); },
+  fail: async () => { throw new Error("the role fail always fails"); },
   slow: (payload, signal) => new Promise((resolve, reject) => {
     const milliseconds = Number(payload.toString() || NaN);
     if (!(milliseconds >= 0)) throw new TypeError("the payload is no number of milliseconds");

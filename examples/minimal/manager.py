@@ -78,7 +78,7 @@ class Manager:
         good = all(type(fields[key]) is kind for key, kind in RECEIVES[command].items())
         found = to == self.me[::-1] or (to == [] and command in (READY, PING))
         if version != 1 or not found or not good:
-            raise ValueError("another version, another receiver, or a wrong type")
+            raise ValueError("the message has another version, another receiver or a wrong type")
         done = self.read_jobs(frames) if command == DONE else []
         worker = self.meet(link, sender, int(fields.get(WINDOW, 0)))
         if worker and NUMBER in fields:
@@ -179,9 +179,11 @@ class Manager:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="a minimal manager of WMP/1")
+    parser = argparse.ArgumentParser(description="Run a minimal manager of WMP/1.")
     parser.add_argument("endpoint", help="to bind")
-    parser.add_argument("--unit", type=int, default=1000, help="milliseconds in place of a second")
+    parser.add_argument(
+        "--unit", type=int, default=1000, help="milliseconds that one second of the timers takes"
+    )
     given = parser.parse_args()
     manager, lines = Manager(given.endpoint, given.unit / 1000), deque[str]()
     Thread(target=lines.extend, args=(sys.stdin,), daemon=True).start()

@@ -108,7 +108,7 @@ class Worker:
         version, command, to, sender, fields = cbor2.loads(frames[0])
         good = all(type(fields[key]) is kind for key, kind in RECEIVES[command].items())
         if version != 1 or to != self.me[::-1] or not good:
-            raise ValueError("another version, another receiver, or a wrong type")
+            raise ValueError("the message has another version, another receiver or a wrong type")
         jobs = self.read_jobs(frames) if command == TAKE else []
         manager = self.meet(link, sender, fields.get(SESSION, 0))
         if not manager or (NUMBER in fields and not self.is_next(manager, fields[NUMBER])):
@@ -177,9 +177,11 @@ class Worker:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="a minimal worker of WMP/1")
+    parser = argparse.ArgumentParser(description="Run a minimal worker of WMP/1.")
     parser.add_argument("endpoints", help="joined by commas")
-    parser.add_argument("--unit", type=int, default=1000, help="milliseconds in place of a second")
+    parser.add_argument(
+        "--unit", type=int, default=1000, help="milliseconds that one second of the timers takes"
+    )
     given = parser.parse_args()
     worker, ping_at = Worker(given.endpoints.split(","), given.unit / 1000), 0.0
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

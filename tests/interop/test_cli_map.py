@@ -328,4 +328,4 @@ def test_a_file_that_is_too_large_fails_alone(folder, worker):
     with program(*spread("large", "small")) as mapped:
         assert mapped.ends() == 1
         assert mapped.stdout == b"A\n"
-        assert "large: is too large for a job" in mapped.stderr
+        assert "large: is too large for one job" in mapped.stderr

@@ -40,7 +40,7 @@ def test_every_file_of_the_standard_library_is_counted_once_and_right(files, wor
     assert re.search(r"worker 2 was killed \(SIGKILL\) while it ran job \d+", said)
     assert f"{len(names)} of {len(names)} results are correct; lost: 0, duplicates: 0" in said
     # The worker held leases when it was killed, and other workers got those jobs.
-    found = re.search(r"requeued: (\d+) \(.*silence", said)
+    found = re.search(r"queued again: (\d+) \(.*silence", said)
     assert found, said
     requeued = int(found[1])
     again = int(re.search(r"second attempt: (\d+)", said)[1])
@@ -74,7 +74,7 @@ def test_a_wrong_result_is_found_and_no_kill_kills_no_worker(monkeypatch, capfd)
     assert code == 1
     assert f"wmp: {names[7]}: " in err
     assert "9 of 10 results are correct" in out
-    assert "requeued: 0" in out
+    assert "jobs queued again: 0" in out
     assert "killed" not in out
 
 
@@ -121,7 +121,7 @@ def test_the_unexpected_end_of_a_process_is_reported():
 
         assert demo.ends() == 1
         assert re.search(
-            r"wmp: manager A ended unexpectedly, exit code -9; --verbose shows its output\n$",
+            r"wmp: manager A ended unexpectedly with exit code -9; add --verbose to see its output\n$",
             demo.stderr,
         )
         assert not [pid for pid in others if runs(pid)]
@@ -171,7 +171,7 @@ def test_chaos_reports_wrong_results_and_duplicates(monkeypatch, capfd):
 
     assert code == 1, out
     assert f"wmp: {names[7]}: " in err
-    assert f"wmp: {names[0]}: received a second result\n" in err
+    assert f"wmp: {names[0]}: a second result came; expected one\n" in err
     assert "11 of 12 results are correct; lost: 0, duplicates: 1" in out
 
 
@@ -199,7 +199,7 @@ def test_chaos_can_be_interrupted_and_leaves_nothing():
         (
             ["--chaos", "--files", "20"],
             (
-                "20 files are too few to kill 7 processes: set --files to 21 at least, "
+                "20 files are too few to kill 7 processes: set --files to 21 or more, "
                 "or lower --workers"
             ),
         ),

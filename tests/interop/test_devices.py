@@ -171,7 +171,7 @@ def test_a_definition_is_read_into_its_fields(folder):
         ("", "there is no [device] table; expected at least one"),
         ("device = 1", "device is 1; expected a table [device], or several [[device]]"),
         ("device = []", "device is []; expected a table [device], or several [[device]]"),
-        (GOOD, "the key bind belongs to a device; write the line [device] above it"),
+        (GOOD, "the key bind belongs to a device; write the line [device] above the key"),
         ("[devise]", "devise is not a known key; did you mean device"),
         (f"[device]\n{GOOD}conect = 1", "device.conect is not a known key; did you mean connect"),
         (f"[device]\n{GOOD}zzz = 1", "device.zzz is not a known key; expected bind, connect,"),

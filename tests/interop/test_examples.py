@@ -28,22 +28,29 @@ SAYS = {
         r"a was fetched in attempt 3\nb was fetched in attempt 3",
         r"hello, Ada",
         r"failed: ConnectionError: no route to the server; attempts \[1, 2\]",
-        r"hello, Bob\nfailed: Reject: nobody has an empty name\nhello, Eve",
+        r"hello, Bob\nfailed: Reject: the name of the page is empty\nhello, Eve",
     ),
     "hello.py": (r"hello, world",),
     "is_it_repeatable.py": (
         r"test_pay: paid twice: order-\d",
         r"test_pay_if_unknown: paid twice: order-\d",
-        r"it is ended before line \d+ of is_it_repeatable.py, in pay_if_unknown\(\)",
-        r"test_pay_by_number: right in 50 worlds",
+        r"the handler is stopped before line \d+ of is_it_repeatable.py, in pay_if_unknown\(\)",
+        r"test_pay_by_number: passed in 50 simulated networks",
     ),
-    "own_policy.py": (r"far did \d jobs", r"near did (1\d|20) jobs"),
-    "process_pool.py": (r"168 primes below 1000", r"[12] other processes counted them"),
-    "roles_and_resources.py": (r"model 9 was trained", r"at most [12] were trained at once"),
+    "own_policy.py": (r"worker far did \d jobs", r"worker near did (1\d|20) jobs"),
+    "process_pool.py": (r"168 primes below 1000", r"[12] worker processes counted them"),
+    "roles_and_resources.py": (
+        r"model 9 was trained",
+        r"at most [12] models were trained at the same time",
+    ),
     "spread.py": (r"the first 10000 squares is 333283335000", r"a worker did \d+ jobs"),
-    "through_a_device.py": (r"evil", r"100 jobs, all of them: reward", r"passed on \d+ messages"),
+    "through_a_device.py": (
+        r"evil",
+        r"all 100 jobs ended, with the results reward",
+        r"passed on \d+ messages",
+    ),
     "unix_command.py": (r"cat\nbee\nant\n", r"exit code 3: this goes wrong"),
-    "with_asyncio.py": (r"gave up on a slow page", r"300 pages", r"a was fetched\nb was fetched"),
+    "with_asyncio.py": (r"one page was too slow", r"300 pages", r"a was fetched\nb was fetched"),
 }
 
 

@@ -330,7 +330,7 @@ def test_unreadable_lines_are_counted_by_their_defect(journal, run):
     code, out, err = run("cat", str(journal))
     assert code == 0
     assert len(out.splitlines()) == json.loads(run("stat", str(journal), "--json")[1])["lines"]
-    assert "skipped lines that are not lines of a journal: not JSON 2" in err
+    assert "these lines are not valid lines of a journal and were skipped: not JSON 2" in err
 
 
 def test_a_schema_of_another_version_is_an_error(journal, run):
@@ -340,14 +340,14 @@ def test_a_schema_of_another_version_is_an_error(journal, run):
     for command in ("cat", "stat"):
         code, _, err = run(command, str(journal))
         assert code == 2
-        assert "is of schema 2, this program reads schema 1" in err
+        assert "has schema 2; this program reads schema 1" in err
 
 
 def test_an_empty_journal_is_reported_and_a_missing_one_is_wrong_usage(tmp_path, run):
     (tmp_path / "m-1-000001.jsonl").touch()
 
     code, out, _ = run("stat", str(tmp_path))
-    assert (code, out) == (0, "the journal is empty: 1 segments, no lines\n")
+    assert (code, out) == (0, "the journal is empty: it has 1 segments and no lines\n")
     code, out, err = run("cat", str(tmp_path))
     assert (code, out) == (0, "")
     assert "the journal is empty" in err

@@ -105,8 +105,8 @@ def test_a_node_starts_or_says_how_many_descriptors_there_are(program: Path, kin
         if said.startswith("refused"):
             assert int(free) < 80
             found = re.search(
-                r"needs (\d+) file descriptors, and this process has (\d+) of its \d+ left; "
-                r"close files or other nodes, or raise the limit \(ulimit -n\)$",
+                r"needs (\d+) file descriptors, but only (\d+) of the \d+ of this process are "
+                r"left; close files or other nodes, or raise the limit \(ulimit -n\)$",
                 said,
             )
             assert found is not None, said

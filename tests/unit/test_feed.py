@@ -47,4 +47,4 @@ def test_of_a_line_that_is_too_large_nothing_is_kept_and_the_next_ones_come(
     for number, one in ((2, second), (4, fourth)):
         assert (one.name, one.payload) == (f"{path}:{number}", b"")
         assert one.error is not None
-        assert "too large for a job" in one.error
+        assert "too large for one job" in one.error

@@ -39,7 +39,7 @@ def test_taken_resources_are_not_free():
 @pytest.mark.rule("WMP-4.1")
 def test_more_than_there_is_cannot_be_taken():
     resources = Resources.of({"slots": 1})
-    with pytest.raises(LocalProtocolError, match=r"2 jobs of \{'slots': 1\}"):
+    with pytest.raises(LocalProtocolError, match=r"2 jobs with needs \{'slots': 1\}"):
         resources.take(needs_of({"slots": 1}), 2)
     assert resources.free == {"slots": 1}
 

@@ -54,7 +54,7 @@ def test_a_lane_without_a_thread_goes_to_another_worker(opened: Opener, posts: P
 
     with no_threads():
         pool.run(run(1, [b"a", b"b"]))
-        assert posts.cause(1, 1) == "no thread could be started for the job"
+        assert posts.cause(1, 1) == "the worker could not start a thread for the job"
         assert posts.results(1, [2])[0][0] is LOST
     pool.run(run(2, [b"a"]))
 

@@ -65,7 +65,8 @@ class Device(AsyncServer[DeviceSettings]):
         for endpoint in above:
             if endpoint in below:
                 raise ConfigError(
-                    f"bind and connect both have {endpoint}: a device cannot connect to itself"
+                    f"bind and connect both have {endpoint}; name another node in connect, "
+                    "because a device cannot connect to itself"
                 )
         chosen = make_settings(
             DeviceSettings,

@@ -100,13 +100,13 @@ class Manager(AsyncNode[ManagerSettings]):
         **settings: Any,
     ) -> None:
         if codec not in _CODECS:
-            raise ConfigError(f"unknown codec {codec!r}; expected one of {', '.join(_CODECS)}")
+            raise ConfigError(f"codec is {codec!r}; expected one of {', '.join(_CODECS)}")
         if isinstance(policy, str):
             policy = balance.by_name(policy, random.Random())
         elif not callable(policy):
             raise ConfigError(
-                f"policy is {policy!r}; expected a name or a function of jobs and offers "
-                "(see wmp.balance)"
+                f"policy is {policy!r}; expected the name of a policy, or a function (see "
+                "wmp.balance)"
             )
         self.codec = codec
         self.retries = check_count("retries", retries)
@@ -171,7 +171,7 @@ class Manager(AsyncNode[ManagerSettings]):
             TimeoutError: Some jobs have not ended after ``timeout`` seconds.
         """
         self._node.serving()
-        self._submissions.refuse(ClosedError("the manager is draining"))
+        self._submissions.refuse(ClosedError("the manager is draining and accepts no more jobs"))
         self._node.drain()
         if not await self._node.wait_ended(timeout):
             raise TimeoutError(
@@ -434,13 +434,13 @@ class Manager(AsyncNode[ManagerSettings]):
             if len(fit) >= count:
                 return
             if until is not None and time.monotonic() >= until:
-                seen = f"{len(fit)} of {count} workers after {timeout} s"
+                seen = f"only {len(fit)} of {count} workers were there after {timeout} s"
                 if role is not None:
                     offered = sorted({offer for row in workers for offer in row.roles})
-                    seen += f" offering role {role!r}"
-                    seen += f"; {len(workers)} are connected, offering {offered}"
+                    seen += f" and offered role {role!r}"
+                    seen += f"; {len(workers)} workers are connected and offer {offered}"
                 raise TimeoutError(
-                    f"{seen}; check that they connect to {', '.join(self.endpoints)}"
+                    f"{seen}; check that the workers connect to {', '.join(self.endpoints)}"
                 )
             left = pause if until is None else min(pause, max(0.0, until - time.monotonic()))
             await asyncio.sleep(left)
@@ -475,7 +475,7 @@ class Manager(AsyncNode[ManagerSettings]):
         # A wrong argument must be found here: it would end the machine, and with it all jobs.
         if type(priority) is not int or abs(priority) > Limits.UINT:
             raise ConfigError(
-                f"priority is a whole number from -(2**63 - 1) to 2**63 - 1, got {priority!r}"
+                f"priority is {priority!r}; expected a whole number from -(2**63 - 1) to 2**63 - 1"
             )
         limits, delay = NO_LIMITS, 0.0
         if times != NO_TIMES:  # an object for each plain job would cost a tenth of its submission
@@ -485,12 +485,15 @@ class Manager(AsyncNode[ManagerSettings]):
         given: object = retry
         if given is not None and not isinstance(given, Retry):
             raise ConfigError(
-                f"retry is a wmp.Retry, got {given!r}; retries= counts the leases that may be lost"
+                f"retry is {given!r}; expected a wmp.Retry (retries= is the number of leases that "
+                "may be lost)"
             )
         if on_status is not None and not callable(on_status):
-            raise ConfigError(f"on_status is a callable that takes a Status, got {on_status!r}")
+            raise ConfigError(
+                f"on_status is {on_status!r}; expected a callable that takes a Status"
+            )
         if key is not None and not isinstance(key, str):
-            raise ConfigError(f"key is text, got {key!r}")
+            raise ConfigError(f"key is {key!r}; expected text")
         usual = self._usual_terms
         plain = kind is usual.kind and limits is NO_LIMITS and not priority
         if plain and retries is None and retry is None:

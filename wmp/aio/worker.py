@@ -130,16 +130,18 @@ class Worker(AsyncServer[WorkerSettings]):
         **settings: Any,
     ) -> None:
         if not connect:
-            raise ConfigError("a worker needs at least one endpoint: Worker('tcp://HOST:PORT')")
+            raise ConfigError(
+                "a worker needs at least one endpoint, for example Worker('tcp://HOST:PORT')"
+            )
         if pool not in KINDS:
-            raise ConfigError(f"pool {pool!r}: expected one of {', '.join(KINDS)}")
+            raise ConfigError(f"pool is {pool!r}; expected one of {', '.join(KINDS)}")
         self._handlers = as_handlers(handlers)
         self._retry = _checked(retry)
         self._retries: dict[str, Retry] = {}
         for role, function in self._handlers.items():
             serve(role, function)
         if on_hang not in ON_HANG:
-            raise ConfigError(f"on_hang {on_hang!r}: expected one of {', '.join(ON_HANG)}")
+            raise ConfigError(f"on_hang is {on_hang!r}; expected one of {', '.join(ON_HANG)}")
         self._on_hang = on_hang
         self._hang_timeout = check_seconds("hang_timeout", hang_timeout)
         self._hang_watch: HangWatch | None = None
@@ -195,7 +197,7 @@ class Worker(AsyncServer[WorkerSettings]):
             ConfigError: One is malformed, or the worker has been started.
         """
         if self._machine is not None or self._starting:
-            raise ConfigError("the worker has started: call connect() before the start")
+            raise ConfigError("the worker has already started; call connect() before the start")
         known = tuple(dict.fromkeys((*self._node.connect, *endpoints)))
         check_endpoints(known, bind=False, security=self._node.security)
         self._node.connect = known
@@ -223,15 +225,17 @@ class Worker(AsyncServer[WorkerSettings]):
 
         def register(function: _HandlerT) -> _HandlerT:
             if self._machine is not None or self._starting:
-                raise ConfigError("the worker has started: register handlers before the start")
+                raise ConfigError(
+                    "the worker has already started; register handlers before the start"
+                )
             if role in self._handlers:
-                raise ConfigError(f"role {role!r} has a handler already")
+                raise ConfigError(f"role {role!r} has two handlers; register one for each role")
             for name, amount in (needs or {}).items():
                 have = self._settings.resources.get(name, 0)
                 if have < amount:
                     raise ConfigError(
-                        f"role {role!r} needs {amount} of {name!r}, this worker has {have}; "
-                        "raise it in resources"
+                        f"jobs of role {role!r} need {amount} of {name!r}, but this worker has "
+                        f"{have}; raise this resource in resources="
                     )
             serve(role, function, _checked(retry))
             self._check_offer((*self._handlers, role))
@@ -249,7 +253,7 @@ class Worker(AsyncServer[WorkerSettings]):
     def _check_offer(self, roles: Collection[str]) -> None:
         """Check that the roles, resources and headers of this worker fit into a READY."""
         if len(roles) > Limits.ROLES:
-            raise ConfigError(f"a worker has at most {Limits.ROLES} roles, got {len(roles)}")
+            raise ConfigError(f"the worker has {len(roles)} roles; expected at most {Limits.ROLES}")
         check_offer("roles and resources", (*roles, *self._settings.resources))
 
     # -- life -------------------------------------------------------------------------------
@@ -422,7 +426,9 @@ class Worker(AsyncServer[WorkerSettings]):
         if self._node.draining:
             if self._drain_bound is not None:
                 self._drain_bound.cancel()
-            logger.warning("worker: stopping at once; other workers get the running jobs")
+            logger.warning(
+                "worker: stopping at once; the managers give its running jobs to other workers"
+            )
             self._node.halted(None)
         else:
             bound = self._drain_timeout
@@ -465,9 +471,11 @@ class Worker(AsyncServer[WorkerSettings]):
         """Stop at the end of the drain timeout, although jobs are left."""
         if not self._node.running:
             return
-        jobs = self._under_way() or "answers that no manager has acknowledged"
+        jobs = self._under_way() or "answers that no manager has acknowledged yet"
         self._late = f"the drain timeout of {self._drain_timeout:g} s ended with {jobs}"
-        logger.warning("worker: %s; stopping, other workers get the jobs", self._late)
+        logger.warning(
+            "worker: %s; stopping; the managers give these jobs to other workers", self._late
+        )
         self._node.halted(None)
 
     def _under_way(self) -> str:
@@ -492,11 +500,11 @@ class Worker(AsyncServer[WorkerSettings]):
 def _checked(retry: object) -> Retry | None:
     if retry is None or isinstance(retry, Retry):
         return retry
-    raise ConfigError(f"retry is a wmp.Retry, got {retry!r}")
+    raise ConfigError(f"retry is {retry!r}; expected a wmp.Retry")
 
 
 def _resources(slots: int, resources: Mapping[str, int] | None) -> dict[str, int]:
     made = check_amounts("resources", resources or {})
     if "slots" in made:
-        raise ConfigError("resources must not name slots; use the argument slots=")
+        raise ConfigError("resources names slots; use the argument slots= instead")
     return {"slots": check_count("slots", slots, 1), **made}

@@ -56,14 +56,16 @@ _SEEDS: Final = 1_000_000
     metavar="N",
     help="Number of workers; each is a process.",
 )
-@click.option("--files", type=click.IntRange(1), metavar="N", help="Process at most N files.")
-@click.option("--no-kill", is_flag=True, help="Do not kill a worker.")
-@click.option("--chaos", is_flag=True, help="Kill every process in turn, and restart it.")
+@click.option(
+    "--files", type=click.IntRange(1), metavar="N", help="Give the workers at most N files."
+)
+@click.option("--no-kill", is_flag=True, help="Kill no worker while the jobs run.")
+@click.option("--chaos", is_flag=True, help="Kill every process in turn, and start it again.")
 @click.option(
     "--seed",
     type=click.IntRange(0),
     metavar="N",
-    help="With --chaos: seed of the order of the kills (default: random).",
+    help="With --chaos: seed of the order in which processes are killed (default: random).",
 )
 @journal_flag
 @click.option(
@@ -182,7 +184,9 @@ def _report_chaos(show: Chaos) -> None:
         )
     _print_table(("process", "killed", "longest absence", "submitted again", "jobs done"), rows)
     if show.spared:
-        print(f"not killed, because the jobs ended before: {', '.join(show.spared)}")
+        print(
+            f"these processes were not killed, because all jobs had ended: {', '.join(show.spared)}"
+        )
     _print_verdict(show)
     print(
         f"{show.killed.total()} processes were killed (SIGKILL) and started again; seed {show.seed}"
@@ -216,14 +220,15 @@ def _print_verdict(show: DemoRunner) -> None:
     )
     if isinstance(show, Chaos):
         # The managers' other counters ended with their processes.
-        print(f"done in a second attempt: {show.again}")
+        print(f"jobs done in a second attempt: {show.again}")
     else:
         print(
-            f"requeued: {_counts(show.requeued)}; done in a second attempt: {show.again}; "
+            f"jobs queued again: {_counts(show.requeued)}; jobs done in a second attempt: "
+            f"{show.again}; "
             f"messages dropped: {_counts(show.dropped)}"
         )
     if show.kill and show.victim is None:
-        print("no worker was killed: all jobs ended before; raise --files")
+        print("no worker was killed, because all jobs had ended; raise --files")
     lost, twice = total - len(show.seen), show.seen.total() - len(show.seen)
     print(f"{len(show.right)} of {total} results are correct; lost: {lost}, duplicates: {twice}")
 

@@ -82,7 +82,7 @@ class Chaos(DemoRunner):
         if not rounds:
             raise ConfigError(
                 f"{total} files are too few to kill {everybody} processes: "
-                f"set --files to {_BETWEEN * everybody} at least, or lower --workers"
+                f"set --files to {_BETWEEN * everybody} or more, or lower --workers"
             )
         self._print(f"starting 2 managers, 1 device, {self.count} workers; seed {self.seed}")
         self._bound = {child.label: place for child, place in self._start().items()}

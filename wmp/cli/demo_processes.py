@@ -118,8 +118,8 @@ class DemoProcesses:
             code = child.process.wait()
             if not child.killed:
                 raise WMPError(
-                    f"{child.label} ended unexpectedly, exit code {code}; "
-                    "--verbose shows its output"
+                    f"{child.label} ended unexpectedly with exit code {code}; add --verbose to "
+                    "see its output"
                 )
             return child, {"ended": code}
 

@@ -137,7 +137,7 @@ class DemoRunner:
                 self.killed_at = len(self.seen) / len(self.names)
                 self._print(
                     f"{child.label} was killed (SIGKILL) while it ran job {self.held}, "
-                    f"{self.killed_at:.0%} done"
+                    f"{self.killed_at:.0%} of the jobs were done"
                 )
         while self._unchecked:
             self._check()
@@ -199,7 +199,7 @@ class DemoRunner:
                 continue
             raise WMPError(
                 f"no progress for {_STALL:g} s: {len(self.seen)} of {len(self.names)} "
-                "results have come; --verbose shows more"
+                "results have come; add --verbose to see the reasons"
             )
         return received
 
@@ -210,7 +210,7 @@ class DemoRunner:
             self.done[label] += 1
             self.again += attempt > 1
             if self.seen[index] > 1:
-                self.wrong.append(f"{self.names[index]}: received a second result")
+                self.wrong.append(f"{self.names[index]}: a second result came; expected one")
             self._unchecked.append((self.names[index], [words, digest]))
         for index, text in message["failed"]:
             self.seen[index] += 1
@@ -227,7 +227,7 @@ class DemoRunner:
         if came == expected:
             self.right.add(name)
         else:
-            self.wrong.append(f"{name}: received {came}, expected {expected}")
+            self.wrong.append(f"{name}: the result is {came}; expected {expected}")
 
     def _print(self, text: str) -> None:
         if self.bar is not None:

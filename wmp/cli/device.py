@@ -47,19 +47,26 @@ _PROGRAM: Final = "wmp-device"
     """,
 )
 @click.option(
-    "--bind", metavar="ENDPOINT", multiple=True, help=f"Listen here for workers; default {BELOW}."
+    "--bind",
+    metavar="ENDPOINT",
+    multiple=True,
+    help=f"Address to which workers connect; default {BELOW}.",
 )
 @click.option(
     "--connect",
     metavar="ENDPOINT",
     multiple=True,
-    help=f"Connect to a manager or device; repeat for each; default {HOME}.",
+    help=f"Address of a manager or device to connect to; repeat for each; default {HOME}.",
 )
 @click.option(
-    "--identity", metavar="TEXT", help="Name in messages, one for all starts; default: random."
+    "--identity",
+    metavar="TEXT",
+    help="Identity of this node in messages, the same at every start; default: random.",
 )
 @click.option(
-    "--label", metavar="TEXT", help="Name in logs and reports; default: host and process."
+    "--label",
+    metavar="TEXT",
+    help="Name of this node in logs and reports; default: host and process.",
 )
 @click.option(
     "--max-hops",
@@ -67,7 +74,7 @@ _PROGRAM: Final = "wmp-device"
     type=int,
     default=Limits.HOPS,
     show_default=True,
-    help="Limit of the devices that a message may pass.",
+    help="Number of devices that a message may pass.",
 )
 @keys(connects=True, binds=True)
 @journal_flag
@@ -95,14 +102,14 @@ def command(
     if context.invoked_subcommand is not None:
         if any((bind, connect, identity, label, secret, server, allowed, journal)):
             raise click.UsageError(
-                f"{context.invoked_subcommand} takes no flags before it: put the settings into "
-                "its file",
+                f"{context.invoked_subcommand} takes no options before its name; put the settings "
+                "into its file",
                 context,
             )
         return None
     if not 1 <= max_hops <= Limits.HOPS:
         raise click.UsageError(
-            f"--max-hops is a number from 1 to {Limits.HOPS}, got {max_hops}", context
+            f"--max-hops is {max_hops}; expected a number from 1 to {Limits.HOPS}", context
         )
     bind, connect = bind or (BELOW,), connect or (HOME,)
     security = security_of(secret, server=server, allowed=allowed)
@@ -110,7 +117,8 @@ def command(
     for endpoint in connect:
         if any(meets(endpoint, own) for own in bind):
             raise click.UsageError(
-                f"--connect {endpoint} is the address of this device; name a manager's address",
+                f"--connect {endpoint} is the address of this device; expected that of a manager "
+                "or another device",
                 context,
             )
     definition = DeviceDefinition(
@@ -152,11 +160,11 @@ def _describe(definition: DeviceDefinition) -> str:
     """Return lines that describe a definition."""
     security = definition.security
     if security is None:
-        guard = "no keys: only this machine can connect"
+        guard = "no keys, so only this machine can connect"
     elif security.allowed is None:
-        guard = "CURVE, for every node that knows the public key"
+        guard = "CURVE keys; every node that has the public key may connect"
     else:
-        guard = f"CURVE, for the nodes with a listed key: {len(security.allowed)}"
+        guard = f"CURVE keys; only the nodes with {len(security.allowed)} listed keys may connect"
     return "\n".join(
         (
             f"  {_name(definition)}",

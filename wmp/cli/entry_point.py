@@ -87,8 +87,8 @@ def start(
     if missing is not None:
         complain(
             program,
-            f"the programs need {' and '.join(needed)}, but {missing} is not installed; "
-            f"run: pip install 'worker-manager-protocol[{extra}]'",
+            f"this program needs {' and '.join(needed)}, but {missing} is not installed; run: pip "
+            f"install 'worker-manager-protocol[{extra}]'",
         )
         sys.exit(USAGE)
     try:

@@ -27,7 +27,9 @@ _CHUNK: Final = 1 << 16
 
 _STDIN: Final = "-"
 
-_TOO_LARGE: Final = f"is too large for a job; split it into parts of at most {Limits.PAYLOAD} bytes"
+_TOO_LARGE: Final = (
+    f"is too large for one job; split it into parts of at most {Limits.PAYLOAD} bytes"
+)
 
 
 @frozen

@@ -60,22 +60,41 @@ def journal() -> None:
     """,
 )
 @_PATHS
-@click.option("--node", "nodes", metavar="TEXT", multiple=True, help="Only nodes of this name.")
+@click.option(
+    "--node",
+    "nodes",
+    metavar="TEXT",
+    multiple=True,
+    help="Print only lines of nodes with this name.",
+)
 @click.option(
     "--kind",
     "kinds",
     metavar="KIND",
     multiple=True,
-    help="Only nodes of this kind: manager, worker or device.",
+    help="Print only lines of nodes of this kind: manager, worker or device.",
 )
 @click.option(
-    "--command", "commands", metavar="NAME", multiple=True, help="Only lines with this message."
+    "--command",
+    "commands",
+    metavar="NAME",
+    multiple=True,
+    help="Print only lines with this message.",
 )
 @click.option(
-    "--what", "whats", metavar="WHAT", multiple=True, help="Only lines of this kind: send, run, …"
+    "--what",
+    "whats",
+    metavar="WHAT",
+    multiple=True,
+    help="Print only lines of this kind: send, run, …",
 )
 @click.option(
-    "--job", "jobs", metavar="NUMBER", type=int, multiple=True, help="Only lines about this job."
+    "--job",
+    "jobs",
+    metavar="NUMBER",
+    type=int,
+    multiple=True,
+    help="Print only lines about this job.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the lines as JSON.")
 def _cat(
@@ -95,7 +114,7 @@ def _cat(
     """
     for what in whats:
         if what not in LINES:
-            raise click.UsageError(f"--what {what!r}: expected one of {', '.join(LINES)}")
+            raise click.UsageError(f"--what is {what!r}; expected one of {', '.join(LINES)}")
     upper = {command.upper() for command in commands}
     reader = Reader()
     crew = _NodeNames()
@@ -117,7 +136,11 @@ def _cat(
     elif not shown:
         complain(_PROGRAM, f"none of the {reader.lines} lines matches the filters")
     if reader.bad:
-        complain(_PROGRAM, f"skipped lines that are not lines of a journal: {in_words(reader.bad)}")
+        complain(
+            _PROGRAM,
+            "these lines are not valid lines of a journal and were skipped: "
+            f"{in_words(reader.bad)}",
+        )
     return 0
 
 

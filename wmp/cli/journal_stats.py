@@ -144,7 +144,7 @@ class JournalStats:
         """Return the sums as text."""
         count = self.whats.total()
         if not count:
-            empty = f"the journal is empty: {self.segments} segments, no lines"
+            empty = f"the journal is empty: it has {self.segments} segments and no lines"
             return [empty, *([f"unreadable    {in_words(self.bad)}"] if self.bad else [])]
         first = min(node.first for node in self.nodes.values())
         last = max(node.last for node in self.nodes.values())

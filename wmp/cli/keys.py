@@ -16,7 +16,7 @@ __all__ = ["keys"]
 
 @click.command(
     cls=ProgramCommand,
-    short_help="Make CURVE keys for a node that the network can reach.",
+    short_help="Make CURVE keys for a node that other machines can reach.",
     epilog="""
     wmp keys manager          makes manager.key and manager.key_secret
     wmp keys workers/ada      makes workers/ada.key and workers/ada.key_secret
@@ -33,7 +33,7 @@ def keys(name: str) -> int:
         if path.exists():
             raise ConfigError(f"{path} exists already; remove it first, or choose another name")
     if not public.parent.is_dir():
-        raise ConfigError(f"there is no folder {public.parent}; make it first")
+        raise ConfigError(f"there is no folder {public.parent}; make the folder first")
     try:
         # Other users must not be able to read the secret key at any moment.
         before = os.umask(0o077)

@@ -72,40 +72,51 @@ _TURN: Final = 0.1
 )
 @click.argument("files", metavar="[FILE]…", nargs=-1)
 @click.option(
-    "--bind", metavar="ENDPOINT", multiple=True, help=f"Listen here for workers; default {HOME}."
+    "--bind",
+    metavar="ENDPOINT",
+    multiple=True,
+    help=f"Address to which workers connect; default {HOME}.",
 )
 @click.option(
     "--role",
     metavar="ROLE",
     default=DEFAULT_ROLE,
     show_default=True,
-    help="Role of the jobs; workers that offer the role do the jobs.",
+    help="Role of the jobs; only workers with this role do them.",
 )
 @click.option(
     "--lines", is_flag=True, help="Make a job of each line of a file, instead of the whole file."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print name, ok and result or error as JSON.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print for each job its name, ok, and its result or error as JSON.",
+)
 @click.option(
     "--need",
     metavar="NAME=AMOUNT",
     multiple=True,
-    help="Resource that one job takes; repeat for each.",
+    help="Resource that each job takes; repeat for each resource.",
 )
 @click.option(
     "--timeout",
     metavar="SECONDS",
     type=float,
-    help="Each job must end within SECONDS, waiting and running together.",
+    help="Each job must end within SECONDS, waiting time included, or it fails.",
 )
 @click.option(
-    "--expires", metavar="SECONDS", type=float, help="Each job must begin within SECONDS."
+    "--expires",
+    metavar="SECONDS",
+    type=float,
+    help="Each job must begin within SECONDS, or it fails.",
 )
 @click.option("--delay", metavar="SECONDS", type=float, help="No job begins before SECONDS.")
 @click.option(
     "--run-limit",
     metavar="SECONDS",
     type=float,
-    help="A job that runs for longer is interrupted, and fails.",
+    help="Interrupt a job that runs for more than SECONDS; the job fails.",
 )
 @click.option(
     "--retries",
@@ -113,19 +124,19 @@ _TURN: Final = 0.1
     type=click.IntRange(min=0),
     default=3,
     show_default=True,
-    help="A job runs again when its worker dies, at most N times.",
+    help="Run a job again when its worker dies, at most N times.",
 )
 @click.option(
     "--checksum",
     is_flag=True,
-    help="Send each payload and result with a checksum; a job with a damaged one is done again.",
+    help="Send checksums of payloads and results; repeat a job whose payload or result is damaged.",
 )
 @click.option(
     "--tries",
     metavar="N",
     type=click.IntRange(min=0),
     default=None,
-    help="Limit of the tries of a job whose handler fails; default: its handler decides.",
+    help="Try a job whose handler fails again, at most N times; default: its handler decides.",
 )
 @click.option(
     "--wait",
@@ -133,7 +144,7 @@ _TURN: Final = 0.1
     type=float,
     default=60.0,
     show_default=True,
-    help="Give up after so long without a worker that can do the jobs; 0: never.",
+    help="Give up after SECONDS without a worker that can do the jobs; 0: never.",
 )
 @key_flags(connects=False, binds=True)
 @journal_flag
@@ -166,7 +177,7 @@ def map_command(
     """
     for name in files:
         if name != "-" and not Path(name).exists():
-            raise ConfigError(f"there is no file {name}")
+            raise ConfigError(f"there is no file {name}; name existing files")
         if name != "-" and Path(name).is_dir():
             raise ConfigError(f"{name} is a folder; name files, for example {name}/*")
     limits = {"--timeout": timeout, "--expires": expires, "--run-limit": run_limit}
@@ -286,7 +297,8 @@ class _WorkerWatch:
         if any(self._role in worker.roles for worker in now_seen.workers):
             if late:
                 raise ConfigError(
-                    f"{cause}, for {self._wait:g} s; {start}, or wait longer with --wait"
+                    f"{cause}; this has not changed for {self._wait:g} s; {start}, or wait longer "
+                    "with --wait"
                 )
             self._bar.complain(f"waiting: {cause}; {start}")
             return

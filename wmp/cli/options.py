@@ -110,7 +110,7 @@ def verbose(function: _F) -> _F:
         is_flag=True,
         expose_value=False,
         callback=listen,
-        help="Log all events to stderr, ignored messages too.",
+        help="Log all events to stderr, including ignored messages.",
     )(function)
 
 
@@ -129,7 +129,7 @@ def journal(function: _F) -> _F:
     return click.option(
         "--journal",
         metavar="DIR",
-        help="Record all messages and decisions in DIR; `wmp journal` reads them.",
+        help="Record all messages and decisions in DIR, for `wmp journal` and `wmp report`.",
     )(function)
 
 
@@ -141,17 +141,21 @@ def keys(*, connects: bool, binds: bool) -> Callable[[_F], _F]:
             function = click.option(
                 "--allowed",
                 metavar="FOLDER",
-                help="Public keys (.key files) of the nodes that may connect; "
-                "default: every node that knows our public key.",
+                help=(
+                    "Public keys (.key files) of the nodes that may connect; default: every node "
+                    "that has the public key of this node."
+                ),
             )(function)
         if connects:
             function = click.option(
                 "--server",
                 metavar="FILE",
-                help="Public CURVE key (.key file) of the nodes to connect to.",
+                help="Public CURVE key (.key file) of the node to connect to.",
             )(function)
         return click.option(
-            "--secret", metavar="FILE", help="Our CURVE keys: a .key_secret file of `wmp keys`."
+            "--secret",
+            metavar="FILE",
+            help="CURVE keys of this node: a .key_secret file that `wmp keys` made.",
         )(function)
 
     return decorate
@@ -169,7 +173,8 @@ def security_of(
         for flag, value in (("--server", server), ("--allowed", allowed)):
             if value is not None:
                 raise ConfigError(
-                    f"{flag} needs --secret FILE, our own keys; make them with `wmp keys NAME`"
+                    f"{flag} needs --secret FILE, the keys of this node; make them with `wmp keys "
+                    "NAME`"
                 )
         return None
     return Security.load(secret, server=server, allowed=allowed)
@@ -213,7 +218,7 @@ def amounts(flag: str, pairs: tuple[str, ...]) -> dict[str, int]:
     for pair in pairs:
         name, separator, amount = pair.partition("=")
         if not name or not separator or not (amount.isascii() and amount.isdecimal()):
-            raise ConfigError(f"{flag} {pair!r}: expected NAME=AMOUNT, for example gpu=2")
+            raise ConfigError(f"{flag} is {pair!r}; expected NAME=AMOUNT, for example gpu=2")
         if name in made:
             raise ConfigError(f"{flag} gives {name!r} twice; name each resource once")
         made[name] = int(amount)

@@ -62,15 +62,17 @@ _PROGRAM: Final = "wmp"
 @click.option(
     "--master", metavar="URL", help="Master URL of the Spark to use (default: this machine)."
 )
-@click.option("--follow", is_flag=True, help="Keep running, and report again when journals grow.")
+@click.option(
+    "--follow", is_flag=True, help="Keep running, and update the report when the journals grow."
+)
 @click.option(
     "--idle",
     metavar="SECONDS",
     type=click.FloatRange(0),
-    help="With --follow: end after so long without new lines.",
+    help="With --follow: stop after SECONDS without new lines.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress, print only the findings.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the findings, and no progress.")
 def report(
     journals: tuple[str, ...],
     out: str,
@@ -142,7 +144,7 @@ def _follow(
             )
         except KeyboardInterrupt:
             again = f"; {out} has the last report, and the same command continues it"
-            bar.complain(f"stopped{again if last is not None else ''}")
+            bar.complain(f"stopped{again if last is not None else ' before the first report'}")
     if last is None:
         return 0
     if not as_json:
@@ -210,7 +212,9 @@ def print_outcome(made: _Report, *, as_json: bool = False) -> None:
 def _found(made: _Report) -> str:
     certain, uncertain = made.result.violations, made.result.uncertain
     text = f"violations: {certain}"
-    return text + (f", and {uncertain} that gaps in the journals may explain" if uncertain else "")
+    return text + (
+        f", and {uncertain} more that may be due to gaps in the journals" if uncertain else ""
+    )
 
 
 def _as_json(made: _Report) -> str:

@@ -85,13 +85,13 @@ class _WorkerCommand(ProgramCommand):
     "--connect",
     metavar="ENDPOINT",
     multiple=True,
-    help=f"Connect to a manager or device; repeat for each; default {HOME}.",
+    help=f"Address of a manager or device to connect to; repeat for each; default {HOME}.",
 )
 @click.option(
     "--role",
     metavar="ROLE",
     multiple=True,
-    help=f"Role to offer; repeat for each; default {DEFAULT_ROLE!r}.",
+    help=f"Role of the jobs that this worker does; repeat for each; default {DEFAULT_ROLE!r}.",
 )
 @click.option(
     "--slots",
@@ -99,20 +99,20 @@ class _WorkerCommand(ProgramCommand):
     type=int,
     default=1,
     show_default=True,
-    help="Number of jobs that run at once.",
+    help="Number of jobs that run at the same time.",
 )
 @click.option(
     "--resource",
     metavar="NAME=AMOUNT",
     multiple=True,
-    help="Resource besides slots, for jobs that need it; repeat for each.",
+    help="Resource that jobs may need, besides slots; repeat for each.",
 )
 @click.option(
     "--pool",
     type=click.Choice(KINDS),
     default="thread",
     show_default=True,
-    help="Where functions run; choose process for functions that compute.",
+    help="Where functions run; choose process for functions that compute without waiting.",
 )
 @click.option(
     "--tries",
@@ -120,13 +120,13 @@ class _WorkerCommand(ProgramCommand):
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="A job whose handler fails is tried again, at most N times; a job may set its own N.",
+    help="Try a job whose handler fails again, at most N times, unless the job sets its own N.",
 )
 @click.option(
     "--max-jobs-per-child",
     metavar="N",
     type=int,
-    help="With --pool process: replace a process after N jobs.",
+    help="With --pool process: replace each process after N jobs.",
 )
 @click.option(
     "--memory-per-child",
@@ -135,10 +135,14 @@ class _WorkerCommand(ProgramCommand):
     help="With --pool process: memory limit of each process.",
 )
 @click.option(
-    "--identity", metavar="TEXT", help="Name in messages, one for all starts; default: random."
+    "--identity",
+    metavar="TEXT",
+    help="Identity of this node in messages, the same at every start; default: random.",
 )
 @click.option(
-    "--label", metavar="TEXT", help="Name in logs and reports; default: host and process."
+    "--label",
+    metavar="TEXT",
+    help="Name of this node in logs and reports; default: host and process.",
 )
 @click.option(
     "--wait",
@@ -146,7 +150,7 @@ class _WorkerCommand(ProgramCommand):
     type=float,
     default=0.0,
     show_default=True,
-    help="Give up after so long without a manager; 0: never.",
+    help="Give up after SECONDS without an answer of a manager; 0: never.",
 )
 @click.option(
     "--drain-timeout",
@@ -154,15 +158,17 @@ class _WorkerCommand(ProgramCommand):
     type=float,
     default=_DRAIN_TIMEOUT,
     show_default=True,
-    help="Time to finish jobs after the first signal; 0: no limit.",
+    help="Time to finish running jobs after the first SIGTERM or Ctrl-C; 0: no limit.",
 )
 @click.option(
     "--on-hang",
     type=click.Choice(("replace", "stop", "report")),
     default="replace",
     show_default=True,
-    help="If a function goes on in a thread after its job was interrupted: replace this process, "
-    "stop with exit code 1, or report it in the log.",
+    help=(
+        "What to do when a function continues in its thread after its job was interrupted: "
+        "replace this process, stop with exit code 1, or only log it."
+    ),
 )
 @click.option(
     "--hang-timeout",
@@ -170,7 +176,7 @@ class _WorkerCommand(ProgramCommand):
     type=float,
     default=HANG_TIMEOUT,
     show_default=True,
-    help="Time that an interrupted function may go on.",
+    help="Seconds that an interrupted function may continue.",
 )
 @key_flags(connects=True, binds=False)
 @journal_flag
@@ -213,17 +219,20 @@ def worker(
     check_seconds("--drain-timeout", drain_timeout)
     if (target is None) == (argv is None):
         raise click.UsageError(
-            "expected either PACKAGE.MODULE:ATTRIBUTE or -- COMMAND",
+            "the command line must name one handler; expected either PACKAGE.MODULE:ATTRIBUTE or "
+            "-- COMMAND",
             context,
         )
     handlers: Mapping[str, Handler]
     roles = role or (DEFAULT_ROLE,)
     if repeated := sorted(name for name in set(roles) if roles.count(name) > 1):
-        raise click.UsageError(f"--role names {repeated[0]!r} twice", context)
+        raise click.UsageError(f"--role names {repeated[0]!r} twice; name each role once", context)
     if argv is not None:
         if pool != "thread":
             raise click.UsageError(
-                "--pool applies to functions only: a command always runs as a process", context
+                "--pool applies to functions only; a command always runs as a process, so leave "
+                "out --pool",
+                context,
             )
         handlers = dict.fromkeys(roles, CommandHandler(argv))
     else:
@@ -236,7 +245,7 @@ def worker(
             return _serve(found, connect, wait, drain_timeout)
         if isinstance(found, Mapping):
             if role:
-                raise click.UsageError(f"{target} names roles already; leave out --role", context)
+                raise click.UsageError(f"{target} has roles of its own; leave out --role", context)
             handlers = found
         elif callable(found):
             handlers = dict.fromkeys(roles, found)
@@ -303,7 +312,7 @@ def _load(target: str) -> Any:
         try:
             found = getattr(found, part)
         except AttributeError as error:
-            raise ConfigError(f"there is no {attribute!r} in module {name!r}") from error
+            raise ConfigError(f"the module {name!r} has no attribute {attribute!r}") from error
     return found
 
 
@@ -371,8 +380,8 @@ def _serve(
     if lookout.alone:
         where = f" at {', '.join(connect)}" if connect else ""
         raise ConfigError(
-            f"no manager answered{where} within {wait:g} s; "
-            "start a manager there, or wait longer with --wait"
+            f"no manager answered{where} within {wait:g} s; start a manager there, or wait longer "
+            "with --wait"
         )
     if late:
         return SIGNALLED + caught[-1]

@@ -101,7 +101,8 @@ class DeviceMachine:
             text = f"{command.name} does not come from {side}"
             return self._refuse(link, message, ErrorCode.DIRECTION, text)
         if not message.to and command is Command.ERROR:
-            return [self._drop("ERROR", link, message)]  # the message is for this device itself
+            # An ERROR for this device itself has no receiver beyond it.
+            return [self._drop("ERROR", link, message)]
         if identity in message.source[2::3]:
             text = "the message has passed this device before"
             return self._refuse(link, message, ErrorCode.LOOP, text)
@@ -129,7 +130,8 @@ class DeviceMachine:
             text = "the first hop of 'to' is not this device"
             return self._refuse(link, message, ErrorCode.MISROUTED, text)
         if to[1] != self._me[1]:
-            # Local ids of an earlier start mean nothing now; the end nodes find a new route.
+            # Local ids of an earlier epoch of this device mean nothing now. The end nodes find a
+            # new route.
             text = "'to' names an earlier epoch of this device"
             return self._refuse(link, message, ErrorCode.UNREACHABLE, text, _end(to))
         local = to[0]
@@ -147,7 +149,8 @@ class DeviceMachine:
         drop = self._drop("undelivered", link, message)
         if not message.to or message.command is Command.ERROR:
             return [drop]
-        # The message has this device's hop already: the last item of the hop is the incoming link.
+        # The message already has this device's hop. The last item of the hop is the link over which
+        # the message came.
         came_from = message.source[-1]
         received = evolve(message, source=message.source[:-3])
         text = "the connection named in 'to' is closed, or its pipe is full"

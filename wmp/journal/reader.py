@@ -43,12 +43,14 @@ def find_segments(paths: Iterable[str | Path]) -> list[Path]:
         if path.is_dir():
             inside = segments_in(path)
             if not inside:
-                raise ConfigError(f"there is no journal in {path}: no file *{SUFFIX}")
+                raise ConfigError(
+                    f"there is no journal in {path}: the folder has no file *{SUFFIX}"
+                )
             found.update(dict.fromkeys(inside))
         elif path.exists():
             found[path] = None
         else:
-            raise ConfigError(f"there is no {path}; expected a journal, a folder or a file of one")
+            raise ConfigError(f"there is no file or folder {path}; expected a journal")
     return sorted(found, key=_order)
 
 
@@ -138,8 +140,8 @@ class Reader:
         version = line.get("v")
         if isinstance(version, int) and version != VERSION:
             raise ConfigError(
-                f"{segment} is of schema {version}, this program reads schema {VERSION}; "
-                "read it with the release that wrote it, or a later one"
+                f"{segment} has schema {version}; this program reads schema {VERSION}; use the "
+                "release that wrote the journal, or a later one"
             )
         wrong = what_is_wrong(line)
         if wrong is not None:

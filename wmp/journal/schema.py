@@ -135,12 +135,12 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("expire", _I, "PONG", "ms of silence after which the manager gives a worker up"),
     Column("code", _T, "ERROR", "kind of the error"),
     Column("text", _T, "ERROR BYE, drop, garbled, halt, lines with a reason",
-           "text for people: the value seen and the value expected; cut at 200 characters"),
+           "text for readers: the value seen and the value expected; cut at 200 characters"),
     Column("about", _T, "ERROR", "the command that the error is about; a number if unknown"),
     Column("about_number", _I, "ERROR", "the number or lock that the error is about"),
     Column("about_peer", _T, "ERROR, note", "identity that the error or note is about"),
     Column("about_epoch", _I, "as about_peer", "epoch of that peer"),
-    Column("label", _T, "READY PING PONG, start", "name of the node for people"),
+    Column("label", _T, "READY PING PONG, start", "name of the node for readers"),
     Column("idle", _B, "PING", "the sender holds no job of the receiver"),
     Column("challenge", _I, "PING PONG", "number that the receiver must answer"),
     Column("answer", _I, "PING PONG", "number of the challenge that is answered"),
@@ -160,9 +160,9 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("failed", Type.INTEGERS, "TAKE", "attempts of each job that ended as error or overrun, "
            "null when the job names the errors that are tried again; a single entry applies to all "
            "jobs; absent when all are 0"),
-    Column("waits", Type.INTEGERS, "DONE", "ms after which each job is to be given "
-           "again, null for no wish; a single entry applies to all jobs; absent when no job has "
-           "one"),
+    Column("waits", Type.INTEGERS, "DONE", "ms after which each job must be granted again, "
+           "null for no such request; a single entry applies to all jobs; absent when all are "
+           "null"),
     Column("checksums", Type.INTEGERS, "TAKE DONE", "CRC-32 of each payload, null for none; a "
            "single entry applies to all jobs; absent when no payload has one"),
     Column("outcomes", Type.INTEGERS, "DONE, finished", "0 ok, 1 error, 2 refused, 3 cancelled, "
@@ -260,7 +260,7 @@ def what_is_wrong(line: Mapping[str, Any]) -> str | None:
     if last is not None:
         ids = line.get("ids")
         if ids is None or len(ids) != 1 or not 0 < last - ids[0] < MOST_JOBS:
-            return "last is not of ids"
+            return "last does not belong to ids"
     return None
 
 

@@ -42,10 +42,10 @@ def check_count(name: str, value: object, least: int = 0, most: int = Limits.UIN
         ConfigError: It is not.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} is a whole number of at least {least}, got {_shown(value)}")
+        raise ConfigError(f"{name} is {_shown(value)}; expected a whole number of at least {least}")
     if value > most:
         limit = "2**63 - 1" if most == Limits.UINT else most
-        raise ConfigError(f"{name} is at most {limit}, got {_shown(value)}")
+        raise ConfigError(f"{name} is {_shown(value)}; expected at most {limit}")
     return value
 
 
@@ -72,7 +72,7 @@ def check_seconds(
     ):
         least = "at least 0" if zero else "more than 0"
         raise ConfigError(
-            f"{name} is a number of seconds, {least} and at most {most:g}, got {_shown(value)}"
+            f"{name} is {_shown(value)}; expected a number of seconds, {least} and at most {most:g}"
         )
     return value
 
@@ -103,8 +103,8 @@ def check_descriptors(what: str, needed: int) -> None:
         used = limit
     if limit - used < needed:
         raise TransportError(
-            f"{what} needs {needed} file descriptors, and this process has {limit - used} of its "
-            f"{limit} left; close files or other nodes, or raise the limit (ulimit -n)"
+            f"{what} needs {needed} file descriptors, but only {limit - used} of the {limit} of "
+            "this process are left; close files or other nodes, or raise the limit (ulimit -n)"
         )
 
 
@@ -115,7 +115,7 @@ def check_text(name: str, value: object, most: int, least: int = 0) -> str:
         ConfigError: It is not.
     """
     if not isinstance(value, str) or not least <= len(value.encode("utf-8", "replace")) <= most:
-        raise ConfigError(f"{name} is text of {least} to {most} bytes, got {_shown(value)}")
+        raise ConfigError(f"{name} is {_shown(value)}; expected text of {least} to {most} bytes")
     return value
 
 
@@ -154,7 +154,8 @@ def check_headers(name: str, headers: object) -> dict[str, object]:
     """
     if not isinstance(headers, Mapping):
         raise ConfigError(
-            f"{name} maps text to numbers, text, bytes, True, False or None, got {_shown(headers)}"
+            f"{name} is {_shown(headers)}; expected a mapping of text to numbers, text, bytes, "
+            "True, False or None"
         )
     size = 0
     for key, value in headers.items():
@@ -163,8 +164,8 @@ def check_headers(name: str, headers: object) -> dict[str, object]:
         finite = isinstance(value, float) and isfinite(value)
         if not (whole or finite or value is None or isinstance(value, str | bytes)):
             raise ConfigError(
-                f"{name}: {key!r} is a number of 64 bits, text, bytes, True, False or None, "
-                f"got {_shown(value)}"
+                f"{name}: {key!r} is {_shown(value)}; expected a number of 64 bits, text, bytes, "
+                "True, False or None"
             )
         try:
             data = value.encode() if isinstance(value, str) else value
@@ -172,7 +173,9 @@ def check_headers(name: str, headers: object) -> dict[str, object]:
         except UnicodeEncodeError as error:
             raise ConfigError(f"{name}: {key!r} has text that is not UTF-8: {error}") from None
     if size > HEADERS:
-        raise ConfigError(f"{name} take {size} bytes, at most {HEADERS}, got {_shown(headers)}")
+        raise ConfigError(
+            f"{name} take {size} bytes; expected at most {HEADERS}: {_shown(headers)}"
+        )
     return dict(headers)
 
 
@@ -188,11 +191,13 @@ def check_amounts(name: str, amounts: object) -> dict[str, int]:
         ConfigError: The value is no such mapping; the text names the fault.
     """
     if not isinstance(amounts, Mapping):
-        raise ConfigError(f"{name} maps names of resources to whole numbers, got {amounts!r}")
+        raise ConfigError(
+            f"{name} is {amounts!r}; expected a mapping of resources to whole numbers"
+        )
     for resource in amounts:
         if not isinstance(resource, str) or not 1 <= len(resource.encode()) <= Limits.TEXT:
             raise ConfigError(
-                f"{name}: a resource's name is text of 1 to {Limits.TEXT} bytes, got {resource!r}"
+                f"{name} names the resource {resource!r}; expected text of 1 to {Limits.TEXT} bytes"
             )
     return {
         resource: check_count(f"{name} of {resource!r}", amount)

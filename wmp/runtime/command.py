@@ -61,7 +61,7 @@ class CommandHandler:
         """
         if isinstance(argv, (str, bytes)):
             raise ConfigError(
-                f"command is the text {argv!r}; expected a list of the command and its arguments"
+                f"command is the text {argv!r}; expected a list: the command and its arguments"
             )
         self.argv = tuple(os.fspath(argument) for argument in argv)
         if not self.argv:
@@ -100,7 +100,8 @@ class CommandHandler:
                 # This comes before the flag, which is raised then too.
                 if left is not None and left <= 0:
                     raise CommandFailed(
-                        f"{shlex.join(self.argv)}: killed because the job timed out",
+                        f"{shlex.join(self.argv)}: the command was killed, because the job timed "
+                        "out",
                         -signal.SIGTERM,
                     )
                 if job.cancelled:

@@ -80,7 +80,7 @@ def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
     stray = [key for key in document if key in attrs.fields_dict(DeviceDefinition)]
     if stray:
         raise ConfigError(
-            f"{path}: the key {stray[0]} belongs to a device; write the line [device] above it"
+            f"{path}: the key {stray[0]} belongs to a device; write the line [device] above the key"
         )
     top.only(("device",))
     found = document.get("device")

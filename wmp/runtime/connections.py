@@ -151,7 +151,9 @@ class Connections:
             if size <= self._max_message and total <= self._max_open:
                 break
             total -= size
-            text = f"a message of more than {size} bytes had no end; the connection was closed"
+            text = (
+                f"a message has more than {size} bytes and has not ended; the connection was closed"
+            )
             self._close(descriptor, "unfinished message", text)
 
     def _close(self, descriptor: int, reason: str, detail: str) -> bool:

@@ -81,7 +81,7 @@ class Counters:
         more = f" (and {missed} more since the last line)" if missed else ""
         if reason in _USUAL and not alarming:
             reason = (
-                f"ignored a message of a peer that restarted or left, no action needed: {reason}"
+                f"ignored a message of a peer that restarted or left; no action is needed: {reason}"
             )
         text = printable(detail) or "message ignored"
         logger.log(level, "%s: %s: %s%s", self._node, reason, text, more)

@@ -371,7 +371,9 @@ class Driver:
                     routing_id, ids = bytes(frames[0]), self._local_ids
                     link: Link = routing_id if ids is None else ids.local(routing_id)
                     if self._throttle.ignores(link, self._now):
-                        self._count("ignored", "the connection is ignored for a while")
+                        self._count(
+                            "ignored", "messages of this connection are ignored for some seconds"
+                        )
                         if self._rests():
                             break
                         continue
@@ -393,7 +395,9 @@ class Driver:
                     if router and not self._throttle.admits(
                         link, message.command, message.source, self._now
                     ):
-                        self._count("flood", f"{message.command.name} without a pause")
+                        self._count(
+                            "flood", f"the connection sends {message.command.name} without a pause"
+                        )
                         self._refused(link, message.hops, "flood")
                         if self._rests():
                             break
@@ -573,7 +577,9 @@ class Driver:
         lost = self._send_queue.forget(link)
         if lost:
             # Streams continue behind the last acknowledged message when the link is open again.
-            self._count("reconnected", f"dropped {lost} messages that waited in the old socket")
+            self._count(
+                "reconnected", f"{lost} messages that waited in the old socket were dropped"
+            )
 
     def _connected(self, link: int) -> None:
         if self._link_events:
@@ -608,7 +614,10 @@ class Driver:
     def _refused(self, link: Link, hops: int, reason: str) -> None:
         """Ignore a connection for a while when its messages are refused too often."""
         if isinstance(link, bytes) and self._throttle.refuses(link, hops, reason, self._now):
-            text = f"too many refused messages of one connection, the last one: {reason}"
+            text = (
+                "one connection sent too many messages that were refused, the last for this "
+                f"reason: {reason}"
+            )
             self.counters.count("ignored", text, self._now, alarming=True)
 
     def _connection_failed(self, reason: str, detail: str) -> None:

@@ -93,9 +93,11 @@ def _check_tcp(endpoint: str, verb: str, bind: bool) -> None:
                 "the endpoints of the bound node show it"
             )
     elif int(port) > 65535:
-        raise ConfigError(f"cannot {verb} {endpoint}: a port is at most 65535; name a smaller one")
+        raise ConfigError(f"cannot {verb} {endpoint}: the port is above 65535; name a smaller one")
     if not bind and match["host"] == "*":
-        raise ConfigError(f"cannot connect to {endpoint}: the host is missing; name the host")
+        raise ConfigError(
+            f"cannot connect to {endpoint}: the host is missing; expected tcp://HOST:PORT"
+        )
 
 
 def bind(socket: zmq.Socket[bytes], endpoint: str) -> str:

@@ -194,9 +194,11 @@ def serve(role: str, handler: Handler, retry: Retry | None = None) -> Served:
     """
     given: object = role  # callers are not all type-checked
     if not isinstance(given, str) or not given:
-        raise ConfigError(f"role {role!r}: expected a non-empty text")
+        raise ConfigError(f"a role is {role!r}; expected text that is not empty")
     if len(role.encode("utf-8", "replace")) > Limits.TEXT:
-        raise ConfigError(f"role {role[:40]!r}… is longer than {Limits.TEXT} bytes")
+        raise ConfigError(
+            f"the role {role[:40]!r}… is too long; expected at most {Limits.TEXT} bytes"
+        )
     name = _name(handler)
     if not callable(handler):
         raise ConfigError(
@@ -243,8 +245,8 @@ def _takes_job(role: str, name: str, handler: Handler) -> bool:
             unfit = True
     if unfit or required > 2 or accepted < 1:
         raise ConfigError(
-            f"handler {name} of role {role!r} takes {signature}; "
-            "expected f(payload) or f(payload, job), anything else with a default"
+            f"handler {name} of role {role!r} takes {signature}; expected f(payload) or "
+            "f(payload, job), and a default for every other parameter"
         )
     return required == 2
 

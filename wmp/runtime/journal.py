@@ -44,7 +44,7 @@ CLOSE = 2.0
 
 def _folder(given: object) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-        raise ConfigError(f"a journal is the path of a folder or a Journal, got {given!r}")
+        raise ConfigError(f"journal is {given!r}; expected the path of a folder, or a Journal")
     # The program may change its directory meanwhile.
     return Path(os.fsdecode(given)).absolute()
 
@@ -315,7 +315,9 @@ class _Writer:
             raise self._journal.refusal(error) from error
         self._thread = start_thread(self._run, "wmp-journal", failed=failed)
         if self._thread is None:
-            raise ConfigError("the thread that writes the journal could not be started")
+            raise ConfigError(
+                "cannot start the thread that writes the journal; end other threads or processes"
+            )
 
     def wake(self, *, hurry: bool) -> None:
         """Wake the thread, because the buffer has lines."""

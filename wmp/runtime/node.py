@@ -118,7 +118,9 @@ def make_settings(
     known = sorted(fields.keys() - own.keys())
     for name, value in given.items():
         if name not in fields or name in own:
-            raise ConfigError(f"a {node} has no setting {name!r}; there are {', '.join(known)}")
+            raise ConfigError(
+                f"a {node} has no setting {name!r}; its settings are {', '.join(known)}"
+            )
         kind = str(fields[name].type)
         if value is None and "None" in kind:
             continue
@@ -126,7 +128,7 @@ def make_settings(
             check_count(name, value, _LEAST.get(name, 0), _MOST.get(name, Limits.UINT))
         elif name == "jitter":
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-                raise ConfigError(f"jitter is a share from 0 to less than 1, got {value!r}")
+                raise ConfigError(f"jitter is {value!r}; expected a number from 0 to less than 1")
         elif name == "headers":
             given = {**given, name: check_headers(name, value)}
         elif kind.startswith("float"):
@@ -204,7 +206,7 @@ class Node:
         try:
             warnings.warn(
                 f"unclosed {self.name} at {', '.join(self.endpoints or self.connect)}; "
-                "call close(), or use it as a context manager",
+                "call close(), or use the {self.name} as a context manager",
                 ResourceWarning,
                 stacklevel=2,
                 source=self,
@@ -231,7 +233,8 @@ class Node:
             if endpoint.endswith(("*", ":0")):
                 raise ClosedError(
                     f"the {self.name} has no address yet: the system chooses one for {endpoint} "
-                    "at the start; use it as a context manager or call start() first"
+                    f"at the start; use the {self.name} as a context manager, or call start() "
+                    "first"
                 )
         return self.bind
 
@@ -362,7 +365,8 @@ class Node:
         """
         if self.driver is None:
             raise ClosedError(
-                f"the {self.name} is not started; use it as a context manager or call start()"
+                f"the {self.name} is not started; use the {self.name} as a context manager, or "
+                "call start()"
             )
         if self._stopped:
             raise ClosedError(f"the {self.name} is closed")

@@ -208,7 +208,9 @@ class NodeSockets:
         if self._loop is None:
             return
         port.pause()
-        self._on_failed("accept", f"{port.name}: no file descriptor is left for a connection")
+        self._on_failed(
+            "accept", f"{port.name}: cannot accept a connection, because no file descriptor is left"
+        )
         self._loop.call_later(_REOPEN, self._resume, port, logging.ERROR)
 
     def _resume(self, port: Port, level: int) -> None:
@@ -217,7 +219,7 @@ class NodeSockets:
         try:
             port.resume()
         except WMPError as error:
-            logger.log(level, "%s: cannot listen again, retrying: %s", self._name, error)
+            logger.log(level, "%s: cannot listen again: %s; trying again", self._name, error)
             self._loop.call_later(_REOPEN, self._resume, port, logging.DEBUG)
 
     def reopen(self, link: int) -> Port | None:
@@ -237,7 +239,9 @@ class NodeSockets:
         try:
             port = self._reopen(link)
         except WMPError as error:
-            logger.log(level, "%s: cannot reopen link %d, retrying: %s", self._name, link, error)
+            logger.log(
+                level, "%s: cannot reopen link %d: %s; trying again", self._name, link, error
+            )
             self._loop.call_later(_REOPEN, self._open_again, link, old, logging.DEBUG)
             return
         # The address is the same: warnings about it are not repeated.

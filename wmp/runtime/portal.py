@@ -95,7 +95,9 @@ class Portal:
                 # A task or a callback may raise SystemExit through the loop. The loop continues, so
                 # that its nodes can end in order.
                 except BaseException as error:
-                    logger.exception("the event loop of the %s was stopped", self._name)
+                    logger.exception(
+                        "the event loop of the %s was stopped by other code", self._name
+                    )
                     self._report(ThreadEnded("the event loop", error))
                     continue
                 if self._closed:

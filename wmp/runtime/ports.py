@@ -386,7 +386,7 @@ class SendQueue:
         parked = self._parked.get(link)
         if parked is None or not parked.messages or parked.port.connections is None:
             return
-        text = f"{len(parked.messages)} messages waited for a peer that reads none"
+        text = f"{len(parked.messages)} messages waited for a peer that does not read them"
         if parked.port.connections.close(link if isinstance(link, bytes) else b"", "unread", text):
             messages = [message for message, _, _ in parked.messages]
             self.forget(link)
@@ -405,7 +405,7 @@ class SendQueue:
         self._undelivered(link, message, "no such connection")
 
     def _undelivered(self, link: Link, message: Message, why: str) -> None:
-        self._count(why, f"{message.command.name} was not delivered")
+        self._count(why, f"{message.command.name} could not be delivered")
         self._report(link, message)
 
     def _park(self, port: Port, link: Link, message: Message, frames: list[Frame]) -> None:

@@ -75,7 +75,7 @@ class Security:
         try:
             public = zmq.curve_public(self.secret_key)
         except (ValueError, zmq.ZMQError) as error:
-            raise ConfigError(f"the secret key is not a CURVE key in Z85: {error}") from error
+            raise ConfigError(f"the secret key is no CURVE key in Z85: {error}") from error
         if public != self.public_key:
             raise ConfigError(
                 "the public key does not belong to the secret key; "

@@ -65,7 +65,10 @@ def describe(event: int, value: int, *, connects: bool) -> str | None:
         for code, cause in _PROTOCOL_ERRORS:
             if code == value:
                 return cause
-        return f"the ZMTP handshake broke off (code {value:#x}); check that both ends speak ZeroMQ"
+        return (
+            f"the ZMTP handshake was broken off (code {value:#x}); check that the other end is a "
+            "ZeroMQ socket"
+        )
     if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
         if value in (errno.EPIPE, errno.ECONNRESET) and connects:
             return (
@@ -74,7 +77,10 @@ def describe(event: int, value: int, *, connects: bool) -> str | None:
                 "the node at that address"
             )
         reason = os.strerror(value) if value > 0 else "no reason given"
-        return f"the ZMTP handshake failed ({reason}); check that both ends are secured alike"
+        return (
+            f"the ZMTP handshake failed ({reason}); check that both ends have CURVE keys or "
+            "neither has"
+        )
     return None
 
 

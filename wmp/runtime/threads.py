@@ -56,7 +56,7 @@ def start_thread(
         # Every error counts: no other code on this thread would handle it.
         except BaseException as error:
             if failed is None:
-                logger.exception("the thread %s ended", name)
+                logger.exception("the thread %s ended by an error", name)
             else:
                 failed(ThreadEnded(name, error))
 

@@ -66,7 +66,7 @@ class UnservedWatch:
         where = ", ".join(self._node.endpoints)
         for kind in new[:_SHOWN]:
             logger.warning(
-                "manager at %s: jobs of role %r wait (%d): %s",
+                "manager at %s: jobs of role %r wait (%d jobs): %s",
                 where,
                 kind.role,
                 rows[kind].count,

@@ -141,4 +141,7 @@ def _open(path: str) -> BinaryIO:
             return one.open("rb")
         except FileNotFoundError:
             continue
-    raise WMPError(f"the segment {path} was removed before it was read to the end")
+    raise WMPError(
+        f"the segment {path} was removed before all of it was read; leave the segments in place "
+        "and start again"
+    )

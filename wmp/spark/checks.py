@@ -106,7 +106,7 @@ def double_booking(events: DataFrame, spans: DataFrame) -> DataFrame:
         .where(F.col("taken") > F.coalesce("have", F.lit(0)))
     )
     detail = F.format_string(
-        "the jobs that run on %s need %d %s, but it has %d",
+        "the running jobs of worker %s need %d %s; the worker has %d",
         "node", "taken", "resource", F.coalesce("have", F.lit(0).cast("bigint")),
     )  # fmt: skip
     return _found(over, "no double booking", detail, F.col("node"))
@@ -124,7 +124,12 @@ def _streams(events: DataFrame) -> DataFrame:
     )
     last = F.coalesce(F.max("number").over(before), F.lit(0))
     gaps = own.withColumn("last", last).where(F.col("number") > F.col("last") + 1)
-    detail = F.format_string("%s has number %d after number %d", "command", "number", "last")
+    detail = F.format_string(
+        "%s was sent with number %d after number %d; expected the next number",
+        "command",
+        "number",
+        "last",
+    )
     return _found(gaps, "WMP-7.1", detail)
 
 
@@ -140,7 +145,9 @@ def _numbers_of_ready(events: DataFrame) -> DataFrame:
     lower = sent.withColumn("last", F.lag("ready").over(before)).where(
         F.col("ready") < F.col("last")
     )
-    detail = F.format_string("READY has number %d, but the READY before it has %d", "ready", "last")
+    detail = F.format_string(
+        "READY was sent with number %d after READY %d; expected a greater number", "ready", "last"
+    )
     return _found(lower, "WMP-3.2", detail, F.col("node"))
 
 
@@ -166,7 +173,7 @@ def _credit(events: DataFrame) -> DataFrame:
         .withColumn("used", F.coalesce(F.sum("count").over(since), F.lit(0).cast("bigint")))
     )
     over = offers.where((F.col("command") == "WAKE") & (F.col("used") > F.col("had")))
-    text = "WAKE offered %d jobs to %s, but its READY has credit %d"
+    text = "the WAKEs announced %d jobs to %s; its READY has credit %d"
     detail = F.format_string(text, "used", "peer", "had")
     return _found(over, "WMP-3.4", detail)
 
@@ -189,10 +196,14 @@ def _one_process(events: DataFrame, processes: DataFrame) -> DataFrame:
     last = events.groupBy(*_PROCESS).agg(F.max("n").alias("n"))
     rows = (
         alone.where(F.col("others") == 0)
-        .withColumn("why", F.lit(" stopped as superseded, but no other process has its identity"))
+        .withColumn("why", F.lit(" stopped as superseded; no other process has its identity"))
         .unionByName(
             unserved.where(F.col("served").isNull() & F.col("rival")).withColumn(
-                "why", F.lit(" was served by no manager and did not stop beside another process")
+                "why",
+                F.lit(
+                    " did not stop, although no manager served it and another process has its "
+                    "identity"
+                ),
             )
         )
         .join(last, list(_PROCESS))

@@ -118,7 +118,7 @@ def _reason(value: str) -> str:
         return "torn" if torn else "garbage"
     if not isinstance(line, dict):
         return "garbage"
-    return what_is_wrong(line) or "not as in the schema"
+    return what_is_wrong(line) or "a value differs from the schema"
 
 
 def of_jobs(lines: DataFrame, *arrays: str) -> DataFrame:

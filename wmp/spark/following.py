@@ -163,9 +163,9 @@ class _Follower:
             text = str(error)
             if UNKNOWN_VERSION in text:
                 raise ConfigError(text[text.index(UNKNOWN_VERSION) :].splitlines()[0]) from None
-            raise WMPError(f"cannot follow the journals any more: {_why(text)}") from error
+            raise WMPError(f"cannot follow the journals any longer: {_why(text)}") from error
         if over:
-            raise WMPError("cannot follow the journals any more: the stream was stopped")
+            raise WMPError("cannot follow the journals any longer: the stream was stopped")
 
     def _has_settled(self) -> bool:
         """Return whether the stream has looked for lines and found none."""

@@ -174,13 +174,19 @@ class _JobHistory:
                 if end is End.TIMEOUT:
                     return self._step(JobInput.EXPIRE)
                 if self.state is not JobState.ENDED:
-                    return "WMP-6.1", f"ended {end.value} while {self.state.name.lower()}"
+                    return (
+                        "WMP-6.1",
+                        f"the job ended as {end.value} in the state {self.state.name.lower()}",
+                    )
         return None
 
     def _step(self, what: JobInput) -> tuple[str, str] | None:
         state = job_lifecycle.TRANSITIONS.get((self.state, what))
         if state is None:
-            return "WMP-6.1", f"{what.name.lower()} while {self.state.name.lower()}"
+            return (
+                "WMP-6.1",
+                f"the input {what.name.lower()} came in the state {self.state.name.lower()}",
+            )
         self.state = state
         return None
 
@@ -198,7 +204,10 @@ class _JobHistory:
             case "run":
                 state = execution_lifecycle.TRANSITIONS.get((held.state, ExecutionInput.START))
                 if state is None:
-                    return "WMP-6.6", f"handed to a lane while {held.state.name.lower()}"
+                    return (
+                        "WMP-6.6",
+                        f"the job was handed to a lane in the state {held.state.name.lower()}",
+                    )
                 held.state = state
             case "finished" | "recalled":
                 what = ExecutionInput.FINISH if event == "finished" else ExecutionInput.RECALLED
@@ -222,7 +231,7 @@ class _JobHistory:
                     outcome = Outcome(value).name.lower()
                     return (
                         "WMP-6.6",
-                        f"attempt {attempt} answered {outcome}, but no manager waits for that",
+                        f"attempt {attempt} was answered as {outcome}; no manager waits for it",
                     )
         return None
 

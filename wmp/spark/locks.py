@@ -126,7 +126,7 @@ class _LockHistory:
             if self.answered is None:
                 self.answered = at
             if self.state is LockState.UNUSED:
-                self._break("WMP-4.13", f"{command} for a lock that was never given", n, at)
+                self._break("WMP-4.13", f"{command} names a lock for which no GIVE was sent", n, at)
             elif command == "NO":
                 self._step(LockInput.NO, at)
             else:
@@ -140,7 +140,7 @@ class _LockHistory:
             return
         what = LockInput.HOLD if hold else LockInput.GIVE
         if (self.state, what) not in TRANSITIONS:
-            self._break("WMP-4.1", "a lock number was given again", n, at)
+            self._break("WMP-4.1", "two GIVEs have the same lock number", n, at)
             return
         self.give, self.left = row, want
         self._step(what, at)
@@ -151,14 +151,14 @@ class _LockHistory:
         assert give is not None
         if role not in give[10]:
             self._break(
-                "WMP-4.6", f"TAKE has role {role}, but GIVE named {', '.join(give[10])}", n, at
+                "WMP-4.6", f"TAKE has role {role}; the GIVE named {', '.join(give[10])}", n, at
             )
         if self.state is LockState.CLOSED:
             self.late += jobs
         self.jobs += jobs
         self.left -= jobs
         if self.left < 0:
-            wanted = f"{self.jobs} jobs came, but GIVE wanted {give[11]}"
+            wanted = f"TAKE brought {self.jobs} jobs in all; the GIVE wanted {give[11]}"
             self._break("WMP-4.6", wanted, n, at)
         self._step(LockInput.MORE if more else LockInput.TAKE, at)
 

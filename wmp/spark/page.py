@@ -98,12 +98,12 @@ def _began(data: ReportData) -> str:
 def _verdict(data: ReportData) -> Mapping[str, str]:
     certain, uncertain = int(data.number("violations")), int(data.number("uncertain violations"))
     if not data.number("lines"):
-        words = "none", "The journal is empty", "no line of it could be read"
+        words = "none", "The journal is empty", "it has no readable line"
     elif certain:
         headline = f"{amount(certain)} violation{'s' * (certain > 1)} found"
-        words = "bad", headline, "the story of each is below"
+        words = "bad", headline, "the section Violations shows what happened"
     elif uncertain:
-        detail = f"{amount(uncertain)} uncertain: gaps in the journals may explain them"
+        detail = f"{amount(uncertain)} possible violations may be due to gaps in the journals"
         words = "unsure", "No certain violation", detail
     else:
         detail = "every job, lock and stream was checked against the rules"
@@ -120,15 +120,15 @@ def _tiles(data: ReportData) -> list[tuple[str, str, str]]:
     again, managers, devices = n("jobs tried again"), n("managers"), n("devices")
     return [
         (amount(n("jobs")), "jobs", f"{amount(n('jobs ok'))} ok"),
-        (amount(n("jobs per second")), "jobs/s", "from first to last"),
-        (duration(half), "half of the jobs", f"99 of 100: {duration(slow)}" if latency else ""),
+        (amount(n("jobs per second")), "jobs/s", "from the first submission to the last end"),
+        (duration(half), "median time of a job", f"99 %: {duration(slow)}" if latency else ""),
         (
             amount(n("workers")),
             "workers",
             f"{_plural(managers, 'manager')}, {_plural(devices, 'device')}",
         ),
         (amount(lost), "leases lost", f"{_plural(again, 'job')} tried again"),
-        (amount(n("lines")), "lines read", f"{amount(n('bad lines'))} not readable"),
+        (amount(n("lines")), "lines read", f"{amount(n('bad lines'))} unreadable"),
     ]
 
 
@@ -154,7 +154,7 @@ def _gaps(data: ReportData) -> dict[str, _List]:
     lists = {
         "Lines that could not be read": _List(("reason", "lines"), unread),
         "Processes without a journal": _List(
-            ("node", "epoch", "lines of other journals with its name"), gone
+            ("node", "epoch", "lines of other journals that name it"), gone
         ),
         "Lines that are missing": _List(("node", "lines"), torn),
     }
@@ -203,7 +203,7 @@ def _handshakes(data: ReportData) -> _List:
         counted("answered TAKE", "locks taken", "locks"),
         counted("answered NO", "locks refused", "locks"),
         counted("never answered", "locks timed out", "locks"),
-        counted("jobs after the end of their lock", "jobs late"),
+        counted("jobs that came after their lock had closed", "jobs late"),
     ]
     return _List(("", "number", "share"), rows)
 

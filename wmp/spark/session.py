@@ -107,7 +107,7 @@ def _why(error: Exception, stderr: IO[bytes] | None) -> str:
         lines = [line for line in stderr.read().splitlines() if line.strip()]
         last = next((line for line in lines if b"rror" in line or b"xception" in line), b"")
     java = f"; the error of Java is: {last.decode(errors='replace').strip()}" if last else ""
-    return f"{text}{java}; Spark needs Java 17 or 21, JAVA_HOME is {home}"
+    return f"{text}{java}; Spark needs Java 17 or 21; JAVA_HOME is {home}"
 
 
 @contextmanager

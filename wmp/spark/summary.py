@@ -25,7 +25,7 @@ NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "without an end": ("count_if(end is null)", "processes that were killed or still run"),
         "seconds": (
             _SPAN.format(first="first", last="last"),
-            "s from the first line to the last",
+            "seconds from the first line to the last",
         ),
         "clock error": ("max(clock_error)", "µs by which the common clock may be wrong"),
     },
@@ -43,7 +43,7 @@ NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "jobs tried again": ("count_if(attempts > 1)", "jobs with more than one lease"),
         "jobs per second": (
             f"count(ended) / nullif({_SPAN.format(first='submitted', last='ended')}, 0)",
-            "ends a second, from the first submission to the last end",
+            "jobs that ended in a second, from the first submission to the last end",
         ),
     },
     "attempts": {
@@ -69,7 +69,7 @@ NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
         "violations": ("count_if(certain)", "certain violations"),
         "uncertain violations": (
             "count_if(not certain)",
-            "violations that gaps in the journals may explain",
+            "possible violations, which may be due to gaps in the journals",
         ),
     },
     "drops": {"drops": ("sum(lines)", "messages ignored, whole or in part")},

@@ -33,9 +33,9 @@ FINDINGS: Final[Mapping[str, str]] = {
     "WMP-3.4": "a WAKE asks for no more jobs than the remembered credit",
     "WMP-4.1": "a lock number is greater than every earlier one of its epoch",
     "WMP-4.6": "a TAKE has a role of the GIVE and no more jobs than the GIVE still wants",
-    "WMP-4.13": "a TAKE or NO names a lock that was given",
-    "WMP-6.1": "a job moves along the table of jobs of its manager",
-    "WMP-6.6": "every job taken is answered by exactly one DONE entry",
+    "WMP-4.13": "a TAKE or NO names a lock for which a GIVE was sent",
+    "WMP-6.1": "every step of a job is in the manager's table of jobs",
+    "WMP-6.6": "each job of a TAKE is answered by exactly one entry of DONE",
     "WMP-7.1": "the numbers of a stream start at 1 in a session and grow by 1",
 }
 """Name of each finding to the text of its invariant or rule."""

@@ -16,43 +16,45 @@ from wmp.spark.processes import drops as drops_of
 spark = SparkSession.active()
 
 
-@dp.table(comment="every line, once; a run adds the lines since the run before")
+@dp.table(
+    comment="each line of the journals once; each run adds the lines written since the last run"
+)
 def archive() -> DataFrame:
     """Make the stream of all lines."""
     return spark.readStream.format("wmp").load(spark.conf.get("wmp.journal"))
 
 
-@dp.temporary_view(comment="the lines that are there now")
+@dp.temporary_view(comment="all lines that the journals have when a run begins")
 def events() -> DataFrame:
     """Make events from journals."""
     return spark.read.format("wmp").load(spark.conf.get("wmp.journal"))
 
 
-@dp.temporary_view(comment="a job in a lane of a worker")
+@dp.temporary_view(comment="each row is one job in one lane of a worker")
 def executions() -> DataFrame:
     """Make executions from events."""
     return executions_of(spark.read.table("events"))
 
 
-@dp.temporary_view(comment="a lease of a job")
+@dp.temporary_view(comment="each row is one lease of a job")
 def attempts() -> DataFrame:
     """Make attempts from events and executions."""
     return attempts_of(spark.read.table("events"), spark.read.table("executions"))
 
 
-@dp.materialized_view(comment="the shares of workers and managers in jobs")
+@dp.materialized_view(comment="how evenly jobs are shared among workers and among managers")
 def fairness() -> DataFrame:
     """Make fairness from events and attempts."""
     return utilisation.fairness(spark.read.table("events"), spark.read.table("attempts"))
 
 
-@dp.materialized_view(comment="causes of leases that ended without a result")
+@dp.materialized_view(comment="number of leases that ended without a result, by cause")
 def requeues() -> DataFrame:
     """Make requeues from attempts."""
     return utilisation.requeues(spark.read.table("attempts"))
 
 
-@dp.materialized_view(comment="ignored messages, with the reason")
+@dp.materialized_view(comment="number of ignored messages, by node and reason")
 def drops() -> DataFrame:
     """Make drops from events."""
     return drops_of(spark.read.table("events"))

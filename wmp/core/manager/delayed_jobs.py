@@ -21,10 +21,10 @@ from wmp.core.manager.queues import Batch, Batches
 __all__ = ["DelayedJobs"]
 
 _DEAD: Final = 64
-"""Limit of the ended entries in the heap beyond the number of waiting entries."""
+"""Number of ended entries that the heap may have beyond the number of waiting entries."""
 
 _MOST: Final = 4096
-"""Limit of the entries released in one step, which must stay short."""
+"""Number of entries that one step releases at most, because a step must stay short."""
 
 
 @define(eq=False)
@@ -32,14 +32,14 @@ class DelayedJobs:
     """All jobs of a manager that may not be granted yet, earliest first."""
 
     batches: Batches
-    """The batches of all queues; those of delayed jobs are among them."""
+    """The batches of all queues, including the batches of delayed jobs."""
     waiting: int = 0
-    """Number of the jobs."""
+    """Number of delayed jobs."""
     dead: int = 0
-    """Entries of jobs that ended before their time."""
+    """Number of heap entries of jobs that ended before their start time."""
     _heap: list[tuple[float, int, Batch | JobRecord]] = field(factory=list)
     _ties: int = 0
-    """Number of entries so far: of two entries with one time the first goes first."""
+    """Number of entries made so far. Of two entries with one time, the older goes first."""
 
     def add(self, due: float, part: Batch | JobRecord, count: int = 1) -> None:
         """Keep ``count`` jobs until ``due``."""
@@ -48,13 +48,13 @@ class DelayedJobs:
         heapq.heappush(self._heap, (due, self._ties, part))
 
     def extend(self, due: float, made: Sequence[Batch], count: int) -> None:
-        """Keep ``count`` new jobs until ``due``; some may have joined a batch that is here."""
+        """Keep ``count`` new jobs until ``due``, in a batch of the heap or in a new batch."""
         for batch in made:
             self.add(due, batch, 0)
         self.waiting += count
 
     def next(self) -> float | None:
-        """Return the earliest time; None without jobs."""
+        """Return the earliest start time; None without jobs."""
         heap = self._heap
         while heap and not _waits(heap[0][2]):
             heapq.heappop(heap)
@@ -62,7 +62,10 @@ class DelayedJobs:
         return heap[0][0] if heap else None
 
     def release(self, now: float) -> Iterator[Batch | JobRecord]:
-        """Remove due jobs, earliest first; a step releases a bounded number of entries."""
+        """Remove the jobs whose start time has come, earliest first.
+
+        One call removes a bounded number of entries.
+        """
         heap = self._heap
         for _ in range(_MOST):
             due = self.next()
@@ -78,7 +81,7 @@ class DelayedJobs:
             yield part
 
     def count_out(self, job: JobRecord) -> None:
-        """Count a job that ended before its time."""
+        """Count a job that ended before its start time."""
         self.waiting -= 1
         if self.batches.remove(job):
             return
@@ -90,7 +93,7 @@ class DelayedJobs:
 
 
 def _waits(part: Batch | JobRecord) -> bool:
-    """Return whether jobs of a heap's entry still wait for their time."""
+    """Return whether the jobs of a heap's entry still wait for their start time."""
     if type(part) is JobRecord:
         return part.state is JobState.DELAYED
     return bool(part.ids)  # type: ignore[union-attr]

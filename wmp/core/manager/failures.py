@@ -59,7 +59,8 @@ class Failures:
             job.record(worker.name, now, summary)
         job.step(JobInput.RESULT)
         if outcome == Outcome.OVERRUN:
-            self.leases.end(job, End.TIMEOUT, summary.encode())  # WMP-6.22
+            # WMP-6.22: the job ends as timed out.
+            self.leases.end(job, End.TIMEOUT, summary.encode())
         else:
             worker.done += 1
             self.leases.end(job, End.ERROR, payload)
@@ -87,7 +88,7 @@ class Failures:
 
     @staticmethod
     def _read(returned: Returned) -> tuple[str, tuple[str, ...] | None]:
-        """Return the error for people, and the names of its types if they are known."""
+        """Return the text of the error, and the names of its types if DONE has them."""
         _, outcome, payload, text, _ = returned
         if outcome == Outcome.OVERRUN:
             cut = bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace")

@@ -19,7 +19,7 @@ __all__ = ["check_manager"]
 
 
 def check_manager(scheduler: Scheduler) -> None:
-    """Raise AssertionError when an invariant is broken; costs by all state."""
+    """Raise AssertionError when an invariant is broken. The cost grows with the whole state."""
     leases, queues, timers = scheduler.leases, scheduler.queues, scheduler.timers
     workers = leases.workers
     assert not leases._ids, "each end of a job must be reported in the event in which the job ends"

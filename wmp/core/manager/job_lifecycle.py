@@ -31,10 +31,10 @@ __all__ = [
     "Refusal",
 ]
 
-_MOST_PATIENCE = 7  # 64 READYs or GIVEs
+_MOST_PATIENCE = 7  # at most 2**6 = 64 READYs or GIVEs
 _MOST_TAKEN_AT_ONCE = 3
 """Number of times that a worker may leave with a job and get it again at once."""
-_MOST_LEFT = _MOST_TAKEN_AT_ONCE + 6  # 64 READYs or GIVEs
+_MOST_LEFT = _MOST_TAKEN_AT_ONCE + 6  # at most 2**6 = 64 READYs or GIVEs
 
 
 class JobState(IntEnum):
@@ -45,14 +45,14 @@ class JobState(IntEnum):
     CANCELLING = 2
     ENDED = 3
     DELAYED = 4
-    """The job waits for its time, and may not be granted before it."""
+    """The job waits for its start time and may not be granted before."""
 
 
 class JobInput(IntEnum):
     """The inputs of a job's table."""
 
     GRANT = 0
-    """The job goes into a TAKE."""
+    """A TAKE grants the job."""
     RESULT = 1
     """DONE ok or error, of the current attempt."""
     REFUSE = 2
@@ -60,17 +60,17 @@ class JobInput(IntEnum):
     RETURN = 3
     """DONE cancelled, of the current attempt."""
     LOSE = 4
-    """The lease is lost, DONE lost included, and the job may be tried again."""
+    """The lease is lost, also by DONE lost, and the job may be tried again."""
     SPEND = 5
     """The lease is lost, and the job's retries are used up."""
     CANCEL = 6
     """The submitter wants no result any more."""
     EXPIRE = 7
-    """The job's deadline passed; or its expiry, and the job has no lease."""
+    """The job's deadline passed; or its expiry passed while it had no lease."""
     DUE = 8
-    """The job's time has come."""
+    """The job's start time has come."""
     AGAIN = 9
-    """DONE error or overrun, of the current attempt, and the job is tried again."""
+    """DONE error or overrun, of the current attempt, after which the job is tried again."""
 
 
 TRANSITIONS: Final[Mapping[tuple[JobState, JobInput], JobState]] = {
@@ -87,8 +87,10 @@ TRANSITIONS: Final[Mapping[tuple[JobState, JobInput], JobState]] = {
     (JobState.LEASED, JobInput.LOSE): JobState.QUEUED,  # WMP-6.4, 6.15
     (JobState.LEASED, JobInput.SPEND): JobState.ENDED,  # WMP-6.15
     (JobState.LEASED, JobInput.CANCEL): JobState.CANCELLING,
-    (JobState.LEASED, JobInput.EXPIRE): JobState.ENDED,  # CANCEL is sent; a later result is stale
-    (JobState.CANCELLING, JobInput.RESULT): JobState.ENDED,  # the result was faster
+    # CANCEL is sent, and a later result is ignored.
+    (JobState.LEASED, JobInput.EXPIRE): JobState.ENDED,
+    # The result came before the worker's answer to CANCEL.
+    (JobState.CANCELLING, JobInput.RESULT): JobState.ENDED,
     (JobState.CANCELLING, JobInput.REFUSE): JobState.ENDED,
     (JobState.CANCELLING, JobInput.RETURN): JobState.ENDED,  # WMP-6.10: the definite answer
     (JobState.CANCELLING, JobInput.LOSE): JobState.ENDED,  # WMP-6.12: not granted again
@@ -149,17 +151,17 @@ _MOST_HISTORY: Final = 32
 
 @frozen
 class JobLimits:
-    """Limits that few jobs have; jobs that were submitted together share the object."""
+    """Limits that few jobs have. Jobs that were submitted together share one object."""
 
     expires: float | None = None
     """Time after which the job may not be begun, on the clock of ``now``."""
     run: float | None = None
-    """Seconds that one attempt may run."""
+    """Seconds for which one attempt may run."""
     retry: Retry | None = None
     """Settings of the errors that are tried again; None: the handlers decide."""
 
     def expired(self, now: float) -> bool:
-        """Return whether the jobs may not be begun any more (WMP-6.19)."""
+        """Return whether no attempt may begin any more: the expiry has passed (WMP-6.19)."""
         return self.expires is not None and self.expires <= now
 
 
@@ -169,13 +171,15 @@ class Refusal:
 
     session: int
     reports: int
-    """Number of the worker's READYs, GIVEs and PINGs to wait for, by the manager's count."""
+    """Number of READYs, GIVEs and PINGs that the manager must have counted before the worker gets
+    the job.
+    """
     times: int
 
 
 @define(eq=False)
 class JobRecord:
-    """The record of one job. There may be a million of them: keep it small."""
+    """The record of one job. There may be a million records, so a record must be small."""
 
     id: int
     payload: Frame
@@ -193,10 +197,10 @@ class JobRecord:
     take: int = 0
     """Number of the TAKE that granted the lease."""
     refused: dict[bytes, Refusal] | None = None
-    """Refusals by the identity of the worker; None for none."""
+    """The refusals, by identity of the worker; None for none."""
     limits: JobLimits | None = None
     left: dict[bytes, int] | None = None
-    """Number of times that a worker left with the job, by the worker's identity; None for none."""
+    """Number of times that a worker left with the job, by identity of the worker; None for none."""
     failed: int = 0
     """Number of attempts that ended as error or overrun."""
     alone: bool = False
@@ -205,7 +209,10 @@ class JobRecord:
     """Attempts that failed or were lost, oldest first; None for none."""
 
     def record(self, worker: str, at: float, error: str) -> None:
-        """Record an attempt that failed or was lost; of many the first and the last are kept."""
+        """Record an attempt that failed or was lost.
+
+        Of many attempts only the first and the last are kept.
+        """
         if self.history is None:
             self.history = []
         elif len(self.history) >= _MOST_HISTORY:
@@ -232,8 +239,11 @@ class JobRecord:
         self.refused[identity] = Refusal(session, reports + 2 ** (times - 1) - 1, times)
 
     def passes_over(self, identity: bytes, session: int, reports: int) -> bool:
-        """Return whether a worker refused the job, or left with it several times, and has reported
-        capacity too seldom since."""
+        """Return whether the job must not go to this worker now.
+
+        The worker refused the job, or left with the job several times, and has reported capacity
+        too seldom since.
+        """
         if self.left is not None:
             again = self.left.get(identity, 0) - _MOST_TAKEN_AT_ONCE
             if again > 0 and reports < 2**again:
@@ -244,7 +254,7 @@ class JobRecord:
         return last is not None and last.session == session and reports <= last.reports
 
     def expired(self, now: float) -> bool:
-        """Return whether the job may not be begun any more (WMP-6.19)."""
+        """Return whether no attempt may begin any more: the expiry has passed (WMP-6.19)."""
         return self.limits is not None and self.limits.expired(now)
 
     def step(self, what: JobInput) -> bool:

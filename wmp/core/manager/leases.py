@@ -28,13 +28,14 @@ from wmp.message import Columns, Frame, Outcome
 __all__ = ["Leases", "Returned"]
 
 Returned = tuple[JobRecord, int, Frame, str | None, int | None]
-"""A job whose lease ended without a result, or with an error that may be tried again: its record,
-and the outcome, the payload, the text and the wait of DONE."""
+"""The record of a job whose lease ended without a result or with an error, and the outcome, the
+payload, the text and the wait of DONE.
+"""
 
 _ENDS: Final = {int(Outcome.OK): End.OK, int(Outcome.ERROR): End.ERROR}
 """The outcomes that end a job, whatever the state of its lease."""
 
-# ``settle`` ends jobs without a look at the table for each job.
+# ``settle`` ends jobs without looking each job up in the table.
 assert TRANSITIONS[JobState.LEASED, JobInput.RESULT] is JobState.ENDED
 assert TRANSITIONS[JobState.CANCELLING, JobInput.RESULT] is JobState.ENDED
 
@@ -43,25 +44,28 @@ assert TRANSITIONS[JobState.CANCELLING, JobInput.RESULT] is JobState.ENDED
 class Leases:
     """All jobs of a manager that were granted and have not ended.
 
-    Invariant: ``_parts`` maps each of them to its record or its grant. A leased record is in its
-    worker's ``leases``. A grant is in its worker's ``grants`` until all of its jobs have ended. A
-    worker's ``granted`` counts the jobs of its grants. Its ``held`` counts all its jobs by kind. A
-    record without a holder is queued.
+    Invariant: ``_parts`` maps the number of each such job to its record or its grant. A leased
+    record is in its worker's ``leases``. A grant is in its worker's ``grants`` until all of its
+    jobs have ended. A worker's ``granted`` counts the jobs of its grants, and its ``held`` counts
+    all its jobs by kind. A record without a holder is queued.
     """
 
     outbound: ManagerOutbound
     timers: ManagerTimers
     workers: dict[bytes, RemoteWorker] = field(factory=dict)
-    """All known workers by identity: they can hold leases."""
+    """All known workers by identity; only known workers hold leases."""
     ended: Counter[End] = field(factory=Counter)
     _parts: dict[int, Part] = field(factory=dict)
     _ids: list[int] = field(factory=list)
-    """Jobs that ended in this step; the next three lists are as long."""
+    """Numbers of the jobs that ended in this step.
+
+    The next three lists have one entry for each of them.
+    """
     _ends: list[End] = field(factory=list)
     _payloads: list[Frame] = field(factory=list)
     _attempts: list[int] = field(factory=list)
     _histories: dict[int, Sequence[FailedAttempt]] = field(factory=dict)
-    """Histories by number of the jobs that were tried again."""
+    """Histories of the jobs that were tried again, by number of the job."""
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -82,7 +86,8 @@ class Leases:
             limited = limited or part.limits is not None
             if type(part) is JobRecord:
                 limited = limited or part.failed > 0
-                # The table has one step for a grant, from QUEUED. All jobs of a queue are QUEUED.
+                # The table has one step for a grant: from QUEUED. All jobs of a queue are in the
+                # state QUEUED.
                 part.state = GRANTED
                 part.attempt += 1
                 worker.leases[part.id] = self._parts[part.id] = part
@@ -124,7 +129,7 @@ class Leases:
             if len(ends) < count or columns.waits is not None:
                 return False
         found = list(map(self._parts.pop, ids, repeat(None)))
-        # One part may hold hundreds of the jobs: each part is checked once.
+        # One grant may have hundreds of these jobs, so each grant is checked once.
         different = set(found)
         parts = [part for part in different if part is not None and part.holder == worker.identity]
         first = attempts.count(1) == count and all(part.attempt == 1 for part in parts)
@@ -230,7 +235,7 @@ class Leases:
         )
         self.outbound.actions.append(resolve)
         if ends.count(ends[0]) == len(ends):
-            # Hashing an Enum runs Python code, so this is done once for all.
+            # Hashing an Enum runs Python code, so the value is looked up once for all jobs.
             self.ended[ends[0]] += len(ends)
         else:
             self.ended.update(ends)
@@ -240,7 +245,7 @@ class Leases:
     # -- holders of leases
 
     def holds(self, worker: RemoteWorker, id: int, attempt: int) -> bool:
-        """Return whether ``worker`` holds a job in this very attempt."""
+        """Return whether ``worker`` holds this attempt of the job."""
         part = self._parts.get(id)
         return part is not None and part.holder == worker.identity and part.attempt == attempt
 
@@ -250,7 +255,7 @@ class Leases:
         return part is not None and part.holder is not None
 
     def record(self, id: int) -> JobRecord | None:
-        """Return the record of a job; if the job is in a grant, turn the grant into records."""
+        """Return the record of a job. If the job is in a grant, the grant becomes records."""
         part = self._parts.get(id)
         return self._break(part)[id] if type(part) is Grant else part  # type: ignore[return-value]
 
@@ -261,7 +266,7 @@ class Leases:
         return [job for _, job in sorted(worker.leases.items())]
 
     def missing(self, worker: RemoteWorker, take: int, held: Container[int]) -> list[JobRecord]:
-        """Return records of jobs granted to ``worker`` up to a TAKE and not in ``held``."""
+        """Return records of jobs that ``worker`` should hold up to a TAKE and ``held`` lacks."""
         for grant in tuple(worker.grants.values()):
             if grant.take <= take and not all(id in held for id in self.open(grant)):
                 self._break(grant)
@@ -276,11 +281,11 @@ class Leases:
         return [job for _, job in sorted(worker.leases.items()) if job.take == take]
 
     def open(self, grant: Grant) -> Iterator[int]:
-        """Return the jobs of a grant that have not ended."""
+        """Return the numbers of the jobs of a grant that have not ended."""
         return (id for id in grant.ids if self._parts.get(id) is grant)
 
     def _break(self, grant: Grant) -> dict[int, JobRecord]:
-        """Turn a grant into records, one for each job that has not ended; return them."""
+        """Replace a grant by records, one for each job that has not ended; return the records."""
         assert grant.holder is not None
         worker = self.workers[grant.holder]
         jobs = {job.id: job for job in grant.records(self._parts)}
@@ -292,7 +297,7 @@ class Leases:
 
 
 def _has_retry(part: Part) -> bool:
-    """Return whether jobs have settings of their own about errors."""
+    """Return whether jobs have settings of their own for errors."""
     return part.limits is not None and part.limits.retry is not None
 
 
@@ -302,7 +307,7 @@ def _may_be_tried_again(part: Part) -> bool:
 
 
 def _limited(columns: Columns, parts: Sequence[Part], now: float) -> Columns:
-    """Add the columns of the limits that a job has (WMP-6.19, 6.21)."""
+    """Add the columns for the limits of the jobs (WMP-6.19, 6.21)."""
     expires: list[int | None] = []
     runs: list[int | None] = []
     failed: list[int | None] = []
@@ -322,5 +327,5 @@ def _limited(columns: Columns, parts: Sequence[Part], now: float) -> Columns:
 
 
 def _left(deadline: float | None, now: float) -> int | None:
-    # Rounded up: the worker must not give a job up before its manager does (WMP-6.7).
+    # Round up: the worker must not give a job up before its manager does (WMP-6.7).
     return None if deadline is None else max(0, ceil((deadline - now) * 1000))

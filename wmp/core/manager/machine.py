@@ -72,9 +72,10 @@ from wmp.message import (
 __all__ = ["ManagerMachine"]
 
 _ACK_EVERY = 4 << 20
-"""Payload bytes after which results are acknowledged although no other message is sent.
+"""Bytes of received payloads after which the manager sends an ack, although it has no other message
+to send.
 
-Until then a worker keeps them, within its own byte limit (WMP-7.9).
+Until the ack the worker keeps these results within its own byte limit (WMP-7.9).
 """
 _REMEMBERED_EPOCHS = 10_000
 
@@ -96,9 +97,9 @@ class ManagerMachine:
     _scheduler: Scheduler = field(init=False)
     _claims: Claims[RemoteWorker, ManagerAction] = field(init=False)
     _gone: OrderedDict[bytes, int] = field(factory=OrderedDict, init=False)
-    """Epochs of workers that have gone, so that their late messages do not bring them back."""
+    """Epochs of workers that have left, so that late messages do not bring these workers back."""
     _identities: Counter[Link] = field(factory=Counter, init=False)
-    """Number of known workers that were met on each connection."""
+    """Number of known workers whose first message came over each connection."""
     _sessions: int = field(default=0, init=False)
     _draining: bool = field(default=False, init=False)
     _halted: bool = field(default=False, init=False)
@@ -177,11 +178,11 @@ class ManagerMachine:
         return [] if self._stories is None else self._stories.of(job)
 
     def statistics(self) -> ManagerStatistics:
-        """Return a snapshot for people and programs; costs by the number of workers."""
+        """Return a snapshot for people and programs. The cost grows with the number of workers."""
         return snapshot(self._scheduler)
 
     def waiting(self) -> tuple[WaitingRow, ...]:
-        """The jobs that wait, by kind, and why no connected worker can do them."""
+        """Return the waiting jobs by kind, and the reason why no connected worker can do them."""
         return waiting_rows(self._scheduler.queues, self._workers.values())
 
     def state(self, id: int) -> JobState:
@@ -190,7 +191,10 @@ class ManagerMachine:
         return JobState.ENDED if job is None else job.state
 
     def unserved(self, id: int) -> str:
-        """Why no connected worker can do a job that waits; empty for every other job."""
+        """Return the reason why no connected worker can do a waiting job.
+
+        Empty for every other job.
+        """
         job = self._scheduler.find(id)
         if job is None or job.state is not JobState.QUEUED:
             return ""
@@ -219,8 +223,8 @@ class ManagerMachine:
                     return
                 case Standing.MOVED:
                     worker.link, worker.path = link, path
-                    # A worker that has forgotten the session has no use for a replay, and the
-                    # leases in it would count as begun.
+                    # A worker that has forgotten the session cannot use a replay, and its leases
+                    # would count as begun.
                     if not ends_session(message):
                         self._outbound.replay(worker, now)
                 case Standing.RESTARTED:
@@ -315,7 +319,8 @@ class ManagerMachine:
             self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
             return
         if max(columns.ids) > self._scheduler.last_id:
-            # The other jobs of the message count: its number will not come again.
+            # The other jobs of the message still count, because the number of the message will not
+            # come again.
             text = "the message names a job that this manager never granted"
             self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
         if message.command is Command.STATUS:
@@ -483,13 +488,14 @@ class ManagerMachine:
             self._pong(worker, now, again=True)
         else:
             heir = self._begin(worker.identity, claim.epoch, claim.link, claim.path, now)
-            # First the new session, then the leases of the old one: this order shows the cause.
+            # Send PONG of the new session first, and lose the old leases after that: the journal
+            # then shows the cause before the effect.
             self._pong(heir, now, again=True)
             self._forget(worker, "the worker restarted", now)
             self._remember(heir)
 
     def _new_session(self, worker: RemoteWorker, cause: str, now: float) -> None:
-        """Number anew: the leases of the worker are lost (WMP-7.5, 7.11)."""
+        """Begin a new session with the worker; its leases are lost (WMP-7.5, 7.11)."""
         self._scheduler.lose(worker, cause, now)
         self._outbound.end_session(worker)
         self._sessions += 1
@@ -519,7 +525,10 @@ class ManagerMachine:
             self._rang(timer, now)
 
     def _rang(self, timer: ManagerTimer, now: float) -> None:
-        """Act on one timer. An earlier timer of the same tick may have ended its object."""
+        """Act on one timer.
+
+        An earlier timer of the same tick may have removed the object of this timer.
+        """
         match timer:
             case int() as id:
                 self._scheduler.expire(id, now)
@@ -564,9 +573,9 @@ class ManagerMachine:
     # -- the end
 
     def _end_in_order(self, now: float) -> None:
-        """All jobs ended: release the workers' locks, acknowledge their results, and stop."""
+        """Stop after the end of all jobs: release the workers' locks, acknowledge results."""
         for worker in self._workers.values():
-            # Without a last ack the workers would keep results for a manager that has ended.
+            # Without a last ack the workers would keep results for a manager that has stopped.
             if not worker.gives:
                 self._pong(worker, now)
             for give in tuple(worker.gives.values()):

@@ -21,7 +21,7 @@ class Jobs:
 
 @frozen
 class Offer:
-    """A worker that could do them: its state when the policy was asked."""
+    """A worker that could do these jobs: its state when the policy was asked."""
 
     identity: bytes
     """Stable name of the worker on the wire."""
@@ -35,9 +35,9 @@ class Offer:
     """Headers of the worker's application (``headers=`` of a worker): the fields of its newest
     READY that have text keys."""
     capacity: int
-    """Number of jobs that the worker would take now."""
+    """Number of jobs that the worker would accept now."""
     spare: int
-    """The part of ``capacity`` that would start at once."""
+    """Number of these jobs that would start at once."""
     leased: int
     """Jobs of this manager that the worker holds."""
     done: int
@@ -50,10 +50,10 @@ _P = TypeVar("_P", bound="Policy")
 
 
 def in_order(policy: _P) -> _P:
-    """Mark a policy that asks workers in the order in which it sees them, oldest offer first.
+    """Mark a policy that asks the workers in the order in which it sees them, oldest offer first.
 
-    The policy sees only as many offers as the jobs need, so that the cost of a job does not grow
-    with the number of idle workers. A decorator.
+    The policy then sees only as many offers as the jobs need, so the cost of a job does not grow
+    with the number of idle workers. This is a decorator.
     """
     policy.in_order = True  # type: ignore[attr-defined]
     return policy

@@ -1,10 +1,11 @@
 """Waiting jobs by kind, from which TAKEs are filled.
 
-There is a queue for each kind (role, needs, codec), and in it a line for each priority. The cost of
-a step is O(1) a job in the number of jobs, kinds and workers, apart from the few priorities in use.
+There is a queue for each kind (role, needs, codec). Each queue has a line for each priority. The
+cost of a step for one job does not grow with the number of jobs, kinds and workers; it grows only
+with the few priorities in use.
 
-A million jobs may wait. Each is a number and a payload in the columns of its batch, and no object
-that a garbage collector would have to visit. Jobs that leave a batch together stay together in
+A million jobs may wait. Each waiting job is a number and a payload in the columns of its batch, and
+no object that a garbage collector would visit. Jobs that leave a batch together stay together in
 their grant until an event other than a result concerns one of them
 (:mod:`wmp.core.manager.leases`).
 """
@@ -37,21 +38,23 @@ __all__ = [
 ]
 
 GRANTED: Final = TRANSITIONS[JobState.QUEUED, JobInput.GRANT]
-"""A row of the table that every job needs; looked up once."""
+"""The step of the table that every job needs, looked up once."""
 
 FEW: Final = 8
-"""Largest number of jobs of a queue that are checked for a refusal by a worker."""
+"""Number of jobs of a queue that are checked at most for a refusal by a worker."""
 _DEAD = 64
-"""Dead places that may be in the lines of a queue beyond the number of its waiting jobs."""
+"""Number of places of ended jobs that the lines of a queue may have beyond the number of waiting
+jobs.
+"""
 _MOST = 256
-"""Limit of the jobs in a batch: so many places move when a job comes or goes."""
+"""Number of jobs in a batch at most. So many places move when a job is added or removed."""
 _SPENT = 64
-"""Batches without jobs that may be kept beyond the number of batches with jobs."""
+"""Number of empty batches that may be kept beyond the number of batches with jobs."""
 
 
 @define(eq=False)
 class Grant:
-    """Jobs of one batch in one TAKE, each leased for the first time."""
+    """The jobs of one batch in one TAKE, each leased for the first time."""
 
     attempt: ClassVar[int] = 1
 
@@ -60,24 +63,24 @@ class Grant:
     retries: int
     deadline: float | None
     ids: list[int]
-    """Ascending; numbers of ended jobs stay here."""
+    """Numbers of the jobs, ascending, including the jobs that have ended."""
     payloads: Sequence[Frame]
     left: int
     """Number of the jobs that have not ended."""
     holder: bytes | None = None
     """Identity of the worker that holds the leases; None until the TAKE is made."""
     take: int = 0
-    """Number of the TAKE."""
+    """Number of the TAKE that granted the jobs."""
     limits: JobLimits | None = None
 
     def waiting(self) -> Iterator[JobRecord]:
-        """Return the records of the jobs of a TAKE that is not made."""
+        """Return the records of jobs that were taken out for a TAKE that was not sent."""
         terms = self.kind, self.priority, self.retries, self.deadline
         for id, payload in zip(self.ids, self.payloads, strict=True):
             yield JobRecord(id, payload, *terms, limits=self.limits)
 
     def records(self, parts: dict[int, Part]) -> Iterator[JobRecord]:
-        """Return the records of the jobs that ``parts`` maps to this grant: they have not ended."""
+        """Return the records of the open jobs: ``parts`` still maps them to this grant."""
         for id, payload in zip(self.ids, self.payloads, strict=True):
             if parts.get(id) is self:
                 yield JobRecord(
@@ -125,7 +128,10 @@ class Batch:
         limits: JobLimits | None,
         due: float | None,
     ) -> bool:
-        """Return whether jobs on these terms may be added; False for a batch that ran empty."""
+        """Return whether jobs on these terms may join the batch.
+
+        False for a batch that has become empty.
+        """
         return (
             0 < len(self.ids) < _MOST
             and (kind is self.kind or kind == self.kind)  # mostly the queue's only object
@@ -140,7 +146,7 @@ class Batch:
         """Take out up to ``count`` jobs and ``size`` payload bytes, at least ``least`` jobs.
 
         Returns:
-            The jobs, None for none; their number; and the bytes that are left, negative when no
+            The jobs or None; their number; and the remaining bytes, which are negative when no
             further job fits.
         """
         payloads = self.payloads[:count]
@@ -179,7 +185,10 @@ class Batch:
         return part, fit, left
 
     def find(self, id: int) -> JobRecord | None:
-        """Return the record of one of the jobs, which stays; None when the job is not here."""
+        """Return the record of one of the jobs without removing the job.
+
+        None when the batch lacks the job.
+        """
         place = bisect_left(self.ids, id)
         if place == len(self.ids) or self.ids[place] != id:
             return None
@@ -195,7 +204,7 @@ class Batch:
         )
 
     def remove(self, id: int) -> None:
-        """Remove one of the jobs."""
+        """Remove one job."""
         place = bisect_left(self.ids, id)
         del self.ids[place]
         self.payloads = self.payloads[:place] + self.payloads[place + 1 :]
@@ -203,12 +212,14 @@ class Batch:
 
 @define(eq=False)
 class Batches:
-    """All batches of a manager by their numbers, which ascend and do not overlap."""
+    """All batches of a manager by number of their jobs. The numbers ascend and do not overlap."""
 
     _all: list[Batch] = field(factory=list)
     _spent: int = 0
     _sealed: bool = False
-    """Whether jobs stand behind the newest batch in a line, so that no more may join the batch."""
+    """Whether other jobs stand behind the newest batch in a line, so that no more jobs may join
+    the batch.
+    """
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self._all)
@@ -240,7 +251,10 @@ class Batches:
         return made
 
     def find(self, id: int) -> JobRecord | None:
-        """Return the record of a job, which stays; None when it was granted, or has ended."""
+        """Return the record of a job without removing the job.
+
+        None when the job was granted or has ended.
+        """
         batch = self.at(id)
         return None if batch is None else batch.find(id)
 
@@ -254,10 +268,10 @@ class Batches:
         self._sealed = True
 
     def remove(self, job: JobRecord) -> bool:
-        """Take out a job that ended while it waited.
+        """Remove a job that ended while it waited.
 
         Returns:
-            Whether other jobs keep its place; if not, the place is dead.
+            Whether other jobs still use its place in the line.
         """
         batch = None if job.attempt else self.at(job.id)
         if batch is not None:  # the job was never granted
@@ -269,7 +283,7 @@ class Batches:
         return False
 
     def spent(self) -> None:
-        """Count a batch that ran empty; empty batches are removed together, at O(1) each."""
+        """Count a batch that has become empty. Empty batches are removed together, at O(1) each."""
         self._spent += 1
         if self._spent > len(self._all) // 2 + _SPENT:
             self._all = [batch for batch in self._all if batch.ids]
@@ -281,11 +295,13 @@ _FIRST: Final = attrgetter("first")
 
 @define(eq=False)
 class PriorityLevel:
-    """Jobs of one priority: those that came back go first (WMP-6.28)."""
+    """Jobs of one priority. Jobs that came back go before new jobs (WMP-6.28)."""
 
     back: deque[JobRecord] = field(factory=deque)
     new: deque[Batch | JobRecord] = field(factory=deque)
-    """Parts in the order in which they may be granted; a record is of a job that is tried again."""
+    """Batches and records in the order in which they may be granted; a record is of a job that is
+    tried again.
+    """
 
     def __len__(self) -> int:
         return len(self.back) + len(self.new)
@@ -293,10 +309,10 @@ class PriorityLevel:
 
 @define(eq=False)
 class Queue:
-    """Jobs of one kind, highest priority first, then oldest first (WMP-6.13).
+    """Jobs of one kind: highest priority first, then oldest first (WMP-6.13).
 
-    A job may come back and then end while it waits. Such a job stays in its line until it is first
-    in the line. So does a batch whose jobs have all ended. ``waiting`` does not count these jobs.
+    A job that ends while it waits stays in its line until it is the first of the line. An empty
+    batch stays too. ``waiting`` does not count them.
     """
 
     kind: Kind
@@ -304,15 +320,15 @@ class Queue:
     """The batches of all queues."""
     waiting: int = 0
     woken: int = 0
-    """Number of jobs in WAKEs that are not answered yet."""
+    """Number of jobs in WAKEs that no GIVE has answered yet."""
     factor: int = 1
-    """Number of times that WAKEs may offer the waiting jobs (WMP-3.5)."""
+    """Number of WAKEs that may announce each waiting job (WMP-3.5)."""
     dead: int = 0
-    """Jobs and batches that ended while they waited, and are still in a line."""
+    """Number of ended jobs and empty batches that are still in a line."""
     needs: dict[str, int] = field(init=False)
     _lines: dict[int, PriorityLevel] = field(factory=dict)
     _order: list[int] = field(factory=list)
-    """The priorities of ``_lines``, negated, ascending."""
+    """The negated priorities of ``_lines``, ascending."""
 
     def __attrs_post_init__(self) -> None:
         self.needs = dict(self.kind.needs)
@@ -333,7 +349,7 @@ class Queue:
         self.waiting += len(ids)
 
     def join(self, part: Batch | JobRecord) -> None:
-        """Add jobs whose time has come behind the others of their priority (WMP-6.24)."""
+        """Add jobs whose start time has come behind the others of their priority (WMP-6.24)."""
         self._line(part.priority).new.append(part)
         self.waiting += 1 if type(part) is JobRecord else len(part.ids)  # type: ignore[union-attr]
         self.batches.seal()
@@ -353,14 +369,17 @@ class Queue:
             self._clear()
 
     def has_for(self, worker: tuple[bytes, int, int]) -> bool:
-        """Return whether a job waits that the worker did not refuse; checks a few jobs at most."""
+        """Return whether a job waits that the worker did not refuse.
+
+        Only a few jobs are checked.
+        """
         return self.waiting > FEW or any(
             any(_is_for(part, worker) for part in (*line.new, *line.back))
             for line in self._lines.values()
         )
 
     def head(self) -> tuple[int, int] | None:
-        """Return (negated priority, job id) of the next job, for choosing between queues."""
+        """Return (negated priority, number) of the next job, for the choice between queues."""
         for negated in tuple(self._order):
             line = self._lines[-negated]
             back, new = line.back, line.new
@@ -419,7 +438,7 @@ class Queue:
                     if not _lives(batch):
                         self.dead -= 1
                     elif batch.refused is not None and batch.passes_over(*worker):
-                        back.append(batch)  # it stays before all later parts
+                        back.append(batch)  # the batch stays in front of all later jobs
                     else:
                         size = -1 if batch.alone else size - len(batch.payload)
                         parts.append(batch)
@@ -452,7 +471,7 @@ class Queue:
         return line
 
     def _clear(self) -> None:
-        """Remove all ended jobs at once, so O(1) each."""
+        """Remove all ended jobs together, at O(1) each."""
         for line in self._lines.values():
             line.back = deque(job for job in line.back if job.state is JobState.QUEUED)
             line.new = deque(part for part in line.new if _lives(part))
@@ -465,14 +484,14 @@ class Queue:
 
 
 def _lives(part: Batch | JobRecord) -> bool:
-    """Return whether jobs of a line's part still wait."""
+    """Return whether jobs of a record or batch still wait."""
     if type(part) is JobRecord:
         return part.state is JobState.QUEUED
     return bool(part.ids)  # type: ignore[union-attr]
 
 
 def _is_for(part: Batch | JobRecord, worker: tuple[bytes, int, int]) -> bool:
-    """Return whether jobs of a part still wait, and the worker did not refuse them."""
+    """Return whether jobs of a record or batch still wait, and the worker did not refuse them."""
     return _lives(part) and not (type(part) is JobRecord and part.passes_over(*worker))
 
 

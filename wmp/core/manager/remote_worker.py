@@ -28,7 +28,7 @@ _UNREPORTED = 512
 
 
 def fits(needs: Mapping[str, int], available: Mapping[str, int]) -> bool:
-    """Return whether ``available`` has all that ``needs`` names."""
+    """Return whether ``available`` covers all ``needs``."""
     for name, amount in needs.items():  # noqa: SIM110 - a generator costs more than the rest
         if available.get(name, 0) < amount:
             return False
@@ -36,7 +36,7 @@ def fits(needs: Mapping[str, int], available: Mapping[str, int]) -> bool:
 
 
 def capacity(needs: Mapping[str, int], available: Mapping[str, int]) -> int:
-    """Return the times that ``available`` contains ``needs``; 1 if ``needs`` is empty."""
+    """Return how often ``needs`` fit into ``available``; 1 if ``needs`` is empty."""
     return min((available.get(name, 0) // n for name, n in needs.items() if n), default=1)
 
 
@@ -49,21 +49,24 @@ class Give:
     want: int
     """Number of jobs that may still come."""
     window: int
-    """Part of them that would wait at the worker."""
+    """Number of these jobs that would wait at the worker."""
     roles: tuple[str, ...]
     needs: Mapping[str, int]
     until: float
-    """When the GIVE must be answered; not in the future for a GIVE without ``hold``."""
+    """Time at which the GIVE must be answered; a GIVE without ``hold`` must be answered at once."""
 
 
 @define(eq=False)
 class BusyWorkers:
-    """Number of workers that hold jobs of each kind and have no capacity; 0 is left out."""
+    """Number of workers that hold jobs of a kind and have no capacity, by kind.
+
+    Entries of 0 are left out.
+    """
 
     counts: dict[Kind, int] = field(factory=dict)
 
     def count(self, kind: Kind, change: int) -> None:
-        """Count one more, or one fewer."""
+        """Add one worker to the counts of these kinds, or remove one."""
         count = self.counts.get(kind, 0) + change
         if count:
             self.counts[kind] = count
@@ -79,52 +82,54 @@ class RemoteWorker:
     epoch: int
     stream: Stream
     last_received: float
-    """When a message of the worker last arrived."""
+    """When the last message of the worker arrived."""
     origin: Link = b""
     """The connection of the worker's first message."""
     link: Link | None = None
-    """None while no route is known."""
+    """Link of the worker; None while no route is known."""
     path: Path = ()
     """The ``to`` that reaches the worker."""
     claim: Claim | None = None
-    """Another process that claims the identity, while this worker is asked."""
+    """A claim of another process to the identity, while the manager waits for this worker's
+    answer.
+    """
     confirmed_at: float = -inf
     """When the worker last answered a challenge."""
     label: str = ""
     ready: int = 0
     """Number of the remembered READY; 0 for none."""
     has_capacity: bool = False
-    """Whether the worker has credit or an open GIVE, as ``Profiles`` counts it."""
+    """Whether the worker has credit or an open GIVE. ``Profiles`` sets and counts it."""
     capacity_reports: int = 0
     """Number of the worker's reports of capacity: READYs, GIVEs, and PINGs that confirm them."""
     credit: int = 0
     window: int = 0
-    """Part of ``credit`` that would wait."""
+    """Number of these jobs that would wait at the worker."""
     widest: int = 0
-    """The greatest window of all its READYs and GIVEs."""
+    """The greatest window of all READYs and GIVEs of the worker."""
     roles: tuple[str, ...] = ()
     resources: Mapping[str, int] = field(factory=dict)
     headers: Mapping[str, Any] = field(factory=dict)
-    """Fields of the newest READY that have text keys: the application's."""
+    """Fields of the newest READY with text keys: the headers of the application."""
     gives: dict[int, Give] = field(factory=dict)
     last_lock: int = 0
     leases: dict[int, JobRecord] = field(factory=dict)
-    """Jobs of the worker that have records."""
+    """Records of the worker's jobs, by number."""
     grants: dict[int, Grant] = field(factory=dict)
     """Grants of the worker by their first number; their jobs have no records."""
     granted: int = 0
-    """Number of the jobs in these grants."""
+    """Number of the open jobs in these grants."""
     held: dict[Kind, int] = field(factory=dict)
     """Number of jobs of each kind at the worker, with and without records; no entry is 0."""
     busy: BusyWorkers = field(factory=BusyWorkers)
-    """The count of its manager."""
+    """The count of busy workers, which all workers of the manager share."""
     woken: dict[Kind, int] = field(factory=dict)
     """Number of jobs in WAKEs that are not answered yet, by kind."""
     served: int = 0
     """When the worker was last woken or granted jobs, as a count of such events; 0 for never."""
     done: int = 0
     offer_cache: Offer | None = None
-    """The offer for policies; None after a change of its content."""
+    """The offer for policies; None after a change of a value that the offer has."""
 
     @property
     def name(self) -> str:
@@ -167,7 +172,7 @@ class RemoteWorker:
 
     @property
     def direct(self) -> bool:
-        """Return whether no device stands between, as far as is known."""
+        """Return whether the route has no device, as far as this manager knows."""
         return len(self.path) == 2
 
     @property
@@ -176,7 +181,7 @@ class RemoteWorker:
         return len(self.leases) + self.granted
 
     def leases_left(self, queue: Queue, most: int) -> int:
-        """Return the number of leases of ``queue`` that the worker may still get (WMP-4.16).
+        """Return the number of further leases of ``queue`` that the worker may get (WMP-4.16).
 
         The ``want`` of its GIVEs does not matter.
 
@@ -207,7 +212,7 @@ class RemoteWorker:
         return left
 
     def hold(self, kind: Kind, count: int) -> None:
-        """Count ``count`` more jobs of a kind as held, or fewer when it is negative."""
+        """Add ``count`` jobs of a kind to the held jobs; a negative count removes jobs."""
         self.offer_cache = None
         before = self.held.get(kind, 0)
         if held := before + count:
@@ -218,7 +223,10 @@ class RemoteWorker:
             self.busy.count(kind, 1 if held else -1)
 
     def set_has_capacity(self, has_capacity: bool) -> None:
-        """Record whether it has credit or an open GIVE; only ``Profiles`` calls it."""
+        """Record whether the worker has credit or an open GIVE.
+
+        Only ``Profiles`` calls this method.
+        """
         self.has_capacity = has_capacity
         for kind in self.held:
             self.busy.count(kind, -1 if has_capacity else 1)

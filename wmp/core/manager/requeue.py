@@ -1,9 +1,9 @@
 """Jobs that come back from a worker without a result: they are queued again, or end.
 
-A lost lease costs a job one retry if the job may have started (WMP-6.4, 6.15, 6.17). Further leases
-that the same worker loses by leaving cost none (WMP-6.23). Neither does a refusal (WMP-6.5), nor a
-job that was handed back (WMP-6.11). Jobs that are queued again stand before the others of their
-priority, in their old order (WMP-6.28).
+A lost lease costs a job one retry if the job may have started (WMP-6.4, 6.15, 6.17). If the same
+worker loses further leases of the job by leaving, they cost no retry (WMP-6.23). A refusal costs no
+retry (WMP-6.5), and a job that was handed back costs none (WMP-6.11). Jobs that are queued again
+stand before the others of their priority, in their old order (WMP-6.28).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ SEPARATED: Final = "the worker refused a TAKE of several jobs"
 """Cause of the leases of a TAKE in which some job cannot be read; each goes out alone again."""
 _LOST: Final = "lost at the worker"
 _COUNTED: Final = frozenset({CONNECTION_ENDED, SILENCE, REFUSED, _LOST})
-"""Causes that cost a job a retry each time.
+"""Causes of which each costs a job a retry.
 
-Other causes count once for each identity: a worker needs one message to leave and another to come
-back (WMP-6.23).
+Other causes count once for each identity of a worker, because a worker can leave and come back with
+two messages (WMP-6.23).
 """
 
 
@@ -77,7 +77,8 @@ class Requeue:
             peer = worker.identity, worker.epoch
             self.outbound.actions.append(Note(cause, peer, ids=ids, attempts=attempts))
         changed: list[Queue] = []
-        for job in reversed(jobs):  # each job goes to the front, so the oldest must come last
+        # Each job is put at the front, so the oldest job must be put last.
+        for job in reversed(jobs):
             self.leases.release(worker, job)
             changed += self._lose(worker, job, text or cause, cause, now)
         return changed
@@ -91,7 +92,8 @@ class Requeue:
             The queues in which jobs wait again.
         """
         changed: list[Queue] = []
-        for one in sorted(returned, key=_number, reverse=True):  # as in ``lose``
+        # The order is the same as in ``lose``, for the same reason.
+        for one in sorted(returned, key=_number, reverse=True):
             job, outcome, payload, _, _ = one
             if outcome == Outcome.LOST:
                 changed += self._lose(worker, job, _text(payload), _LOST, now)
@@ -110,11 +112,12 @@ class Requeue:
     def _lose(
         self, worker: RemoteWorker, job: JobRecord, text: str, cause: str, now: float
     ) -> list[Queue]:
-        """Void one lease (WMP-6.4, 6.15, 6.17, 6.23); return its queue, if the job waits again.
+        """End one lease without a result (WMP-6.4, 6.15, 6.17, 6.23); return the job's queue if the
+        job waits again.
 
         Args:
             text: Cause for the submitter, if the job ends.
-            cause: Cause to count, if the job is queued again.
+            cause: Cause for the statistics, if the job is queued again.
         """
         counts = worker.stream.left(job.take)
         counts = counts and cause != SEPARATED

@@ -38,15 +38,15 @@ _MOST_HOLD = 60.0
 """Limit of the seconds for which a GIVE is held, whatever its ``hold``."""
 _MOST_KEPT = 4096
 """Limit of the unacknowledged messages to one worker; above it the worker's GIVEs are dropped."""
-_MAX_FACTOR = 1 << 20  # more than any number of workers; bounds the doubling
+_MAX_FACTOR = 1 << 20  # above any number of workers, so that the doubling has an end
 
 
 @define(eq=False)
 class Scheduler:
     """The job side of a manager.
 
-    Invariant: a job is in ``leases`` from its first grant until it ended. While it is queued it is
-    in its queue and has no holder; while leased it has exactly one.
+    Invariant: a job is in ``leases`` from its first grant until its end. A queued job is in its
+    queue and has no holder. A leased job has exactly one holder.
     """
 
     settings: ManagerSettings
@@ -70,15 +70,15 @@ class Scheduler:
     # -- from the application
 
     def submit(self, event: Submitted, now: float) -> None:
-        """Queue k new jobs and offer them."""
+        """Queue new jobs, and offer them to workers."""
         if len(event.ids) != len(event.payloads):
             text = f"{len(event.ids)} jobs have {len(event.payloads)} payloads"
             raise LocalProtocolError(f"{text}; submit one payload for each job")
         if not event.ids:
             return
         queue = self.queues.get(event.kind)
-        # The next whole millisecond: jobs of one delay share a batch, and no job is granted too
-        # early.
+        # Round up to a whole millisecond: jobs with one delay then share a batch, and no job is
+        # granted too early.
         due = (floor((now + event.delay) * 1000) + 1) / 1000 if event.delay > 0 else None
         begin = now if due is None else due
         deadline = None if event.timeout is None else begin + event.timeout
@@ -103,7 +103,7 @@ class Scheduler:
         self.offer(queue, now)
 
     def release(self, now: float) -> None:
-        """Queue the jobs whose time has come, and offer them (WMP-6.24)."""
+        """Queue the jobs whose start time has come, and offer them to workers (WMP-6.24)."""
         queues: list[Queue] = []
         for part in self.delayed.release(now):
             queue = self.queues.get(part.kind)
@@ -113,7 +113,7 @@ class Scheduler:
         self._watch_delayed(now)
 
     def _watch_delayed(self, now: float) -> None:
-        """Set the timer to the earliest time, or to a moment later if a step left jobs over."""
+        """Set the timer to the earliest start time, or to a later moment if due jobs are left."""
         due = self.delayed.next()
         if due is not None:
             self.timers.set(DueTimer(), due if due > now else now + 0.001)
@@ -143,7 +143,7 @@ class Scheduler:
             return
         due = job.deadline is not None and job.deadline <= now
         if not due and self.leases.is_leased(id):
-            # Only the worker knows whether it has begun the job; without a lease the job ends here.
+            # Only the worker knows whether it has begun the job. A job without a lease ends here.
             if job.deadline is not None:
                 self.timers.set(id, job.deadline)
             return
@@ -178,7 +178,8 @@ class Scheduler:
         fields = message.fields
         number = fields[Field.READY]
         if number <= worker.ready:
-            self.outbound.drop("repeated READY", link, message)  # WMP-3.3: repeats are normal
+            # WMP-3.3: a worker may repeat a READY.
+            self.outbound.drop("repeated READY", link, message)
             return
         self.selection.remove(worker)
         self.close_wakes(worker)
@@ -200,7 +201,7 @@ class Scheduler:
                 self.offer(queue, now)
 
     def give(self, worker: RemoteWorker, message: Message, now: float) -> None:
-        """Serve a GIVE (spec §4, §5)."""
+        """Act on a GIVE (spec §4, §5)."""
         fields = message.fields
         lock, want = fields[Field.LOCK], fields[Field.WANT]
         if want == 0 or lock <= worker.last_lock:
@@ -211,7 +212,8 @@ class Scheduler:
                 self.outbound.drop("repeated lock", message=message)
             return
         if len(worker.stream.kept) > _MOST_KEPT:
-            # The worker acknowledges no message, and each further answer would be kept for it.
+            # The worker acknowledges no message, and the manager would have to keep each further
+            # answer.
             self.outbound.drop("too much unacknowledged", message=message)
             return
         worker.last_lock = lock
@@ -231,7 +233,7 @@ class Scheduler:
         )
         worker.widest = max(worker.widest, give.window)
         if not worker.ready and not worker.gives:
-            # Without a READY the GIVE is the only source for roles and resources.
+            # Without a remembered READY only the GIVE names roles and resources.
             self.selection.remove(worker)
             worker.roles, worker.resources = give.roles, give.needs
         self.close_wakes(worker, give.roles)
@@ -274,7 +276,7 @@ class Scheduler:
                 self.outbound.actions.append(Notify(id, fraction, text))
 
     def lose(self, worker: RemoteWorker, cause: str, now: float) -> None:
-        """Void the offers and all leases of ``worker`` (WMP-6.4)."""
+        """Remove the offers of ``worker``, and end all its leases (WMP-6.4)."""
         self.forget_offers(worker)
         self.lose_leases(worker, self.leases.of(worker), cause, now)
 
@@ -305,13 +307,16 @@ class Scheduler:
         now: float,
         text: str = "",
     ) -> None:
-        """Void these leases of ``worker``, so that others get the jobs (WMP-6.4)."""
+        """End these leases of ``worker``, so that other workers get the jobs (WMP-6.4)."""
         changed = self.requeue.lose(worker, jobs, cause, now, text)
-        # The worker may still be connected, and holds fewer jobs now.
+        # The worker may still be connected, and now holds fewer jobs.
         self._offer_all([*changed, *self._next_share(worker)], now)
 
     def lose_route(self, worker: RemoteWorker, now: float) -> None:
-        """Forget a worker's credit; the next route answers its open GIVEs (WMP-9.12, 4.4)."""
+        """Forget a worker's credit.
+
+        Its open GIVEs are answered over the next route (WMP-9.12, 4.4).
+        """
         for give in tuple(worker.gives.values()):
             self.close(give, now)
         self.forget_offers(worker)
@@ -325,7 +330,7 @@ class Scheduler:
         self.close_wakes(worker)
 
     def close_wakes(self, worker: RemoteWorker, roles: Iterable[str] | None = None) -> None:
-        """Remove the WAKEs of a worker (for these roles): they are answered, or never will be."""
+        """Forget the WAKEs of a worker for these roles: GIVE answered them, or never will."""
         for kind, count in tuple(worker.woken.items()):
             if roles is None or kind.role in roles:
                 del worker.woken[kind]
@@ -336,7 +341,7 @@ class Scheduler:
     # -- offering
 
     def offer(self, queue: Queue, now: float) -> None:
-        """Serve open GIVEs with the jobs of ``queue``, then wake other workers for the rest."""
+        """Serve open GIVEs with the jobs of ``queue``. Then wake workers for the other jobs."""
         if queue.waiting:
             for worker, share in self.selection.to_serve(queue):
                 for give in worker.gives_for(queue):
@@ -347,7 +352,7 @@ class Scheduler:
         for worker, share in wakes:
             self._wake(worker, queue, share, now)
         if queue.waiting and queue.woken:
-            # If no other worker can be woken, the search can be short.
+            # If no further worker can be woken, fewer candidates are enough.
             after = self.settings.wake_timeout * (1 if wakes else queue.factor)
             after = min(after, self.settings.expire)
             self.timers.arm(WakeTimer(queue.kind), now + after)
@@ -379,7 +384,7 @@ class Scheduler:
             )
 
     def widen(self, queue: Queue, now: float) -> None:
-        """No GIVE came within ``wake_timeout``: wake twice as many workers (WMP-3.5)."""
+        """Wake twice as many workers, because no GIVE came within ``wake_timeout`` (WMP-3.5)."""
         if queue.waiting and queue.woken:
             queue.factor = min(queue.factor * 2, _MAX_FACTOR)
         self.offer(queue, now)
@@ -393,7 +398,7 @@ class Scheduler:
         return [queue for _, queue in queues]
 
     def _next_share(self, worker: RemoteWorker) -> Iterable[Queue]:
-        """Yield the queues of which a worker may get more jobs, now that it holds fewer."""
+        """Yield the queues from which a worker may get more jobs, now that it holds fewer jobs."""
         roles = set(worker.roles) if worker.credit else set()
         for give in worker.gives.values():
             roles.update(give.roles)
@@ -404,7 +409,7 @@ class Scheduler:
             self.offer(queue, now)
 
     def _fill(self, give: Give, now: float, *, held: bool) -> list[tuple[Queue, list[Part]]]:
-        """Yield bundles for a new GIVE, most urgent kind first."""
+        """Yield the jobs for a new GIVE, one kind after the other, the most urgent first."""
         filled: list[tuple[Queue, list[Part]]] = []
         settings = self.settings
         for queue in self._by_urgency(give.roles):
@@ -417,13 +422,13 @@ class Scheduler:
                         break
                     left -= count
                     give.want -= count
-                    # at once, since the bound of the next queue depends on it (WMP-4.16)
+                    # before the next queue, whose limit depends on the granted jobs (WMP-4.16)
                     give.worker.hold(queue.kind, count)
                     filled.append((queue, parts))
         return filled
 
     def _take(self, queue: Queue, most: int, give: Give, now: float) -> tuple[list[Part], int]:
-        """Take out jobs for a GIVE; end those whose expiry passed without a look at the clock."""
+        """Take out jobs for a GIVE, and end those that have expired, by the time of this step."""
         while True:
             parts, count = queue.take(most, self.settings.bundle_bytes, give.worker.mark)
             limited = [part for part in parts if part.limits is not None]
@@ -499,7 +504,7 @@ class Scheduler:
             self.selection.update(worker)
 
     def _leave_queue(self, job: JobRecord, was: JobState) -> None:
-        """Count out a job that ended while it waited, in its queue or for its time."""
+        """Count a job that ended while it waited, in its queue or for its start time."""
         if was is JobState.DELAYED:
             self.delayed.count_out(job)
             return

@@ -26,7 +26,7 @@ class WorkerRow:
     leased: int
     done: int
     resources: Mapping[str, int]
-    """All that the worker has."""
+    """All resources of the worker."""
     used: Mapping[str, int]
     """The part of the resources that this manager's jobs hold."""
 
@@ -37,11 +37,11 @@ class ManagerStatistics(Statistics):
 
     queued: int
     delayed: int
-    """Jobs that wait for their time."""
+    """Number of jobs that wait for their start time."""
     leased: int
     ended: Mapping[End, int]
     requeued: Mapping[str, int]
-    """Leases that did not end in a result, by cause."""
+    """Number of leases that ended without a result, by cause."""
     dropped: Mapping[str, int]
     """Messages ignored, by reason."""
     workers: Sequence[WorkerRow]
@@ -50,7 +50,7 @@ class ManagerStatistics(Statistics):
 
 
 def snapshot(scheduler: Scheduler) -> ManagerStatistics:
-    """Take the snapshot; costs by the number of workers and of kinds of waiting jobs."""
+    """Make the snapshot. The cost grows with the number of workers and of kinds of waiting jobs."""
     workers = scheduler.leases.workers.values()
     rows = tuple(
         WorkerRow(

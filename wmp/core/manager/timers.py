@@ -27,7 +27,7 @@ The timer is the number itself, because there is such a timer for each job with 
 
 
 class DueTimer(NamedTuple):
-    """The time of delayed jobs has come (WMP-6.24)."""
+    """The start time of delayed jobs has come (WMP-6.24)."""
 
     what: Literal["due"] = "due"
 

@@ -13,7 +13,7 @@ from wmp.core.manager.remote_worker import RemoteWorker, fits
 __all__ = ["WaitingRow", "waiting_rows"]
 
 _SHOWN = 8
-"""Names that a text lists at most."""
+"""Number of names that a text lists at most."""
 
 
 @frozen
@@ -35,7 +35,10 @@ class WaitingRow:
 def waiting_rows(
     queues: Iterable[Queue], workers: Iterable[RemoteWorker]
 ) -> tuple[WaitingRow, ...]:
-    """Return one row for each kind of jobs that wait; costs by workers and kinds."""
+    """Return one row for each kind of waiting jobs.
+
+    The cost grows with the number of workers and kinds.
+    """
     offers: dict[str, dict[tuple[tuple[str, int], ...], Mapping[str, int]]] = {}
     connected = False
     for worker in workers:
@@ -59,7 +62,7 @@ def waiting_rows(
 
 
 def _role(role: str, offered: Iterable[str]) -> str:
-    """Report that no worker offers the role, and name the most similar role on offer."""
+    """State that no worker offers the role, and name the most similar role on offer."""
     names = sorted(offered)
     if not names:
         return f"the connected workers offer no roles; expected {role!r}"
@@ -69,7 +72,7 @@ def _role(role: str, offered: Iterable[str]) -> str:
 
 
 def _needs(role: str, needs: Mapping[str, int], offers: Sequence[Mapping[str, int]]) -> str:
-    """Name the needs that no worker of the role can meet; empty when one can meet all of them."""
+    """Name the needs that no worker of the role has; empty when one worker has all of them."""
     if any(fits(needs, resources) for resources in offers):
         return ""
     lacks = []

@@ -1,11 +1,12 @@
-"""WorkerSelection: the workers that are woken for waiting jobs, and the open GIVEs that are served.
+"""The choice of the workers that are woken for waiting jobs, and of the open GIVEs that are served.
 
-A policy of the user orders the candidates. Their profiles find them: a profile is the roles and
-resources of a worker. A fleet has few profiles and many workers, or a role for each host and so as
-many profiles as workers. For each kind of jobs an :class:`Eligible` keeps the profiles that suit
-the kind, the number of their workers that have capacity, and their workers in the order of their
-offers. So no search passes workers that have no capacity, or profiles that do not suit: the time of
-a search grows with the wanted candidates, not with the workers.
+A policy of the user orders the candidates. Profiles find the candidates. A profile is the set of
+all workers with the same roles and resources. A fleet has few profiles and many workers, or, with a
+role for each host, as many profiles as workers. For each kind of jobs an :class:`Eligible` keeps
+the profiles that suit the kind, the number of their workers with capacity, and these workers in the
+order of their offers. So no search visits a worker without capacity or a profile that does not
+suit. The time of a search grows with the number of wanted candidates, not with the number of
+workers.
 """
 
 from __future__ import annotations
@@ -25,21 +26,25 @@ from wmp.message import Kind
 __all__ = ["Eligible", "Line", "Profile", "Profiles", "WorkerSelection", "spread"]
 
 Line: TypeAlias = dict[bytes, tuple[int, RemoteWorker]]
-"""Identity to (place, worker), in the order of the places, which only grow."""
+"""Identity to (place, worker), in the order of the places. Places only grow."""
 
 _Key: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, int], ...]]
 """Roles and resources."""
 
 _MOST_KINDS = 256
-"""Kinds for which the suitable profiles are kept; they can be found again."""
+"""Number of kinds for which the suitable profiles are kept.
+
+Profiles of other kinds are found again.
+"""
 
 
 @define(eq=False)
 class Eligible:
     """The workers that suit jobs of one kind.
 
-    Invariant: ``credited`` and ``giving`` have those profiles of these workers whose lines of this
-    name are not empty; ``with_capacity`` counts the workers in the lines.
+    Invariant: ``credited`` has the suitable profiles whose line ``credited`` is not empty, and
+    ``giving`` has those whose line ``giving`` is not empty. ``with_capacity`` counts the workers in
+    the lines.
     """
 
     kind: Kind
@@ -55,28 +60,28 @@ class Profile:
 
     key: _Key
     credited: Line = field(factory=dict)
-    """Those with remembered credit."""
+    """Workers with remembered credit."""
     giving: Line = field(factory=dict)
-    """Those with open GIVEs."""
+    """Workers with open GIVEs."""
     members: int = 0
     """Number of workers, with or without capacity."""
     with_capacity: int = 0
-    """Number of those in either line."""
+    """Number of the workers that are in one of the lines."""
     eligible: dict[Kind, Eligible] = field(factory=dict)
-    """Kinds that the profile suits, as far as they were looked up."""
+    """Kinds that the profile suits, as far as jobs of these kinds waited."""
 
 
 @define(eq=False)
 class Profiles:
     """All profiles of a manager's workers.
 
-    Invariant: a worker is in ``credited`` of its profile exactly when its credit is above 0, and
-    in ``giving`` exactly when it has an open GIVE; it has capacity when it is in either. A worker
-    that is served becomes the last in both. A profile without workers is removed.
+    Invariant: a worker is in ``credited`` of its profile if its credit is above 0, and only then.
+    It is in ``giving`` if it has an open GIVE, and only then. It has capacity if it is in one of
+    them. A worker that is served becomes the last in both. A profile without workers is removed.
     """
 
     busy: BusyWorkers = field(factory=BusyWorkers)
-    """Workers without capacity by the kinds of the jobs that they hold."""
+    """Number of workers without capacity, by the kinds of the jobs that they hold."""
     _all: dict[_Key, Profile] = field(factory=dict)
     _by_role: dict[str, dict[_Key, Profile]] = field(factory=dict)
     _of: dict[bytes, Profile] = field(factory=dict)
@@ -87,13 +92,13 @@ class Profiles:
     # -- workers
 
     def update(self, worker: RemoteWorker) -> None:
-        """Index ``worker`` by its present credit and GIVEs."""
+        """Put ``worker`` into the lines for its present credit and GIVEs."""
         profile = self._of.get(worker.identity) or self._join(worker)
         self._places += 1
         self._stand(profile, worker, credited=worker.credit > 0, giving=bool(worker.gives))
 
     def remove(self, worker: RemoteWorker) -> None:
-        """Remove ``worker``; called before its roles or resources change, and at its end."""
+        """Remove ``worker``. Called at its end, and before its roles or resources change."""
         profile = self._of.pop(worker.identity, None)
         if profile is None:
             return
@@ -108,7 +113,7 @@ class Profiles:
                     self._by_role.pop(role, None)
 
     def mark_served(self, worker: RemoteWorker) -> None:
-        """Put ``worker`` behind all others."""
+        """Put ``worker`` behind all others of its profile."""
         self._places += 1
         worker.served = self._places
         profile = self._of.get(worker.identity)
@@ -132,10 +137,7 @@ class Profiles:
         return found
 
     def able(self, queue: Queue) -> int:
-        """Return the number of workers that can take jobs of ``queue``.
-
-        A worker counts if it can take them now, or after the jobs that it holds.
-        """
+        """Return the number of workers that can take jobs of ``queue``, now or later."""
         return self.eligible(queue).with_capacity + self.busy.counts.get(queue.kind, 0)
 
     def _drop(self, kind: Kind) -> None:
@@ -191,7 +193,7 @@ class Profiles:
 
 
 def _suit(profile: Profile, eligible: Eligible) -> None:
-    """Add a profile to the profiles that suit a kind, if it does."""
+    """Add a profile to the profiles of a kind if the profile suits the kind."""
     roles, resources = profile.key
     if eligible.kind.role not in roles or not fits(eligible.needs, dict(resources)):
         return
@@ -204,21 +206,23 @@ def _suit(profile: Profile, eligible: Eligible) -> None:
 
 
 def spread(count: int, limits: Sequence[int]) -> list[int]:
-    """Share ``count`` jobs as evenly as the limits allow; earlier workers get the odd jobs.
+    """Share ``count`` jobs as evenly as the limits allow; earlier workers get the jobs that are
+    left over.
 
     Returns:
-        A share for each limit, none above it. Their sum is ``count``, or the sum of the limits if
-        that is less.
+        A share for each limit, and none above its limit. The sum of the shares is ``count``, or the
+        sum of the limits if that is less.
     """
     if len(limits) == 1:
         return [min(count, limits[0])]
     shares = [0] * len(limits)
-    # The smallest limits come first: larger limits then share the rest.
+    # The smallest limits are filled first; the larger limits share the rest.
     order = sorted(range(len(limits)), key=limits.__getitem__)
     for place, index in enumerate(order):
         even, odd = divmod(count, len(order) - place)
         if limits[index] > even:
-            # All limits behind it are large enough too. Among them the policy's order decides.
+            # All further limits are large enough too. The policy's order decides who gets the jobs
+            # that are left over.
             for index in sorted(order[place:]):
                 shares[index] = even + (odd > 0)
                 odd -= 1
@@ -229,18 +233,25 @@ def spread(count: int, limits: Sequence[int]) -> list[int]:
 
 
 _LEAST = 8
-"""Jobs that may always wait at a worker, within its window: fewer would cost a message each."""
+"""Number of jobs that may always wait at a worker, within its window.
+
+With fewer, each job would cost a message.
+"""
 
 _PART = 4
-"""Divisor: another message to a worker must bring this part of the jobs that wait there."""
+"""A further message to a worker must bring at least the jobs that wait there, divided by this
+number.
+"""
 
 _ALL = 1 << 62
 
 _SEEN = 8
-"""Number of offers that a policy which keeps their order sees at once for a single job."""
+"""Number of offers that a policy which keeps their order sees for a single job."""
 
 _Candidate = tuple[RemoteWorker, int, int]
-"""A worker, the number of jobs that would start there at once, and the most that it may get."""
+"""A worker, the number of jobs that would start there at once, and the number that it may get at
+most.
+"""
 
 
 @define(eq=False)
@@ -253,25 +264,25 @@ class WorkerSelection:
     """Limit of the leases of one worker."""
     on_policy_error: Callable[[Exception], None]
     profiles: Profiles = field(factory=Profiles)
-    """These workers, grouped by profile."""
+    """These workers by profile."""
 
     def update(self, worker: RemoteWorker) -> None:
-        """Index ``worker`` by its present credit and GIVEs."""
+        """Put ``worker`` into the lines for its present credit and GIVEs."""
         worker.offer_cache = None
         self.profiles.update(worker)
 
     def remove(self, worker: RemoteWorker) -> None:
-        """Remove ``worker``; called before its roles or resources change, and at its end."""
+        """Remove ``worker``. Called at its end, and before its roles or resources change."""
         worker.offer_cache = None
         self.profiles.remove(worker)
 
     def mark_served(self, worker: RemoteWorker) -> None:
-        """Put ``worker`` behind all others."""
+        """Put ``worker`` behind all others of its profile."""
         worker.offer_cache = None
         self.profiles.mark_served(worker)
 
     def to_wake(self, queue: Queue, count: int) -> list[tuple[RemoteWorker, int]]:
-        """Return the workers to wake for ``count`` jobs, with a number for each (WMP-3.4)."""
+        """Return the workers to wake for ``count`` jobs, with the jobs for each (WMP-3.4)."""
         credited = self.profiles.eligible(queue).credited
         if not credited:
             return []
@@ -289,7 +300,7 @@ class WorkerSelection:
         return self._share_out(queue, count, candidates())
 
     def to_serve(self, queue: Queue) -> list[tuple[RemoteWorker, int]]:
-        """Return the workers whose open GIVEs get jobs, with a number for each (WMP-5.3)."""
+        """Return the workers whose open GIVEs get jobs, with the jobs for each (WMP-5.3)."""
         giving = self.profiles.eligible(queue).giving
         if not giving:
             return []
@@ -310,9 +321,9 @@ class WorkerSelection:
     def most(self, give: Give, queue: Queue, *, held: bool) -> int:
         """Return the number of the waiting jobs that a new GIVE may take (WMP-4.16).
 
-        A GIVE that is not ``held`` is answered now. Without jobs the answer is a NO, and the
-        GIVE's WAKE was needless. The fair share may be small now because other workers were
-        quicker.
+        A GIVE without ``hold`` is answered at once, by NO if it gets no job. Then the WAKE before
+        the GIVE was needless: other workers were quicker, and the fair share of this worker is
+        small now.
         """
         worker = give.worker
         counted = worker.has_capacity or queue.kind in worker.held
@@ -326,11 +337,12 @@ class WorkerSelection:
     def _share_out(
         self, queue: Queue, count: int, candidates: Iterator[_Candidate]
     ) -> list[tuple[RemoteWorker, int]]:
-        """Let the policy choose among some workers at a time until they can take all jobs.
+        """Let the policy choose among some workers at a time until the chosen workers can take all
+        jobs.
 
         A policy that declines the first workers must not hide the workers behind them. A policy
-        that asks in order sees few workers: the cost of a job must not grow with the number of idle
-        workers.
+        that asks in order sees few workers, because the cost of a job must not grow with the number
+        of idle workers.
         """
         chosen: list[_Candidate] = []
         found = 0
@@ -344,7 +356,7 @@ class WorkerSelection:
         return _share(count, chosen)
 
     def _choose(self, queue: Queue, count: int, candidates: list[_Candidate]) -> list[_Candidate]:
-        """Ask the policy; an error of a user's function must not end the manager."""
+        """Ask the policy. An error of the user's function must not end the manager."""
         jobs = Jobs(queue.kind.role, queue.needs, count)
         known = {candidate[0].identity: candidate for candidate in candidates}
         offers = tuple([worker.offer() for worker, _, _ in candidates])
@@ -360,22 +372,22 @@ class WorkerSelection:
 def _fair(waiting: int, workers: int) -> int:
     """Return the number of jobs of a kind that a worker may hold while ``waiting`` jobs wait.
 
-    Jobs that start at once do not count. A worker of quick jobs has a large window. If all jobs
-    went to this worker, other workers would be idle. So each worker may hold a share, which shrinks
-    with the number of waiting jobs. ``workers`` is the number of workers that can take such jobs
-    now, or that hold such jobs and can take others afterwards. Workers that are busy with other
-    jobs get none of these, so they have no share. A worker without others needs no share.
+    Jobs that start at once do not count. A worker of quick jobs has a large window. If this worker
+    got all jobs, other workers would be idle. So each worker may hold a share, which shrinks with
+    the number of waiting jobs. ``workers`` is the number of workers that can take such jobs now, or
+    that hold such jobs and can take others afterwards. Workers that are busy with other jobs get
+    none of these jobs, and therefore have no share. If there is only one worker, it needs no share.
     """
     return max(_LEAST, -(-waiting // workers)) if workers > 1 else _ALL
 
 
 def _worth(worker: RemoteWorker, queue: Queue, spare: int, free: int, fair: int) -> int:
-    """Return the number of jobs to send to a worker that takes ``free`` jobs.
+    """Return the number of jobs to send to a worker that accepts ``free`` jobs.
 
-    ``spare`` of these jobs start at once. If many jobs wait at a worker, a few more jobs would wait
-    there instead of here, at the price of a message. So a few jobs are sent only after fewer jobs
-    wait at the worker, and many jobs are sent at once. Only jobs of the same kind count. Otherwise
-    the jobs would wait for ever beside a stream of other jobs.
+    ``spare`` of these jobs start at once. If many jobs already wait at the worker, a few more jobs
+    would wait there instead of here, and would cost a message. So a few jobs are sent only when few
+    jobs wait at the worker; many jobs are sent at once. Only jobs of the same kind count. Otherwise
+    a stream of other jobs at the worker could keep the jobs here waiting for ever.
     """
     held = worker.held.get(queue.kind, 0)
     most = min(free, fair - held)
@@ -392,7 +404,7 @@ def _oldest(lines: Sequence[Line]) -> Iterator[RemoteWorker]:
     if len(lines) == 1:
         places = lines[0].values()
     else:
-        # No two places are equal, so workers are never compared.
+        # No two places are equal, so the comparison never reaches the workers.
         places = heapq.merge(*(line.values() for line in lines))
     return (worker for _, worker in places)
 

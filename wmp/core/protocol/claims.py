@@ -33,7 +33,7 @@ class Standing(Enum):
     """The relation of a message to the holder of its sender's identity."""
 
     MOVED = "moved"
-    """The holder has another route, over which its session continues."""
+    """The holder has moved to another route, over which its session continues."""
     RESTARTED = "restarted"
     """Another epoch takes over the identity. The holder is forgotten first (WMP-9.7)."""
     CLAIMED = "claimed"
@@ -56,7 +56,7 @@ class Claim:
 
     @property
     def epoch(self) -> int:
-        """The epoch that claims the identity."""
+        """The epoch in the claim."""
         return self.path[-2]  # type: ignore[return-value]
 
 
@@ -101,13 +101,13 @@ class Claims(Generic[_Holder, _Action]):
             holder: The peer that holds the identity of the message's sender.
             link: Link of the message.
             path: The ``to`` of an answer.
-            message: The message; it is dropped when it is a claim.
+            message: The message; it is dropped if it is a claim.
             now: Seconds.
         """
         outbound, epoch = self.outbound, path[-2]
         assert isinstance(epoch, int)
         if outbound.link_to(holder) is None:
-            # The route of the last holder is lost.
+            # The holder's last route is lost.
             self.end(holder)
             return Standing.MOVED if epoch == holder.epoch else Standing.RESTARTED
         if epoch > holder.epoch and link == holder.link and path[:-2] == _hops(holder):
@@ -115,11 +115,11 @@ class Claims(Generic[_Holder, _Action]):
             return Standing.RESTARTED
         outbound.drop(Standing.CLAIMED.value, link, message)
         if holder.claim is not None:
-            return Standing.CLAIMED  # one claim at a time
+            return Standing.CLAIMED  # at most one claim is examined at a time
         self.number += 1
         claim = Claim(link, path, message.command, ends_session(message), self.number)
         if now < holder.confirmed_at + self.patience / 4:
-            # The holder answered just now: many claims must not cause as many answers.
+            # The holder has just answered, and many claims must not cause as many answers.
             self._refuse(holder, claim)
             return Standing.CLAIMED
         holder.claim = claim
@@ -144,7 +144,7 @@ class Claims(Generic[_Holder, _Action]):
         return claim
 
     def _refuse(self, holder: _Holder, claim: Claim) -> None:
-        """Report a failed claim to the peer that made it.
+        """Report the failure of a claim to the peer that made it.
 
         A worker with two routes to its manager claims its own identity, and gets no report.
         """
@@ -159,7 +159,7 @@ class Claims(Generic[_Holder, _Action]):
 
 
 def ends_session(message: Message) -> bool:
-    """Return whether a worker leaves, or has forgotten the manager (WMP-7.8, WMP-9.11)."""
+    """Return whether the sender leaves, or has forgotten the session (WMP-7.8, WMP-9.11)."""
     if message.command is Command.PING:
         fields = message.fields
         return bool(message.to) and Field.SESSION not in fields and Field.ANSWER not in fields
@@ -167,9 +167,9 @@ def ends_session(message: Message) -> bool:
 
 
 def is_on_route(message: Message, link: Link, holder: Holder) -> bool:
-    """Return whether a node on the route to ``holder`` sent ``message``: a device, or the far end.
+    """Return whether a node on the route to ``holder`` sent ``message``: a device or the far end.
 
-    The hops of such a message are those hops of the route that are nearest to this node.
+    The hops of such a message are the hops of the route that are nearest to this node.
     """
     hops, route = message.source[:1:-1], _hops(holder)
     return link == holder.link and hops == route[: len(hops)]

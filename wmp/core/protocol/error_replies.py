@@ -87,7 +87,7 @@ def _error(
     peer: Peer | None,
     session: int | None = None,
 ) -> Send:
-    # The keys ascend, so that the codec need not sort them.
+    # The keys ascend, so the codec need not sort them.
     fields: dict[int | str, Any] = {} if session is None else {Field.SESSION: session}
     fields[Field.CODE] = code
     fields[Field.TEXT] = text.encode()[: Limits.LONG_TEXT].decode(errors="ignore")

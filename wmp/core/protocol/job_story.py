@@ -40,9 +40,9 @@ from wmp.message import Field, Message, Outcome, Peer, named
 __all__ = ["MOST_EVENTS", "Stories", "StoryEvent"]
 
 MOST_EVENTS: Final = 64
-"""Limit of the events of one job.
+"""Number of events of one job that are kept at most.
 
-The first half and the newest half stay; a line between them has the number of omitted events.
+The first half and the newest half are kept. A line between them has the number of omitted events.
 """
 
 
@@ -68,7 +68,7 @@ class StoryEvent:
 
 
 _Key = tuple[Peer | None, int]
-"""(owner, number) of a job; None for the jobs of the machine itself, which is a manager."""
+"""(owner, number) of a job. The owner is None if the machine is the manager of the job."""
 
 
 @define(eq=False)
@@ -85,9 +85,11 @@ class Stories:
     me: Peer | None = None
     _events: dict[_Key, list[StoryEvent]] = field(factory=dict)
     _omitted: dict[_Key, int] = field(factory=dict)
-    """Events left out of a story, by job."""
+    """Number of events left out of a story, by job."""
     _lanes: dict[int, tuple[Peer, int]] = field(factory=dict)
-    """Owner of the jobs on each lane that runs, and the number of those that have not ended."""
+    """Owner of the jobs on each running lane, and the number of jobs on the lane that have not
+    ended.
+    """
 
     def of(self, job: int, owner: bytes | None = None) -> list[StoryEvent]:
         """Return the story of a job, oldest event first; empty when none is kept.

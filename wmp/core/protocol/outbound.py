@@ -35,14 +35,14 @@ class Arrival(Enum):
     NEXT = "next"
     DUPLICATE = "duplicate"
     GAP = "gap"
-    """Higher than the next number, and the first sign of this gap: ``again`` is sent once."""
+    """Higher than the next number. The gap is new, so ``again`` is sent."""
     AHEAD = "ahead"
-    """Higher than the next number, in a gap for which ``again`` was sent already."""
+    """Higher than the next number. The gap is known: ``again`` was sent for it."""
 
 
 @define(eq=False)
 class Kept:
-    """One numbered message, without the parts that change when it is sent again (route, ack)."""
+    """One numbered message, without its parts that change at another sending (route, ack)."""
 
     number: int
     command: Command
@@ -52,9 +52,9 @@ class Kept:
     size: int
     """Payload bytes."""
     sends: int = 0
-    """Number of times that the message was sent: 0, 1, or 2 for more.
+    """Number of times that the message was sent: 0, 1, or 2 for two and more.
 
-    An undelivered first try counts as 0.
+    A first sending that was not delivered counts as 0.
     """
     replaced: bool = False
     """Whether the message stands in place of a message that was refused (WMP-7.11)."""
@@ -80,7 +80,9 @@ class Stream:
     fruitless: int = 0
     """Number of times that messages were sent again since the last ack."""
     _asked: int = 0
-    """Value of ``received`` at the last gap for which ``again`` was sent, plus one; 0 for never."""
+    """Value of ``received`` plus one at the last gap for which ``again`` was sent; 0 if none was
+    sent.
+    """
 
     def push(
         self,
@@ -100,18 +102,18 @@ class Stream:
         return kept
 
     def left(self, number: int) -> bool:
-        """Return whether a message that was pushed may have left (WMP-6.17)."""
+        """Return whether a numbered message may have left this node (WMP-6.17)."""
         return number <= self.acked or self.kept[number - self.acked - 1].sends > 0
 
     def returned(self, number: int) -> None:
-        """Record that a message did not leave, as the socket reported."""
+        """Record that the socket could not send a message."""
         if self.acked < number <= self.sent:
             kept = self.kept[number - self.acked - 1]
             if kept.sends == 1:
                 kept.sends = 0
 
     def acknowledge(self, number: int) -> bool:
-        """Drop the messages up to ``number``; return False when there are none (WMP-7.2, 7.4)."""
+        """Drop the kept messages up to ``number``; return whether there were any (WMP-7.2, 7.4)."""
         if not self.acked < number <= self.sent:
             return False
         kept = self.kept
@@ -134,12 +136,16 @@ class Stream:
         return Arrival.GAP
 
     def overdue(self, resend: float) -> float | None:
-        """Return when the oldest unacknowledged message is due again; None when there is none."""
+        """Return when the oldest unacknowledged message must be sent again.
+
+        None when there is none.
+        """
         return self.kept[0].sent_at + resend if self.kept else None
 
     def replay(self, now: float) -> list[Kept]:
         """Return all unacknowledged messages in order, to be sent again (WMP-7.3)."""
-        # A gap in the other direction may outlast the lost answer, so ``again`` may be sent anew.
+        # The request for a gap in the other direction may be lost too, so ``again`` may be sent
+        # once more.
         self._asked = 0
         self.fruitless += bool(self.kept)
         for kept in self.kept:
@@ -195,7 +201,7 @@ class Outbound(Generic[_Receiver, _Action]):
     """Number of ignored messages, by reason."""
     kept_bytes: int = 0
 
-    # -- messages that are not acted on
+    # -- messages that are refused
 
     def drop(
         self,
@@ -263,7 +269,7 @@ class Outbound(Generic[_Receiver, _Action]):
         return True
 
     def note_sent(self, peer: _Receiver, now: float) -> None:
-        """Called with each message that leaves; only a worker records the time."""
+        """Record a message that leaves: called for each; only a worker records the time."""
 
     # -- numbered streams
 
@@ -294,7 +300,7 @@ class Outbound(Generic[_Receiver, _Action]):
         if stream.acknowledge(fields.get(Field.ACK, 0)):
             self.kept_bytes -= before - stream.size
             if not stream.kept:
-                # Idle peers cause no wake-ups.
+                # Without unacknowledged messages no timer runs, so idle peers cause no wake-ups.
                 self.timers.clear(ResendTimer(peer.identity))
 
     def replay(self, peer: _Receiver, now: float) -> None:
@@ -311,10 +317,11 @@ class Outbound(Generic[_Receiver, _Action]):
             self.send(peer, kept.command, kept.fields, kept.columns, now)
 
     def check_resend(self, peer: _Receiver, now: float) -> Kept | None:
-        """Act on the peer's ``ResendTimer``: replay when the oldest message is due (WMP-7.3).
+        """Act on the peer's ``ResendTimer``: replay if the oldest message is due (WMP-7.3).
 
         Returns:
-            The oldest message if it was sent again too often, and counts as refused (WMP-7.12).
+            The oldest message if it was sent again too often. The message counts as refused
+            (WMP-7.12).
         """
         stream = peer.stream
         due = None if stream is None else stream.overdue(self.resend)
@@ -379,7 +386,7 @@ class Outbound(Generic[_Receiver, _Action]):
         self.replay(peer, now)
 
     def end_session(self, peer: _Receiver) -> None:
-        """Drop the kept messages of the peer's session, whose stream ends."""
+        """Drop the kept messages of the session with the peer, because the session ends."""
         if peer.stream is not None:
             self.kept_bytes -= peer.stream.size
             self.timers.clear(ResendTimer(peer.identity))

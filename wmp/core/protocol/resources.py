@@ -31,7 +31,7 @@ class Resources:
     """The total amounts of resources, and the free part.
 
     Besides the named amounts every job takes one *place*. There are as many places as a message may
-    have jobs. Without places the number of jobs without needs would have no bound.
+    have jobs. The places bound the number of jobs without needs.
 
     Invariant: 0 ≤ free[name] ≤ total[name], 0 ≤ places ≤ ``Limits.JOBS``.
     """
@@ -46,14 +46,14 @@ class Resources:
         return cls(dict(total), dict(total))
 
     def capacity(self, needs: Needs) -> int:
-        """Return the number of such jobs that fit at once when no other job runs."""
+        """Return how many jobs with these needs fit at the same time into all resources."""
         count: int = Limits.JOBS
         for name, amount in needs:
             count = min(count, self.total.get(name, 0) // amount)
         return count
 
     def fits(self, needs: Needs) -> int:
-        """Return the number of such jobs that fit into the free resources."""
+        """Return how many jobs with these needs fit into the free resources."""
         count = self.places
         free = self.free
         for name, amount in needs:
@@ -86,13 +86,13 @@ class Resources:
         self.places += count
 
     def spare(self) -> Resources:
-        """Return a copy for planning."""
+        """Return a copy, for planning."""
         return Resources(self.total, dict(self.free), self.places)
 
     def set_aside(self, needs: Needs) -> None:
         """Reserve the free part of one job's needs, so that later requests do not take it.
 
-        Otherwise a manager whose job needs much would never find that much free at once.
+        Without the reservation, small jobs could keep a job with large needs waiting for ever.
         """
         free = self.free
         for name, amount in needs:

@@ -22,36 +22,46 @@ class ManagerSettings:
     expire: float = 6.0
     """Silence after which a worker is given up and its leases are queued again."""
     reconnect_grace: float | None = 1.0
-    """Time in which a worker whose direct connection ended must return; None: until ``expire``."""
+    """Time in which a worker must return after the end of its direct connection; None: until
+    ``expire``.
+    """
     wake_timeout: float = 0.25
-    """Time for which jobs wait for a GIVE before twice as many workers are woken."""
+    """Time after which twice as many workers are woken, if jobs wait and no GIVE comes."""
     wake_scan: int = 64
-    """Limit of the offers that a policy sees at once, the oldest first."""
+    """Number of offers that a policy sees at the same time at most, the oldest first."""
     resend: float = 3.0
     """Age at which an unacknowledged message is sent again."""
     reply_margin: float = 0.5
-    """A held GIVE is answered this long before its hold ends (at most half of the hold)."""
+    """Time before the end of its hold at which a held GIVE is answered; at most half of the hold.
+    """
     bundle: int = 512
-    """Jobs in one TAKE at most."""
+    """Number of jobs in one TAKE at most."""
     bundle_bytes: int = 1 << 20
-    """Payload bytes in one TAKE at most (one job may exceed it alone)."""
+    """Payload bytes in one TAKE at most; one job may exceed this limit alone."""
     challenge: float = 1.0
     """Time in which a peer must answer when another process claims its identity."""
     max_jobs: int = 1_000_000
-    """Limit of the jobs held, queued and leased; the runtime makes submitters wait."""
+    """Number of jobs, queued and leased, at most.
+
+    The runtime makes submitters wait at this limit.
+    """
     max_bytes: int = 2 << 30
-    """Payload bytes of these jobs above which no further job is taken. Payloads up to 512 bytes
-    do not count."""
+    """Payload bytes of these jobs at which the manager accepts no further job.
+
+    Payloads up to 512 bytes do not count.
+    """
     max_leases: int = 8192
     """Limit of the leases of one worker, whatever capacity it reports."""
     max_workers: int = 100_000
-    """Workers remembered at most."""
+    """Number of workers that are remembered at most."""
     max_identities: int = 10_000
-    """Limit of the remembered workers that were met on one connection; a device may have many."""
+    """Number of workers that are remembered at most for one connection; a device may have many
+    workers.
+    """
     max_gives: int = 20_000
     """Limit of the held GIVEs. Further GIVEs are answered at once."""
     stories: int = 0
-    """Jobs whose story is remembered, the newest ones; 0 keeps no stories and costs nothing."""
+    """Number of the newest jobs whose stories are kept; 0 keeps no stories and costs nothing."""
 
 
 @frozen(kw_only=True)
@@ -67,38 +77,45 @@ class WorkerSettings:
     resources: Mapping[str, int] = field(factory=lambda: {"slots": 1})
     """All resources of the worker; started jobs never exceed them."""
     window: int | None = None
-    """Limit of the jobs taken beyond resources. None: jobs for ``window_time``, 0 for slow jobs."""
+    """Number of jobs beyond the resources that may wait here.
+
+    None: as many as end within ``window_time``, and none if the jobs are slow.
+    """
     window_time: float = 0.06
     window_max: int = 4096
     patience: float = 0.25
-    """Time for which jobs may wait here while no job before them ends.
+    """Time for which jobs may wait here while no earlier job ends.
 
-    Jobs that waited longer are handed back, at most once in this time. With a fixed ``window`` no
-    job is handed back.
+    Jobs that have waited longer are handed back, at most once in this time. With a fixed ``window``
+    no job is handed back.
     """
     overrun_grace: float = 5.0
-    """Time that a job may continue after its run limit before it is answered without an end."""
-    lane_time: float = 0.02
-    """Jobs are started in bundles that take about this long together.
+    """Time for which a job may continue after its run limit.
 
-    Each bundle costs a step of the worker and a message. Jobs of milliseconds would otherwise take
-    twice their own time.
+    After this time the job is answered as overrun although it has not ended.
+    """
+    lane_time: float = 0.02
+    """Time that the jobs of one bundle should take together.
+
+    Each bundle costs a step of the worker and a message. If each job of some milliseconds had a
+    bundle of its own, these would take as long as the jobs.
     """
     lane_max: int = 512
     hold: float = 5.0
-    """Time for which a GIVE may be held while there is one manager; 0 keeps the plain handshake."""
+    """Time for which a GIVE may be held while there is only one manager; 0 sends no held GIVE."""
     lock_timeout: float = 5.0
-    """Time from the end of ``hold`` until a lock without an answer is released."""
+    """Time after the end of ``hold`` at which a lock without an answer is released."""
     ping: float = 1.0
-    """Interval of PINGs; lowered to a third of a manager's ``expire``."""
+    """Interval of PINGs; it is shorter if a third of a manager's ``expire`` is shorter."""
     least_expire: float = 0.3
-    """A lower ``expire`` of a manager counts as this value, and makes no shorter interval."""
+    """Least ``expire`` that counts: a manager with a lower ``expire`` makes no shorter interval."""
     silence: int = 3
     """Number of intervals without any message after which a link is replaced."""
     jitter: float = 0.25
-    """Share of the interval by which READY and the search for managers may come earlier, at random.
+    """Share of the interval by which READY and the search for managers may come earlier.
 
-    This spreads the messages of a fleet that was started at once. From 0 to less than 1.
+    The share is drawn for each worker, so that a fleet that starts at the same time does not send
+    at the same time. From 0 to less than 1.
     """
     ready_backoff_max: float = 32.0
     reconnect_backoff_max: float = 32.0
@@ -106,9 +123,12 @@ class WorkerSettings:
     challenge: float = 1.0
     """Time in which a peer must answer when another process claims its identity."""
     unacked_bytes: int = 64 << 20
-    """Limit of the payload bytes of results kept for resending; above it no more jobs are taken."""
+    """Payload bytes of results that are kept for resending.
+
+    Above this limit the worker accepts no more jobs.
+    """
     stories: int = 0
-    """Jobs whose story is remembered, the newest ones; 0 keeps no stories and costs nothing."""
+    """Number of the newest jobs whose stories are kept; 0 keeps no stories and costs nothing."""
 
 
 @frozen(kw_only=True)

@@ -1,7 +1,7 @@
-"""Timers: a machine keeps here all times at which it must check something.
+"""Timers: the times at which a machine must check something.
 
-A timer is a value, and its type names what is due. Each machine defines the union of its timers and
-matches it exhaustively.
+A timer is a value, and its type names the check. Each machine defines the union of its timer types
+and matches the union exhaustively.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ClaimTimer(NamedTuple):
 class Timers(Generic[_T]):
     """A heap of (time, timer) in which a timer has at most one live entry.
 
-    Setting and clearing leave the old entry in the heap. An old entry is skipped when it is first
-    in the heap. So machines set a timer once, and check the real state at the time of the timer.
-    They do not move the timer at every message.
+    If a timer is set again or cleared, its old entry stays in the heap and is skipped when it is
+    the first. So machines set a timer once and check the real state when the timer rings. They do
+    not move the timer at every message.
 
     Invariant: every timer of ``_at`` has exactly one live entry in ``_heap``.
     """
@@ -49,7 +49,7 @@ class Timers(Generic[_T]):
     _at: dict[_T, tuple[float, int]] = field(factory=dict)
     _heap: list[tuple[float, int, _T]] = field(factory=list)
     _ties: int = 0
-    """Number of settings so far: of two timers for one time the earlier setting rings first."""
+    """Number of settings so far. Of two timers for one time the earlier setting rings first."""
 
     def __len__(self) -> int:
         return len(self._at)

@@ -5,10 +5,10 @@ in one call of ``settle``, which distributes them in a fixed order:
 
 1. GIVEs for pending WAKEs, the manager served least recently first (WMP-3.10);
 2. READY of credit 0 to a manager whose WAKE cannot be served now (WMP-3.9);
-3. the rest: a held GIVE when there is one manager (spec §5), else READY to managers that seem to
+3. a held GIVE if there is only one manager (spec §5), else READY to the managers that seem to
 remember less credit than there is.
 
-A call of ``settle`` without a change before it sends nothing.
+If nothing changed since the last call, ``settle`` sends nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Capacity:
     credit: Credit
     _servings: int = 0
     _arrivals: int = 0
-    # Requests of the current event; ``settle`` answers them.
+    # Facts of the current event, on which ``settle`` acts.
     _woke: RemoteManager | None = None
     """The manager whose WAKE came."""
     _took: RemoteManager | None = None
@@ -55,14 +55,16 @@ class Capacity:
         self.credit.woken(manager, count)
         self._woke = manager
         if role not in settings.roles or not self.executions.resources.capacity(needs):
-            # Jobs with these needs would wait for ever. An older WAKE, which can be served, stays.
+            # This worker can never run jobs with these needs. An older WAKE that can be served
+            # stays.
             detail = f"this worker can never run jobs of role {role!r} with needs {dict(needs)}"
             self.outbound.drop("wake in vain", link, message, detail)
             return
         if self.executions.draining:
             return
         if not within(needs, self.executions.usual):
-            # Held GIVEs lock the resources for such jobs and never bring them.
+            # Held GIVEs lock resources for jobs of other needs, and never bring jobs of these
+            # needs.
             manager.hold_after = now + max(HOLD_PAUSE, settings.hold)
         self._arrivals += 1
         manager.wake = PendingWake(role, needs, count, self._arrivals)
@@ -79,7 +81,7 @@ class Capacity:
         kept = self.locks.take(manager, lock, count, more=more)
         if kept >= count:
             return count
-        # The lock keeps its promised places, even if the window has shrunk since.
+        # The lock keeps its promised places, even if the window has become smaller.
         return max(kept, self.credit.of(needs, self.executions.resources))
 
     def stall(self, manager: RemoteManager, now: float) -> None:
@@ -143,13 +145,13 @@ class Capacity:
             assert wake is not None
             jobs = credit.of(wake.needs, spare)
             if jobs <= 0:
-                # This manager waits for more than is free at once: managers after it must not use
-                # that up.
+                # This manager waits for more resources than are free now. The managers after it
+                # must not use them up.
                 spare.set_aside(wake.needs)
                 continue
             if jobs < bundle and not spare.fits(wake.needs):
-                # Places in the window come free one by one. If each place went to another manager
-                # at once, each job would have messages of its own.
+                # Places in the window become free one by one. If each place went to another manager
+                # at once, each job would need messages of its own.
                 continue
             share = max(bundle, -(-jobs // (len(pending) - place)))
             manager.wake = None
@@ -160,7 +162,7 @@ class Capacity:
         return served
 
     def _answer_woke(self, woke: RemoteManager, now: float) -> None:
-        """Answer a WAKE that cannot be served now: send READY of 0, and withdraw held GIVEs."""
+        """Answer a WAKE that cannot be served now: send READY of 0, withdraw held GIVEs."""
         wake = woke.wake
         if wake is not None:
             for manager in self.outbound.links.managers.values():
@@ -183,11 +185,11 @@ class Capacity:
         return manager if outbound.links.reachable(manager) else None
 
     def _worth_holding(self, jobs: int, covered: int, *, took: bool) -> bool:
-        """Return whether a held GIVE of ``jobs`` is worth its message.
+        """Return whether a held GIVE for ``jobs`` jobs is worth its message.
 
         Args:
             jobs: Number of jobs that may come.
-            covered: Jobs that may come already under held GIVEs.
+            covered: Number of jobs that may come already under held GIVEs.
             took: Whether the present event is a TAKE of the manager.
         """
         executions = self.executions

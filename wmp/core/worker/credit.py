@@ -1,4 +1,5 @@
-"""A worker's credit: the number of jobs that may come, and its reports by READY (spec §3).
+"""A worker's credit: the number of jobs that may come, and the READYs that report this number (spec
+§3).
 
 READYs are numbered in one sequence for all managers and repeated with a backoff.
 ``RemoteManager.announced`` is the credit that a manager should remember.
@@ -37,17 +38,19 @@ class Credit:
     used: bool = False
     """Whether a WAKE or TAKE came since READY was last sent or repeated."""
     _repeatable: bool = False
-    """Whether the newest READY was for all managers and no WAKE came since: it may be repeated."""
+    """Whether READY may be repeated: the newest READY was for all managers, and no WAKE came
+    since.
+    """
     _content: tuple[int, int] = (0, 0)
     """(credit, window) of the newest READY."""
     _broadcast: tuple[int, int] = (0, 0)
     """(number, credit) of the newest READY without ``to``."""
     _backoff: float = BACKOFF
-    # Requests of the current event; the end of the step answers them.
+    # Facts of the current event, on which ``end_step`` acts.
     _greeted: dict[bytes, None] = field(factory=dict)
-    """Managers that wait for a READY, whatever they remember."""
+    """Managers that must get a READY, whatever credit they remember."""
     _doubted: bytes | None = None
-    """The manager whose PONG was compared: its memory is known."""
+    """The manager whose PONG was compared: the worker now knows what the manager remembers."""
     _connected: LinkState | None = None
     """The link that was connected."""
     _due: bool = False
@@ -73,7 +76,7 @@ class Credit:
             return 0
         fits = spare.fits(needs)
         if not fits and not self.executions.resources.capacity(needs):
-            return 0  # such a job would wait for ever
+            return 0  # the worker can never run such a job
         return fits + self.window_left
 
     def _windowed_of(self, credit: int) -> int:
@@ -83,14 +86,14 @@ class Credit:
     # -- events
 
     def met(self, manager: RemoteManager, *, again: bool) -> None:
-        """Record a new manager; ``again``: it was known in its older epoch."""
+        """Record a new manager. ``again``: the worker knew an older epoch of the manager."""
         if again:
             self.greet(manager)
-        else:  # it has received every READY without ``to``
+        else:  # the manager has received every READY without ``to``
             manager.ready, manager.announced = self._broadcast
 
     def greet(self, manager: RemoteManager) -> None:
-        """Send READY at the end of the step, because the manager may wait for a message."""
+        """Send READY to the manager at the end of the step, because it may wait for a READY."""
         self._greeted[manager.identity] = None
 
     def connected(self, link: LinkState) -> None:
@@ -115,11 +118,11 @@ class Credit:
                 self.greet(manager)
             return
         credit = message.fields.get(Field.CREDIT, 0)
-        # The manager remembers less than announced, by more than the WAKEs that came. So a WAKE was
-        # lost, and the manager waits for its answer until a new READY, whatever credit it remembers
-        # (WMP-3.5).
+        # The manager remembers less credit than announced, even after the WAKEs that came. So a
+        # WAKE was lost. The manager waits for its answer until a new READY comes, whatever credit
+        # it remembers (WMP-3.5).
         lost = remembered == manager.ready and credit < manager.announced
-        # This must hold until READY is sent, for which there may be no credit yet.
+        # This mark must stay until READY is sent; at present there may be no credit to report.
         known = manager.announced if remembered == manager.ready else credit
         manager.ready = remembered
         manager.announced = 0 if lost else min(known, credit)
@@ -142,8 +145,8 @@ class Credit:
     def announce_beside_hold(self, manager: RemoteManager, credit: int, now: float) -> bool:
         """Send READY to the manager that gets held GIVEs; return whether READY was sent.
 
-        Jobs that need more than a held GIVE offers still come by WAKE, for which the manager must
-        remember some credit. This is not done at each step, since such WAKEs are mostly needless.
+        Jobs that need more than a held GIVE offers still come by WAKE, so the manager must remember
+        some credit. READY is not sent at each step, because most of these WAKEs would be needless.
         """
         if manager.identity not in self._greeted:
             poor = manager.announced == 0 and credit > 0

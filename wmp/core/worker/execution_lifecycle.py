@@ -10,20 +10,20 @@ __all__ = ["IGNORED", "TRANSITIONS", "ExecutionInput", "ExecutionState"]
 
 
 class ExecutionState(IntEnum):
-    """The life of a job at the worker. Integers, because they are hashed once a job."""
+    """The state of a job at the worker. An IntEnum, because a state is hashed once for each job."""
 
     ABSENT = 0
     """Not held: never accepted, or answered by DONE."""
     PARKED = 1
     """The job waits for resources, or for its lane."""
     STARTED = 2
-    """The job was handed to a lane, where it may still wait for the jobs before it."""
+    """The job was handed to a lane. There it runs, or waits for the jobs before it."""
     RECALLING = 3
-    """The job was handed to a lane, and recalled in case it has not begun."""
+    """The job was handed to a lane, and is recalled if it has not begun."""
     INTERRUPTED = 4
-    """The job was handed to a lane, and its result is not wanted any more."""
+    """The job was handed to a lane, and no result of it is wanted any more."""
     OVERDUE = 5
-    """The job was begun, and interrupted because it ran for longer than its limit."""
+    """The job ran for longer than its limit and was interrupted."""
 
 
 class ExecutionInput(IntEnum):
@@ -47,7 +47,7 @@ class ExecutionInput(IntEnum):
     OVERRUN = 9
     """The job ran for longer than its limit."""
     ABANDON = 10
-    """The job continues after that, and is answered although it has not ended."""
+    """The job still continues some time after its limit, and is answered as overrun."""
 
 
 _S = ExecutionState
@@ -75,7 +75,7 @@ TRANSITIONS: Final[Mapping[tuple[ExecutionState, ExecutionInput], ExecutionState
     (_S.RECALLING, _I.FORGET): _S.ABSENT,
     (_S.INTERRUPTED, _I.TAKE): _S.INTERRUPTED,
     (_S.INTERRUPTED, _I.FINISH): _S.ABSENT,
-    (_S.INTERRUPTED, _I.RECALLED): _S.ABSENT,  # recalled first, interrupted after
+    (_S.INTERRUPTED, _I.RECALLED): _S.ABSENT,  # the job was first recalled, and then interrupted
     (_S.INTERRUPTED, _I.FORGET): _S.ABSENT,
     (_S.STARTED, _I.OVERRUN): _S.OVERDUE,  # WMP-6.21
     (_S.RECALLING, _I.OVERRUN): _S.OVERDUE,

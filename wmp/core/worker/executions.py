@@ -1,7 +1,7 @@
 """The jobs of a worker from TAKE to DONE: held, run, cancelled, answered (spec §4.12 to §4.15, §6).
 
-Jobs stay in columns all the way. The answers of one ``handle`` call are collected, and leave as one
-DONE for each manager, owner and codec.
+Jobs stay in columns from TAKE to DONE. The answers of one ``handle`` call are collected and leave
+as one DONE for each manager, owner and codec.
 """
 
 from __future__ import annotations
@@ -54,48 +54,51 @@ _Answers = tuple[list[int], list[int], list[int], list[Frame]]
 class Executions:
     """All jobs that a worker holds.
 
-    Invariant: each job held is in one line or on one lane of the run queue; an owner without jobs
+    Invariant: each held job is in one line or on one lane of the run queue. An owner without jobs
     is not kept.
     """
 
     outbound: WorkerOutbound
     resources: Resources
-    """Shared by lanes and locks."""
+    """The resources that lanes and locks share."""
     usual: Needs = field(init=False)
-    """The needs of most jobs: credit is counted in such jobs."""
+    """The needs of most jobs. Credit counts jobs with these needs."""
     places: int = field(init=False)
-    """Number of those jobs that run at once when no other job does."""
+    """Number of jobs with these needs that can run at the same time when no other job runs."""
     outcomes: Counter[int] = field(factory=Counter)
-    """Jobs answered, by outcome."""
+    """Number of answered jobs, by outcome."""
     draining: bool = False
     """Whether the worker ends: jobs are handed back, and none may come."""
     stalled: bool = False
     """Whether jobs waited too long here and no lane has reported since."""
     _queue: RunQueue = field(init=False)
     _held: dict[bytes, dict[Peer, HeldJobs]] = field(factory=dict)
-    """By identity of the manager and by owner."""
+    """The held jobs, by identity of the manager and by owner."""
     _answers: dict[tuple[bytes, Peer, str, bool], _Answers] = field(factory=dict)
     _remarks: dict[tuple[bytes, Peer, str, bool], dict[int, tuple[str | None, int | None]]] = field(
         factory=dict
     )
-    """Texts and waits of answers, by job; few answers have them."""
+    """Texts and waits of answers, by job. Few answers have them."""
     _limits_passed: list[tuple[int, int]] = field(factory=list)
-    """Lanes and jobs whose timers rang in this step. A PING of this step must still list them."""
+    """Lanes and jobs whose run limit passed in this step.
+
+    A PING of this step must still list these jobs.
+    """
     _overdue: bool = False
-    """Whether the timer of ``patience`` rang."""
+    """Whether the timer for waiting jobs rang (``patience``)."""
 
     def __attrs_post_init__(self) -> None:
         total = self.resources.total
         if total.get("slots") or not any(total.values()):
             self.usual = DEFAULT_NEEDS if total.get("slots") else ()
         else:
-            # Without slots, the scarcest resource limits the jobs that can come.
+            # Without slots, the scarcest resource limits the number of jobs that can come.
             self.usual = ((min((n for n in total if total[n]), key=lambda n: (total[n], n)), 1),)
         self.places = self.resources.capacity(self.usual)
         throughput = Throughput(self.outbound.settings, self.places)
         self._queue = RunQueue(self.resources, throughput)
 
-    # -- values for other parts
+    # -- values that other parts read
 
     @property
     def parked(self) -> int:
@@ -109,12 +112,12 @@ class Executions:
 
     @property
     def running(self) -> int:
-        """Jobs on lanes that are not answered; those of lost sessions do not count."""
+        """Return the number of unanswered jobs on lanes; jobs of lost sessions do not count."""
         return sum(len(lane.ids) - len(lane.answered) for lane in self.lanes if not lane.lost)
 
     @property
     def window(self) -> int:
-        """Return the number of jobs that may wait here; 0 while some have waited too long."""
+        """Return the number of jobs that may wait here; 0 while a job has waited too long."""
         return 0 if self.stalled else self._queue.throughput.window
 
     def count(self, manager: bytes) -> int:
@@ -128,8 +131,11 @@ class Executions:
     def listing(self, manager: RemoteManager, most: int) -> tuple[list[int], list[int]] | None:
         """Return (ids, attempts) of all jobs held for a manager, for its PING (WMP-9.9).
 
-        Answered jobs are included until the manager has acknowledged them. None when there are more
-        than ``most``, or when some have another owner, which the list cannot show.
+        Answered jobs are included until the manager has acknowledged them.
+
+        Returns:
+            The lists; None for more than ``most`` jobs, or if a job has another owner, which PING
+            cannot show.
         """
         if manager.stream is None:
             return None
@@ -180,7 +186,7 @@ class Executions:
             return
         reason = self._why_not(kind)
         if kind.checksum and not fits(columns):
-            reason = WRONG_JOB  # WMP-2.12
+            reason = WRONG_JOB  # WMP-2.12: a job that does not fit its checksum is refused
         if reason:
             self._refuse(identity, owner, codec, ids, attempts, Outcome.REFUSED, reason)
             return
@@ -199,7 +205,10 @@ class Executions:
         self._queue.park(held, kind, ids, times, payloads, now)
 
     def cancel(self, manager: RemoteManager, message: Message) -> None:
-        """Stop jobs whose results are not wanted, or only those that have not begun (WMP-6.10)."""
+        """Stop jobs whose results are not wanted (WMP-6.10).
+
+        ``unstarted``: only jobs that have not begun.
+        """
         fields, columns = message.fields, message.columns
         assert columns is not None
         owner: Peer = tuple(fields[Field.MANAGER])
@@ -257,7 +266,10 @@ class Executions:
             self.outbound.timers.set(LimitTimer(event.lane, event.id), now + limit)
 
     def limit_passed(self, lane: int, job: int) -> None:
-        """Record that the timer of a run limit rang; ``start`` acts on it, and answers at once."""
+        """Record that a run limit passed.
+
+        ``start`` acts on it in the same step, and answers at once.
+        """
         self._limits_passed.append((lane, job))
 
     def _run_too_long(self, number: int, job: int, now: float) -> None:
@@ -278,7 +290,7 @@ class Executions:
         text = f"{_too_long(lane, job)}; its handler goes on".encode()
         codec = lane.kind.codec
         self._refuse(held.manager, held.owner, codec, [job], attempts, Outcome.OVERRUN, text)
-        # the jobs behind it would wait for its end
+        # the jobs behind this job would have to wait for its end
         behind = [id for id in lane.ids if held.step(id, ExecutionInput.UNSTARTED) is not None]
         if behind:
             self.outbound.actions.append(Recall(number, behind))
@@ -406,7 +418,7 @@ class Executions:
         return runs, spare, delayed
 
     def overdue(self) -> None:
-        """Let ``start`` check the jobs that still wait: the timer of ``patience`` rang."""
+        """Let ``start`` check the jobs that still wait, because the timer of ``patience`` rang."""
         self._overdue = True
 
     def drain(self) -> None:
@@ -456,7 +468,7 @@ class Executions:
     # -- helpers
 
     def _relieve(self, now: float) -> Iterable[bytes]:
-        """Hand back jobs that have waited too long, since others may do them earlier (WMP-6.18)."""
+        """Hand back jobs that waited too long: other workers may do them earlier (WMP-6.18)."""
         queue, since = self._queue, now - self._patience
         delayed: dict[bytes, None] = {}
         for lane in queue.loaded:
@@ -485,7 +497,7 @@ class Executions:
         return max(0.01, self.outbound.settings.patience)
 
     def _why_not(self, kind: Kind) -> bytes:
-        """Return why jobs of ``kind`` can never run here; empty when they can."""
+        """Return the reason why jobs of ``kind`` can never run here; empty when they can."""
         if kind.role not in self.outbound.settings.roles:
             return f"no handler for role {kind.role!r}".encode()  # WMP-4.15
         if not self.resources.capacity(kind.needs):
@@ -493,7 +505,10 @@ class Executions:
         return b""
 
     def _lane_of(self, number: int, ids: Sequence[int]) -> tuple[RunningLane | None, Sequence[int]]:
-        """Return the lane, and those of ``ids`` that have not ended there; drop the others."""
+        """Return the lane and those of ``ids`` that have not ended on the lane.
+
+        Drop the other ids.
+        """
         lane = self._queue.running.get(number)
         if lane is None:
             self.outbound.drop(
@@ -549,7 +564,7 @@ class Executions:
         self._refuse(held.manager, held.owner, codec, ids, attempts, Outcome.CANCELLED)
 
     def _release(self, held: HeldJobs, ids: Sequence[int], what: ExecutionInput) -> list[int]:
-        """Drop these jobs; return their attempts."""
+        """Stop holding these jobs; return their attempts."""
         attempts = held.remove(ids, what)
         if not held.attempts:
             owners = self._held[held.manager]
@@ -568,7 +583,7 @@ class Executions:
         outcome: Outcome,
         reason: bytes = b"",
     ) -> None:
-        """Answer jobs that never ran."""
+        """Answer jobs that never ran as refused."""
         if ids:
             answers = self._answers_to(manager, owner, codec)
             answers[0].extend(ids)
@@ -588,7 +603,7 @@ class Executions:
 
 
 def _cut(text: str | None) -> str | None:
-    """Cut a text to the limit, but not within a name at its end."""
+    """Cut a text to the limit; a name at its end is left out whole."""
     if text is None:
         return None
     text = text.encode(errors="backslashreplace").decode()
@@ -619,7 +634,11 @@ def _too_long(lane: RunningLane, job: int) -> str:
 
 
 def _parts(lengths: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Cut results of these lengths into messages: (first, last + 1, payload bytes) of each."""
+    """Divide results of these lengths among messages.
+
+    Returns:
+        (first, last + 1, payload bytes) of each message.
+    """
     size = sum(lengths)
     if len(lengths) <= Limits.JOBS and size <= _DONE_BYTES:
         yield 0, len(lengths), size

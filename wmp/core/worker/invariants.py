@@ -13,7 +13,7 @@ __all__ = ["check_worker"]
 
 
 def check_worker(outbound: WorkerOutbound, executions: Executions, locks: Locks) -> None:
-    """Raise AssertionError when an invariant is broken; costs by all state."""
+    """Raise AssertionError when an invariant is broken. The cost grows with the whole state."""
     resources, timers, managers = executions.resources, outbound.timers, outbound.links.managers
     resources.check()
     executions.check()

@@ -1,4 +1,4 @@
-"""Columns of waiting jobs that few jobs need: times, limits and failed attempts."""
+"""Columns that few waiting jobs need: times, limits and failed attempts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Times: TypeAlias = Sequence[float | None]
 
 @define(eq=False)
 class JobTimes:
-    """Columns of some jobs, each as long as there are jobs, or None."""
+    """Columns of some jobs. Each column has one entry for each job, or is None."""
 
     deadlines: Times | None = None
     """Deadline of each job, on the clock of ``now``."""
     begin_by: Times | None = None
-    """Time after which each job may not be begun; at the latest its deadline."""
+    """Time after which each job may not be begun, at the latest its deadline."""
     limits: Times | None = None
-    """Seconds that each job may run."""
+    """Seconds for which each job may run."""
     failed: Sequence[int | None] | None = None
     """Number of failed attempts of each job, None for a job with settings of its own."""
 
@@ -64,7 +64,10 @@ class JobTimes:
         return self.deadlines if self.begin_by is None else self.begin_by
 
     def late(self, now: float, first: int, last: int) -> int:
-        """Return the place of the first job from ``first`` on that may not begin; else ``last``."""
+        """Return the place of the first job, from ``first`` on, that may not begin any more.
+
+        Else ``last``.
+        """
         for place, time in enumerate((self.begins or ())[first:last], first):
             if time is not None and time <= now:
                 return place

@@ -22,7 +22,7 @@ from wmp.message import Command, ErrorCode, Field, Message
 __all__ = ["HOLD_PAUSE", "IGNORED", "TRANSITIONS", "Lock", "LockInput", "LockState", "Locks"]
 
 HOLD_PAUSE: Final = 1.0
-"""Seconds without held GIVE after a manager did not keep a GIVE, or had no use for it."""
+"""Seconds without a held GIVE after a manager did not keep a held GIVE, or had no job for it."""
 
 
 class LockState(Enum):
@@ -74,7 +74,7 @@ TRANSITIONS: Final[Mapping[tuple[LockState, LockInput], LockState]] = {
     (_S.HELD, _I.TIMEOUT): _S.CLOSED,
     (_S.HELD, _I.WITHDRAW): _S.WITHDRAWN,
     (_S.HELD, _I.FORGET): _S.CLOSED,
-    # The answer crossed the withdrawal: its jobs are accepted.
+    # The answer and the withdrawal crossed each other. The jobs are accepted.
     (_S.WITHDRAWN, _I.TAKE): _S.CLOSED,
     (_S.WITHDRAWN, _I.MORE): _S.WITHDRAWN,
     (_S.WITHDRAWN, _I.NO): _S.CLOSED,
@@ -87,10 +87,10 @@ _LATE_TAKE = "the TAKE is late: its jobs run if the worker has capacity, else th
 _GIVEN = "lock numbers grow: no GIVE uses a number again"
 
 IGNORED: Final[Mapping[tuple[LockState, LockInput], str]] = {
-    # A TAKE is a lease whatever became of the lock, and is never dropped (WMP-4.12).
+    # A TAKE always grants leases, whatever happened to the lock, and is never dropped (WMP-4.12).
     (_S.UNUSED, _I.TAKE): _LATE_TAKE,
     (_S.UNUSED, _I.MORE): _LATE_TAKE,
-    (_S.UNUSED, _I.NO): "unknown lock",  # answered ERROR unknown (WMP-4.13)
+    (_S.UNUSED, _I.NO): "unknown lock",  # the NO is answered by ERROR unknown (WMP-4.13)
     (_S.UNUSED, _I.TIMEOUT): "the lock has no timer",
     (_S.UNUSED, _I.WITHDRAW): "no GIVE has this lock",
     (_S.UNUSED, _I.FORGET): "no GIVE has this lock",
@@ -106,7 +106,7 @@ IGNORED: Final[Mapping[tuple[LockState, LockInput], str]] = {
     (_S.CLOSED, _I.HOLD): _GIVEN,
     (_S.CLOSED, _I.TAKE): _LATE_TAKE,
     (_S.CLOSED, _I.MORE): _LATE_TAKE,
-    (_S.CLOSED, _I.NO): "lock already released",  # counted, not answered (WMP-4.13)
+    (_S.CLOSED, _I.NO): "lock already released",  # the NO is counted and not answered (WMP-4.13)
     (_S.CLOSED, _I.TIMEOUT): "the lock is closed and its timer cleared",
     (_S.CLOSED, _I.WITHDRAW): "the lock is closed already",
     (_S.CLOSED, _I.FORGET): "the lock is closed already",
@@ -118,8 +118,8 @@ IGNORED: Final[Mapping[tuple[LockState, LockInput], str]] = {
 class Lock:
     """One GIVE that is not closed.
 
-    Invariant: 0 ≤ reserved ≤ want. The resources of ``reserved`` jobs are taken from the
-    worker's; the other ``want - reserved`` jobs are promised places in its window.
+    Invariant: 0 ≤ reserved ≤ want. The worker's resources for ``reserved`` jobs are taken. The
+    other ``want - reserved`` jobs are promised places in the worker's window.
     """
 
     number: int
@@ -127,7 +127,7 @@ class Lock:
     want: int
     """Number of jobs that may still come."""
     reserved: int
-    """Part of them for which resources are locked."""
+    """Number of these jobs for which resources are locked."""
     opened: float
     hold: float = 0.0
     """Seconds that the manager may keep the GIVE."""
@@ -143,7 +143,7 @@ class Lock:
 
     @property
     def windowed(self) -> int:
-        """Promised places in the window."""
+        """Number of promised places in the window."""
         return self.want - self.reserved
 
 
@@ -154,21 +154,21 @@ _NO_LOCKS: Final[Mapping[int, Lock]] = {}
 class Locks:
     """All locks of a worker that are not closed.
 
-    Invariants: ``windowed`` is the sum of ``lock.windowed`` over all locks; each lock has taken
-    the resources of its ``reserved`` jobs; a manager without locks is not kept.
+    Invariants: ``windowed`` is the sum of ``lock.windowed`` over all locks. Each lock has taken the
+    resources of its ``reserved`` jobs. A manager without locks is not kept.
     """
 
     outbound: WorkerOutbound
     resources: Resources
-    """Shared by lanes and locks."""
+    """The resources that lanes and locks share."""
     windowed: int = 0
     """Places in the window that open locks promise."""
     late: int = 0
-    """Jobs that came after their lock was gone."""
+    """Number of jobs that came after their lock was closed."""
     newest: int = 0
     """Number of the newest lock (WMP-4.1)."""
     _open: dict[bytes, dict[int, Lock]] = field(factory=dict)
-    """By identity of the manager and by number."""
+    """The locks by identity of the manager and by number."""
 
     def of(self, manager: bytes) -> Mapping[int, Lock]:
         """Locks of a manager, by number."""
@@ -234,7 +234,7 @@ class Locks:
             return 0
         kept = min(count, lock.want)
         reserved = min(kept, lock.reserved)
-        # A manager that sends `more` for a lock that is used up closes the lock.
+        # A manager that sends ``more`` although the lock is used up closes the lock.
         closing = not more or kept == lock.want
         lock.step(LockInput.TAKE if closing else LockInput.MORE)
         self.windowed -= kept - reserved
@@ -265,7 +265,7 @@ class Locks:
                 count -= moved
 
     def no(self, manager: RemoteManager, link: int, message: Message, now: float) -> None:
-        """A NO came: no job, or no more jobs, for this lock (WMP-4.10, 4.13)."""
+        """Act on a NO: no job, or no more jobs, come for this lock (WMP-4.10, 4.13)."""
         number = message.fields[Field.LOCK]
         lock = self.of(manager.identity).get(number)
         if lock is None:
@@ -277,9 +277,9 @@ class Locks:
                 self.outbound.drop(IGNORED[LockState.CLOSED, LockInput.NO], link, message)
             return
         if lock.state is LockState.HELD and now - lock.opened < lock.hold / 2:
-            # A manager that keeps held GIVEs answers NO after half of hold at the earliest. This
-            # manager does not keep them: a new held GIVE at once would lead to a loop at full
-            # speed.
+            # A manager that keeps held GIVEs answers NO after half of ``hold`` at the earliest.
+            # This manager does not keep them. If the worker sent a new held GIVE at once, both
+            # would exchange messages without pause.
             manager.hold_after = now + HOLD_PAUSE
         self._close(manager, lock, LockInput.NO)
 
@@ -293,7 +293,10 @@ class Locks:
         return lock is not None
 
     def compare(self, manager: RemoteManager, message: Message) -> bool:
-        """Close locks whose GIVE was lost, as PONG shows (WMP-5.5); return whether any was."""
+        """Close locks whose GIVE was lost, as a PONG shows.
+
+        Return whether there were any (WMP-5.5).
+        """
         seen, lost = message.fields.get(Field.LOCK, 0), False
         for number, lock in list(self.of(manager.identity).items()):
             if seen < number <= manager.pinged_lock:
@@ -313,8 +316,8 @@ class Locks:
     def forget(self, manager: RemoteManager) -> None:
         """Close the locks of a manager.
 
-        They are lost with the session (WMP-7.6), or because another manager took its place on the
-        link (WMP-9.12).
+        The locks are lost with the session (WMP-7.6), or because another manager took the manager's
+        place on the link (WMP-9.12).
         """
         for lock in list(self.of(manager.identity).values()):
             self._close(manager, lock, LockInput.FORGET)
@@ -330,7 +333,7 @@ class Locks:
     def _close(self, manager: RemoteManager, lock: Lock, what: LockInput) -> None:
         """Release the rest of a lock."""
         if lock.step(what):
-            if what is not LockInput.NO:  # no message shows other causes
+            if what is not LockInput.NO:  # messages in the journal show the other causes
                 self.outbound.actions.append(Note(what.value, manager.peer, (lock.number,)))
             self._remove(manager, lock)
 

@@ -98,9 +98,11 @@ class WorkerMachine:
     _claims: Claims[RemoteManager, WorkerAction] = field(init=False)
     _sessions: Sessions = field(init=False)
     _changed: bool = field(default=False, init=False)
-    """Whether the event at hand changed something that ``_settle`` must act on."""
+    """Whether the current event changed a fact on which ``_settle`` must act."""
     _asked: dict[bytes, int] = field(factory=dict, init=False)
-    """Number of the last answer for which an ack of each manager was requested, while draining."""
+    """While draining: number of the last answer for which the worker has requested an ack, by
+    manager.
+    """
     _halted: bool = field(default=False, init=False)
     _stories: Stories | None = field(default=None, init=False)
 
@@ -140,7 +142,7 @@ class WorkerMachine:
                 self._link(link).receive(now)
                 outbound.refuse_garbled(link, error)
             case Undelivered(link, message):
-                # Numbered messages are kept and sent again; the others are repeated in time.
+                # Numbered messages are kept and sent again. Other messages are repeated later.
                 outbound.drop("undelivered", self._link(link).index, message)
                 if Field.CHALLENGE in message.fields:
                     self._unanswered(message.receiver or b"", now)
@@ -204,13 +206,19 @@ class WorkerMachine:
         return self._executions.lanes
 
     def statistics(self) -> WorkerStatistics:
-        """Return a snapshot for people and programs; costs by the number of managers and lanes."""
+        """Return a snapshot for people and programs.
+
+        The cost grows with the number of managers and lanes.
+        """
         return snapshot(self._outbound, self._executions, self._locks)
 
     # -- the end of every step
 
     def _settle(self, now: float) -> None:
-        """Start waiting jobs, answer, distribute resources; Run actions come last (WMP-3.11)."""
+        """Start waiting jobs, answer, distribute resources.
+
+        Actions that run jobs come last (WMP-3.11).
+        """
         executions, capacity = self._executions, self._capacity
         runs, spare, delayed = executions.start(now)
         for identity in delayed:
@@ -257,7 +265,7 @@ class WorkerMachine:
         if manager is None:
             return
         manager.received_at = now
-        self._changed = True  # a route may have come back, and results be acknowledged
+        self._changed = True  # a route may be known again, and results may be acknowledged
         if link.doubted and not message.hops:
             self._succeed(link, manager)
         manager.link, manager.path = link.index, path
@@ -293,14 +301,14 @@ class WorkerMachine:
                 self._pong(manager, message, now)
 
     def _pong(self, manager: RemoteManager, message: Message, now: float) -> None:
-        """Repair the differences from the state that a PONG shows (WMP-3.13, 5.5)."""
+        """Repair what the manager lacks according to a PONG (WMP-3.13, 5.5)."""
         fields, links = message.fields, self._links
         if Field.CHALLENGE in fields:
             self._outbound.ping(manager, now, answer=fields[Field.CHALLENGE])
         if Field.ANSWER in fields:
             self._claims.answered(manager, fields[Field.ANSWER], now)
         before = links.interval(manager)
-        # WMP-9.15: no manager can make this worker send without pause.
+        # WMP-9.15: no manager can make this worker send messages without pause.
         manager.expire = max(self.settings.least_expire, fields[Field.EXPIRE] / 1000)
         manager.label = fields.get(Field.LABEL, manager.label)
         if not manager.met:
@@ -310,7 +318,7 @@ class WorkerMachine:
             due = manager.received_at + links.interval(manager)
             self._outbound.timers.set(PingTimer(manager.identity), due)
         if self._locks.compare(manager, message):
-            # The manager may wait for such a GIVE, as the answer to a WAKE (WMP-3.5).
+            # The manager may wait for the lost GIVE, as the answer to a WAKE (WMP-3.5).
             self._credit.greet(manager)
         self._credit.compare(manager, message)
 
@@ -368,7 +376,8 @@ class WorkerMachine:
         self._changed = True
 
     def _refused(self, link: LinkState, message: Message, now: float) -> None:
-        """Record that a manager serves another process of this worker's identity (WMP-15.9).
+        """Record the report of a manager that it serves another process of this worker's identity
+        (WMP-15.9).
 
         The report is about that manager only: other managers may serve this worker.
         """
@@ -404,7 +413,7 @@ class WorkerMachine:
         self._outbound.actions.append(Send(link.index, answer))
 
     def _unanswered(self, identity: bytes, now: float) -> None:
-        """Act on a holder of an identity that has gone, or does not answer a challenge."""
+        """Act on the end of a challenge: the holder has gone, or did not answer."""
         manager = self._links.managers.get(identity)
         claim = None if manager is None else self._claims.end(manager)
         if manager is not None and claim is not None:
@@ -426,7 +435,7 @@ class WorkerMachine:
         self._changed = True
 
     def _succeed(self, link: LinkState, manager: RemoteManager) -> None:
-        """This manager is the other end of a link that was connected anew (WMP-9.12)."""
+        """Record that the manager answers on a link that was connected again (WMP-9.12)."""
         for identity in link.doubted:
             other = self._links.managers.get(identity)
             if other is None or other is manager:
@@ -446,12 +455,18 @@ class WorkerMachine:
 
     @staticmethod
     def _unreachable(manager: RemoteManager) -> None:
-        """No route is known until a message comes again; the session stays open (WMP-9.12)."""
+        """Forget the route to a manager until its next message.
+
+        The session stays open (WMP-9.12).
+        """
         manager.path = None
         manager.announced = 0
 
     def _ticked(self, now: float) -> None:
-        """Act on the timers that rang; an earlier one may have ended the object of a later one."""
+        """Act on the timers that rang.
+
+        An earlier timer may have removed the object of a later one.
+        """
         outbound, managers = self._outbound, self._links.managers
         for timer in outbound.timers.due(now):
             match timer:
@@ -494,7 +509,7 @@ class WorkerMachine:
     # -- the end
 
     def _drain(self, now: float) -> None:
-        """Accept no new jobs, and hand back those that have not begun (WMP-9.10)."""
+        """Accept no new jobs, and hand back the jobs that have not begun (WMP-9.10)."""
         self._changed = True
         if self._executions.draining:
             return
@@ -518,7 +533,7 @@ class WorkerMachine:
             and manager.received_at + patience > now
         ]
         for manager in waiting:
-            # Each result asks once: another may follow a result that was asked about already.
+            # Ask for an ack once for each result, because further results may follow.
             sent = manager.stream.sent if manager.stream is not None else 0
             if self._asked.get(manager.identity) != sent:
                 self._asked[manager.identity] = sent
@@ -542,7 +557,10 @@ class WorkerMachine:
     # -- for tests
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when an invariant does not hold; costs by all state."""
+        """Raise AssertionError when an invariant does not hold.
+
+        The cost grows with the whole state.
+        """
         check_worker(self._outbound, self._executions, self._locks)
 
 

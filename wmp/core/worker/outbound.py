@@ -21,13 +21,14 @@ from wmp.message import Columns, Command, Field, Link, Message
 __all__ = ["BACKOFF", "LinkState", "Links", "WorkerOutbound", "jitter"]
 
 BACKOFF: Final = 1.0
-"""Seconds: the begin of every backoff, which then doubles."""
+"""Seconds of the first wait of every backoff. The wait then doubles."""
 
 
 def jitter(identity: bytes, number: int, share: float) -> float:
-    """Return a factor above 1 - ``share`` and up to 1, spread over workers and numbers.
+    """Return a factor above 1 - ``share`` and up to 1, which differs between workers and numbers.
 
-    The core draws no random numbers. A checksum spreads a fleet as well, and can be replayed.
+    The core draws no random numbers. A checksum gives factors that differ as well and can be
+    replayed.
     """
     seed = zlib.crc32(number.to_bytes(8, "big"), zlib.crc32(identity))
     return 1.0 - share * seed / 2**32
@@ -42,7 +43,7 @@ class LinkState:
     received_at: float = 0.0
     """When the last message came over the link; connecting and replacing the socket count too."""
     pinged_at: float = 0.0
-    """When PING without ``to`` was sent over the link last."""
+    """When PING without ``to`` was last sent over the link."""
     pings: int = 0
     doubted: tuple[bytes, ...] = ()
     """Managers at the other end of the link before it was connected again (WMP-9.12)."""
@@ -78,7 +79,7 @@ class Links:
     settings: WorkerSettings
     states: list[LinkState]
     managers: dict[bytes, RemoteManager] = field(factory=dict)
-    """By identity."""
+    """The managers by identity."""
 
     # -- routes of managers
 
@@ -95,16 +96,16 @@ class Links:
 
     def interval(self, manager: RemoteManager) -> float:
         """Return the limit of the seconds between messages to the manager (WMP-9.1)."""
-        # A lower bound, so that the timer advances with any setting and any peer.
+        # The lower bound lets the timer advance with any setting and any peer.
         return max(0.01, min(self.settings.ping, manager.expire / 3))
 
     def ping_due(self, manager: RemoteManager) -> float:
-        """Return when PING is due.
+        """Return when PING to the manager is due.
 
-        It is due one interval after the last message in the direction that is silent longer
-        (WMP-9.1). It is also due every third interval, whatever is sent. Only PONG shows that a
-        WAKE or READY was lost (WMP-3.13), and the traffic of held GIVEs alone would put PING off
-        for ever.
+        PING is due one interval after the last message in the direction that has been silent longer
+        (WMP-9.1). PING is also due every third interval, whatever else is sent: only PONG shows
+        that a WAKE or READY was lost (WMP-3.13), and the traffic of held GIVEs alone would put PING
+        off for ever.
         """
         interval = self.interval(manager)
         received = max(manager.received_at, manager.pinged_at)
@@ -117,15 +118,15 @@ class Links:
         return link.silent_at(interval, max(1, settings.silence), settings.reconnect_backoff_max)
 
     def discovery_due(self, link: LinkState) -> float:
-        """Return when to look for managers behind ``link``."""
+        """Return when to search for managers behind ``link``."""
         settings, behind = self.settings, self.behind(link)
         interval = self._shortest(behind)
         if not behind:
             return link.pinged_at + interval * jitter(
                 settings.identity, link.pings, settings.jitter
             )
-        # A device may be connected to a further manager. While the others keep the link busy, that
-        # manager would never receive a message of this worker.
+        # A device on the link may get a further manager. The other managers keep the link busy, so
+        # without this search the new manager would never receive a message of this worker.
         devices = any(m.path is not None and len(m.path) > 2 for m in behind)
         return link.pinged_at + 3 * interval if devices else float("inf")
 
@@ -161,7 +162,7 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
         return manager.link if reachable else None
 
     def note_sent(self, manager: RemoteManager, now: float) -> None:
-        """Record that a message leaves: PING is due one interval after the last (WMP-9.1)."""
+        """Record that a message leaves: PING is due one interval later (WMP-9.1)."""
         manager.sent_at = now
 
     def broadcast(self, link: LinkState, command: Command, fields: dict[int | str, Any]) -> None:

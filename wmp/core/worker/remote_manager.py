@@ -18,20 +18,32 @@ from wmp.message import Path, Peer
 __all__ = ["EXPIRE", "PendingWake", "RemoteManager", "SessionEntry"]
 
 EXPIRE = 6.0
-"""Seconds of silence after which a manager is given up, until its PONG states its own."""
+"""Seconds of silence after which a manager is given up.
+
+The ``expire`` of its PONG replaces this value.
+"""
 
 
 class SessionEntry(Enum):
     """The relation of the session in a message to the known session."""
 
     CURRENT = "current"
-    """The known session, a session just entered, or none in the message: act on the message."""
+    """Act on the message.
+
+    It names the known session, a session that is entered now, or no session.
+    """
     NEWER = "newer"
-    """The manager has begun another session: lose the old one, then act (WMP-7.6)."""
+    """The manager has begun another session.
+
+    Lose the old session, then act on the message (WMP-7.6).
+    """
     OLD = "old session"
     """Drop the message."""
     UNKNOWN = "unknown session"
-    """No session is known, and the message begins none. Request a session; ignore the number."""
+    """No session is known, and the message begins none.
+
+    Request a session, and ignore the number.
+    """
 
 
 @define(eq=False)
@@ -42,7 +54,7 @@ class PendingWake:
     needs: Needs
     count: int
     arrival: int
-    """Decides between managers that were never served."""
+    """Place in the order of the WAKEs, which decides between managers that were never served."""
 
 
 @define(eq=False)
@@ -53,19 +65,21 @@ class RemoteManager:
     epoch: int
     link: int
     path: Path | None
-    """The ``to`` that reaches the manager, from its newest message; None once that route was
-    reported unreachable."""
-    # The route holds the identity (spec §15).
+    """The ``to`` that reaches the manager, from its newest message.
+
+    None after a report that the route is unreachable.
+    """
+    # The route is the one that holds the identity (spec §15).
     received_at: float
-    """When the manager's last message came."""
+    """When the last message of the manager came."""
     sent_at: float
     pinged_at: float
     expire: float = EXPIRE
     label: str = ""
     met: bool = False
-    """Whether a PONG of the manager came."""
+    """Whether a PONG of the manager has come."""
     stream: Stream | None = None
-    """None while no session is known."""
+    """The streams of the session; None while no session is known."""
     forgotten: int = 0
     """The forgotten session with the manager.
 
@@ -80,19 +94,23 @@ class RemoteManager:
     announced: int = 0
     """Credit that the manager should remember."""
     announced_at: float = -inf
-    """When READY was sent to the manager last."""
+    """When READY was last sent to the manager."""
     served: int = 0
-    """When the manager was served last, as a count of servings; the least is next (WMP-3.10)."""
+    """Place of the manager in the order of servings.
+
+    The manager with the least place is next (WMP-3.10).
+    """
     hold_after: float = -inf
-    """No held GIVE before this time; set when held GIVEs did not help."""
+    """Time before which no held GIVE is sent. It is set when held GIVEs did not help."""
     last_lock: int = 0
     """Highest lock number sent to the manager."""
     pinged_lock: int = 0
-    """``last_lock`` when PING was sent last: its PONG must know that lock (WMP-5.5)."""
+    """``last_lock`` at the last PING, whose PONG must know this lock (WMP-5.5)."""
     done: int = 0
-    """Jobs answered."""
+    """Number of answered jobs."""
     claim: Claim | None = None
-    """Another process that claims the identity, until this manager answers or its time is over."""
+    """A claim of another process to the identity, until this manager answers or its time is over.
+    """
     confirmed_at: float = -inf
     """When the manager last answered a challenge."""
 
@@ -109,13 +127,13 @@ class RemoteManager:
     def enter(self, session: int | None, *, begins: bool) -> SessionEntry:
         """Follow the manager into the session that a message names (WMP-7.6, 7.8).
 
-        A session that this worker does not know may be one that it has forgotten, in which numbers
-        were used. The worker enters a session only where both sides begin at 1: at number 1 with
-        nothing acknowledged, and at the answer to a PING without a session. That PING may be lost
-        and the PONG answer another PING, so the number of the forgotten session is remembered.
+        A session that this worker does not know may be a forgotten session, in which numbers were
+        used. The worker enters a session only if both sides begin at 1: at number 1 with nothing
+        acknowledged, and at the answer to a PING without a session. That PING may be lost and the
+        PONG answer another PING, so the number of the forgotten session is remembered.
 
         Args:
-            session: The session named, None for none.
+            session: The session in the message; None for none.
             begins: Whether both sides begin at 1 with this message.
         """
         stream = self.stream

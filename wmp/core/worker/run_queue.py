@@ -1,9 +1,9 @@
-"""Jobs of a worker that wait or run: the order in which they start, and their number on a lane.
+"""The jobs of a worker that wait or run: the order of their starts, and their number on a lane.
 
 A *lane* takes the resources of one job and runs a bundle of jobs one after the other. Jobs wait in
 a line for each (manager, owner, kind). The lines are served in the order in which their first jobs
-came. The measured duration of jobs decides the size of bundles, and the number of jobs that are
-worth taking ahead.
+came. The measured duration of jobs decides the size of bundles, and the number of jobs that should
+wait here.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from wmp.message import Frame, Kind, Peer
 __all__ = ["HeldJobs", "RunQueue", "RunningLane", "Throughput", "WaitingBatch", "WaitingJobs"]
 
 _WEIGHT = 0.25
-"""Weight of the newest measure in the mean: some ten bundles replace an old value."""
+"""Weight of the newest measure in the mean. After some ten bundles an old value is replaced."""
 
 
 @define(eq=False)
 class Throughput:
-    """Mean duration of a job by role, a moving mean over the newest bundles.
+    """Mean duration of a job by role: a moving mean over the newest bundles.
 
-    It pays to take jobs of a few microseconds ahead, and to start many at a time. A job of seconds
-    that waits here could run at an idle worker elsewhere.
+    Jobs of a few microseconds should wait here in advance and start in large bundles. A job of
+    seconds that waits here could run at an idle worker elsewhere.
     """
 
     settings: WorkerSettings
     places: int
-    """Number of jobs that run at once."""
+    """Number of jobs that run at the same time."""
     means: dict[str, float] = field(factory=dict)
-    """Role to seconds a job."""
+    """Seconds of a job, by role."""
     window: int = field(init=False)
-    """Jobs worth taking beyond those that run, as of the newest measure."""
+    """Number of jobs that should wait here beside the running jobs, by the newest measure."""
 
     def __attrs_post_init__(self) -> None:
         self.window = self._window()
@@ -65,7 +65,7 @@ class Throughput:
         return self._jobs(settings.window_time, slowest, settings.window_max, max(1, self.places))
 
     def bundle(self, role: str, waiting: int, places: int) -> int:
-        """Return the number of jobs to start on a lane if ``waiting`` wait for ``places`` lanes."""
+        """Return the number of jobs for one lane if ``waiting`` jobs wait for ``places`` lanes."""
         settings = self.settings
         mean = self.means.get(role)
         if mean is None:
@@ -75,8 +75,7 @@ class Throughput:
 
     @staticmethod
     def _jobs(seconds: float, mean: float, most: int, times: int = 1) -> int:
-        # The comparison comes before the division: a mean may be 0, or so small that the division
-        # overflows.
+        # Compare before the division: a mean may be 0, or so small that the division overflows.
         if mean * most <= seconds * times:
             return most
         return int(seconds / mean * times)
@@ -103,11 +102,11 @@ class HeldJobs:
         return self.states.get(job, ExecutionState.ABSENT)
 
     def new_rows(self, ids: Sequence[int], attempts: Sequence[int]) -> list[int]:
-        """Return rows of jobs that are not held; for held jobs the higher attempt counts."""
+        """Return the rows of jobs that are not held; a held job takes over the higher attempt."""
         rows: dict[int, int] = {}
         for row, (job, attempt) in enumerate(zip(ids, attempts, strict=True)):
             if job in self.attempts:
-                # WMP-4.14: a job that is held already answers for the newer lease too.
+                # WMP-4.14: the one answer to a held job answers for the newer lease too.
                 newer = attempt > self.attempts[job]
                 if newer and self.step(job, ExecutionInput.TAKE) is not None:
                     self.attempts[job] = attempt
@@ -129,7 +128,7 @@ class HeldJobs:
         return list(map(self.attempts.__getitem__, ids))
 
     def step(self, job: int, what: ExecutionInput) -> ExecutionState | None:
-        """Move one job by the table; return its new state, None when ``what`` is ignored."""
+        """Move one job by the table; return its new state, or None when ``what`` is ignored."""
         state = TRANSITIONS.get((self.state(job), what))
         if state is None or state is ExecutionState.ABSENT:
             return state
@@ -139,7 +138,7 @@ class HeldJobs:
     def remove(self, ids: Sequence[int], what: ExecutionInput) -> list[int]:
         """Remove jobs that end by ``what``; return their attempts.
 
-        The table is consulted once for each state among them, not once for each job.
+        The table is consulted once for each state of these jobs, not once for each job.
         """
         for state in set(map(self.states.pop, ids)):
             assert TRANSITIONS[state, what] is ExecutionState.ABSENT
@@ -152,7 +151,7 @@ class WaitingBatch:
 
     ids: Sequence[int]
     times: JobTimes | None
-    """None when no job has a time."""
+    """Times of the jobs; None when no job has a time."""
     payloads: Sequence[Frame]
     turn: int
     """Grows with every TAKE."""
@@ -163,7 +162,10 @@ class WaitingBatch:
         return len(self.ids)
 
     def late(self, now: float, first: int, last: int) -> int:
-        """Return the place of the first job from ``first`` on that may not begin; else ``last``."""
+        """Return the place of the first job, from ``first`` on, that may not begin any more.
+
+        Else ``last``.
+        """
         return last if self.times is None else self.times.late(now, first, last)
 
     def drop(self, count: int) -> None:
@@ -189,13 +191,13 @@ class WaitingJobs:
     held: HeldJobs
     kind: Kind
     batches: deque[WaitingBatch] = field(factory=deque)
-    """Oldest first; none is empty."""
+    """The batches, oldest first; no batch is empty."""
     waiting: int = 0
-    """Jobs in all batches."""
+    """Number of jobs in all batches."""
 
     @property
     def key(self) -> tuple[bytes, Peer, Kind]:
-        """Return (identity of the manager, owner, kind): its place among the lines."""
+        """Return (identity of the manager, owner, kind), the key of the line."""
         return self.held.manager, self.held.owner, self.kind
 
     @property
@@ -204,7 +206,7 @@ class WaitingJobs:
         return [id for batch in self.batches for id in batch.ids]
 
     def take(self, count: int) -> None:
-        """Take out jobs of the first batch."""
+        """Take jobs out of the first batch."""
         batch = self.batches[0]
         self.waiting -= count
         if count < len(batch):
@@ -223,7 +225,7 @@ class RunningLane:
     ids: dict[int, None]
     """Jobs that have not ended, in order."""
     since: float
-    """When the lane started, or reported last."""
+    """When the lane started, or last reported."""
     limits: dict[int, float] | None = None
     """Seconds that each job may run, for the jobs that have a limit."""
     answered: set[int] = field(factory=set)
@@ -270,13 +272,13 @@ class RunQueue:
     def start(self, now: float) -> tuple[list[Run], list[tuple[WaitingJobs, list[int]]], Resources]:
         """Start as many jobs as the resources allow, oldest first.
 
-        A line that does not fit reserves the free part of its next job's needs, so that small jobs
-        behind it cannot starve a large one.
+        If the next job of a line does not fit, the line reserves the free part of its needs, so
+        that small jobs behind it cannot starve a large job.
 
         Returns:
-            Actions that run jobs; the ids, line by line, whose deadline or expiry passed before
-            they could begin (WMP-6.7, 6.19: they left their line and are still held); and the
-            resources that are free for others.
+            Actions that run jobs; the ids, line by line, of jobs that expired before they began
+            (WMP-6.7, 6.19: they left their line and are still held); and the resources that are
+            free for others.
         """
         runs: list[Run] = []
         expired: list[tuple[WaitingJobs, list[int]]] = []
@@ -299,7 +301,7 @@ class RunQueue:
         return runs, expired, spare
 
     def end(self, lane: RunningLane, ids: Sequence[int]) -> None:
-        """End jobs of a lane, each once; a lane without jobs frees its resources."""
+        """Remove jobs from their lane, each once; a lane without jobs frees its resources."""
         if len(ids) == len(lane.ids):
             lane.ids.clear()
         for job in ids if lane.ids else ():
@@ -340,7 +342,7 @@ class RunQueue:
         return [lane for lane in self.running.values() if len(lane.ids) > 1 and not lane.lost]
 
     def blocked(self, since: float) -> list[WaitingJobs]:
-        """Return lines whose first job waits since then, while no lane of its needs reported."""
+        """Return lines whose first job waits since ``since`` and of whose needs no lane reported."""
         if not self.parked:
             return []
         moving = {lane.kind.needs for lane in self.running.values() if lane.since > since}
@@ -375,7 +377,10 @@ class RunQueue:
             assert key == line.key
 
     def _weed(self, line: WaitingJobs, now: float) -> list[int]:
-        """Remove the first jobs of a line that may not begin; deeper jobs are removed later."""
+        """Remove jobs at the head of a line that may not begin any more.
+
+        Later jobs are removed later.
+        """
         late: list[int] = []
         while line.batches and not line.batches[0].late(now, 0, 1):
             late.append(line.batches[0].ids[0])
@@ -394,7 +399,7 @@ class RunQueue:
         while left and not late:
             batch = line.batches[0]
             most = min(left, len(batch))
-            # Up to the next job that may not begin any more, which is not started.
+            # Take jobs up to the next one that may not begin any more.
             count = batch.late(now, 0 if ids else 1, most) if batch.times is not None else most
             late = count < most
             ids += batch.ids[:count]

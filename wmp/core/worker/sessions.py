@@ -35,7 +35,7 @@ class Sessions:
     credit: Credit
     claims: Claims[RemoteManager, WorkerAction]
     gone: OrderedDict[Peer, int] = field(factory=OrderedDict)
-    """Managers that were forgotten: their session (WMP-7.8)."""
+    """Sessions with managers that were forgotten, by manager (WMP-7.8)."""
 
     # -- from message to message
 
@@ -60,7 +60,7 @@ class Sessions:
             self.forget(older, now)
         manager = RemoteManager(identity, epoch, link.index, path, now, now, now)
         for other in managers.values():
-            self.locks.withdraw(other, now)  # WMP-5.4
+            self.locks.withdraw(other, now)  # WMP-5.4: a second manager ends held GIVEs
         manager.forgotten = self.gone.pop(peer, 0)
         managers[identity] = manager
         link.refused_since = None
@@ -124,9 +124,9 @@ class Sessions:
             self.outbound.ping(manager, now)
 
     def forget(self, manager: RemoteManager, now: float) -> None:
-        """Remove a manager, or its old epoch (WMP-9.7)."""
+        """Remove a manager, or an old epoch of a manager (WMP-9.7)."""
         stream = manager.stream
-        # If no number was used, both sides still begin at 1, and that session may be entered again.
+        # If no number was used, both sides still begin at 1, and the session may be entered again.
         used = stream.session if stream is not None and stream.used else manager.forgotten
         self.claims.end(manager)
         self.lose(manager)
@@ -158,11 +158,12 @@ class Sessions:
         self.outbound.ping(manager, now, again=True)
 
     def refuse(self, link: LinkState, manager: RemoteManager | None, now: float) -> bool:
-        """A manager reports that another process holds the identity of this worker (WMP-15.9).
+        """Record the report of a manager that another process holds this worker's identity
+        (WMP-15.9).
 
         Args:
-            link: Where the report came from.
-            manager: The manager that serves this worker over this route; None for another one.
+            link: Link over which the report came.
+            manager: The manager that serves this worker over this route; None if no manager does.
             now: Seconds.
 
         Returns:
@@ -172,7 +173,8 @@ class Sessions:
         if manager is not None:
             claim = self.claims.end(manager)
             if claim is not None and claim.epoch == manager.epoch:
-                self.admit(manager, claim, now)  # the manager is there, and serves this worker
+                # The claiming manager is there and serves this worker.
+                self.admit(manager, claim, now)
                 return False
             self.forget(manager, now)
         if links.managers:
@@ -205,14 +207,17 @@ class Sessions:
         if self.links.ping_due(manager) <= now:
             listing = self.executions.listing(manager, Limits.JOBS)
             self.outbound.ping(manager, now, listing=listing)
-            # Without a route no PING was sent: wait all the same before the next attempt.
+            # Without a route no PING was sent. Wait as if it had been sent.
             manager.pinged_at = manager.sent_at = now
         due = min(gone, self.links.ping_due(manager))
         self.outbound.timers.set(PingTimer(manager.identity), due)
         return True
 
     def check_link(self, link: LinkState, now: float) -> None:
-        """Replace a silent link; look for managers behind a link that has none (WMP-9.1, 9.4)."""
+        """Replace a silent link.
+
+        Search for managers behind a link without managers (WMP-9.1, 9.4).
+        """
         links, outbound = self.links, self.outbound
         discover = links.discovery_due(link) <= now
         if links.silent_at(link) <= now:

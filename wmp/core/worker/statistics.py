@@ -28,13 +28,13 @@ class ManagerRow:
     """None while no session is known."""
     reachable: bool
     done: int
-    """Jobs answered."""
+    """Number of answered jobs."""
     held: int
-    """Jobs that are not answered yet."""
+    """Number of jobs that are not answered yet."""
     locks: int
-    """GIVEs that are not answered yet."""
+    """Number of GIVEs that are not answered yet."""
     waking: bool
-    """Whether its WAKE waits for free resources."""
+    """Whether a WAKE of the manager waits for free resources."""
 
 
 @frozen
@@ -42,13 +42,13 @@ class WorkerStatistics(Statistics):
     """The state of a worker and its counters; a snapshot."""
 
     held: int
-    """Jobs held and not answered."""
+    """Number of held jobs, which are not answered."""
     parked: int
-    """Jobs held that wait."""
+    """Number of held jobs that wait."""
     running: int
-    """Jobs held that are on lanes."""
+    """Number of held jobs that are on lanes."""
     locks: int
-    """GIVEs that are not answered yet."""
+    """Number of GIVEs that are not answered yet."""
     locked: Mapping[str, int]
     """Resources locked or in use, by name."""
     free: Mapping[str, int]
@@ -56,20 +56,20 @@ class WorkerStatistics(Statistics):
     unacknowledged: int
     """Bytes of answers kept until a manager acknowledges them."""
     window: int
-    """Number of jobs that may wait beyond the running jobs."""
+    """Number of jobs that may wait beside the running jobs."""
     late: int
-    """Jobs that came after their lock was gone."""
+    """Number of jobs that came after their lock was closed."""
     outcomes: Mapping[Outcome, int]
-    """Jobs answered, by outcome."""
+    """Number of answered jobs, by outcome."""
     dropped: Mapping[str, int]
-    """Messages and events ignored, by reason."""
+    """Number of ignored messages and events, by reason."""
     managers: Sequence[ManagerRow]
     hung: int = 0
-    """Jobs whose handlers continue in threads after the jobs were interrupted, and hold slots."""
+    """Number of jobs whose handlers continue in threads after an interruption, and hold slots."""
 
 
 def snapshot(outbound: WorkerOutbound, executions: Executions, locks: Locks) -> WorkerStatistics:
-    """Return a snapshot; costs by the number of managers and lanes."""
+    """Return a snapshot. The cost grows with the number of managers and lanes."""
     links, resources = outbound.links, executions.resources
     rows = tuple(
         ManagerRow(

@@ -26,7 +26,7 @@ class DrainTimer(NamedTuple):
 
 
 class LimitTimer(NamedTuple):
-    """A job has run for its limit, or has continued for a while after that (WMP-6.21)."""
+    """A job has run for its limit, or has continued for some time after its limit (WMP-6.21)."""
 
     lane: int
     job: int
@@ -34,7 +34,7 @@ class LimitTimer(NamedTuple):
 
 
 class LinkTimer(NamedTuple):
-    """A link may have been silent for too long, or managers behind it are looked for (WMP-9.4)."""
+    """A link may have been silent for too long, or it is time to search for managers (WMP-9.4)."""
 
     link: int
     what: Literal["link"] = "link"
@@ -55,7 +55,7 @@ class PatienceTimer(NamedTuple):
 
 
 class PingTimer(NamedTuple):
-    """PING to a manager may be due, or its end (WMP-9.1, 9.14)."""
+    """PING to a manager may be due, or the manager may be silent too long (WMP-9.1, 9.14)."""
 
     identity: bytes
     what: Literal["ping"] = "ping"

@@ -49,7 +49,7 @@ def pack_handlers(served: dict[str, Served]) -> bytes:
             raise ConfigError(
                 f"the handler of role {role!r} was made in an interactive session, where "
                 "worker processes cannot find it; "
-                'put it into a module and import it, or use pool="thread"'
+                'put the handler into a module and import it, or use pool="thread"'
             )
     return pickle.dumps(served, pickle.HIGHEST_PROTOCOL)
 

@@ -40,7 +40,7 @@ class CoroutineExecutor(LocalExecutor):
         self._loop = asyncio.new_event_loop()
         self._thread = start_thread(self._serve, "wmp-coroutines", failed=self.thread_ended)
         if self._thread is None:
-            raise TransportError("no thread can be started for async handlers; end other threads")
+            raise TransportError("cannot start a thread for async handlers; end other threads")
 
     def run(self, action: Run, served: Served) -> None:
         if self._loop is not None and not self._ending:

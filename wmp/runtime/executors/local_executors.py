@@ -108,7 +108,9 @@ class ThreadExecutor(LocalExecutor):
                 elif not self._threads:
                     self.post(
                         lost(
-                            action.lane, list(action.ids), "no thread could be started for the job"
+                            action.lane,
+                            list(action.ids),
+                            "the worker could not start a thread for the job",
                         )
                     )
                     return

@@ -172,11 +172,11 @@ def open_pool(
         ConfigError: An argument is wrong.
     """
     if kind not in KINDS:
-        raise ConfigError(f"pool {kind!r}: expected one of {', '.join(KINDS)}")
+        raise ConfigError(f"pool is {kind!r}; expected one of {', '.join(KINDS)}")
     if slots < 1:
-        raise ConfigError(f"slots is {slots}: expected 1 or more")
+        raise ConfigError(f"slots is {slots}; expected 1 or more")
     if not handlers:
-        raise ConfigError("no handlers: expected a mapping of role to callable with one at least")
+        raise ConfigError("handlers is empty; expected a mapping of one role or more to callables")
     again = retries or {}
     served = {role: serve(role, handler, again.get(role)) for role, handler in handlers.items()}
     plain: Executor

@@ -101,7 +101,9 @@ class ProcessExecutor:
         if self._thread is None:
             atexit.unregister(self._at_exit)
             self._selector.close()
-            raise TransportError("no thread can be started for worker processes; end other threads")
+            raise TransportError(
+                "cannot start the thread of the worker processes; end other threads"
+            )
         problem = self._restarts.wait_for_first()
         if problem is not None:
             self.stop()

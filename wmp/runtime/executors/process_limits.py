@@ -47,20 +47,19 @@ def make_process_limits(
             check_count(name, value, 1)
             if pool != "process":
                 raise ConfigError(
-                    f"{name} applies to worker processes only: add pool='process', "
-                    f"or leave {name} out"
+                    f"{name} applies to worker processes only; add pool='process', or leave "
+                    f"{name} out"
                 )
     if memory_per_child is not None and not _can_limit_memory():
         raise ConfigError(
-            "memory_per_child: this system cannot limit the memory of a process; "
-            "leave memory_per_child out"
+            "this system cannot limit the memory of a process; leave memory_per_child out"
         )
     grace: object = cancel_grace  # callers are not all type-checked
     if grace is not None and not (
         isinstance(grace, int | float) and not isinstance(grace, bool) and grace >= 0
     ):
         raise ConfigError(
-            f"cancel_grace is a number of seconds, or None for no limit; got {grace!r}"
+            f"cancel_grace is {grace!r}; expected a number of seconds, or None for no limit"
         )
     return ProcessLimits(
         max_jobs=max_jobs_per_child, memory=memory_per_child, cancel_grace=cancel_grace

@@ -95,4 +95,4 @@ def error_of(id: int, end: End, payload: Frame, attempts: int) -> JobError:
             cause=cause,
             host=host,
         )
-    raise AssertionError(f"there is no error for {end}")
+    raise AssertionError(f"the end {end} has no error class")

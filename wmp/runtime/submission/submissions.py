@@ -139,7 +139,9 @@ class Submissions:
                 raise self._closed()
             if key is not None and key in self._keys:
                 found = self._keys[key]
-                assert isinstance(found, type(owner)), "keys are given to single jobs only"
+                assert isinstance(found, type(owner)), (
+                    "a key names one job; it cannot be given to several jobs"
+                )
                 return found
             owners = self._owners
             if len(owners) + count > self.limit:
@@ -340,7 +342,8 @@ def _forked() -> None:
         submissions._lock = threading.Lock()
         submissions._waiting.clear()
         submissions._error = ClosedError(
-            "the manager runs in the parent process, not in this fork of it; make a manager here"
+            "the manager runs in the parent process, not in this fork; make a manager in this "
+            "process"
         )
 
 
@@ -373,7 +376,7 @@ def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame
         except Exception as error:
             # Cbor2's errors have several base classes; all mean the same here.
             raise TypeError(
-                f"a payload of type {type(payload).__name__} is not a CBOR value ({error}); "
+                f"a payload of type {type(payload).__name__} cannot be encoded as CBOR ({error}); "
                 "use numbers, text, bytes, booleans, None, lists and dicts of them"
             ) from error
     elif type(payload) is bytes:
@@ -384,7 +387,7 @@ def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame
         data = bytes(payload)
     else:
         raise TypeError(
-            f"a payload is bytes or str with codec='bytes', got {type(payload).__name__}; "
+            f"a payload is of type {type(payload).__name__}; codec='bytes' expects bytes or str; "
             "encode it, or use codec='cbor' for numbers, lists and dicts"
         )
     if len(data) > limit:

@@ -59,8 +59,8 @@ class TimeLimits:
             self._check_start(self.start_at)
         if self.timeout is not None and self.expires is not None and self.expires > self.timeout:
             raise ConfigError(
-                f"expires is {self.expires:g} s and timeout {self.timeout:g} s; a job that must "
-                "have ended by then cannot begin later; leave expires out, or make it smaller"
+                f"expires is {self.expires:g} s and timeout {self.timeout:g} s; a job cannot "
+                "begin after its timeout; leave expires out, or make expires smaller"
             )
 
     def _check_start(self, start: object) -> None:
@@ -69,8 +69,8 @@ class TimeLimits:
         numeric = isinstance(start, int | float) and not isinstance(start, bool)
         if not isinstance(start, datetime) and not (numeric and isfinite(start)):  # type: ignore[arg-type]
             raise ConfigError(
-                f"start_at is a datetime or seconds since 1970, got {start!r}; use delay for "
-                "seconds from now"
+                f"start_at is {start!r}; expected a datetime or seconds since 1970 (use delay for "
+                "seconds from now)"
             )
         check_seconds("the time until start_at", self.wait())
 
