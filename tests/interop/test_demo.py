@@ -121,7 +121,8 @@ def test_the_unexpected_end_of_a_process_is_reported():
 
         assert demo.ends() == 1
         assert re.search(
-            r"wmp: manager A ended unexpectedly with exit code -9; add --verbose to see its output\n$",
+            r"wmp: manager A ended unexpectedly with exit code -9; "
+            r"add --verbose to see its output\n$",
             demo.stderr,
         )
         assert not [pid for pid in others if runs(pid)]

@@ -26,10 +26,16 @@ __all__ = [
 ]
 
 SECONDS: Final = 1e9
-"""Longest time that a setting may have, some thirty years: its milliseconds fit every field."""
+"""Longest time that a setting may have, some thirty years.
+
+Its milliseconds fit every field of a message.
+"""
 
 OFFER: Final = 8 * 1024
-"""Bytes of a head for the names of roles and resources; a long route takes as many bytes."""
+"""Bytes of a head that the names of roles and resources may take together.
+
+A long route takes as many bytes.
+"""
 
 HEADERS: Final = 1024
 """Bytes that a worker's headers may take in each of its READYs."""
@@ -39,7 +45,7 @@ def check_count(name: str, value: object, least: int = 0, most: int = Limits.UIN
     """Return ``value`` if it is a whole number from ``least`` to ``most``.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: The value is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{name} is {_shown(value)}; expected a whole number of at least {least}")
@@ -52,18 +58,18 @@ def check_count(name: str, value: object, least: int = 0, most: int = Limits.UIN
 def check_seconds(
     name: str, value: object, *, most: float = SECONDS, zero: bool = True
 ) -> int | float:
-    """Return ``value`` if it is a number of seconds, finite and of at least 0.
+    """Return ``value`` if it is a finite number of seconds from 0 to ``most``.
 
     Args:
         name: Name of the argument, for the error.
         value: The argument.
-        most: The longest there may be.
+        most: The longest time that is allowed.
         zero: Whether 0 is allowed.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: The value is not such a number.
     """
-    # A comparison alone is not enough: NaN is neither above nor below any number.
+    # A comparison alone is not enough, because every comparison with NaN is false.
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
@@ -78,14 +84,15 @@ def check_seconds(
 
 
 def check_descriptors(what: str, needed: int) -> None:
-    """Check that this process may open so many more files: libzmq aborts when there are none.
+    """Check that this process may open ``needed`` more files. Without a free descriptor libzmq
+    aborts the process.
 
     Args:
-        what: The part of the program that needs them, for the error.
-        needed: Descriptors that it opens at most.
+        what: The part of the program that needs the descriptors, for the error.
+        needed: Number of descriptors that this part opens at most.
 
     Raises:
-        TransportError: There are fewer.
+        TransportError: Fewer descriptors are left.
     """
     try:
         import resource
@@ -95,7 +102,7 @@ def check_descriptors(what: str, needed: int) -> None:
     if limit == resource.RLIM_INFINITY:
         return
     try:
-        # The listing includes its own descriptor, which is free again afterwards.
+        # The listing counts its own descriptor, which is closed again afterwards.
         used = sum(int(name) < limit for name in os.listdir("/dev/fd")) - 1
     except OSError as error:
         if error.errno != errno.EMFILE:
@@ -112,7 +119,7 @@ def check_text(name: str, value: object, most: int, least: int = 0) -> str:
     """Return ``value`` if it is text of ``least`` to ``most`` bytes.
 
     Raises:
-        ConfigError: It is not.
+        ConfigError: The value is not such a text.
     """
     if not isinstance(value, str) or not least <= len(value.encode("utf-8", "replace")) <= most:
         raise ConfigError(f"{name} is {_shown(value)}; expected text of {least} to {most} bytes")
@@ -120,7 +127,7 @@ def check_text(name: str, value: object, most: int, least: int = 0) -> str:
 
 
 def check_role(role: object) -> str:
-    """Return a role, checked.
+    """Return ``role`` if it is a valid role.
 
     Raises:
         ConfigError: The value is no role.
@@ -129,14 +136,14 @@ def check_role(role: object) -> str:
 
 
 def check_offer(what: str, names: Iterable[str]) -> None:
-    """Check that names of roles and resources fit into a head together, with a number each.
+    """Check that the names of roles and resources fit into one head, with a number for each name.
 
     Args:
         what: The owner of the names, for the error.
-        names: All of them.
+        names: All names.
 
     Raises:
-        ConfigError: They do not fit: every receiver would refuse every message.
+        ConfigError: The names do not fit: every receiver would refuse every message with them.
     """
     size = sum(len(name.encode("utf-8", "replace")) + 12 for name in names)
     if size > OFFER:
@@ -147,10 +154,10 @@ def check_offer(what: str, names: Iterable[str]) -> None:
 
 
 def check_headers(name: str, headers: object) -> dict[str, object]:
-    """Return a mapping of text to scalars of CBOR, checked.
+    """Return ``headers`` if it is a mapping of text to scalars of CBOR.
 
     Raises:
-        ConfigError: The value is no such mapping, or too large; the text names the fault.
+        ConfigError: The value is no such mapping, or too large. The text names the fault.
     """
     if not isinstance(headers, Mapping):
         raise ConfigError(
@@ -185,10 +192,10 @@ def _shown(value: object) -> str:
 
 
 def check_amounts(name: str, amounts: object) -> dict[str, int]:
-    """Return a mapping of resources to amounts, checked.
+    """Return ``amounts`` if it is a mapping of resources to amounts.
 
     Raises:
-        ConfigError: The value is no such mapping; the text names the fault.
+        ConfigError: The value is no such mapping. The text names the fault.
     """
     if not isinstance(amounts, Mapping):
         raise ConfigError(

@@ -21,17 +21,17 @@ _LOOK: Final = 0.1
 """Seconds between two checks of the cancelled flag while the command runs."""
 
 _TERMINATE: Final = 1.0
-"""Seconds between asking a command to end and killing it."""
+"""Seconds from SIGTERM to SIGKILL when a command must end."""
 
 _STDERR: Final = 2048
-"""Bytes of stderr in an error: the end of stderr, which names the cause."""
+"""Bytes of stderr that an error quotes: the end of stderr, which names the cause."""
 
 
 class CommandFailed(Exception):
     """The command did not exit with 0.
 
     Attributes:
-        returncode: Exit code; minus the signal's number when a signal ended it.
+        returncode: Exit code; minus the number of the signal if a signal ended the command.
     """
 
     def __init__(self, text: str, returncode: int) -> None:
@@ -45,9 +45,10 @@ class CommandFailed(Exception):
 class CommandHandler:
     """A handler that runs a command for each job.
 
-    The command is the leader of a separate process group. The processes that it starts are killed
-    with it. A Ctrl-C at the worker's terminal does not reach it, so that a worker can drain. Use
-    codec ``bytes``, and a thread or process pool with as many slots as commands may run at once.
+    The command leads a process group of its own. The processes that it starts are killed together
+    with the command. A Ctrl-C at the worker's terminal does not reach the group, so a worker can
+    finish its jobs. Use codec ``bytes``, and a thread or process pool with as many slots as
+    commands may run at the same time.
     """
 
     def __init__(self, argv: Sequence[str | os.PathLike[str]]) -> None:
@@ -80,10 +81,11 @@ class CommandHandler:
 
         Raises:
             CommandFailed: The exit code was not 0, or the job's time ran out.
-            JobCancelled: It was killed because the job was cancelled.
+            JobCancelled: The command was killed because the job was cancelled.
         """
-        # A file instead of a pipe: if the timeout of ``communicate`` interrupts it (Python 3.11),
-        # it does not write the rest of its input, and the command would wait for that for ever.
+        # Use a file and no pipe. If the timeout of ``communicate`` interrupts a write to a pipe
+        # (Python 3.11), the rest of the input is never written, and the command would wait for the
+        # rest for ever.
         with tempfile.TemporaryFile() as given:
             given.write(payload)
             given.seek(0)
@@ -97,7 +99,8 @@ class CommandHandler:
         try:
             while True:
                 left = job.deadline
-                # This comes before the flag, which is raised then too.
+                # Check the deadline before the flag, because the flag is raised at the deadline
+                # too.
                 if left is not None and left <= 0:
                     raise CommandFailed(
                         f"{shlex.join(self.argv)}: the command was killed, because the job timed "
@@ -136,7 +139,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         process.communicate(timeout=_TERMINATE)
     except subprocess.TimeoutExpired:
         pass
-    # This is needed even if the leader has ended: others of its group may run.
+    # The group must be killed even if its leader has ended, because other processes of the group
+    # may still run.
     _signal(process, signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
     process.wait()
     for stream in (process.stdout, process.stderr):

@@ -62,17 +62,17 @@ class DeviceDefinition:
     security: Security | None = None
     transport: Transport = field(factory=Transport)
     journal: Path | None = None
-    """Folder."""
+    """The folder of the journal; None for no journal."""
 
 
 def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
-    """Read the devices that a TOML file defines, at least one.
+    """Read the devices that a TOML file defines; there must be at least one.
 
-    Only the file and its files of keys are opened.
+    Only this file and the files of keys are opened.
 
     Raises:
-        ConfigError: The file cannot be read, is not TOML, or has an unknown or wrong value. The
-            text names file, key, the value found and the value expected.
+        ConfigError: The file cannot be read, is not TOML, or has an unknown key or a wrong value.
+            The text names the file, the key, the value found and the value expected.
     """
     path = Path(path)
     document = _read(path)
@@ -118,7 +118,7 @@ def meets(connect: str, bind: str) -> bool:
 
 
 def _check_apart(tables: Iterable[_ConfigTable], devices: Iterable[DeviceDefinition]) -> None:
-    """Refuse two devices that would bind the same address."""
+    """Refuse two devices that would bind one address."""
     bound: dict[str, _ConfigTable] = {}
     for table, device in zip(tables, devices, strict=True):
         for endpoint in device.bind:
@@ -205,7 +205,7 @@ def _transport(device: _ConfigTable) -> Transport:
 
 @frozen
 class _ConfigTable:
-    """One table of a file; errors contain its name."""
+    """One table of a file. Its errors contain the name of the table."""
 
     file: Path
     name: str
@@ -227,7 +227,7 @@ class _ConfigTable:
         return ConfigError(f"{self.file}: {self._key(key)} is missing; expected {expected}")
 
     def only(self, known: Iterable[str]) -> None:
-        """Refuse unknown keys: a typing error must not select a default."""
+        """Refuse unknown keys: a misspelt key must not silently select a default."""
         known = list(known)
         for key in self.values:
             if key not in known:
@@ -277,7 +277,7 @@ class _ConfigTable:
 
     def count(self, key: str, default: int, *, most: int | None = None) -> int:
         value = self.values.get(key, default)
-        # True in TOML is an int in Python.
+        # In Python the TOML value true is an int too.
         if type(value) is not int or value < 1 or (most is not None and value > most):
             limit = "of at least 1" if most is None else f"from 1 to {most}"
             raise self.wrong(key, f"a whole number {limit}")

@@ -1,13 +1,15 @@
-"""The connections of a socket: the bytes of incomplete messages on each, and the end of abusers.
+"""The connections of a socket: the bytes of unfinished messages on each connection, and the end of
+abusers.
 
 libzmq bounds a frame (``ZMQ_MAXMSGSIZE``) and the number of messages in a pipe (``ZMQ_RCVHWM``). It
-does not bound a message: it keeps the frames of a message that never ends, and never delivers them.
-These bytes can be seen from outside. The kernel counts the bytes that each connection received, and
-a connection that receives bytes and delivers no message has an open message.
+does not bound a message: libzmq keeps the frames of a message that never ends, and never delivers
+them. The kernel counts the bytes that each connection has received. A connection that receives
+bytes and delivers no message has an unfinished message.
 
-The kernel is asked only when the memory of this process has grown. Its answer counts only after the
-socket was found empty: until then the bytes may belong to messages that wait to be read. Where the
-system has no such counters (other systems than Linux, ipc), nothing is bounded here.
+The kernel is asked only if the memory of this process has grown. The kernel's counts are used only
+after the socket was found empty, because until then the bytes may belong to whole messages that
+wait to be read. Where the system has no such counters (other systems than Linux, or ipc), nothing
+is bounded here.
 """
 
 from __future__ import annotations
@@ -21,16 +23,18 @@ from typing import Final
 __all__ = ["Connections"]
 
 _GROWTH: Final = 16 << 20
-"""Bytes by which memory grows between two checks of all connections."""
+"""Bytes by which the memory must grow before all connections are checked."""
 
 _TURNS: Final = 20
-"""Checks after which a busy socket has delivered a message of each connection.
+"""Number of checks in which a busy socket has delivered a message of each connection.
 
 libzmq reads the connections in turn.
 """
 
 _ALERT: Final = 600
-"""Number of checks after the end of an abusive connection at which the kernel is always asked."""
+"""Number of checks after the end of an abusive connection in which the kernel is asked in any
+case.
+"""
 
 _RECEIVED: Final = 128
 """Place of ``tcpi_bytes_received`` in ``struct tcp_info``."""
@@ -40,14 +44,14 @@ class Connections:
     """The connections of one socket, by their file descriptors.
 
     Args:
-        max_message: Limit of the open bytes of one connection.
-        max_open: Limit of the open bytes of all connections.
+        max_message: Limit of the unfinished bytes of one connection.
+        max_open: Limit of the unfinished bytes of all connections.
         max_silent: Limit of the connections that have not sent a message yet.
         closed: Called with a reason and a description for each connection that is closed.
 
     Attributes:
         active: Keys of connections from which a message came since the last used check. The port
-            adds to it.
+            adds keys.
         descriptors: File descriptors by the key of the connection.
         pending: Bytes that each connection had received at a check; not empty while that check
             waits to be used.
@@ -121,7 +125,8 @@ class Connections:
             return
         memory = _memory()
         self._memory = min(self._memory or memory, memory)
-        # Freed memory stays with this process. The next attack would fill it without any growth.
+        # Freed memory stays with this process. The next attack would fill the freed memory, and the
+        # process would not grow.
         self._alert -= self._alert > 0
         if memory - self._memory < _GROWTH and not self._alert:
             return
@@ -134,9 +139,9 @@ class Connections:
     def emptied(self) -> None:
         """Count the bytes of unfinished messages, and close connections above a limit.
 
-        ``pending`` has the number of bytes that each connection had received at the last look.
-        All messages that were complete at that look have been read since then. A connection
-        that delivered no message has received only bytes of an unfinished message.
+        ``pending`` has the number of bytes that each connection had received at the last check. All
+        messages that were complete at that check have been read since then. So a connection that
+        has delivered no message has received only bytes of an unfinished message.
         """
         look, self.pending = self.pending, {}
         for descriptor, received in look.items():
@@ -157,8 +162,8 @@ class Connections:
             self._close(descriptor, "unfinished message", text)
 
     def _close(self, descriptor: int, reason: str, detail: str) -> bool:
-        # libzmq reads the end of the stream, and then closes the connection, its memory and this
-        # descriptor. Until then no other file can get this descriptor.
+        # libzmq reads the end of the stream, and then closes the connection, frees its memory and
+        # closes this descriptor. Until then no other file can get this descriptor.
         if descriptor not in self._open or not _shut(descriptor):
             return False
         self._open[descriptor] = 0

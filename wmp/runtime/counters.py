@@ -1,8 +1,8 @@
-"""Counters of ignored messages and errors, with a bounded log.
+"""Counters of ignored messages and errors, and a bounded log.
 
 A hostile or broken peer can make a node refuse a hundred thousand messages a second. Every message
-is counted. For each reason one line is logged at once, and then one every few seconds with the
-number of messages since the last line.
+is counted. For each reason the first line is logged at once. Later lines follow every few seconds,
+with the number of messages since the last line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Counters", "describe_drop"]
 logger = logging.getLogger("wmp")
 
 _EVERY = 5.0
-"""Seconds between two lines of one reason."""
+"""Seconds between two log lines for one reason."""
 
 _USUAL = frozenset(
     (
@@ -48,7 +48,7 @@ class Counters:
     """Counters by reason, with rate-limited logging."""
 
     def __init__(self, node: str) -> None:
-        """Count for ``node``, the name that every line begins with."""
+        """Count for ``node``; each log line begins with this name."""
         self._node = node
         self._counts: Counter[str] = Counter()
         self._next: dict[str, float] = {}
@@ -65,7 +65,7 @@ class Counters:
             reason: A short constant.
             detail: The message or the error, for people.
             now: Seconds on the driver's clock.
-            alarming: Whether to log a warning; None decides by the reason.
+            alarming: Whether the line is a warning; None decides by the reason.
         """
         self._counts[reason] += 1
         if now < self._next.get(reason, now):

@@ -1,12 +1,12 @@
 """The driver: the only caller of ``machine.handle``, and all I/O of a node.
 
-All work is done in *turns* on one asyncio loop. A turn gives the machine the posted events, the
+The driver works in *turns* on one asyncio loop. A turn gives the machine the posted events, the
 received messages and the time, and performs the returned actions in order. Turns are bounded, so
 that timers and other users of the loop get their time. No user code runs here.
 
-ZeroMQ's descriptors are edge-triggered: they report a change once, and any call on a socket may
-consume the report. Hence the rule of this file: *the last call of a turn on a socket finds no
-message there*. The turn receives until the socket is empty or, after sending, asks for the socket's
+ZeroMQ's descriptors are edge-triggered: they report a change once, and any call on a socket may use
+up the report. Hence the rule of this file: *the last call of a turn on a socket finds no message
+there*. A turn receives until the socket is empty. After sending, a turn asks for the socket's
 events.
 """
 
@@ -68,13 +68,16 @@ logger = logging.getLogger("wmp")
 Action = ManagerAction | WorkerAction | DeviceAction
 
 _BATCH = 256
-"""Limit of the messages of one socket, and of the posted events, in one turn."""
+"""Number of messages of one socket, and of posted events, that one turn handles at most."""
 
 _STALL = 0.05
-"""Seconds until a machine whose deadline has passed is ticked again."""
+"""Seconds until the next ``Ticked`` for a machine whose deadline has passed."""
 
 _CATCH_UP = 0.5
-"""Seconds for which messages come before ``Ticked``; after that both take turns."""
+"""Seconds for which messages go before ``Ticked``.
+
+After these seconds messages and ``Ticked`` take turns.
+"""
 
 
 class Machine(Protocol):
@@ -123,17 +126,17 @@ class Driver:
         ports: Its sockets; DEALERs by their numbers.
         transport: Options of the sockets.
         name: The node's name, with which log lines begin.
-        halted: Called when the machine has ended; the driver gives it no further event.
-        submitters: For a manager.
-        executors: For a worker.
-        reopen: Opens the DEALER of that number anew.
+        halted: Called when the machine has ended; the driver gives the machine no further event.
+        submitters: Perform a manager's actions about jobs.
+        executors: Perform a worker's actions about lanes.
+        reopen: Opens the DEALER of that number again.
         forwards: Whether messages only pass through, as at a device. Then only their heads are read
             (WMP-8.4), and a message for a full pipe counts as undelivered at once (WMP-1.6).
         link_events: Whether the machine takes events about connections (managers and workers).
-        owed: Returns whether a manager behind a link still owes a reply: if it leaves then, the
-            connection is lost and not closed in order.
-        gate: The allow list's handler, if there is one.
-        recorder: Writes the node's journal, if it has one.
+        owed: Returns whether a manager behind a link still owes a reply. If the manager leaves
+            then, the connection counts as lost, and not as closed in order.
+        gate: The handler of the allow list; None without one.
+        recorder: Writes the node's journal; None without one.
     """
 
     def __init__(
@@ -220,7 +223,7 @@ class Driver:
         self._sockets.start()
         if self._gate is not None:
             self._loop.add_reader(self._gate.descriptor, self._gate.answer)
-            # A question of a client before the reader was added would never wake the loop.
+            # A client's question that came before the reader was added would never wake the loop.
             self._gate.answer()
         self._inbox.schedule()
 
@@ -235,7 +238,7 @@ class Driver:
 
         Call this on the loop.
         """
-        # Entries that are posted meanwhile wait for the next turn.
+        # Entries that are posted during this call wait for the next turn.
         for _ in range(1 + len(self._inbox.entries) // _BATCH):
             self._take_posted()
 
@@ -263,7 +266,7 @@ class Driver:
         self._sockets.unwatch()
 
     def _loop_closed(self) -> None:
-        # The node ended with its loop: no machine will take the entry.
+        # The node ended together with its loop, so no machine will take the entry.
         self.running = False
 
     def statistics(self) -> dict[str, int]:
@@ -316,8 +319,8 @@ class Driver:
             self._stop_after(ThreadEnded("a turn", error))
 
     def _ended(self) -> bool:
-        # This is a method, because in _turn a type checker would take the attribute for True to the
-        # end.
+        # A method, because a type checker would assume in ``_turn`` that the attribute never
+        # changes.
         return not self.running
 
     def _take_posted(self) -> None:
@@ -334,7 +337,7 @@ class Driver:
                 self._feed(entry)
 
     def _stop_after(self, ended: ThreadEnded) -> None:
-        """Stop the node because of a thread that ended; its peers receive BYE."""
+        """Stop the node because one of its threads ended; its peers receive BYE."""
         if not self.running:
             return
         what, cause = f"{ended.name} of the {self.name}", ended.cause
@@ -354,8 +357,8 @@ class Driver:
                 port.readable()  # clears the descriptor, which would wake the loop at once again
                 continue
             for count in range(_BATCH):
-                # Mostly there is one message, and a check for more is cheaper than a failed
-                # receive.
+                # In most cases there is one message, and a check for more is cheaper than a receive
+                # that fails.
                 if count == 1 and not port.readable():
                     self._send_queue.touched.pop(port, None)
                     break
@@ -429,8 +432,8 @@ class Driver:
         if due is None or due > self._clock():
             self._behind = None
             return
-        # Messages that wait in the sockets are older than this time. After a pause of this node
-        # they must be read first, or peers would count as silent.
+        # Messages that wait in the sockets may be older than ``now``. After a pause of this node
+        # they must be read first; otherwise peers would count as silent.
         self._sockets.look()
         if self._sockets.readable:
             if self._behind is None:
@@ -441,7 +444,7 @@ class Driver:
         self._feed(Ticked())
 
     def _take_late(self) -> None:
-        # Bounded: events that these events cause wait for the next turn.
+        # The number of entries is bounded: entries that they cause wait for the next turn.
         for _ in range(len(self._late)):
             self._feed(self._late.popleft())
 
@@ -461,7 +464,7 @@ class Driver:
         now, recorder = self._clock(), self._recorder
         try:
             actions = (handle or self.machine.handle)(event, now)
-        except Exception as error:  # a defect of a machine, which no caller could handle
+        except Exception as error:  # a defect of a machine, with which no caller could deal
             logger.exception(
                 "%s: defect in wmp: handling the event %s failed; please report it",
                 self.name,
@@ -471,8 +474,8 @@ class Driver:
             if recorder is not None:
                 recorder.step(event, (Drop("defect", detail=repr(error)),), now)
             if not isinstance(event, Received | Garbled | Undelivered):
-                # Peers must not be able to stop a node (WMP-10.1). After any other event a
-                # submitter or a handler might wait for ever.
+                # Peers must not be able to stop a node (WMP-10.1). After the failure of any other
+                # event a submitter or a handler might wait for ever.
                 self._halt(error)
             return
         if recorder is not None:
@@ -480,7 +483,7 @@ class Driver:
         for action in actions:
             try:
                 self._performers[type(action)](action)
-            except Exception as error:  # A defect of this package. The loop must still run.
+            except Exception as error:  # A defect of this package. The loop must continue.
                 what = action.message.command.name if isinstance(action, Send) else ""
                 logger.exception(
                     "%s: defect in wmp: performing the action %s %s failed; please report it",
@@ -493,8 +496,8 @@ class Driver:
     def _arm(self) -> None:
         """Schedule a turn at the machine's deadline.
 
-        A timer that is armed for an earlier time stays: an idle turn is cheaper than moving the
-        timer for every message.
+        If the timer is already set for an earlier time, the timer stays: an idle turn is cheaper
+        than moving the timer for every message.
         """
         assert self._loop is not None
         due = self.machine.deadline()
@@ -510,8 +513,9 @@ class Driver:
         if due <= self._now and self._behind is not None and self._inbox.scheduled:
             return  # the next turn is scheduled, and continues receiving
         if due <= self._now:
-            # After Ticked at now, deadline() must be later, so that a defect does not spin the
-            # loop. If a turn took long, the next deadline may have passed without a defect.
+            # After Ticked at ``now``, ``deadline()`` must be later than ``now``; a defect here must
+            # not keep the loop busy. If a turn took long, the next deadline may have passed without
+            # a defect.
             now = self._clock()
             self.counters.count(
                 "late", f"the deadline passed {now - due:.3f} s ago", now, alarming=False
@@ -521,7 +525,7 @@ class Driver:
 
     def _on_timer(self) -> None:
         self._timer = None
-        # A loop may call a little early, within its clock's resolution.
+        # A loop may call slightly early, within the resolution of its clock.
         due = self.machine.deadline()
         if due is not None and self._now < due <= self._clock() + 0.0005:
             self._now = max(self._now, due)
@@ -537,7 +541,7 @@ class Driver:
         performers: dict[type[Action], Callable[[Any], None]] = {
             Send: self._forward if self._forwards else self._send_queue.send,
             Drop: self._dropped,
-            Note: lambda note: None,  # needed in the journal only
+            Note: lambda note: None,  # only the journal needs notes
             Met: self._met,
             Reconnect: lambda reconnect: self._reconnect(reconnect.link),
             Halt: lambda halt: self._halt(halt.error),
@@ -576,7 +580,7 @@ class Driver:
         self._send_queue.touched.pop(old, None)
         lost = self._send_queue.forget(link)
         if lost:
-            # Streams continue behind the last acknowledged message when the link is open again.
+            # When the link is open again, the streams continue after the last acknowledged message.
             self._count(
                 "reconnected", f"{lost} messages that waited in the old socket were dropped"
             )
@@ -587,7 +591,8 @@ class Driver:
             self._inbox.schedule()
 
     def _disconnected(self, routing_id: bytes) -> None:
-        # Its last messages may still wait in the socket, and come first.
+        # Last messages of the closed connection may still wait in the socket. They are received
+        # first.
         router = self._sockets.router
         if self._link_events and router is not None:
             self._parted.append(routing_id)
@@ -604,15 +609,15 @@ class Driver:
             self._refused(drop.link, drop.message.hops, drop.reason)
 
     def _forward(self, send: Send) -> None:
-        """Send a message of a device; expect results for the jobs in it."""
+        """Send a message of a device, and expect results for the jobs in the message."""
         message = send.message
         if message.command is Command.TAKE:
-            # A device does not read columns (WMP-8.4). Each job has two bytes there, or more.
+            # A device does not read columns (WMP-8.4). Each job takes two bytes there, or more.
             self._throttle.sent(send.link, message.to, len(message.frames[0]) // 2)
         self._send_queue.send(send)
 
     def _refused(self, link: Link, hops: int, reason: str) -> None:
-        """Ignore a connection for a while when its messages are refused too often."""
+        """Ignore a connection for some seconds when its messages are refused too often."""
         if isinstance(link, bytes) and self._throttle.refuses(link, hops, reason, self._now):
             text = (
                 "one connection sent too many messages that were refused, the last for this "

@@ -1,6 +1,6 @@
-"""Endpoints: which addresses a node may bind or connect to, and binding them.
+"""Endpoints: the addresses that a node may bind or connect to, and the binding.
 
-Every error of ZeroMQ becomes a :class:`~wmp.errors.ConfigError` (the caller can fix it) or a
+Every error of ZeroMQ becomes a :class:`~wmp.errors.ConfigError` (the caller can correct it) or a
 :class:`~wmp.errors.TransportError` here.
 """
 
@@ -38,18 +38,18 @@ def check_endpoints(
     shared: bool = True,
     remedy: str = _REMEDY,
 ) -> None:
-    """Check addresses before anything is opened.
+    """Check addresses before any socket is opened.
 
     Args:
         endpoints: ``tcp://host:port``, ``ipc://path`` or ``inproc://name``.
-        bind: Whether they are to be bound (and not connected to).
+        bind: Whether the addresses are bound; else the node connects to them.
         security: CURVE keys, without which only local addresses may be bound.
-        shared: Whether another node may share the context: inproc needs that.
+        shared: Whether another node may share the context, which inproc needs.
         remedy: Advice for missing keys, in the terms of the caller.
 
     Raises:
-        ConfigError: One is malformed, double, open to the network without CURVE, or can reach no
-            peer.
+        ConfigError: An address is malformed, is named twice, is open to the network without CURVE,
+            or can reach no peer.
     """
     verb = "bind to" if bind else "connect to"
     seen: set[str] = set()
@@ -101,14 +101,14 @@ def _check_tcp(endpoint: str, verb: str, bind: bool) -> None:
 
 
 def bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
-    """Bind a socket; return the endpoint with its port filled in.
+    """Bind a socket; return the endpoint with its actual port.
 
     Raises:
-        ConfigError: The address is in use or not of this machine.
+        ConfigError: The address is in use, or is not an address of this machine.
         TransportError: ZeroMQ refused for another reason.
     """
     if endpoint.startswith("ipc://") and _is_served(endpoint.removeprefix("ipc://")):
-        # libzmq would unlink the path and take it from the process that serves it.
+        # libzmq would remove the path although another process serves it.
         raise _in_use(endpoint)
     try:
         socket.bind(endpoint)

@@ -1,8 +1,8 @@
 """Handlers: the user's functions, their arguments, and their results.
 
-A handler is any callable ``f(payload)`` or ``f(payload, job)``, ``def`` or ``async def``. Its
-number of required positional parameters decides once, when it is registered; no callable is
-inspected while jobs run.
+A handler is any callable ``f(payload)`` or ``f(payload, job)``, ``def`` or ``async def``. The
+number of its required positional parameters is read once, when the handler is registered. No
+callable is inspected while jobs run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Handler = Callable[..., Any]
 CODECS: Final = ("bytes", "cbor")
 
 REPORT_INTERVAL: Final = 0.05
-"""Seconds between two reports of one job: often enough for a progress bar, and few messages."""
+"""Seconds between two reports of one job: often enough for a progress bar, with few messages."""
 
 
 @frozen
@@ -57,7 +57,7 @@ class Served:
     takes_job: bool
     is_async: bool
     retry: Retry | None = None
-    """Settings of the handler's errors that are tried again."""
+    """Settings that name the handler's errors after which a job is tried again."""
 
 
 class JobHost(Protocol):
@@ -69,17 +69,17 @@ class JobHost(Protocol):
 
 
 class RunningJob:
-    """The running job of a handler; given to handlers that take a second argument.
+    """The running job of a handler; the second argument of handlers with two parameters.
 
     Attributes:
-        id: The job's number within its manager.
-        attempt: Number of this attempt, from 1. After an earlier attempt the job may have been done
-            before, or have waited at a worker that handed it back.
-        manager: Identity of the manager that it came from.
-        role: The role of the worker that it is for.
+        id: The job's number at its manager.
+        attempt: Number of this attempt, from 1. In an earlier attempt the job may have been done,
+            or may have waited at a worker that handed the job back.
+        manager: Identity of the job's manager.
+        role: The role of the job.
     """
 
-    # A plain class with slots: an object is made for each job, and attrs adds nothing here.
+    # A plain class with slots, because one object is made for each job and attrs would add nothing.
     __slots__ = (
         "_deadline",
         "_host",
@@ -117,36 +117,42 @@ class RunningJob:
 
     @property
     def deadline(self) -> float | None:
-        """Seconds left, negative when the time is up; None when the job has no deadline."""
+        """Seconds until the deadline, negative after the deadline.
+
+        None when the job has no deadline.
+        """
         return None if self._deadline is None else self._deadline - monotonic()
 
     @property
     def cancelled(self) -> bool:
-        """Whether the result is not wanted any more: the job was cancelled, or its time is up.
+        """Whether the result is not wanted any more: the job was cancelled, or its time has passed.
 
-        A handler that sees it may raise :class:`wmp.JobCancelled` (or just return).
+        A handler that reads True may raise :class:`wmp.JobCancelled`, or just return.
         """
         cancelled = self._host.cancelled
         if self.id in cancelled:
             return True
         if self._deadline is None or self._deadline > monotonic():
             return False
-        cancelled.add(self.id)  # so that the lane accepts JobCancelled as a cancellation
+        # So that the lane accepts JobCancelled as the end of a cancelled job.
+        cancelled.add(self.id)
         return True
 
     def report(self, fraction: float | None = None, text: str | None = None) -> None:
-        """Report progress to the submitter. Returns at once, from any thread.
+        """Report progress to the submitter. The method returns at once and may be called from any
+        thread.
 
-        Call it as often as is convenient: at most one report per 50 ms is sent, and the last one
-        always is. None keeps the value of the report before. After the job's end it does nothing.
+        Call it as often as is convenient. At most one report per 50 ms is sent, and the last report
+        is always sent. None keeps the value of the report before. After the job's end the call does
+        nothing.
 
         Args:
             fraction: From 0 to 1.
-            text: For people; cut to 1024 bytes.
+            text: Text for people; it is cut to 1024 bytes.
 
         Raises:
-            ValueError: A fraction out of range, or neither of the two given.
-            TypeError: Not a number, not a text.
+            ValueError: The fraction is out of range, or both arguments are missing.
+            TypeError: The fraction is no number, or the text is no text.
         """
         if fraction is None and text is None:
             raise ValueError("report() has no argument; expected a fraction, a text or both")
@@ -155,7 +161,7 @@ class RunningJob:
                 raise TypeError(
                     f"fraction is a {type(fraction).__name__}; expected a number from 0 to 1"
                 )
-            if not 0 <= fraction <= 1:  # also NaN
+            if not 0 <= fraction <= 1:  # NaN is refused too
                 raise ValueError(f"fraction is {fraction}; expected a number from 0 to 1")
             fraction = float(fraction)
         if text is not None:
@@ -173,7 +179,10 @@ class RunningJob:
 
 
 def as_handlers(handlers: Mapping[str, Handler] | Handler | None) -> dict[str, Handler]:
-    """Turn a worker's argument into role → handler; a bare callable serves ``default``."""
+    """Turn a worker's argument into a mapping of roles to handlers.
+
+    A callable that is no mapping serves the role ``default``.
+    """
     if handlers is None:
         return {}
     if isinstance(handlers, Mapping):
@@ -182,17 +191,17 @@ def as_handlers(handlers: Mapping[str, Handler] | Handler | None) -> dict[str, H
 
 
 def serve(role: str, handler: Handler, retry: Retry | None = None) -> Served:
-    """Inspect a handler, once.
+    """Inspect a handler once.
 
     Args:
-        role: The role it serves.
+        role: The role that the handler serves.
         handler: Function, method, ``functools.partial``, class or callable object.
-        retry: Which of its errors are tried again.
+        retry: Settings that name the errors after which a job is tried again.
 
     Raises:
-        ConfigError: It cannot be called as a handler, or the role is no role.
+        ConfigError: The handler cannot be called as a handler, or the role is no role.
     """
-    given: object = role  # callers are not all type-checked
+    given: object = role  # not all callers are type-checked
     if not isinstance(given, str) or not given:
         raise ConfigError(f"a role is {role!r}; expected text that is not empty")
     if len(role.encode("utf-8", "replace")) > Limits.TEXT:
@@ -220,7 +229,7 @@ def _is_async(handler: Handler) -> bool:
         return True
     if isinstance(handler, functools.partial):
         return _is_async(handler.func)
-    # An object whose class has ``async def __call__``; a class is called to make an object.
+    # An object may have an ``async def __call__``. A class itself is called to make an object.
     return not inspect.isclass(handler) and inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004 — its type is asked, not its presence
     )
@@ -230,7 +239,7 @@ def _takes_job(role: str, name: str, handler: Handler) -> bool:
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
-        # Some functions written in C do not show their parameters: they get the payload alone.
+        # Some functions written in C do not show their parameters. They get only the payload.
         return False
     required = accepted = 0
     unfit = False
@@ -263,9 +272,10 @@ def unknown_codec(codec: str) -> bytes:
 
 
 def within_limit(event: Finished, limit: int) -> Finished:
-    """Return the ended jobs, with an error in the place of each result above ``limit`` bytes.
+    """Return the ended jobs, with an error in place of each result above ``limit`` bytes.
 
-    A frame that is too long would cost the connection, and again after every reconnection.
+    A frame that is too long would end the connection, and would end it again after every
+    reconnection.
     """
     if max(map(len, event.payloads), default=0) <= limit:
         return event
@@ -287,7 +297,7 @@ def _encode_bytes(result: Any) -> bytes:
         return b""
     if isinstance(result, str):
         return result.encode("utf-8")
-    # Copied: the handler may change a bytearray after it returned it.
+    # A copy, because the handler may change its bytearray after it returned.
     if isinstance(result, (bytes, bytearray, memoryview)):
         return bytes(result)
     raise TypeError(
@@ -319,7 +329,7 @@ or ValueError for a result that cannot be encoded.
 
 def _hint(result: Any, otherwise: str) -> str:
     if inspect.iscoroutine(result):
-        result.close()  # else Python warns that it was never awaited
+        result.close()  # otherwise Python warns that the coroutine was never awaited
         return "; a handler that awaits must itself be `async def`"
     return otherwise
 
@@ -329,7 +339,7 @@ def _hint(result: Any, otherwise: str) -> str:
 
 def describe_error(error: BaseException) -> bytes:
     """Encode a handler's error: type, text and traceback without the runner's own frame."""
-    # The code below calls methods of the exception's class, which may raise as well.
+    # The code below calls methods of the exception's class, which may raise errors too.
     try:
         text = str(error)
     except BaseException:  # noqa: BLE001
@@ -346,7 +356,7 @@ def describe_error(error: BaseException) -> bytes:
 
 
 _DEFAULT_RETRY: Final = Retry()
-"""Limit of ``RetryLater`` when neither the job nor its handler has settings."""
+"""Limit of the tries by ``RetryLater`` when neither the job nor its handler has settings."""
 
 
 def describe_failure(
@@ -357,7 +367,7 @@ def describe_failure(
     Args:
         error: The error.
         retry: The handler's settings.
-        failed: Number of failed attempts before; None for a job with settings of its own.
+        failed: Number of earlier failed attempts; None for a job with settings of its own.
         seed: Number of the job, for the jitter.
     """
     try:

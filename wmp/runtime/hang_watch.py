@@ -1,6 +1,8 @@
-"""The watch for hung handlers: their jobs were interrupted, and they continue in threads.
+"""The watch for hung handlers: handlers that continue in threads although their jobs were
+interrupted.
 
-A thread cannot be ended. Its handler holds the slot until it returns, and other jobs wait.
+A thread cannot be ended from outside. Its handler holds the slot until it returns, and other jobs
+wait.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ __all__ = ["HangWatch", "HungJob"]
 logger = logging.getLogger("wmp")
 
 _LOOK = 1.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 _REPORT = 5.0
-"""Seconds after which a job that continues is logged."""
+"""Seconds after which a log line reports a job that continues."""
 
 
 @frozen
@@ -77,11 +79,11 @@ class HangWatch:
         self._executors.interrupt(action)
 
     def hung(self) -> list[HungJob]:
-        """Return the jobs that continue for longer than a moment after they were interrupted."""
+        """Return the jobs that still continue some time after they were interrupted."""
         return [job for _, job in self._overdue()]
 
     def only_hung_left(self) -> bool:
-        """Return whether no other job runs."""
+        """Return whether only hung jobs run."""
         going_on = {lane.number for lane, _, _ in self._going_on()}
         return all(lane.number in going_on for lane in self._lanes())
 

@@ -25,7 +25,7 @@ Event = ManagerEvent | WorkerEvent | DeviceEvent
 
 @frozen
 class JobTerms:
-    """Terms of a submission, apart from its payload. Jobs of equal terms share a Submitted."""
+    """Terms of a submission, apart from its payload. Jobs with equal terms share one Submitted."""
 
     kind: Kind
     priority: int
@@ -38,7 +38,8 @@ class JobTerms:
 
 
 class OpenSubmission:
-    """Jobs of equal terms in the driver's inbox; more may join until the driver seals it.
+    """Jobs with equal terms in the driver's inbox. More jobs may join until the driver seals the
+    object.
 
     Args:
         lock: Guards the attributes.
@@ -63,7 +64,8 @@ class OpenSubmission:
         """Let no more jobs join; return all of them as one event."""
         with self._lock:
             self.sealed = True
-            # The submissions keep this object until the next one: the payloads must not stay.
+            # The submissions keep this object until the next one. The payloads must not stay with
+            # it.
             payloads, self.payloads = self.payloads, []
         terms, first = self.terms, self.first
         return Submitted(
@@ -81,10 +83,10 @@ class OpenSubmission:
 
 
 InboxEntry = Event | OpenSubmission | ThreadEnded
-"""An event, jobs that become an event later, or the reason to stop the node."""
+"""An event, jobs that later become an event, or the reason to stop the node."""
 
 _ONE: Final = (1).to_bytes(8, sys.byteorder)
-"""Bytes of one write: an eventfd takes no fewer."""
+"""The bytes of one write. An eventfd takes exactly so many."""
 
 
 class Wakeup:
@@ -110,11 +112,12 @@ class Wakeup:
 
     def ring(self) -> bool:
         """Wake the loop, from any thread; return False if the loop or this object is closed."""
-        # Under the lock, since a closed descriptor's number may belong to another file.
+        # Under the lock, because the number of a closed descriptor may belong to another file by
+        # now.
         with self._lock:
             if self._closed or self._loop.is_closed():
                 return False
-            with contextlib.suppress(BlockingIOError):  # Full: the loop wakes anyway.
+            with contextlib.suppress(BlockingIOError):  # A full descriptor already wakes the loop.
                 os.write(self._writer, _ONE)
             return True
 
@@ -137,12 +140,12 @@ class Wakeup:
 class Inbox:
     """Entries for one driver, and its next turn.
 
-    ``post`` may be called from any thread and at any time: entries wait for ``start``, and entries
-    posted after ``close`` are ignored. All other methods are called on the loop.
+    ``post`` may be called from any thread and at any time. Entries before ``start`` wait for it.
+    Entries after ``close`` are ignored. All other methods are called on the loop.
 
     Attributes:
-        entries: Posted entries; the driver takes from the left.
-        scheduled: Whether a turn is scheduled. The driver clears it when a turn begins.
+        entries: Posted entries; the driver takes them from the left.
+        scheduled: Whether a turn is scheduled. The driver clears this mark when a turn begins.
     """
 
     def __init__(self) -> None:
@@ -166,16 +169,17 @@ class Inbox:
         loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._wakeup = Wakeup(loop, turn)
-        self._loop = loop  # last: another thread that sees the loop also needs the other two
+        # Set last, because another thread that sees the loop also needs the two values above.
+        self._loop = loop
 
     def post(self, entry: InboxEntry) -> None:
-        """Add an entry and wake the loop, once a burst.
+        """Add an entry, and wake the loop once for several entries.
 
-        The entry is appended first, and a turn clears the mark before it takes entries. So the
-        scheduled turn takes an entry that is added while the mark is set.
+        The entry is added before the mark is read, and a turn clears the mark before it takes
+        entries. So a scheduled turn always takes an entry that was added while the mark was set.
         """
         self.entries.append(entry)
-        loop = self._loop  # another thread may close the inbox meanwhile
+        loop = self._loop  # another thread may close the inbox during this call
         if self.scheduled or loop is None:
             return
         if threading.get_ident() == self._thread:
@@ -187,7 +191,7 @@ class Inbox:
             self._loop_closed()
 
     def schedule(self) -> None:
-        """Schedule a turn soon, unless one is scheduled."""
+        """Schedule a turn soon, unless a turn is scheduled already."""
         if not self.scheduled and self._loop is not None:
             self.scheduled = True
             self._loop.call_soon(self._turn)

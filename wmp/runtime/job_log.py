@@ -28,7 +28,7 @@ RUNNING: Final[ContextVar[LoggedLane | None]] = ContextVar("wmp_running", defaul
 
 
 class _JobHandler(logging.StreamHandler[TextIO]):
-    """Writes to stderr. The class identifies a root logger that this module has set up."""
+    """Writes to stderr. This class marks a root logger that this module has set up."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Put the time and the job before a record."""
@@ -51,7 +51,10 @@ def log_handlers(level: int) -> None:
 
 
 def passed_level() -> int | None:
-    """Return the level that worker processes pass to :func:`log_handlers`; None: they do not."""
+    """Return the level that worker processes pass to :func:`log_handlers`.
+
+    None if they set up no log.
+    """
     root = logging.getLogger()
     ours = any(isinstance(handler, _JobHandler) for handler in root.handlers)
     return root.level if ours else None

@@ -1,8 +1,9 @@
-"""Writes a node's journal: a bounded buffer, a thread that empties it into files, and a clock.
+"""Writes a node's journal: a bounded buffer, a thread that writes the buffer into files, and a
+clock.
 
-The driver passes on each step as finished lines and never waits. A thread of the recorder writes
-them. Lines that find the buffer full, or cannot be written, are lost and counted: in the node's
-statistics, in the log once in a while, and in the journal itself as soon as it can be written
+The driver adds the lines of each step to the buffer and never waits. A thread of the recorder
+writes them. Lines are lost if the buffer is full or a write fails. Lost lines are counted in the
+node's statistics, from time to time in the log, and in the journal as soon as it can be written
 again. ``specs/journal.md`` defines how segments are named, begun and ended.
 """
 
@@ -35,17 +36,17 @@ __all__ = ["CLOSE", "Journal", "Recorder", "make_journal"]
 logger = logging.getLogger("wmp")
 
 _HURRY = 256 << 10
-"""Bytes in the buffer at which the writer does not wait for more."""
+"""Number of bytes in the buffer at which the writer writes without waiting for more."""
 _COMPLAIN = 30.0
-"""Seconds between two lines of the log about lines that were lost."""
+"""Seconds between two log lines about lost lines."""
 CLOSE = 2.0
-"""Seconds that the end of a node waits for its journal."""
+"""Seconds for which the end of a node waits for its journal."""
 
 
 def _folder(given: object) -> Path:
     if not isinstance(given, str | os.PathLike) or not os.fspath(given):
         raise ConfigError(f"journal is {given!r}; expected the path of a folder, or a Journal")
-    # The program may change its directory meanwhile.
+    # The program may change its working directory later.
     return Path(os.fsdecode(given)).absolute()
 
 
@@ -54,12 +55,12 @@ class Journal:
     """Folder and sizes of nodes' journals.
 
     Args:
-        folder: Folder for the segments; it is made when it does not exist. Any number of nodes may
-            share it.
-        segment_bytes: Size at which a segment is ended.
-        segment_age: Seconds after which it is ended.
+        folder: Folder for the segments; it is made if it does not exist. Any number of nodes may
+            share a folder.
+        segment_bytes: Size at which a segment ends.
+        segment_age: Seconds after which a segment ends.
         flush: Seconds after which lines are in the file.
-        buffer: Limit of the bytes that wait for the disk; further lines are lost, and counted.
+        buffer: Limit of the bytes that wait for the disk; further lines are lost and counted.
         beat: Seconds between two ``beat`` lines.
 
     Raises:
@@ -84,7 +85,7 @@ class Journal:
         """Make the folder, and check that files can be made in it.
 
         Raises:
-            ConfigError: They cannot.
+            ConfigError: The folder or the files cannot be made.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -126,7 +127,7 @@ class Journal:
         """Make a new file; return its descriptor.
 
         Raises:
-            OSError: It cannot be made.
+            OSError: The file cannot be made.
         """
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
 
@@ -135,16 +136,16 @@ def make_journal(journal: Journal | str | os.PathLike[str] | None) -> Journal | 
     """Return a journal for a path, or the given journal.
 
     Raises:
-        ConfigError: It is neither.
+        ConfigError: The value is neither a path nor a journal.
     """
     return journal if journal is None or isinstance(journal, Journal) else Journal(journal)
 
 
 class Recorder:
-    """The journal of one node, while it runs.
+    """The journal of one node while the node runs.
 
-    All of it except ``wait`` belongs to the loop's thread. That thread and the writer's thread
-    share a deque, whose ends are safe, and counters that only one side changes.
+    All methods except ``wait`` are called on the loop's thread. This thread and the writer's thread
+    share a deque, of which each uses one end, and counters that only one of them changes.
 
     Args:
         journal: Folder and sizes.
@@ -217,9 +218,9 @@ class Recorder:
         self._writer.end()
 
     def wait(self, timeout: float = CLOSE) -> None:
-        """Wait until all lines are in the file, or ``timeout`` seconds.
+        """Wait until all lines are in the file, for ``timeout`` seconds at most.
 
-        Any thread may call this.
+        Any thread may call this method.
         """
         self._writer.join(timeout)
 
@@ -303,10 +304,10 @@ class _Writer:
         self._thread: threading.Thread | None = None
 
     def start(self, failed: FailedCall | None) -> None:
-        """Make the folder and the first segment, then write.
+        """Make the folder and the first segment, then start the thread.
 
         Raises:
-            ConfigError: They cannot be made.
+            ConfigError: The folder or the segment cannot be made.
         """
         self._journal.prepare()
         try:
@@ -333,12 +334,12 @@ class _Writer:
         self._hurry.set()
 
     def join(self, timeout: float) -> None:
-        """Wait for the end."""
+        """Wait for the end of the thread."""
         assert self._thread is not None
         self._thread.join(timeout)
 
     def complain(self, why: str) -> None:
-        """Log that lines are lost, once in a while."""
+        """Log that lines are lost, at intervals."""
         now = time.monotonic()
         if now >= self._silent_until:
             self._silent_until = now + _COMPLAIN
@@ -351,7 +352,7 @@ class _Writer:
         while not ending:
             self._work.wait()
             self._hurry.wait(min(self._journal.flush, LONGEST_WAIT))
-            # Cleared before the buffer is emptied: lines that come later set it again.
+            # The event is cleared before the buffer is emptied, so that later lines set it again.
             self._work.clear()
             self._hurry.clear()
             ending = self._ending
@@ -382,7 +383,7 @@ class _Writer:
             self.taken += size
 
     def _write(self, lines: Sequence[str]) -> None:
-        """Write all of these lines, or none of them."""
+        """Write all these lines, or none of them."""
         assert self._file is not None
         data = "\n".join((*lines, "")).encode("ascii")
         view = memoryview(data)
@@ -404,7 +405,7 @@ class _Writer:
         try:
             self._write([self._header.start(number, *self._times())])
         except OSError:
-            # A segment without its first line is invalid.
+            # A segment without its first line is invalid, so the file is removed.
             os.close(self._file)
             self._file = None
             self._path.unlink(missing_ok=True)
@@ -424,7 +425,7 @@ class _Writer:
 
 
 def _release() -> str | None:
-    # This import is a twelfth of the start of a node, and most nodes keep no journal.
+    # This import takes a twelfth of the start of a node, and most nodes keep no journal.
     from importlib import metadata
 
     try:

@@ -1,10 +1,11 @@
-"""Local ids: the names that a device gives to its connections on the paths of messages.
+"""Local ids: the names that a device gives to its connections in the paths of messages.
 
-A device's hop names the connection on which a message came (WMP-8.3), and an answer comes back with
-that name. The routing ids of libzmq are consecutive numbers, and every peer above a device reads
-them. A peer below that claims the next number as its own routing id makes libzmq abort the device.
-So a device encrypts the numbers: a secret permutation maps each to another number. A permutation
-needs no table, so connections that come and go cost no memory.
+A device's hop names the connection over which a message came (WMP-8.3), and an answer comes back
+with that name. The routing ids of libzmq are consecutive numbers. If a device used them as local
+ids, every peer above could read them, and a peer below could claim the next number as its own
+routing id, which makes libzmq abort the device. So a device encrypts the numbers: a secret
+permutation maps each number to another number. A permutation needs no table, so connections that
+come and go cost no memory.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ _ROUNDS: Final = 8
 _MOST_CACHED: Final = 10_000
 """Limit of the entries in each cache.
 
-A full cache is emptied, since its entries can be computed again.
+A full cache is emptied, because its entries can be computed again.
 """
 
 
 class LocalIds:
     """Turns routing ids into local ids and back.
 
-    A routing id that libzmq made has five bytes, and the first byte is 0. Any other routing id was
-    chosen by the peer itself, so it needs no secrecy, and is its own local id.
+    A routing id that libzmq made has five bytes, and the first byte is 0. The peer itself chose any
+    other routing id. Such an id needs no secrecy and is used unchanged as local id.
     """
 
     def __init__(self) -> None:
@@ -52,15 +53,18 @@ class LocalIds:
         return found
 
     def _permute(self, id: bytes, rounds: range) -> bytes:
-        """A Feistel network over four bytes; with reversed rounds it is its own inverse."""
+        """Permute four bytes by a Feistel network.
+
+        The network with reversed rounds is its own inverse.
+        """
         if len(id) != 5 or id[0]:
             return id
         left, right = id[1:3], id[3:5]
         for number in rounds:
             mask = blake2b(right, digest_size=2, key=self._key, salt=bytes([number])).digest()
             left, right = right, bytes([left[0] ^ mask[0], left[1] ^ mask[1]])
-        # The halves change places once more, so that the inverse begins in the order in which this
-        # ends.
+        # The halves change places once more, so that the inverse network begins with the halves in
+        # its order.
         return b"\0" + right + left
 
 

@@ -44,7 +44,7 @@ _last_epoch = 0
 
 
 def new_epoch() -> int:
-    """Return an epoch greater than every earlier one of this process (WMP-1.1)."""
+    """Return an epoch above every earlier epoch of this process (WMP-1.1)."""
     global _last_epoch
     with _epoch_lock:
         _last_epoch = max(_last_epoch + 1, time.time_ns() // 1_000_000)
@@ -52,12 +52,12 @@ def new_epoch() -> int:
 
 
 def make_identity(identity: bytes | str | None) -> bytes:
-    """Return an identity as bytes, 16 random ones for None.
+    """Return an identity as bytes; for None 16 random bytes.
 
     Raises:
-        ConfigError: It is empty or longer than 255 bytes.
+        ConfigError: The identity is empty or longer than 255 bytes.
     """
-    given: object = identity  # callers are not all type-checked
+    given: object = identity  # not all callers are type-checked
     if identity is None:
         return os.urandom(16)
     if not isinstance(given, str | bytes | bytearray):
@@ -69,10 +69,10 @@ def make_identity(identity: bytes | str | None) -> bytes:
 
 
 def make_label(label: str | None) -> str:
-    """Return the name of this node for people: host and process unless given.
+    """Return the name of this node for people; for None the host and the process.
 
     Raises:
-        ConfigError: It is no text, or longer than 1024 bytes.
+        ConfigError: The name is no text, or longer than 1024 bytes.
     """
     if label is None:
         return f"{socket.gethostname()}:{os.getpid()}"
@@ -82,7 +82,7 @@ def make_label(label: str | None) -> str:
 _Settings = TypeVar("_Settings")
 
 _COLUMNS = Limits.COLUMNS // Limits.INLINE // 2
-"""Limit of the jobs in one message: so many small payloads fit a columns frame twice."""
+"""Limit of the jobs in one message. A columns frame has room for twice as many small payloads."""
 
 _LEAST = {
     "bundle": 1,
@@ -98,12 +98,15 @@ _LEAST = {
     "unacked_bytes": 1,
     "wake_scan": 1,
 }
-"""Whole numbers that must not be 0."""
+"""Settings that are whole numbers and must not be 0."""
 
 _MOST = {"bundle": _COLUMNS, "lane_max": _COLUMNS, "max_hops": Limits.HOPS}
 
 _MAY_BE_ZERO = frozenset(("hold", "jitter", "lane_time", "reply_margin", "window_time"))
-"""Times that may be 0, for no wait. Any other time of 0 would make a node spin."""
+"""Settings that are times and may be 0, for no wait.
+
+With any other time of 0 a node would never rest.
+"""
 
 
 def make_settings(
@@ -112,7 +115,8 @@ def make_settings(
     """Make a machine's settings from keyword arguments.
 
     Raises:
-        ConfigError: One is unknown or has an impossible value; the text lists the known ones.
+        ConfigError: An argument is unknown or has an impossible value. The text lists the known
+            arguments.
     """
     fields = attrs.fields_dict(cls)  # type: ignore[arg-type]
     known = sorted(fields.keys() - own.keys())
@@ -137,14 +141,15 @@ def make_settings(
 
 
 _DESCRIPTORS = 16
-"""File descriptors of a node without its endpoints: its context, journal, wake-up, and some that
-are open for moments."""
+"""Number of file descriptors of a node apart from its endpoints: its context, journal and wake-up,
+and some that are open for moments.
+"""
 
 
 _open: Final[dict[int, tuple[object, ...]]] = {}
 """Context and allow list of each serving node, by the id of the node.
 
-They must not be garbage, as in :data:`wmp.runtime.ports._open`.
+These references keep both from the garbage collector, as in :data:`wmp.runtime.ports._open`.
 """
 
 
@@ -154,13 +159,13 @@ class Node:
     All methods are called on the loop on which the node was started.
 
     Args:
-        name: For log lines and errors, ``"manager"`` for example.
-        bind: Endpoints of its ROUTER, none for a node without.
-        connect: Endpoints of its DEALERs, in the order of their numbers.
+        name: Name for log lines and errors, ``"manager"`` for example.
+        bind: Endpoints of the ROUTER; empty for a node without a ROUTER.
+        connect: Endpoints of the DEALERs, in the order of their numbers.
         security: CURVE keys.
-        context: A context to share, None for a separate one.
+        context: A context to share; None for a separate one.
         transport: Options of the sockets.
-        journal: The journal to write, None for none.
+        journal: The journal to write; None for no journal.
     """
 
     def __init__(
@@ -196,9 +201,9 @@ class Node:
         self._stopped = False
 
     def __del__(self) -> None:
-        # The loop's readers refer to a serving node, so the node is collected only after its loop
-        # ended. A forked process shares these descriptors with the other process and must not close
-        # them.
+        # The loop's readers refer to a serving node, so the node is collected only after the end of
+        # its loop. A forked process shares these descriptors with the first process and must not
+        # close them.
         if getattr(self, "_context", None) is None or self._pid != os.getpid():
             return
         self._stopped = True
@@ -225,7 +230,7 @@ class Node:
         """Addresses to which peers can connect.
 
         Raises:
-            ClosedError: The system chooses a port or a path, and has not done so yet.
+            ClosedError: The system chooses a port or a path, and has not chosen it yet.
         """
         if self._ended is not None:
             return self.endpoints
@@ -254,7 +259,7 @@ class Node:
         return self._stopped
 
     def check_descriptors(self, more: int = 0) -> None:
-        """Check that the descriptors of this node, and some more, may be opened.
+        """Check that this process may open the descriptors of this node, and some more.
 
         Raises:
             TransportError: The limit of this process is too low.
@@ -266,7 +271,7 @@ class Node:
         """Check that the node may be started.
 
         Raises:
-            ClosedError: It was closed.
+            ClosedError: The node was closed.
         """
         if self._stopped:
             raise ClosedError(f"the {self.name} is closed; make a new {self.name}")
@@ -324,7 +329,8 @@ class Node:
             self._term(context, 0)
             self._context = None
             if isinstance(error, zmq.ZMQError):
-                # For example, descriptors that were free a moment ago are used now.
+                # For example, another part of the program now uses descriptors that were free a
+                # moment ago.
                 raise TransportError(f"cannot start the {self.name}: {error}") from error
             raise
         self.driver = Driver(
@@ -381,11 +387,14 @@ class Node:
             self._ended.set()
 
     def drain(self) -> None:
-        """Ask the machine to finish its jobs and end. Idempotent; the node may be just starting."""
+        """Ask the machine to finish its jobs and to end.
+
+        Idempotent; the node may be just starting.
+        """
         if self._drained:
             return
         self._drained = True
-        self.inbox.post(Drained())  # before the start the event waits there
+        self.inbox.post(Drained())  # before the start the event waits in the inbox
 
     async def wait_ended(self, timeout: float | None = None) -> bool:
         """Wait until the machine has ended; return whether it did within ``timeout`` seconds."""
@@ -406,7 +415,7 @@ class Node:
             raise ClosedError(f"the {self.name} stopped: {self.error!r}") from self.error
 
     async def stop(self) -> None:
-        """Close the sockets; last messages have the transport's ``linger`` to leave. Idempotent."""
+        """Close the sockets. Last messages have the transport's ``linger`` to leave. Idempotent."""
         if self._stopped:
             return
         self._stopped = True
@@ -423,7 +432,7 @@ class Node:
         _open.pop(id(self), None)
         if context is None or self._shared is not None:
             return
-        # Terminating the context waits for lingering messages.
+        # Terminating the context waits for the last messages.
         linger = self.transport.linger
         await aside(lambda: self._term(context, linger), f"{self.name}-term", linger + 1.0)
 

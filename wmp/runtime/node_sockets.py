@@ -1,8 +1,8 @@
 """The sockets of a node on its loop: their readable messages, their connections, their reopening.
 
-ZeroMQ's descriptors are edge-triggered: they report a change once, and any call on a socket may
-consume the report. So a socket counts as readable from the report on, until the driver has received
-all its messages.
+ZeroMQ's descriptors are edge-triggered: they report a change once, and any call on a socket may use
+up the report. So a socket counts as readable from its report until the driver has received all its
+messages.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ __all__ = ["NodeSockets"]
 logger = logging.getLogger("wmp")
 
 _REOPEN = 1.0
-"""Seconds between two attempts to open a DEALER anew, or to listen again."""
+"""Seconds between two attempts to open a DEALER, or to listen again."""
 
 _LOOK = 0.1
-"""Seconds between two checks of the memory of this process, while there are connections."""
+"""Seconds between two checks of the memory of this process while there are connections."""
 
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
-"""Errors that mean that this process, or the machine, has no descriptor left for a connection."""
+"""Errors that mean that this process or the machine has no free descriptor for a connection."""
 
 
 class NodeSockets:
-    """Watches the ROUTER and the DEALERs of one node. All calls are on the loop.
+    """Watches the ROUTER and the DEALERs of one node. All methods are called on the loop.
 
     Args:
         ports: The sockets; DEALERs by their numbers.
         name: The node's name, for log lines.
         transport: Limits of the connections.
-        reopen: Opens the DEALER of that number anew.
-        owed: Returns whether a manager behind a link still owes a reply: if it leaves then, the
-            connection is lost and not closed in order.
+        reopen: Opens the DEALER of that number again.
+        owed: Returns whether a manager behind a link still owes a reply. If the manager leaves
+            then, the connection counts as lost, and not as closed in order.
         on_readable: Called by the loop with a socket that became readable.
-        schedule: Asks for a turn later: there may be a message to read.
+        schedule: Requests a turn soon, because there may be a message to read.
         connected: Called with the number of a link that is connected.
         disconnected: Called with the routing id of a connection of the ROUTER that ended.
-        failed: Called with ``handshake`` or ``accept`` and a description when one failed.
+        failed: Called with ``handshake`` or ``accept`` and a description of the failure.
         closed: Called with the reason and a description when a connection is closed.
 
     Attributes:
-        router: The ROUTER, None for a node without.
+        router: The ROUTER; None for a node without a ROUTER.
         dealers: The DEALERs by number.
         readable: Sockets from which the driver has not yet received all messages.
     """
@@ -110,7 +110,7 @@ class NodeSockets:
                 self._unwatch(loop, port)
 
     def close(self, linger: float) -> None:
-        """Close the sockets; last messages have ``linger`` seconds to leave."""
+        """Close the sockets. Last messages have ``linger`` seconds to leave."""
         self.unwatch()
         for port in self:
             port.close(linger)
@@ -129,7 +129,7 @@ class NodeSockets:
         )
         self._loop.add_reader(port.descriptor, self._on_readable, port)
         self._loop.add_reader(port.monitor_descriptor, self._on_monitor, port)
-        # Events from before the readers were added would never wake the loop.
+        # Events from the time before the readers were added would never wake the loop.
         self.readable[port] = None
         self._on_monitor(port)
         if port.index is not None and port.connected:
@@ -172,7 +172,7 @@ class NodeSockets:
             elif event == zmq.EVENT_CONNECT_RETRIED:
                 if port.index is not None and not port.connected and not port.warned:
                     port.warned = True
-                    # The workers below a device know it as a manager.
+                    # A manager, for the workers below a device.
                     text = (
                         "lost the connection to the manager at %s"
                         if port.met
@@ -191,11 +191,11 @@ class NodeSockets:
             self._lookout = self._loop.call_later(_LOOK, self._look_around)
 
     def _look_around(self) -> None:
-        """Look for messages without end, while there are connections."""
+        """Check for messages without an end while there are connections."""
         self._lookout = None
         for port in tuple(self):
             if port.connections:
-                # Ended connections must be handled first: their descriptors may belong to other
+                # Ended connections are handled first, because their descriptors may belong to other
                 # files by now.
                 self._on_monitor(port)
                 port.connections.look()
@@ -204,7 +204,7 @@ class NodeSockets:
                 self._look_later()
 
     def _pause(self, port: Port) -> None:
-        """Accept no connections for a while: libzmq would try again without a pause."""
+        """Accept no connections for some seconds; libzmq would try again without a pause."""
         if self._loop is None:
             return
         port.pause()
@@ -223,7 +223,10 @@ class NodeSockets:
             self._loop.call_later(_REOPEN, self._resume, port, logging.DEBUG)
 
     def reopen(self, link: int) -> Port | None:
-        """Close a DEALER and open it anew; return the closed one, None if it cannot be opened."""
+        """Close a DEALER and open it again.
+
+        Return the closed DEALER, or None if the opening failed.
+        """
         if self._loop is None or self._reopen is None:
             return None
         old = self.dealers.pop(link)
@@ -233,7 +236,7 @@ class NodeSockets:
         return old
 
     def _open_again(self, link: int, old: Port, level: int) -> None:
-        """Open a DEALER, and try again every second until that succeeds."""
+        """Open a DEALER, and try every second until it succeeds."""
         if self._loop is None or self._reopen is None:
             return
         try:
@@ -244,7 +247,7 @@ class NodeSockets:
             )
             self._loop.call_later(_REOPEN, self._open_again, link, old, logging.DEBUG)
             return
-        # The address is the same: warnings about it are not repeated.
+        # The address is the same, so warnings about it are not repeated.
         port.met, port.warned = old.met, old.warned
         self.dealers[link] = port
         self._watch(port)

@@ -24,19 +24,19 @@ _T = TypeVar("_T")
 _Calls = queue.SimpleQueue[tuple[Callable[..., object], Any] | None]
 
 _DESCRIPTORS = 5
-"""File descriptors of an event loop, and some that are open for moments."""
+"""Number of file descriptors of an event loop, and some more that are open for moments."""
 
 _FAILURES = 3
-"""Number of errors from the loop after which its thread gives up."""
+"""Number of errors of the loop after which its thread gives up."""
 
 _PATIENCE = 5.0
-"""Limit of the seconds in which each of its threads must end."""
+"""Seconds within which each thread of a portal must end."""
 
 
 class Portal:
-    """Runs coroutines on a loop's thread and callbacks of users on another.
+    """Runs coroutines on a loop's thread, and callbacks of users on another thread.
 
-    Both threads are daemons, which cannot keep the interpreter from ending.
+    Both threads are daemons, so they cannot keep the interpreter from ending.
 
     Args:
         name: Name of the threads, for people.
@@ -68,7 +68,7 @@ class Portal:
 
         Raises:
             ClosedError: The portal was closed.
-            TransportError: This process has too few file descriptors left.
+            TransportError: Too few file descriptors are left in this process.
         """
         with self._lock:
             if self._closed:
@@ -92,7 +92,7 @@ class Portal:
             for _ in range(_FAILURES):
                 try:
                     loop.run_forever()
-                # A task or a callback may raise SystemExit through the loop. The loop continues, so
+                # SystemExit of a task or callback may stop the loop. The loop is started again, so
                 # that its nodes can end in order.
                 except BaseException as error:
                     logger.exception(
@@ -106,7 +106,7 @@ class Portal:
         finally:
             with self._lock:
                 self._closed = True
-            with contextlib.suppress(Exception):  # no caller is left for the error
+            with contextlib.suppress(Exception):  # no caller waits for this error any more
                 # Other threads may wait for one of these tasks, so each must end.
                 while tasks := asyncio.all_tasks(loop):
                     for task in tasks:
@@ -124,16 +124,16 @@ class Portal:
     def call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         """Run a coroutine on the loop and wait for its result.
 
-        An exception in the waiting thread, Ctrl-C for example, cancels the coroutine.
+        An exception in the waiting thread, such as Ctrl-C, cancels the coroutine.
 
         Raises:
-            RuntimeError: Called on the loop's own thread, where it would wait for itself.
+            RuntimeError: Called on the loop's own thread, which would wait for itself.
             ClosedError: The portal is not open.
         """
         self._check(coroutine)
         with self._lock:
-            # Under the lock: a coroutine that is passed on before close() stops the loop gets its
-            # turn.
+            # Under the lock, so that a coroutine that was passed on before close() runs before the
+            # loop stops.
             if self._closed:
                 coroutine.close()
                 raise ClosedError(f"the {self._name} is closed")
@@ -148,7 +148,7 @@ class Portal:
             raise
 
     def ask(self, question: Callable[[], _T]) -> _T:
-        """Call ``question`` on the loop and return its answer; errors as for :meth:`call`."""
+        """Call ``question`` on the loop and return its result; errors as for :meth:`call`."""
 
         async def answer() -> _T:
             return question()
@@ -160,7 +160,7 @@ class Portal:
 
         Raises:
             RuntimeError: Called on the loop's own thread, which would wait for itself.
-            ClosedError: The loop runs in the process that this one was forked from.
+            ClosedError: The loop runs in the parent process, from which this process was forked.
         """
         if self._loop is not None and self._pid != os.getpid():
             raise ClosedError(
@@ -183,7 +183,10 @@ class Portal:
             raise
 
     def post(self, act: Callable[[], object]) -> None:
-        """Have ``act()`` called on the loop; from any thread, also from a signal handler."""
+        """Have ``act()`` called on the loop.
+
+        Any thread and any signal handler may call this method.
+        """
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -192,8 +195,8 @@ class Portal:
     def call_user(self, fn: Callable[[Any], object], argument: object) -> None:
         """Have a user's callback called on the callbacks' thread, in the order of these calls.
 
-        The loop does not call it, since a callback may take long (WMP-9.5). If there is no such
-        thread, because it has ended or the interpreter is about to end, the callback is called at
+        The loop does not call the callback, because a callback may take long (WMP-9.5). If the
+        callbacks' thread has ended, or the interpreter is about to end, the callback is called at
         once on the current thread.
         """
         with self._lock:
@@ -222,7 +225,7 @@ class Portal:
                     _call(*call)
 
     def leave(self, close: Callable[[float], Coroutine[Any, Any, object]]) -> None:
-        """Let the loop run ``close(0.0)`` and end. This waits for nothing and takes no lock.
+        """Let the loop run ``close(0.0)`` and end. This method waits for nothing and takes no lock.
 
         The garbage collector may call it on any thread, in the middle of any call.
         """
@@ -238,7 +241,7 @@ class Portal:
             self._calls.put(None)
 
     def close(self) -> None:
-        """Stop the loop, wait for its thread and for running callbacks. Idempotent."""
+        """Stop the loop; wait for its thread and for running callbacks. Idempotent."""
         with self._lock:
             self._closed = True
             loop, thread = self._loop, self._thread
@@ -265,6 +268,6 @@ def _serve_calls(calls: _Calls) -> None:
 def _call(fn: Callable[[Any], object], argument: object) -> None:
     try:
         fn(argument)
-    # A user's callback may also call sys.exit; the next callbacks still get their turn.
+    # A user's callback may even call sys.exit. The next callbacks are still called.
     except (Exception, SystemExit):
         logger.exception("a callback raised an error: %r", fn)

@@ -1,4 +1,4 @@
-"""A node's ports: one socket each, and the messages that wait because a pipe is full.
+"""A node's ports: one socket for each port, and the messages that wait because a pipe is full.
 
 Sending never blocks (WMP-1.6). A message that cannot be delivered comes back as ``Undelivered``.
 """
@@ -28,25 +28,26 @@ from wmp.runtime.transport import Transport
 __all__ = ["Port", "SendQueue", "Sent"]
 
 _COPY_BELOW = 32 * 1024
-"""Bytes below which passing a frame to libzmq by copy is faster than by reference."""
+"""Size in bytes below which a copy of a frame to libzmq is faster than a reference."""
 
 _RETRY = 0.002
 _RETRY_MAX = 0.1
-"""Seconds between two attempts at full pipes: libzmq does not report when a pipe of a ROUTER can
-take more."""
+"""Seconds between two attempts at full pipes, because libzmq does not report when a pipe of a
+ROUTER can take more.
+"""
 
 
 _OVERHEAD = 512
-"""Bytes that a message takes here beside its frames."""
+"""Bytes that a waiting message takes in addition to its frames."""
 
 
 _open: Final[set[zmq.Socket[bytes]]] = set()
 """The sockets of all ports that are not closed.
 
-The garbage collector finalises a node that was not closed, its context and its sockets in any
-order. A context that is finalised first waits for its sockets for ever. These sockets refer to
-their context and to nothing else: they and the context are no garbage, until the finaliser of the
-node closes them.
+If a node was not closed, the garbage collector finalises the node, its context and its sockets in
+any order. A context that is finalised first would wait for its sockets for ever. These sockets
+refer only to their context. So the sockets and the context are no garbage until the finaliser of
+the node closes them.
 """
 
 
@@ -57,24 +58,24 @@ class Sent(Enum):
     FULL = "full"
     UNREACHABLE = "unreachable"
     FAILED = "failed"
-    """ZeroMQ refused for a reason that no peer can cause."""
+    """ZeroMQ refused the message for a reason that no peer can cause."""
 
 
 class Port:
     """One socket, with its monitor.
 
     Attributes:
-        index: Number of a DEALER, None for the ROUTER.
+        index: Number of a DEALER; None for the ROUTER.
         name: Endpoint, for people.
         connections: The open connections.
-        connected: Whether a DEALER has a peer, as far as the monitor reported.
-        met: Whether it ever had one.
+        connected: Whether a DEALER has a peer, by the last report of the monitor.
+        met: Whether the DEALER ever had a peer.
         warned: Whether a warning that no peer answers was logged.
-        endpoints: Endpoints that a ROUTER is bound to, with the actual ports.
-        failure: Why the newest message with the result FAILED was not sent.
-        paused: Whether a ROUTER accepts no connections for a while.
+        endpoints: Endpoints to which a ROUTER is bound, with the actual ports.
+        failure: Reason why the newest message with the result FAILED was not sent.
+        paused: Whether a ROUTER accepts no connections at present.
         descriptor: Becomes readable at a change of the socket, edge-triggered.
-        monitor_descriptor: The same for its monitor.
+        monitor_descriptor: Becomes readable at an event of the monitor, edge-triggered.
     """
 
     __slots__ = (
@@ -112,10 +113,10 @@ class Port:
         self.monitor_descriptor = _descriptor(self._monitor)
 
     def receive(self, *, heads: bool = False) -> list[bytes | memoryview]:
-        """Return the frames of the next message, the routing id of a ROUTER included.
+        """Return the frames of the next message, including the routing id of a ROUTER.
 
-        Routing id, head and columns are copied: they are small or are taken apart anyway. The
-        frames behind them are payloads above 4 kB, which stay where libzmq received them.
+        Routing id, head and columns are copied, because they are small or are decoded anyway. The
+        frames behind them are payloads above 4 kB, which stay in libzmq's memory.
 
         Args:
             heads: Whether only heads are decoded. Then columns are not copied either, unless they
@@ -145,16 +146,16 @@ class Port:
                 frame = socket.recv(zmq.NOBLOCK, copy=False)
                 frames.append(frame.buffer if len(frame) >= Limits.INLINE else frame.bytes)
             else:
-                # More frames than a message may have. One frame above the limit is kept, so that
-                # the decoder refuses the message; the rest is dropped.
+                # The message has more frames than allowed. One frame above the limit is kept, so
+                # that the decoder refuses the message. The other frames are dropped.
                 socket.recv(zmq.NOBLOCK, copy=False)
         return frames
 
     def send(self, frames: list[bytes | memoryview], routing_id: bytes | None = None) -> Sent:
-        """Send frames, on a ROUTER behind the routing id of the peer. Never blocks.
+        """Send frames; on a ROUTER behind the routing id of the peer. Never blocks.
 
-        Only the first frame can be refused for a full pipe. When a pipe breaks in the middle of a
-        message, libzmq drops the frames so far.
+        Only the first frame can be refused because of a full pipe. If a pipe breaks in the middle
+        of a message, libzmq drops the frames so far.
         """
         socket = self.socket
         last = len(frames) - 1
@@ -165,7 +166,8 @@ class Port:
                 flags = zmq.NOBLOCK if index == last else zmq.NOBLOCK | zmq.SNDMORE
                 whole: object = frame.obj if type(frame) is memoryview else None
                 if isinstance(whole, zmq.Frame) and len(whole) == len(frame):
-                    # This frame was received: libzmq shares its own message, and copies nothing.
+                    # This frame was received from libzmq, which shares its own message and copies
+                    # nothing.
                     socket.send(whole, flags, copy=False)
                 else:
                     socket.send(frame, flags, copy=len(frame) < _COPY_BELOW)
@@ -203,7 +205,7 @@ class Port:
         return True
 
     def happenings(self) -> list[tuple[int, int]]:
-        """Return the monitor's events since the last call: (event, value) each."""
+        """Return the events of the monitor since the last call, each as (event, value)."""
         seen: list[tuple[int, int]] = []
         while True:
             try:
@@ -215,7 +217,7 @@ class Port:
                 seen.append((event, value))
 
     def pause(self) -> None:
-        """Accept no further connections until ``resume``; existing ones stay."""
+        """Accept no further connections until ``resume``; open connections stay."""
         self.paused = True
         for endpoint in self.endpoints:
             with contextlib.suppress(zmq.ZMQError):
@@ -225,7 +227,7 @@ class Port:
         """Listen again on every endpoint.
 
         Raises:
-            ConfigError: Another process has taken an address meanwhile.
+            ConfigError: Another process has taken an address since ``pause``.
             TransportError: ZeroMQ refused for another reason.
         """
         endpoints, self.endpoints = self.endpoints, []
@@ -243,21 +245,21 @@ class Port:
         """Bind the socket to one more endpoint.
 
         Raises:
-            ConfigError: The address is in use or not of this machine.
+            ConfigError: The address is in use, or is not an address of this machine.
             TransportError: ZeroMQ refused for another reason.
         """
         self.endpoints.append(bind(self.socket, endpoint))
         path = endpoint.removeprefix("ipc://")
-        # Abstract names have no file, and libzmq removes the files whose names it chose itself.
+        # Abstract names have no file. libzmq itself removes the files whose names it chose.
         if path != endpoint and not path.startswith(("@", "*")):
             path = os.path.abspath(path)
             with contextlib.suppress(OSError):
                 self._files.append((path, _file(path)))
 
     def close(self, linger: float) -> None:
-        """Close the socket and its monitor; queued messages have ``linger`` seconds to leave."""
-        # libzmq leaves the files of ipc behind. Before the socket closes, no other process can have
-        # bound the path; if the file was replaced nevertheless, it is another file now.
+        """Close the socket and its monitor. Queued messages have ``linger`` seconds to leave."""
+        # libzmq leaves the files of ipc behind. No other process can bind the path before the
+        # socket closes. If the file was replaced nevertheless, the path names another file by now.
         for path, file in self._files:
             with contextlib.suppress(OSError):
                 if _file(path) == file:
@@ -271,7 +273,7 @@ class Port:
 
 
 def _file(path: str) -> tuple[int, int]:
-    """Return what identifies a file; a device and inode number alone may be used again."""
+    """Return the values that identify a file. Device and inode number alone may be used again."""
     found = os.stat(path)
     return found.st_ino, found.st_mtime_ns
 
@@ -305,11 +307,11 @@ class SendQueue:
             once (devices).
         undelivered: Called with a link and a message that could not be sent; it must not send.
         count: Called with the reason and a detail of each failure.
-        sent: Called after a retry: sending may have consumed a descriptor's report.
+        sent: Called after a retry, because sending may have used up a report of a descriptor.
         local_ids: A device's names for the connections of its ROUTER.
 
     Attributes:
-        touched: Ports that were sent on; the driver checks and removes them.
+        touched: Ports over which messages were sent; the driver checks and removes them.
     """
 
     def __init__(
@@ -343,7 +345,7 @@ class SendQueue:
     def send(self, action: Send) -> None:
         """Send a message, behind the messages that wait for the same peer."""
         link, message = action.link, action.message
-        # A ROUTER counts as connected: libzmq itself reports a connection that has gone.
+        # A ROUTER counts as connected, because libzmq itself reports a connection that has ended.
         port = self._router if isinstance(link, bytes) else self._dealers.get(link)
         if port is None or not port.connected:
             self._undelivered(link, message, "not connected")
@@ -372,7 +374,7 @@ class SendQueue:
         return len(parked.messages)
 
     def close(self) -> None:
-        """Try once more to send parked messages, then drop them."""
+        """Try once more to send parked messages, then drop the rest."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -382,7 +384,10 @@ class SendQueue:
         self._size = 0
 
     def _close(self, link: Link) -> None:
-        """Close the connection of a peer that does not read; what waits for it counts as lost."""
+        """Close the connection of a peer that does not read.
+
+        The messages that wait for the peer are lost.
+        """
         parked = self._parked.get(link)
         if parked is None or not parked.messages or parked.port.connections is None:
             return
@@ -420,7 +425,7 @@ class SendQueue:
             return
         if self._size + size > limits.parked_total:
             self._undelivered(link, message, "pipe full")
-            # The peer that waits with the most is most likely the one that reads nothing.
+            # The peer for which most messages wait is most likely the peer that reads nothing.
             self._close(max(self._parked, key=lambda link: self._parked[link].size))
             return
         parked.messages.append((message, frames, size))

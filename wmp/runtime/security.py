@@ -1,7 +1,7 @@
-"""CURVE keys, the allow list, and the rule that without keys only local addresses are open.
+"""CURVE keys, the allow list, and the rule that only local addresses are open without keys.
 
-The allow list is a ZAP handler: libzmq asks it over an inproc socket whether a client with this
-public key may connect. One context has one ZAP handler, so that two nodes with allow lists cannot
+The allow list is a ZAP handler: libzmq asks the handler over an inproc socket whether a client with
+a public key may connect. One context has one ZAP handler, so two nodes with allow lists cannot
 share a context.
 """
 
@@ -49,12 +49,12 @@ def _optional_key(value: str | bytes | None) -> bytes | None:
 
 @frozen(kw_only=True)
 class Security:
-    """CURVE keys of a node: its own, and those of trusted peers.
+    """CURVE keys of a node: its own keys, and the keys of trusted peers.
 
-    A node with keys speaks CURVE on every tcp and ipc endpoint, so either both ends have keys or
-    neither has. inproc has no keys: it does not leave the process.
+    A node with keys uses CURVE on every tcp and ipc endpoint, so either both ends have keys or
+    neither has. inproc needs no keys, because it does not leave the process.
 
-    Keys are Z85 text of 40 characters, as ZeroMQ's own tools make them.
+    A key is Z85 text of 40 characters, as ZeroMQ's own tools make it.
     """
 
     public_key: bytes = field(converter=_key)
@@ -62,16 +62,16 @@ class Security:
     secret_key: bytes = field(converter=_key, repr=False)
     """This node's secret key; never logged."""
     server_key: bytes | None = field(default=None, converter=_optional_key)
-    """Public key of the nodes that this one connects to (workers and devices need it)."""
+    """Public key of the nodes to which this node connects (workers and devices need it)."""
     allowed: frozenset[bytes] | None = field(default=None, converter=_keys)
     """Public keys of the nodes that may connect.
 
-    None: every node that knows this node's public key.
+    None: every node that has this node's public key may connect.
     """
 
     def __attrs_post_init__(self) -> None:
         if not zmq.has("curve"):
-            return  # refused with a reason when a socket would use the keys
+            return  # when a socket uses the keys, they are refused with a reason
         try:
             public = zmq.curve_public(self.secret_key)
         except (ValueError, zmq.ZMQError) as error:
@@ -115,8 +115,8 @@ class Security:
             allowed: A directory with the ``.key`` files of the peers that may connect.
 
         Raises:
-            ConfigError: A file is missing or has no key of that sort, other users can read the
-                secret key, or the two keys of ``path`` do not belong together.
+            ConfigError: A file is missing or has no such key, other users can read the secret key,
+                or the two keys of ``path`` do not belong together.
         """
         for name in (path, server, allowed):
             if name is not None and not os.path.exists(name):
@@ -140,7 +140,7 @@ class Security:
         return cls(public_key=public, secret_key=secret, server_key=server_key, allowed=keys)
 
     def serve(self, socket: zmq.Socket[bytes]) -> None:
-        """Make a binding socket speak CURVE; the :class:`Gate` decides which peers it admits."""
+        """Make a binding socket use CURVE. The :class:`Gate` decides which peers may connect."""
         _require_curve()
         socket.curve_secretkey = self.secret_key
         socket.curve_publickey = self.public_key
@@ -148,7 +148,7 @@ class Security:
         socket.zap_domain = b"wmp"
 
     def join(self, socket: zmq.Socket[bytes]) -> None:
-        """Make a connecting socket speak CURVE.
+        """Make a connecting socket use CURVE.
 
         Raises:
             ConfigError: ``server_key`` is not set.

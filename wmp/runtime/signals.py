@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C for programs that serve until they are asked to end."""
+"""SIGTERM and Ctrl-C for programs that run until they are asked to end."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["caught", "caught_signals", "on_signals"]
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 caught: list[int] = []
-"""Numbers of the signals caught so far. The last number is the cause of a program's end."""
+"""Numbers of the caught signals. The last signal is the cause of the program's end."""
 
 
 @contextlib.contextmanager
 def caught_signals(act: Callable[[], object], failed: FailedCall | None = None) -> Iterator[None]:
     """Have ``act()`` called at SIGTERM and SIGINT; restore the earlier handlers at the end.
 
-    Only the main thread may set signal handlers: on other threads this does nothing. ``act`` is
-    called on a separate thread. Python calls handlers only on the main thread, after the present
-    wait of that thread. The system may deliver a signal to any thread, and then the main thread is
-    not woken. Python writes the signal's number to a socket at once, and the separate thread reads
-    it there. When that thread ends unexpectedly, ``failed`` is called, and the main thread calls
-    ``act``.
+    Only the main thread may set signal handlers, so on other threads this function does nothing.
+    ``act`` is called on a separate thread. Python calls handlers only on the main thread, after the
+    present wait of the main thread. The system may deliver a signal to any thread, and then the
+    main thread is not woken. But Python writes the number of the signal to a socket at once, where
+    the separate thread reads it. When that thread ends unexpectedly, ``failed`` is called, and the
+    main thread calls ``act`` from then on.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -62,7 +62,7 @@ def caught_signals(act: Callable[[], object], failed: FailedCall | None = None) 
         listener = start_thread(listen, "wmp-signals", failed=ended)
 
         def handle(number: int, frame: FrameType | None) -> None:
-            # Without the thread the main thread calls ``act``, perhaps late.
+            # Without the separate thread the main thread calls ``act``, perhaps late.
             if listener is None or deaf:
                 caught.append(number)
                 act()
@@ -74,8 +74,8 @@ def caught_signals(act: Callable[[], object], failed: FailedCall | None = None) 
             for number, handler in before.items():
                 signal.signal(number, handler)
             signal.set_wakeup_fd(others)
-            # Closing alone would not end the thread: a process forked meanwhile has these sockets,
-            # too.
+            # Closing the sockets is not enough to end the thread, because a process that was forked
+            # meanwhile has them too.
             theirs.shutdown(socket.SHUT_WR)
             if listener is not None:
                 listener.join()

@@ -1,6 +1,6 @@
-"""Opening the ZeroMQ sockets of a node: their options, and what a failure of theirs means.
+"""Opening the ZeroMQ sockets of a node: their options, and the meaning of their failures.
 
-Every error of ZeroMQ becomes a :class:`~wmp.errors.ConfigError` (the caller can fix it) or a
+Every error of ZeroMQ becomes a :class:`~wmp.errors.ConfigError` (the caller can correct it) or a
 :class:`~wmp.errors.TransportError` here.
 """
 
@@ -41,7 +41,7 @@ _LINK = (
 
 
 def describe(event: int, value: int, *, connects: bool) -> str | None:
-    """Return the meaning of a failed handshake, and what to check.
+    """Return the meaning of a failed handshake, and the remedy.
 
     Args:
         event: Number of the monitor's event.
@@ -97,17 +97,17 @@ _PROTOCOL_ERRORS: Final = (
         "one end uses CURVE keys and the other does not; give keys to both ends or to neither",
     ),
 )
-"""Causes that libzmq names, and what to check."""
+"""Causes that libzmq names, with the remedy."""
 
 
 @cache
 def _seed_routing_ids() -> None:
-    """Make the routing ids that libzmq gives to connections unpredictable, once a process.
+    """Make the routing ids that libzmq gives to connections unpredictable, once for each process.
 
-    A ROUTER numbers its connections from a value of C's ``rand()``, which libzmq does not seed. A
-    peer that claims the number of a later connection as its own routing id makes libzmq abort the
-    process when that connection arrives (an assertion in ``socket_base.cpp``). With a random seed a
-    peer would have to guess one of 2**32 numbers. Without access to the C library the numbers stay
+    A ROUTER numbers its connections from a value of C's ``rand()``, which libzmq does not seed. If
+    a peer claims the number of a later connection as its own routing id, libzmq aborts the process
+    when that connection arrives (an assertion in ``socket_base.cpp``). With a random seed a peer
+    would have to guess one of 2**32 numbers. Without access to the C library the numbers stay
     predictable.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
@@ -124,14 +124,15 @@ def router(
     """Open a ROUTER and bind it to all ``endpoints``.
 
     Raises:
-        ConfigError: An address is in use or not of this machine.
+        ConfigError: An address is in use, or is not an address of this machine.
         TransportError: ZeroMQ refused for another reason.
     """
     names = tuple(endpoints)
     _seed_routing_ids()
     socket = _open(context, zmq.ROUTER, transport, ipv6=any("[" in name for name in names))
     try:
-        # WMP-1.7: an unreachable peer is an error and not a silence.
+        # WMP-1.7: a message to an unreachable peer is reported as an error and not dropped in
+        # silence.
         socket.router_mandatory = True
         if security is not None:
             security.serve(socket)
@@ -166,9 +167,10 @@ def dealer(
     socket = _open(context, zmq.DEALER, transport, ipv6="[" in endpoint)
     port = None
     try:
-        # Not ZMQ_IMMEDIATE. With it libzmq drops received but unread messages when the peer closes,
-        # for example a manager's last ones. The send queue ensures that no message is queued
-        # without a connection: a READY of ten minutes ago helps no manager.
+        # Without ZMQ_IMMEDIATE. With this option libzmq drops messages that it received and this
+        # node has not read, when the peer closes: for example the last messages of a manager.
+        # Instead the send queue keeps messages back while there is no connection, because an old
+        # READY helps no manager.
         socket.reconnect_ivl = int(transport.reconnect * 1000)
         longest = transport.reconnect_max
         if longest is None:
@@ -185,7 +187,8 @@ def dealer(
     except Exception:
         port.close(0) if port is not None else socket.close(linger=0)
         raise
-    # libzmq has no monitor events for inproc: it connects at once or when its peer binds.
+    # libzmq has no monitor events for inproc. An inproc socket connects at once, or when its peer
+    # binds.
     port.connected = endpoint.startswith("inproc://")
     return port
 
@@ -200,8 +203,9 @@ def _open(context: Context, kind: int, transport: Transport, *, ipv6: bool) -> z
     socket.maxmsgsize = transport.max_frame
     if kind == zmq.DEALER:
         # These heartbeats serve both ends: a ROUTER answers them, and drops a peer that is silent
-        # for the ttl. A ROUTER's own heartbeats would cost a timer for each connection, and libzmq
-        # walks through all timers to end one: with 10,000 connections that alone fills a core.
+        # for the ttl. Heartbeats of the ROUTER would cost a timer for each connection. libzmq
+        # searches all timers to end one timer, and with 10,000 connections this search alone keeps
+        # a core busy.
         socket.heartbeat_ivl = int(transport.heartbeat * 1000)
         socket.heartbeat_timeout = socket.heartbeat_ttl = int(transport.heartbeat * 3000)
     socket.handshake_ivl = int(transport.handshake * 1000)

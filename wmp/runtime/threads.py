@@ -1,4 +1,4 @@
-"""Daemon threads, which never keep the interpreter from ending, and the bound of every wait."""
+"""Daemon threads, which never keep the interpreter from ending, and the limit of every wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["LONGEST_WAIT", "FailedCall", "ThreadEnded", "aside", "start_thread"]
 logger = logging.getLogger("wmp")
 
 LONGEST_WAIT: Final = 86_400.0
-"""Limit of the seconds of one wait: a selector refuses more than 24 days.
+"""Limit of the seconds of one wait, because a selector refuses more than 24 days.
 
 After a wait that ends early the caller checks the time and waits again.
 """
@@ -30,7 +30,7 @@ class ThreadEnded:
 
 
 FailedCall = Callable[[ThreadEnded], object]
-"""Takes the unexpected end of a thread, on that thread; a node's inbox, for example."""
+"""Takes the unexpected end of a thread, on that thread; for example the inbox of a node."""
 
 
 def start_thread(
@@ -45,15 +45,15 @@ def start_thread(
         failed: Called when the target raises; without it the exception is logged.
 
     Returns:
-        The thread; None if there is none: the system has no more threads, or the main thread has
-        ended. From then on (Python 3.12) the interpreter starts no threads, although ``atexit``
-        functions and other threads still run.
+        The thread; None if no thread can be started: the system has no more threads, or the main
+        thread has ended. After the end of the main thread the interpreter (Python 3.12) starts no
+        threads, although ``atexit`` functions and other threads still run.
     """
 
     def run() -> None:
         try:
             target(*args)
-        # Every error counts: no other code on this thread would handle it.
+        # Every error must be handled here, because no other code on this thread would handle it.
         except BaseException as error:
             if failed is None:
                 logger.exception("the thread %s ended by an error", name)
@@ -69,12 +69,13 @@ def start_thread(
 
 
 async def aside(act: Callable[[], object], name: str, timeout: float) -> None:
-    """Call a function that blocks on a separate thread; or here if no thread can be started.
+    """Call a function that blocks on a separate thread, or on this thread if no thread can be
+    started.
 
     Args:
         act: The function; it must not raise.
         name: Name of the thread.
-        timeout: Seconds to wait at most; the function continues after that.
+        timeout: Seconds to wait at most; the function continues after this time.
     """
     # Worker processes import this module, call no coroutine, and start sooner without asyncio.
     import asyncio

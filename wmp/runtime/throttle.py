@@ -1,20 +1,20 @@
 """Limits of messages a second, so that a peer that sends without a pause costs others little.
 
-Three kinds of messages cost a node work without any use: messages that the node refuses; READY,
+Three kinds of messages cost a node work and are of no use: messages that the node refuses; READY,
 GIVE and PING without a result in between; and results of jobs that were not sent to the worker. An
-honest worker sends few of them. A connection has a budget for refused messages, and is ignored for
-a while when the budget is used up. A worker has a budget for each of the other kinds; further
-messages are dropped.
+honest worker sends few such messages. A connection has a budget for refused messages; when the
+budget is used up, the connection is ignored for some seconds. A worker has a budget for each of the
+other kinds; further messages are dropped.
 
 A manager refuses results of jobs that it did not send. A device cannot read results, so it counts
 the jobs that it passed on.
 
-An ignored connection stays open. Its messages are dropped unread, and while they wait in its pipe
-the peer can send no more. A closed connection would come back with a full pipe.
+An ignored connection stays open. Its messages are dropped unread. While they wait in the pipe, the
+peer can send no more. If the connection were closed, the peer would come back with a full pipe.
 
-Reading such messages costs time too. The pipes are read in turn. So a node that has dropped many
-messages, and found no result among them, has read all that honest peers have sent. Then the node
-does not read for a moment. The pipes of the others stay full, and their peers wait.
+Reading such messages costs time too. A node reads its pipes in turn. So a node that has dropped
+many messages, and found no result among them, has read all that honest peers have sent. Then the
+node does not read for a moment. The pipes of the flooding peers stay full, and these peers wait.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["Throttle"]
 
 _CHATTER: Final = frozenset((Command.READY, Command.GIVE, Command.PING, Command.BYE))
 _SECONDS: Final = 5
-"""Seconds whose budget may be used at once."""
+"""Seconds for which the budget may be used at once."""
 _RACE: Final = 0.02
-"""Cost of a message that came late or twice: restarts and new routes cause many of them."""
+"""Cost of a message that came late or twice. Restarts and new routes cause many such messages."""
 _RACES: Final = frozenset(
     ("duplicate", "gap", "stale result", "other session", "old session", "repeated READY")
 )
@@ -38,7 +38,7 @@ _UNASKED: Final = 1 / 8
 """Cost of STATUS, ERROR, and a DONE that answers no TAKE: a worker that lost a connection or its
 device sends many of them."""
 _MOST_OWED: Final = 2 * Limits.JOBS
-"""Limit of the jobs of one worker for which a DONE is expected."""
+"""Number of jobs of one worker for which a DONE is expected at most."""
 _IGNORED: Final = 10.0
 """Seconds for which a connection is ignored."""
 _ROUND: Final = 256
@@ -51,15 +51,16 @@ _REST: Final = 0.02
 _ANSWERS: Final = 200
 """Frames a second that are no message and are answered with ERROR, for the node."""
 _MOST: Final = 50_000
-"""Limit of the remembered budgets; above it all begin anew."""
+"""Number of budgets that are remembered at most. Above this limit all budgets begin anew."""
 
 
 class Throttle:
     """Budgets of the connections of a ROUTER, and of the workers behind them.
 
     Args:
-        chatter: READY, GIVE, PING and BYE of a worker a second, without a result in between.
-        refused: Refused messages of a connection a second.
+        chatter: READY, GIVE, PING and BYE that a worker may send in a second without a result in
+            between.
+        refused: Refused messages that a connection may send in a second.
         forwards: Whether the node is a device.
     """
 
@@ -75,7 +76,7 @@ class Throttle:
         """Number of messages dropped since the last result, and the time of the first."""
 
     def ignores(self, link: Link, now: float) -> bool:
-        """Return whether a message of this connection is to be dropped unread."""
+        """Return whether a message of this connection must be dropped unread."""
         if not self._ignored or link not in self._ignored:
             return False
         if now < self._ignored[link]:
@@ -85,7 +86,7 @@ class Throttle:
 
     def admits(self, link: Link, command: Command, source: Path, now: float) -> bool:
         """Return whether the node should act on a message."""
-        # A connection without a device is one worker, whatever identities it claims.
+        # A connection without a device counts as one worker, whatever identities it claims.
         device = len(source) > 2
         key = (link, source[0]) if device else link
         cost = 1.0
@@ -99,21 +100,22 @@ class Throttle:
                 if not device:
                     self._budgets.pop(key, None)
                 elif key in self._budgets:
-                    # It stays: a worker without a budget counts as new to the device.
+                    # The budget stays, because the device would treat a worker without a budget as
+                    # new.
                     self._budgets[key] = float(self._chatter * _SECONDS), now
                 return True
             if not self._forwards:
                 return True
             cost = _UNASKED
             budget = (key, "unasked")
-        # A device may pass on any number of identities, and each has a budget of its own.
+        # A device may pass on any number of identities. Each identity has its own budget.
         new = device and budget not in self._budgets
         if new and not self._take((link,), 1.0, self._chatter, now):
             return False
         return self._take(budget, cost, self._chatter, now)
 
     def sent(self, link: Link, to: Path, jobs: int) -> None:
-        """Expect a DONE for each of the jobs of a TAKE that a device passes on."""
+        """Expect a DONE for each job of a TAKE that a device passes on."""
         key = (link, to[-1]) if len(to) > 2 else link
         if len(self._owed) >= _MOST:
             self._owed.clear()
@@ -124,14 +126,15 @@ class Throttle:
 
         Args:
             link: The connection.
-            hops: The devices that the message has passed. The other workers behind a device must
-                not suffer, and the device itself ignores the refused worker.
+            hops: Number of devices that the message has passed. Other workers behind a device must
+                not suffer, and the device itself ignores the worker with refused messages.
             reason: The reason of the refusal.
             now: Seconds.
         """
-        if hops or reason == "undelivered":  # a message to the connection, not from it
+        # The message was sent to the connection and did not come from it.
+        if hops or reason == "undelivered":
             return False
-        # A device reports every message that it could not deliver.
+        # A device reports every message that it could not deliver, so these reports do not count.
         cost = _RACE if reason in _RACES or reason.startswith("ERROR") else 1.0
         if self._take((link, "refused"), cost, self._refused, now):
             return False
@@ -155,7 +158,7 @@ class Throttle:
         return self._take("answers", 1.0, _ANSWERS, now)
 
     def forget(self, link: Link) -> None:
-        """Remove the budgets of a connection that ended; a new one has another link."""
+        """Remove the budgets of a connection that ended. A new connection has another link."""
         for key in (link, (link, "refused"), (link,), (link, "unasked")):
             self._budgets.pop(key, None)
         self._owed.pop(link, None)

@@ -10,7 +10,7 @@ from wmp.runtime.checks import check_count, check_seconds
 __all__ = ["Transport"]
 
 _INT = 2**31 - 1
-"""The largest option that libzmq takes; times are milliseconds there."""
+"""The largest value of an option that libzmq accepts; times are milliseconds there."""
 
 
 @frozen(kw_only=True)
@@ -22,59 +22,75 @@ class Transport:
     """
 
     high_water_mark: int = 1000
-    """Messages that libzmq queues for a peer, each way."""
+    """Number of messages that libzmq queues for a peer in each direction."""
     max_frame: int = Limits.PAYLOAD
-    """Largest frame that is received, so the largest payload; libzmq closes the connection of a
-    peer that sends more.
+    """Size of the largest frame that is received, and so of the largest payload.
 
-    This node also refuses to send more: use the same value on all nodes.
+    libzmq closes the connection of a peer that sends a larger frame. This node also refuses to send
+    larger frames, so use the same value on all nodes.
     """
     linger: float = 0.5
     """Time for which a closed node tries to send its last messages."""
     heartbeat: float = 2.0
     """Interval of a DEALER's ZMTP heartbeats, which find dead hosts below WMP's own liveness."""
     reconnect: float = 0.05
-    """Time that a DEALER waits before it tries again to connect; the wait doubles each time."""
+    """Time for which a DEALER waits before it tries again to connect.
+
+    The wait doubles each time.
+    """
     reconnect_max: float | None = None
-    """The longest such wait.
+    """The longest wait before another attempt to connect.
 
     None: 0.1 s for an address of this machine, so that a worker that waits for its manager does not
     keep the manager waiting, and 1 s elsewhere.
     """
     handshake: float = 10.0
-    """Time for ZMTP's greeting of a connecting peer, which holds a descriptor until then."""
+    """Time within which a connecting peer must finish ZMTP's greeting, which holds a descriptor
+    until then.
+    """
     parked: int = 1000
-    """Limit of the messages kept for a full pipe; further ones count as undelivered."""
-    parked_bytes: int = field(default=64 << 20)
-    """The same limit in bytes.
+    """Number of messages that are kept for a full pipe at most.
 
-    Above either limit the connection of the peer is closed, since the peer reads nothing. It may
-    connect again, and then undelivered messages are sent again.
+    Further messages count as undelivered.
+    """
+    parked_bytes: int = field(default=64 << 20)
+    """Bytes of messages that are kept for a full pipe at most.
+
+    Above this limit or the limit before it, the connection of the peer is closed, because the peer
+    reads nothing. The peer may connect again, and then undelivered messages are sent again.
     """
     parked_total: int = field(default=256 << 20)
-    """The same for all peers together; the connection of the peer with the most is closed."""
-    max_message: int = field(default=320 << 20)
-    """Limit of the bytes of one message, all frames.
+    """Bytes of messages that are kept for the full pipes of all peers together.
 
-    The connection of a peer that sends more before the message ends is closed; on Linux and tcp
-    only.
+    Above this limit the connection of the peer with the most bytes is closed.
+    """
+    max_message: int = field(default=320 << 20)
+    """Bytes of one message at most, in all its frames.
+
+    The connection of a peer that sends more before the message ends is closed. This works on Linux
+    with tcp only.
     """
     max_open: int = field(default=512 << 20)
-    """The same limit for all connections together; the largest is closed first."""
-    max_silent: int = 1000
-    """Limit of the connections that have not sent a message yet, in the handshake or after it.
+    """Bytes of unfinished messages of all connections together at most.
 
-    Above it the oldest is closed.
+    The connection with the most is closed first.
+    """
+    max_silent: int = 1000
+    """Number of connections that have not sent a message yet at most, in the handshake or after it.
+
+    Above this limit the oldest of them is closed.
     """
 
     max_chatter: int = 30
-    """READY, GIVE, PING and BYE a second that are read of one worker without a result in between.
+    """READY, GIVE, PING and BYE that are read from one worker in a second without a result in
+    between.
 
-    Five times as many are read at once. The limit of STATUS, ERROR, and DONE that answer no TAKE
-    is eight times as high. Messages above a limit are dropped.
+    Five times as many are read at once. The limit of STATUS, ERROR, and DONE that answer no TAKE is
+    eight times as high. Messages above a limit are dropped.
     """
     max_refused: int = 20
-    """Refused messages a second of one connection. Five times as many may come at once.
+    """Refused messages that one connection may send in a second. Five times as many may come at
+    once.
 
     A connection above this limit is ignored for 10 seconds. Messages that came through a device do
     not count.
@@ -82,7 +98,7 @@ class Transport:
 
     def __attrs_post_init__(self) -> None:
         check_count("high_water_mark", self.high_water_mark, 1, _INT)
-        # Jobs with small payloads share a frame of at most so many bytes, which must get through.
+        # Jobs with small payloads share a frame with so many bytes at most, which must be accepted.
         check_count("max_frame", self.max_frame, Limits.COLUMNS, Limits.UINT)
         check_count("parked", self.parked)
         check_count("parked_bytes", self.parked_bytes)
@@ -96,7 +112,7 @@ class Transport:
             check_seconds(name, getattr(self, name), most=_INT // 1000)
         if self.reconnect_max is not None:
             check_seconds("reconnect_max", self.reconnect_max, most=_INT // 1000)
-        # libzmq keeps three times this value in 16 bits, in tenths of a second.
+        # libzmq keeps three times this value as a number of 16 bits, in tenths of a second.
         check_seconds("heartbeat", self.heartbeat, most=2000)
 
     @property

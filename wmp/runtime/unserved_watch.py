@@ -14,19 +14,20 @@ from wmp.runtime.submission.submissions import Submissions
 __all__ = ["UnservedWatch", "logger"]
 
 logger = logging.getLogger("wmp.unserved")
-"""A separate name, because `wmp map` prints such lines itself, with a command that helps."""
+"""A separate logger, because `wmp map` prints such lines itself, with a command that helps."""
 
 _LOOK = 2.0
 """Seconds between two checks."""
 
 _SHOWN = 5
-"""Limit of the kinds of jobs for which one check logs a line."""
+"""Number of kinds of jobs for which one check logs a line at most."""
 
 
 class UnservedWatch:
     """Checks every two seconds for jobs that no connected worker can do.
 
-    A worker may be about to connect, so a cause is logged once, when a second check finds it again.
+    A worker may be about to connect, so a cause is logged once, when a second check finds the same
+    cause again.
 
     Args:
         node: Node of the manager.
@@ -43,7 +44,7 @@ class UnservedWatch:
         self._logged: dict[Kind, str] = {}
 
     def start(self) -> None:
-        """Begin to check, on the running loop; the end of the node ends this."""
+        """Begin to check on the running loop, until the end of the node."""
         asyncio.get_running_loop().call_later(_LOOK, self._turn)
 
     def _turn(self) -> None:

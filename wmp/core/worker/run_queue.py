@@ -342,7 +342,7 @@ class RunQueue:
         return [lane for lane in self.running.values() if len(lane.ids) > 1 and not lane.lost]
 
     def blocked(self, since: float) -> list[WaitingJobs]:
-        """Return lines whose first job waits since ``since`` and of whose needs no lane reported."""
+        """Return lines whose first job waits since ``since`` while no such lane reported."""
         if not self.parked:
             return []
         moving = {lane.kind.needs for lane in self.running.values() if lane.since > since}
