@@ -90,11 +90,12 @@ class Device(AsyncServer[DeviceSettings]):
         self._machine = Machine(chosen)
 
     async def start(self) -> None:
-        """Bind, connect and begin to pass on; ``run`` and ``async with`` do it. Idempotent.
+        """Bind, connect and begin to serve; ``run`` and ``async with`` call this method.
+        Idempotent.
 
         Raises:
             ConfigError: An endpoint cannot be used.
-            ClosedError: It was closed.
+            ClosedError: The device was closed.
         """
         self._node.check_open()
         if self._node.driver is None:
@@ -105,22 +106,25 @@ class Device(AsyncServer[DeviceSettings]):
         """Addresses to which workers can connect, with the actual ports.
 
         Raises:
-            ClosedError: The node is not started, and the system has yet to choose an address.
+            ClosedError: The device is not started, and the system has not chosen an address yet.
         """
         return self._node.addresses
 
     def interrupt(self) -> None:
-        """End, as after a signal; ``run`` then returns. Call this on the loop."""
+        """End as after a signal; ``run`` then returns. Call this method on the loop."""
         logger.info("device: stopping")
         self._node.drain()
 
     async def close(self) -> None:
-        """Stop. Idempotent, and bounded in time: there is nothing to wait for."""
+        """Stop the device.
+
+        Idempotent, and bounded in time, because a device has no jobs to wait for.
+        """
         await self._node.stop()
 
     async def _abort(self) -> None:
         await self.close()
 
     def statistics(self) -> DeviceStatistics:
-        """Return a snapshot of the messages passed on and dropped."""
+        """Return a snapshot of the counts of messages that were passed on or dropped."""
         return self._with_drops(self._machine.statistics())

@@ -24,7 +24,7 @@ _PENDING: Final = object()
 
 @define(eq=False)
 class _Interest:
-    """Waiters and callbacks of a job; made for the first of them."""
+    """Waiters and callbacks of a job; made for the first waiter or callback."""
 
     waiters: list[asyncio.Future[None]] = field(factory=list)
     callbacks: list[Callable[[Job], object]] = field(factory=list)
@@ -33,16 +33,16 @@ class _Interest:
 
 
 class Job:
-    """A submitted job: await it for its result.
+    """A submitted job: await the job for its result.
 
-    Awaiting raises :class:`~wmp.errors.JobFailed`, ``JobCancelled``, ``JobTimeout``,
-    ``WorkerLost`` or ``ClosedError``. Like asyncio's futures it is not thread-safe.
+    Awaiting raises :class:`~wmp.errors.JobFailed`, ``JobCancelled``, ``JobTimeout``, ``WorkerLost``
+    or ``ClosedError`` if there is no result. Like asyncio's futures, a job is not thread-safe.
 
     Attributes:
-        id: The job's number within its manager, from 1.
+        id: The job's number at its manager, from 1.
     """
 
-    # There may be a million jobs, and the garbage collector visits each slot of each.
+    # There may be a million jobs, and the garbage collector visits each slot of each job.
     __slots__ = ("_ended", "_interest", "_loop", "_submissions", "id")
 
     def __init__(self, submissions: Submissions) -> None:
@@ -69,7 +69,7 @@ class Job:
             try:
                 yield from waiter
             except asyncio.CancelledError:
-                # A cancelled wait, by a timeout for example, means that no result is wanted.
+                # If a wait is cancelled, for example by a timeout, no result is wanted.
                 self.cancel()
                 raise
         if isinstance(self._ended, Exception):
@@ -77,10 +77,10 @@ class Job:
         return self._ended
 
     def cancel(self) -> bool:
-        """Ask for the job to be cancelled, as ``asyncio.Task.cancel`` asks.
+        """Request the cancellation of the job, as ``asyncio.Task.cancel`` does.
 
-        CANCEL is sent to the worker that has the job. Wait for the job after that. It ends with
-        ``JobCancelled``, or with a result that was faster.
+        CANCEL is sent to the worker that has the job. Wait for the job afterwards. The job ends
+        with ``JobCancelled``, or with a result that arrived first.
 
         Returns:
             False when the job had ended already.
@@ -88,7 +88,7 @@ class Job:
         return not self.done() and self._submissions.cancel([self.id])
 
     def status(self) -> Status | None:
-        """Return the last report of the handler, None before the first report.
+        """Return the last report of the handler; None before the first report.
 
         While no connected worker can do the job, ``unserved`` of the status states the cause.
         """
@@ -121,7 +121,7 @@ class Job:
         return self._ended
 
     def exception(self) -> Exception | None:
-        """Return the error of a job that has ended, None if it ended with a result.
+        """Return the error of a job that has ended; None if the job ended with a result.
 
         Raises:
             asyncio.InvalidStateError: The job has not ended; await it.
@@ -169,7 +169,7 @@ class Job:
         self._interest = None if wanted.status is None else _Interest(status=wanted.status)
 
     def _progress(self, id: int, status: Status) -> None:
-        """Keep the handler's report, and call back."""
+        """Keep the handler's report, and call the callbacks."""
         wanted = self._wanted()
         wanted.status = status
         for fn in wanted.status_callbacks:
@@ -184,5 +184,5 @@ class Job:
 def _call(fn: Callable[[Any], object], argument: object) -> None:
     try:
         fn(argument)
-    except Exception:  # an error of a user's callback must not reach the loop's handler
+    except Exception:  # an error of a user's callback must not reach the loop
         logger.exception("a callback raised an error: %r", fn)

@@ -47,33 +47,34 @@ logger = logging.getLogger("wmp")
 _CODECS = ("bytes", "cbor")
 
 CLOSE_TIMEOUT = 5.0
-"""Seconds that jobs get to end when a ``with`` block is left."""
+"""Seconds that jobs have to end when a ``with`` block is left."""
 
 _SILENT = 1.0
 """Seconds that ``close`` waits before it logs the remaining jobs."""
 
 IN_FLIGHT = 8192
-"""Default limit of the jobs that one ``map`` has submitted at a time."""
+"""Default number of jobs that one ``map`` has submitted at a time at most."""
 
 
 class Manager(AsyncNode[ManagerSettings]):
-    """Holds jobs and gives them to the workers that connect to it.
+    """Holds jobs and grants them to the workers that connect to the manager.
 
-    Use the manager with ``async with``. It keeps a job until the job's result has arrived, even if
-    workers come, leave and die.
+    Use the manager with ``async with``. The manager keeps a job until the job's result has arrived,
+    even if workers come, leave and die.
 
     Args:
         bind: Endpoints to listen on (tcp, ipc, inproc); by default a free port of loopback.
-        identity: Stable name on the wire; by default 16 random bytes.
+        identity: Name in messages, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
         codec: ``"bytes"``: payloads and results are bytes. ``"cbor"``: any CBOR value.
-        policy: A name of :mod:`wmp.balance` or a callable.
-        max_jobs: Most jobs held. Above it ``submit`` waits, and ``submit_nowait`` raises.
-        retries: Lost leases that a job survives, unless it has its own number.
+        policy: The order in which workers are asked: a name of :mod:`wmp.balance` or a callable.
+        max_jobs: Number of jobs that the manager holds at most. At this limit ``submit`` waits, and
+            ``submit_nowait`` raises.
+        retries: Number of lost leases that a job survives, unless the job has its own number.
         expire: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.
-        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same
-            context. Without a shared context no node answers over ``inproc://``.
+        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same context.
+            Without a shared context no node answers over ``inproc://``.
         transport: Options of the sockets.
         journal: Folder for the files of the manager's journal, or a
             :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
@@ -157,15 +158,15 @@ class Manager(AsyncNode[ManagerSettings]):
         """Addresses to which workers can connect, with the actual ports.
 
         Raises:
-            ClosedError: The node is not started, and the system has yet to choose an address.
+            ClosedError: The manager is not started, and the system has not chosen an address yet.
         """
         return self._node.addresses
 
     async def drain(self, timeout: float | None = None) -> None:
-        """Take no more jobs and wait until all have ended.
+        """Accept no more jobs, and wait until all jobs have ended.
 
         Args:
-            timeout: Seconds to wait at most. After that the manager still drains.
+            timeout: Seconds to wait at most. After this time the manager still accepts no jobs.
 
         Raises:
             TimeoutError: Some jobs have not ended after ``timeout`` seconds.
@@ -183,7 +184,7 @@ class Manager(AsyncNode[ManagerSettings]):
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
-        Jobs that have not ended after that time are cancelled at the workers, and end here with
+        Jobs that have not ended after this time are cancelled at the workers, and end here with
         :class:`~wmp.errors.ClosedError`.
         """
         node = self._node
@@ -305,7 +306,7 @@ class Manager(AsyncNode[ManagerSettings]):
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
-        """Hand in a job as :meth:`submit` does, but never wait.
+        """Submit a job as :meth:`submit` does, but never wait.
 
         Raises:
             QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
@@ -387,11 +388,11 @@ class Manager(AsyncNode[ManagerSettings]):
         """Yield jobs as they end, the earliest first.
 
         Args:
-            jobs: The jobs; the same job twice is yielded once.
-            timeout: Seconds from the call until the last job must have ended.
+            jobs: The jobs. A job that is named twice is yielded once.
+            timeout: Seconds from the call within which the last job must have ended.
 
         Raises:
-            TimeoutError: Some jobs have not ended within that time. They still run.
+            TimeoutError: Some jobs have not ended within this time. They continue.
         """
         ended: asyncio.Queue[Job] = asyncio.Queue()
         waiting = dict.fromkeys(jobs)
@@ -418,7 +419,8 @@ class Manager(AsyncNode[ManagerSettings]):
             timeout: Seconds to wait at most.
 
         Raises:
-            TimeoutError: Fewer workers were ready in time. The text has their number.
+            TimeoutError: Fewer workers were ready in time. The text has the number of ready
+                workers.
             ClosedError: The manager has ended.
         """
         driver = self._node.serving()
@@ -428,7 +430,7 @@ class Manager(AsyncNode[ManagerSettings]):
             if not driver.running:
                 self._node.raise_error()
                 raise ClosedError("the manager was closed during wait_for_workers()")
-            # A worker counts from its READY on: before that it has no roles.
+            # A worker counts after its first READY; before that it has no roles.
             workers = [row for row in self._machine.statistics().workers if row.roles]
             fit = [row for row in workers if role is None or role in row.roles]
             if len(fit) >= count:
@@ -472,7 +474,8 @@ class Manager(AsyncNode[ManagerSettings]):
         else:
             codec = _PLAIN[self.codec].codec
             kind = Kind(check_role(role), _needs(needs), codec, bool(checksum))
-        # A wrong argument must be found here: it would end the machine, and with it all jobs.
+        # A wrong argument must be found here. In the machine it would end the manager with all its
+        # jobs.
         if type(priority) is not int or abs(priority) > Limits.UINT:
             raise ConfigError(
                 f"priority is {priority!r}; expected a whole number from -(2**63 - 1) to 2**63 - 1"
@@ -497,7 +500,7 @@ class Manager(AsyncNode[ManagerSettings]):
         usual = self._usual_terms
         plain = kind is usual.kind and limits is NO_LIMITS and not priority
         if plain and retries is None and retry is None:
-            return usual  # found equal without a comparison of values
+            return usual  # the queue finds this object without comparing values
         retries = self.retries if retries is None else check_count("retries", retries)
         return JobTerms(
             kind,
@@ -535,7 +538,7 @@ class Manager(AsyncNode[ManagerSettings]):
         signal = asyncio.Event()
 
         def wake() -> None:
-            # A waiter of the blocking API may wake this one, from its own thread.
+            # A waiter of the blocking API may wake this waiter, from another thread.
             loop.call_soon_threadsafe(signal.set)
 
         self._submissions.when_free(wake)

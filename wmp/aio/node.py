@@ -22,10 +22,10 @@ _StatisticsT = TypeVar("_StatisticsT", ManagerStatistics, WorkerStatistics, Devi
 
 
 class AsyncNode(ABC, Generic[_SettingsT]):
-    """A node's life.
+    """The life of a node.
 
     Args:
-        settings: Of its machine.
+        settings: Settings of the machine.
         node: Serves the machine.
     """
 
@@ -39,7 +39,7 @@ class AsyncNode(ABC, Generic[_SettingsT]):
 
     @abstractmethod
     async def close(self) -> None:
-        """Stop, and give work in progress time to end."""
+        """Stop, and give the work in progress time to end."""
 
     @abstractmethod
     async def _abort(self) -> None:
@@ -65,7 +65,7 @@ class AsyncNode(ABC, Generic[_SettingsT]):
         return self._settings.identity
 
     def _with_drops(self, statistics: _StatisticsT) -> _StatisticsT:
-        """Add the messages that the driver dropped before the machine saw them."""
+        """Add the messages that the driver dropped before they reached the machine."""
         driver = self._node.driver
         if driver is None:
             return statistics
@@ -76,9 +76,9 @@ class AsyncServer(AsyncNode[_SettingsT]):
     """A node that may be a whole program: it serves until it is asked to end."""
 
     async def run(self) -> None:
-        """Serve until drained, closed or ended by a signal.
+        """Serve until the node is drained, closed or ended by a signal.
 
-        In the main thread SIGTERM and Ctrl-C do what ``interrupt`` does.
+        In the main thread SIGTERM and Ctrl-C have the effect of ``interrupt``.
 
         Raises:
             ConfigError: As for ``start``.
@@ -96,4 +96,4 @@ class AsyncServer(AsyncNode[_SettingsT]):
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Handle a signal. Call this method on the loop."""
+        """Act as after a signal. Call this method on the loop."""

@@ -41,7 +41,7 @@ __all__ = ["DRAIN_TIMEOUT", "HANG_TIMEOUT", "ON_HANG", "Worker"]
 logger = logging.getLogger("wmp")
 
 DRAIN_TIMEOUT = 5.0
-"""Seconds that ``close`` and the end of a ``with`` block give jobs under way."""
+"""Seconds that ``close`` and the end of a ``with`` block leave to the jobs in progress."""
 
 HANG_TIMEOUT = 30.0
 """Seconds that an interrupted handler may continue in a thread before ``on_hang`` applies."""
@@ -50,52 +50,55 @@ ON_HANG = ("report", "stop")
 """The values of ``on_hang``."""
 
 _POOL_TIMEOUT = 2.0
-"""Seconds that a pool gets to stop."""
+"""Seconds within which a pool must stop."""
 
 _POOL_DESCRIPTORS = 8
-"""File descriptors of a pool; each worker process adds three in this process."""
+"""Number of file descriptors of a pool. Each worker process adds three in this process."""
 
 _SHOWN = 5
-"""Jobs that a line of the log names at most."""
+"""Number of jobs that a log line names at most."""
 
 _HandlerT = TypeVar("_HandlerT", bound=Handler)
 
 
 class Worker(AsyncServer[WorkerSettings]):
-    """Does jobs for every manager it connects to.
+    """Does jobs for every manager to which the worker connects.
 
     ``await worker.run()`` serves until the worker is drained. With ``async with`` the worker serves
     in the background. Handlers never run on the loop, except those of ``pool="inline"``.
 
     Args:
         connect: Endpoints of managers or devices.
-        handlers: Role to handler, or one callable for the role ``default``. More can be added
-            with :meth:`handler` before the start.
-        slots: Jobs done at once.
-        resources: Resources beside slots: name to amount.
-        pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
-        max_jobs_per_child: Jobs that a worker process begins before another takes its place.
-        memory_per_child: Bytes of data that a worker process may have. A handler that needs
-            more memory gets MemoryError.
-        cancel_grace: Seconds that a job in a worker process may still run after it was cancelled
-            or its deadline passed. Then its process is ended by SIGTERM, which raises SystemExit
-            in the handler, and later by SIGKILL. None for no limit. Threads cannot be ended: a
-            handler in a thread reads ``job.cancelled``. A coroutine is cancelled where it awaits.
+        handlers: Role to handler, or one callable for the role ``default``. :meth:`handler` can add
+            more before the start.
+        slots: Number of jobs that run at the same time.
+        resources: Resources besides slots: name to amount.
+        pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny handlers.
+        max_jobs_per_child: Number of jobs that a worker process begins before another process takes
+            its place.
+        memory_per_child: Bytes of data that a worker process may have. A handler that needs more
+            memory gets MemoryError.
+        cancel_grace: Seconds that a job in a worker process may continue after it was cancelled or
+            its deadline passed. After this time its process is ended by SIGTERM, which raises
+            SystemExit in the handler, and later by SIGKILL. None for no limit. Threads cannot be
+            ended: a handler in a thread reads ``job.cancelled``. A coroutine is cancelled where it
+            awaits.
         on_hang: The reaction to a handler in a thread that still runs ``hang_timeout`` after its
             job was interrupted, and so holds a slot. ``"report"``: a line in the log. ``"stop"``:
-            the worker drains, and ``run`` raises ``HandlerHung``, so that a supervisor starts the
-            program anew.
-        hang_timeout: Seconds.
-        retry: Settings for trying jobs again, for handlers without settings of their own. A
-            job's own settings override them. By default no error is tried again.
-        identity: Stable name on the wire; by default 16 random bytes.
+            the worker drains, and ``run`` raises ``HandlerHung``, so that a supervisor can start
+            the program again.
+        hang_timeout: Seconds that an interrupted handler may continue before ``on_hang`` applies.
+        retry: Settings for trying jobs again, for handlers without settings of their own. A job's
+            own settings override them. By default no error is tried again.
+        identity: Name in messages, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
-        hold: Seconds that a manager may keep a request for jobs; 0 for the plain handshake.
-        window: Jobs taken beyond slots; by default as many as keep the slots busy.
+        hold: Seconds for which a manager may keep a request for jobs; 0 for the plain handshake.
+        window: Number of jobs that may wait here beyond the slots; by default as many as keep the
+            slots busy.
         ping: Seconds between signs of life.
         security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same
-            context. Without a shared context no node answers over ``inproc://``.
+        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same context.
+            Without a shared context no node answers over ``inproc://``.
         transport: Options of the sockets.
         journal: Folder for the files of the worker's journal, or a
             :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
@@ -191,10 +194,11 @@ class Worker(AsyncServer[WorkerSettings]):
         """The jobs that were left at the end of the drain timeout, in words."""
 
     def connect(self, *endpoints: str) -> None:
-        """Add endpoints of managers or devices, before the start; known ones are passed over.
+        """Add endpoints of managers or devices before the start; endpoints that are listed already
+        are skipped.
 
         Raises:
-            ConfigError: One is malformed, or the worker has been started.
+            ConfigError: An endpoint is malformed, or the worker has been started.
         """
         if self._machine is not None or self._starting:
             raise ConfigError("the worker has already started; call connect() before the start")
@@ -214,13 +218,14 @@ class Worker(AsyncServer[WorkerSettings]):
         """Register the decorated function for a role, before the start.
 
         Args:
-            role: Jobs of which role it does.
-            needs: Resources that a job of the role takes; checked against those of this worker.
-            retry: Which of its errors are tried again; by default those of the worker.
+            role: Role of the jobs that the function does.
+            needs: Resources that a job of the role takes; the worker must have them.
+            retry: Settings that name the errors after which a job is tried again; by default the
+                worker's settings.
 
         Raises:
-            ConfigError: The role has a handler already, the worker runs, or it cannot be called
-                as a handler, or lacks the resources.
+            ConfigError: The role has a handler already, the worker has started, the function cannot
+                be called as a handler, or the worker lacks the resources.
         """
 
         def register(function: _HandlerT) -> _HandlerT:
@@ -259,12 +264,12 @@ class Worker(AsyncServer[WorkerSettings]):
     # -- life -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the pool, connect and begin to serve; ``run`` and ``async with`` do it.
+        """Start the pool, connect and begin to serve; ``run`` and ``async with`` call this method.
 
         Raises:
-            ConfigError: No handlers, or a process pool cannot get at one.
-            TransportError: This process has too few file descriptors left.
-            ClosedError: It was closed.
+            ConfigError: There are no handlers, or a process pool cannot import a handler.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The worker was closed.
         """
         self._node.check_open()
         if self._machine is not None or self._starting:
@@ -286,7 +291,8 @@ class Worker(AsyncServer[WorkerSettings]):
         )
         try:
             if self._pool_kind == "process":
-                # Children import the handlers' modules: the loop need not wait for it.
+                # Children import the handlers' modules on another thread, so that the loop need not
+                # wait.
                 await asyncio.to_thread(pool.start)
             else:
                 pool.start()
@@ -302,18 +308,18 @@ class Worker(AsyncServer[WorkerSettings]):
             raise
 
     async def run(self, drain_timeout: float | None = None) -> None:
-        """Serve until drained, closed or ended by a signal; see :meth:`interrupt`.
+        """Serve until the worker is drained, closed or ended by a signal; see :meth:`interrupt`.
 
         Args:
-            drain_timeout: Seconds that jobs under way have after the first signal. Jobs that
-                run longer go to other workers, as after a second signal. None for no limit.
+            drain_timeout: Seconds that jobs in progress have after the first signal. Jobs that run
+                longer go to other workers, as after a second signal. None for no limit.
 
         Raises:
             ConfigError: As for ``start``.
             ClosedError: As for ``start``, or a thread of the worker ended unexpectedly.
             HandlerHung: With ``on_hang="stop"``, interrupted handlers still ran in threads.
             Superseded: Another process has this worker's identity.
-            TimeoutError: Jobs were still under way after ``drain_timeout``.
+            TimeoutError: Some jobs were still in progress after ``drain_timeout``.
         """
         if drain_timeout is not None:
             self._drain_timeout = check_seconds("drain_timeout", drain_timeout)
@@ -330,13 +336,13 @@ class Worker(AsyncServer[WorkerSettings]):
             raise TimeoutError(self._late)
 
     async def drain(self, timeout: float | None = None) -> None:
-        """Take no new jobs, finish or hand back all jobs, and send BYE. ``run`` then returns.
+        """Accept no new jobs, finish or hand back all jobs, and send BYE. ``run`` then returns.
 
         Args:
-            timeout: Seconds to wait at most. After that the worker still drains.
+            timeout: Seconds to wait at most. After this time the worker still drains.
 
         Raises:
-            TimeoutError: Jobs still run after ``timeout`` seconds.
+            TimeoutError: Some jobs still run after ``timeout`` seconds.
         """
         self._node.serving()
         self._node.drain()
@@ -347,10 +353,10 @@ class Worker(AsyncServer[WorkerSettings]):
     async def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
-        Jobs that still run after that time are interrupted, in worker processes by force. Jobs
-        that end within ``cancel_grace`` (and a second and a half) are handed back at once. Jobs
-        that still run in threads are given up. Managers give all these jobs to other workers. With
-        a ``timeout`` of 0 the call does not wait.
+        Jobs that still run after this time are interrupted, in worker processes by force. Jobs that
+        end within ``cancel_grace`` (and a second and a half) are handed back at once. Jobs that
+        still run in threads are given up. Managers grant all these jobs to other workers. With a
+        ``timeout`` of 0 the call does not wait.
         """
         try:
             if self._node.running and timeout > 0:
@@ -362,14 +368,14 @@ class Worker(AsyncServer[WorkerSettings]):
             await self._node.stop()
             if self._cleared is None:
                 self._cleared = asyncio.create_task(self._close_pool())
-            # A second caller waits for the same end; no caller can undo it.
+            # A second caller waits for the same end. No caller can undo the end.
             await asyncio.shield(self._cleared)
 
     async def _abort(self) -> None:
         await self.close(0.0)
 
     def _patience(self) -> float:
-        """Seconds until interrupted jobs have ended, and their managers were notified."""
+        """Return the seconds until interrupted jobs have ended and their managers were notified."""
         grace = self._process_limits.cancel_grace
         grace = CANCEL_GRACE if grace is None else grace
         return grace + (KILL_AFTER + 0.5 if self._pool_kind == "process" else 0.0)
@@ -382,18 +388,19 @@ class Worker(AsyncServer[WorkerSettings]):
         def close() -> None:
             try:
                 pool.close(_POOL_TIMEOUT)
-            except Exception:  # It has ended for all other callers; log the error and continue.
+            except Exception:
+                # The worker has ended for all other callers. Log the error and continue.
                 logger.exception("worker: closing the pool failed")
 
-        # The worker waits for its threads and children on another thread, so that the loop need
-        # not.
+        # Another thread waits for the worker's threads and children, so that the loop need not
+        # wait.
         await aside(close, "worker-pool-close", _POOL_TIMEOUT + 1.0)
 
     def statistics(self) -> WorkerStatistics:
         """Return a snapshot of the worker's jobs, managers and counters.
 
         Raises:
-            ClosedError: It was never started.
+            ClosedError: The worker was never started.
         """
         if self._machine is None:
             raise ClosedError("the worker is not started; use run() or a context manager")
@@ -406,7 +413,7 @@ class Worker(AsyncServer[WorkerSettings]):
     def _owed(self, link: int) -> bool:
         """Return whether a manager behind a link still owes a reply to jobs, locks or results.
 
-        A manager that closes in good order answers all of them first.
+        A manager that closes in good order first sends all these replies.
         """
         machine = self._machine
         assert machine is not None
@@ -418,10 +425,10 @@ class Worker(AsyncServer[WorkerSettings]):
     # -- signals ----------------------------------------------------------------------------
 
     def interrupt(self) -> None:
-        """Handle a signal. The first call drains. The second call stops at once.
+        """Act as after a signal. The first call drains. The second call stops at once.
 
-        After a drain all jobs are finished or handed back, and ``run`` returns. Call this method
-        on the loop.
+        When the worker has drained, all jobs are finished or handed back, and ``run`` returns. Call
+        this method on the loop.
         """
         if self._node.draining:
             if self._drain_bound is not None:
@@ -453,7 +460,7 @@ class Worker(AsyncServer[WorkerSettings]):
         def end() -> None:
             assert self._hang_watch is not None
             if not self._node.running:
-                return  # The machine has answered the hung jobs before, and has ended.
+                return  # The machine has ended: it has answered the hung jobs before.
             if self._hang_watch.only_hung_left() or loop.time() >= until:
                 self._node.halted(None)
             else:
@@ -462,7 +469,7 @@ class Worker(AsyncServer[WorkerSettings]):
         end()
 
     def _bound_drain(self) -> None:
-        """Stop after ``drain_timeout`` seconds."""
+        """Make the worker stop after ``drain_timeout`` seconds."""
         if self._drain_timeout is not None:
             loop = asyncio.get_running_loop()
             self._drain_bound = loop.call_later(self._drain_timeout, self._end_drain)
@@ -479,7 +486,7 @@ class Worker(AsyncServer[WorkerSettings]):
         self._node.halted(None)
 
     def _under_way(self) -> str:
-        """Name the jobs that have not ended, some of them if there are many."""
+        """Name the jobs that have not ended; if there are many, name some."""
         if self._machine is None:
             return ""
         counts = self._machine.statistics()

@@ -1,7 +1,7 @@
 """Manager, Worker and Device for code without an event loop.
 
-The names are those of :mod:`wmp.aio`, which does the work on a separate thread; this package only
-waits. Jobs are ``concurrent.futures`` futures.
+The names are those of :mod:`wmp.aio`, which does the work on a separate thread. The classes of this
+package only wait for that thread. Jobs are ``concurrent.futures`` futures.
 """
 
 from __future__ import annotations

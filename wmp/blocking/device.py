@@ -67,5 +67,5 @@ class Device(BlockingServer[aio.Device]):
         return self._inner.endpoints
 
     def statistics(self) -> DeviceStatistics:
-        """Return a snapshot of the messages passed on and dropped."""
+        """Return a snapshot of the counts of messages that were passed on or dropped."""
         return self._look(self._inner.statistics)

@@ -18,12 +18,12 @@ __all__ = ["Job"]
 class Job(concurrent.futures.Future[Any]):
     """A submitted job: a future like those of ``concurrent.futures.Executor.submit``.
 
-    The job is ``running`` once a worker has it. From then on ``cancel`` returns False. ``stop``
+    The job is ``running`` once a worker has it. From then on ``cancel`` returns False, and ``stop``
     sends the worker a request to end the job. Callbacks run on a separate thread, one after the
     other.
 
     Attributes:
-        id: The job's number within its manager, from 1.
+        id: The job's number at its manager, from 1.
     """
 
     def __init__(self, submissions: Submissions, portal: Portal) -> None:
@@ -53,7 +53,7 @@ class Job(concurrent.futures.Future[Any]):
             raise self._cancelled or JobCancelled("cancelled", job_id=self.id) from None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error, None for a job that ended with a result. Wait as ``result`` does.
+        """Return the error; None for a job that ended with a result. Wait as ``result`` does.
 
         Raises:
             JobCancelled: The job was cancelled.
@@ -66,7 +66,7 @@ class Job(concurrent.futures.Future[Any]):
             raise self._cancelled or JobCancelled("cancelled", job_id=self.id) from None
 
     def running(self) -> bool:
-        """Return whether a worker has the job: a running job can only be stopped."""
+        """Return whether a worker has the job; from then on the job can only be stopped."""
         return not self.done() and self._portal.ask(lambda: self._submissions.runs(self.id))
 
     def cancel(self) -> bool:
@@ -108,7 +108,7 @@ class Job(concurrent.futures.Future[Any]):
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
         """Have ``fn(job)`` called when the job has ended."""
-        # A future calls back on the thread that ends it, which is the driver's.
+        # A future calls its callbacks on the thread that ends it. Here this is the driver's thread.
         super().add_done_callback(lambda job: self._portal.call_user(fn, job))
 
     # -- the driver's side ------------------------------------------------------------------

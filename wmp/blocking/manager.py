@@ -91,7 +91,7 @@ class Manager(BlockingNode[aio.Manager]):
         return self._inner.endpoints
 
     def drain(self, timeout: float | None = None) -> None:
-        """Take no more jobs and wait until all ended; see :meth:`wmp.aio.Manager.drain`."""
+        """Accept no more jobs, and wait until all have ended; see :meth:`wmp.aio.Manager.drain`."""
         self._portal.call(self._inner.drain(timeout))
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
@@ -116,7 +116,7 @@ class Manager(BlockingNode[aio.Manager]):
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
-        """Hand in a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
+        """Submit a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
         inner = self._inner
         times = timeout, expires, run_limit, delay, start_at
         terms = inner._terms(role, needs, priority, times, retries, retry, on_status, key, checksum)
@@ -145,7 +145,7 @@ class Manager(BlockingNode[aio.Manager]):
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
     ) -> Job:
-        """Hand in a job or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
+        """Submit a job, or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
         inner = self._inner
         times = timeout, expires, run_limit, delay, start_at
         terms = inner._terms(role, needs, priority, times, retries, retry, on_status, key, checksum)
@@ -170,10 +170,12 @@ class Manager(BlockingNode[aio.Manager]):
         in_flight: int = IN_FLIGHT,
         return_exceptions: bool = False,
     ) -> Iterator[Any]:
-        """Yield the result of every payload, in their order. See :meth:`wmp.aio.Manager.map`.
+        """Yield the result of every payload, in the order of the payloads. See
+        :meth:`wmp.aio.Manager.map`.
 
         Raises:
-            TypeError: ``payloads`` is an async iterable: only :class:`wmp.aio.Manager` takes these.
+            TypeError: ``payloads`` is an async iterable, which only :class:`wmp.aio.Manager`
+                accepts.
         """
         if isinstance(payloads, AsyncIterable):
             raise TypeError(
@@ -203,11 +205,11 @@ class Manager(BlockingNode[aio.Manager]):
         """Yield jobs as they end, the earliest first.
 
         Args:
-            jobs: The jobs; the same job twice is yielded once.
-            timeout: Seconds from the call until the last job must have ended.
+            jobs: The jobs. A job that is named twice is yielded once.
+            timeout: Seconds from the call within which the last job must have ended.
 
         Raises:
-            TimeoutError: Some jobs have not ended within that time. They still run.
+            TimeoutError: Some jobs have not ended within this time. They continue.
         """
         self._portal.check_thread()
         yield from concurrent.futures.as_completed(jobs, timeout)  # type: ignore[misc]
@@ -239,8 +241,8 @@ class Manager(BlockingNode[aio.Manager]):
         """Submit a job, or return the job in progress under its key.
 
         Raises:
-            QueueFull: The manager cannot take it.
-            ClosedError: The manager takes no more jobs.
+            QueueFull: The manager cannot accept the job.
+            ClosedError: The manager accepts no more jobs.
         """
         added = self._inner._submissions.add(job, (data,), terms, key=key)
         if on_status is not None and added is not job:

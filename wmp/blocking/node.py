@@ -27,9 +27,9 @@ _open: weakref.WeakSet[BlockingNode[Any]] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    # A node that was not closed ends with the interpreter, at once and with a warning that Python
-    # does not show by default. Workers end first, because their BYE needs the managers. In a forked
-    # process the nodes do not run, and _shut checks that.
+    # A node that was not closed ends together with the interpreter: at once, and with a warning
+    # that Python does not show by default. Workers end first, because their BYE needs the managers.
+    # In a forked process the nodes do not run, which _shut checks.
     for node in sorted(_open, key=lambda node: isinstance(node._inner, aio.Manager)):
         with contextlib.suppress(Exception):
             try:
@@ -42,8 +42,8 @@ class BlockingNode(Generic[_Inner]):
     """Starts and stops an asyncio node from a thread that may wait.
 
     Args:
-        name: Its name in errors and names of threads.
-        inner: The node, not started yet.
+        name: Name of the node, for errors and threads.
+        inner: The node, which is not started yet.
         close: Ends the node within a number of seconds.
     """
 
@@ -56,7 +56,7 @@ class BlockingNode(Generic[_Inner]):
         self._portal = Portal(name, inner._node.inbox.post)
 
     def __del__(self) -> None:
-        # Without a portal the constructor raised an error. Without an open portal the node is
+        # Without a portal the constructor raised an error. If the portal is not open, the node is
         # closed or was never started.
         portal: Portal | None = getattr(self, "_portal", None)
         if portal is not None and portal.opened:
@@ -76,11 +76,11 @@ class BlockingNode(Generic[_Inner]):
             )
 
     def start(self) -> None:
-        """Begin to serve; ``with`` and ``run`` do it. Idempotent.
+        """Begin to serve; ``with`` and ``run`` call this method. Idempotent.
 
         Raises:
             ConfigError: An endpoint or a handler cannot be used.
-            ClosedError: It was closed.
+            ClosedError: The node was closed.
         """
         self._portal.open()
         _open.add(self)
@@ -121,7 +121,7 @@ class BlockingNode(Generic[_Inner]):
         except ClosedError:
             pass  # another thread closed the node first
         except BaseException:
-            # After Ctrl-C the node waits for no job, but its sockets must be closed.
+            # After Ctrl-C the node waits for no job, but its sockets must still be closed.
             with contextlib.suppress(ClosedError):
                 self._portal.call(self._close_inner(0.0))
             raise
@@ -129,7 +129,7 @@ class BlockingNode(Generic[_Inner]):
             self._portal.close()
 
     def _look(self, look: Callable[[], _T]) -> _T:
-        """Read from the machine on the loop, since only the loop's thread changes the machine."""
+        """Read from the machine on the loop, because only the loop's thread changes the machine."""
         return self._portal.ask(look) if self._portal.opened else look()
 
     @property
@@ -142,11 +142,14 @@ class BlockingServer(BlockingNode[_Serving]):
     """A node that may be a whole program: it serves until it is asked to end."""
 
     def run(self) -> None:
-        """Serve until asked to end; see :meth:`wmp.aio.Worker.run`, :meth:`wmp.aio.Device.run`."""
+        """Serve until the node is asked to end.
+
+        See :meth:`wmp.aio.Worker.run`, :meth:`wmp.aio.Device.run`.
+        """
         self._serve(self._inner.run)
 
     def _serve(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        # The loop's thread cannot catch signals; the main thread can.
+        # Only the main thread can catch signals, not the loop's thread.
         with caught_signals(self.interrupt, self._inner._node.inbox.post):
             self.start()
             try:
@@ -155,5 +158,5 @@ class BlockingServer(BlockingNode[_Serving]):
                 self._shut(0.0)
 
     def interrupt(self) -> None:
-        """End as after a signal: a device ends; a worker drains, and ends at the second call."""
+        """End as after a signal. A device ends. A worker drains, and ends at the second call."""
         self._portal.post(self._inner.interrupt)

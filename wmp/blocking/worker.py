@@ -120,11 +120,11 @@ class Worker(BlockingServer[aio.Worker]):
         self._inner.connect(*endpoints)
 
     def run(self, drain_timeout: float | None = None) -> None:
-        """Serve until asked to end; see :meth:`wmp.aio.Worker.run`."""
+        """Serve until the worker is asked to end; see :meth:`wmp.aio.Worker.run`."""
         self._serve(functools.partial(self._inner.run, drain_timeout))
 
     def drain(self, timeout: float | None = None) -> None:
-        """Finish and send BYE, then ``run`` returns; see :meth:`wmp.aio.Worker.drain`."""
+        """Finish all jobs and send BYE; ``run`` then returns. See :meth:`wmp.aio.Worker.drain`."""
         self._portal.call(self._inner.drain(timeout))
 
     def close(self, timeout: float = DRAIN_TIMEOUT) -> None:

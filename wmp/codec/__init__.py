@@ -2,23 +2,23 @@
 
 The functions are pure and total. :func:`decode` and :func:`peek` raise
 :class:`~wmp.errors.DecodeError` for invalid frames, and no other error. :func:`encode` makes equal
-bytes of equal messages. The codec checks that a message is valid, and does not know its meaning to
-a peer.
+bytes of equal messages. The codec checks that a message is valid, and does not know what the
+message means to a peer.
 
-This package encodes without cbor2, except for floats. There are two reasons. cbor2's
-``canonical=True`` orders map keys by their length first, as in RFC 7049; RFC 8949 section 4.2.1 and
-WMP-2.2 order them by their bytes. And cbor2 encodes a memoryview as an array of numbers, and spends
-more time on each small container than on all else in a head.
+This package encodes without cbor2, except for floats, for two reasons. cbor2's ``canonical=True``
+orders map keys by their length first, as in RFC 7049; RFC 8949 section 4.2.1 and WMP-2.2 order them
+by their bytes. And cbor2 encodes a memoryview as an array of numbers, and spends more time on each
+small container than on everything else in a head.
 
 cbor2 decodes, and is set to refuse tags, indefinite lengths, duplicate keys and deep nesting
 (WMP-2.2, WMP-12.3). ``cbor2>=6.1,<7`` is needed: 6.1 is the first version that can refuse duplicate
-keys. Data that is well-formed but not deterministic (a longer integer than needed, keys out of
-order, a double that a half would hold) is accepted, since the check would mean to encode every
-message again. The first three bytes of a head are the exception: they must be those of WMP-2.1.
+keys. Some data is well-formed but not deterministic: a longer integer than needed, keys out of
+order, a double that a half would hold. Such data is accepted, because the check would have to
+encode every message again. Only the first three bytes of a head must be exactly those of WMP-2.1.
 
 Limits are checked before the limited data is decoded (WMP-2.10). A large columns frame is decoded
-column by column, each only after its length was checked: 16 MiB of one-byte items would become a
-gigabyte of objects.
+column by column, each after a check of its length: 16 MiB of one-byte items would become a gigabyte
+of objects.
 """
 
 from wmp.codec.cbor import CodecLimits

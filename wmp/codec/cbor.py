@@ -1,4 +1,4 @@
-"""Safe decoding of CBOR: within limits, and to nothing but plain values (WMP-2.10, WMP-12.3)."""
+"""Safe decoding of CBOR: within limits, and only to plain values (WMP-2.10, WMP-12.3)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ UINT_MAX: Final = Limits.UINT
 """Largest integer of a message (WMP-2.2)."""
 
 DEPTH: Final = 16
-"""Limit of the nesting of a head: the protocol needs 3, and applications may use the rest."""
+"""Limit of the nesting of a head. The protocol needs 3; applications may use the other levels."""
 
 
 @frozen(kw_only=True)
 class CodecLimits:
-    """Upper limits of a decoder (WMP-2.10). Above one of these the error is ``limit``."""
+    """Upper limits of a decoder (WMP-2.10).
+
+    A message above one of them gets the error ``limit``.
+    """
 
     head: int = Limits.HEAD
     """Bytes of a head."""
@@ -61,7 +64,7 @@ DEFAULTS: Final = CodecLimits()
 
 
 class InvalidPart(ValueError):
-    """A part of a message is wrong; the decoder adds the sender."""
+    """A part of a message is wrong. The decoder adds the sender to this error."""
 
     def __init__(self, text: str, code: str = ErrorCode.MALFORMED) -> None:
         super().__init__(text)
@@ -79,7 +82,7 @@ _NO_TAGS: Final = _NoTags()
 
 
 def load(stream: BytesIO, depth: int) -> Any:
-    """Decode one item and leave the stream right behind it.
+    """Decode one item, and leave the stream directly behind the item.
 
     Raises:
         Wrong: The bytes are no CBOR, or CBOR that WMP-2.2 forbids.
@@ -92,7 +95,7 @@ def load(stream: BytesIO, depth: int) -> Any:
             max_depth=depth,
             semantic_decoders=_NO_TAGS,
         )
-    except Exception as error:  # an error of untrusted bytes becomes a DecodeError
+    except Exception as error:  # any error that untrusted bytes cause becomes a DecodeError
         raise InvalidPart(
             f"not CBOR as WMP-2.2 requires ({str(error.__cause__ or error)[:120]})"
         ) from error
@@ -104,7 +107,8 @@ _KEYS: Final[frozenset[type | None]] = frozenset({int, str, bytes})
 
 
 def check_plain(value: Any, depth: int, lowest: int, highest: int) -> None:
-    """Check that a value is plain: numbers, bytes, texts, booleans, null, arrays and maps of them.
+    """Check that a value is plain: numbers, bytes, texts, booleans, null, and arrays and maps of
+    these.
 
     Raises:
         ValueError: The value is not plain; the text has its type.
@@ -128,7 +132,7 @@ def _check_items(items: Any, depth: int, lowest: int, highest: int) -> None:
     if depth <= 0:
         raise ValueError("arrays and maps nested too deep")
     kinds = set(map(type, items))
-    if kinds == {int}:  # rows of numbers need no Python call for each item
+    if kinds == {int}:  # rows of integers need no Python call for each item
         if min(items) < lowest or max(items) > highest:
             raise ValueError("an integer that is too large")
     elif not _SCALARS.issuperset(kinds):
@@ -155,5 +159,5 @@ KINDS: Final[dict[type, str]] = {
 
 
 def base_type(kind: type, known: Container[type]) -> type | None:
-    """Return the known type from which a type derives: ``int`` for an IntEnum."""
+    """Return the known type from which a type derives, for example ``int`` for an IntEnum."""
     return next((base for base in kind.__mro__ if base in known), None)

@@ -31,15 +31,19 @@ from wmp.message import Columns, Command, ErrorCode, Frame, Outcome, Path
 __all__ = ["check_sizes", "decode_columns"]
 
 _WHOLE: Final = 64 * 1024
-"""Columns up to this many bytes are decoded at once: the worst case is a few MiB of objects."""
+"""Size in bytes up to which columns are decoded at once.
+
+At most this makes a few MiB of objects.
+"""
 
 
 def check_sizes(command: Command, to: Path, sizes: list[int], limits: CodecLimits) -> None:
-    """Check that there are columns when there must be (WMP-2.8), and every length (WMP-2.10).
+    """Check that a message has columns if its command needs them (WMP-2.8), and check every length
+    (WMP-2.10).
 
     Args:
         command: The command of the message.
-        to: Its ``to``.
+        to: The ``to`` of the message.
         sizes: Lengths of all its frames.
         limits: Upper limits.
     """
@@ -71,7 +75,7 @@ def _check_payload(longest: int, limits: CodecLimits) -> None:
 
 
 def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimits) -> Columns:
-    """Decode the columns, and put the payload frames in the places of the nulls.
+    """Decode the columns, and put the payload frames in place of the nulls.
 
     Raises:
         Wrong: The bytes are no columns, or not the columns of this command.
@@ -152,7 +156,7 @@ _BYTES_OR_NULL: Final[frozenset[type]] = frozenset({bytes, type(None)})
 
 
 def _load_by_column(stream: BytesIO, limits: CodecLimits) -> dict[Any, Any]:
-    """Decode a large map of columns; each column only after its length was checked."""
+    """Decode a large map of columns, each column after a check of its length."""
     table: dict[Any, Any] = {}
     for _ in range(stream.read(1)[0] - 0xA0):
         key = load(stream, 0)
@@ -176,7 +180,7 @@ def _load_by_column(stream: BytesIO, limits: CodecLimits) -> dict[Any, Any]:
 
 
 def _expand(column: Any, count: int, name: str) -> list[Any]:
-    """Repeat a single value for all jobs (WMP-2.8)."""
+    """Return the column with one entry for each job; a single value is repeated (WMP-2.8)."""
     if type(column) is not list:
         return [column] * count
     if len(column) != count:
@@ -208,13 +212,13 @@ def _check_uints(column: list[Any], count: int, lowest: int, name: str) -> None:
             return
     else:
         try:
-            # Refuses other types than int, and numbers above 2**63 - 1.
+            # The packing refuses other types than int, and numbers above 2**63 - 1.
             struct.pack(f"{count}q", *column)
         except struct.error:
             least = -1
         else:
             least = min(column)
-        # The packing takes True and False for 1 and 0, so these need a check of types.
+        # The packing takes True for 1 and False for 0, so the types need a check.
         if least > 1 or (least >= lowest and set(map(type, column)) == {int}):
             return
     raise InvalidPart(f"{name} has an entry that is not an integer from {lowest} to 2**63 - 1")

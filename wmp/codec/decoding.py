@@ -37,8 +37,8 @@ __all__ = ["decode", "peek"]
 def decode(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
     """Read a whole message; payloads in separate frames stay the given frames.
 
-    Columns come out as lists; a single value for all jobs (WMP-2.8) is repeated k times.
-    ``manager``, ``about peer`` and ``roles`` come out as tuples.
+    Columns become lists; a single value for all jobs (WMP-2.8) is repeated k times. ``manager``,
+    ``about peer`` and ``roles`` become tuples.
 
     Raises:
         DecodeError: The frames are no message; its ``code`` is the code for the answer.
@@ -129,7 +129,7 @@ def _decode_head(
 
 
 def _checked_to(command: Command, to: Any, limits: CodecLimits) -> Path:
-    """Check a ``to``: a ``from`` reversed (WMP-2.5), and empty only where WMP-2.6 allows it."""
+    """Check a ``to``: a reversed ``from`` (WMP-2.5), empty only where WMP-2.6 allows this."""
     if type(to) is not list:
         raise InvalidPart(f"'to' is of type {kind_of(to)}; expected an array")
     if to:
@@ -140,7 +140,7 @@ def _checked_to(command: Command, to: Any, limits: CodecLimits) -> Path:
 
 
 def _refusal(head: Any) -> DecodeError:
-    """Return why the decoded value is no head of this version (WMP-2.1, WMP-10.4)."""
+    """Return the reason why the decoded value is no head of this version (WMP-2.1, WMP-10.4)."""
     source, number = _salvage(head)
     code = ErrorCode.MALFORMED
     version = head[0] if type(head) is list and head else None
@@ -163,7 +163,7 @@ def _refusal(head: Any) -> DecodeError:
 
 
 def _salvage(head: Any) -> tuple[Path, int | None]:
-    """Read sender and command from an invalid head, for the ERROR."""
+    """Read sender and command from an invalid head, for the answer by ERROR."""
     if type(head) is not list or len(head) < 4:
         return (), None
     number = head[1] if type(head[1]) is int and 0 <= head[1] <= UINT_MAX else None
@@ -220,7 +220,7 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
 
 
 def _check_fields(command: Command, fields: Any, limits: CodecLimits) -> None:
-    """Check keys, types (WMP-2.4) and presence; turn small arrays into tuples in place."""
+    """Check keys, types (WMP-2.4) and required keys; replace small arrays by tuples in place."""
     if type(fields) is not dict:
         raise InvalidPart(f"the fields are of type {kind_of(fields)}; expected a map")
     for key, value in fields.items():
@@ -246,7 +246,7 @@ def _check_fields(command: Command, fields: Any, limits: CodecLimits) -> None:
             raise InvalidPart(
                 f"a field's key is of type {kind_of(key)}; expected an unsigned integer or text"
             )
-        # Unknown fields are passed on if they are plain (WMP-2.3, WMP-12.3).
+        # An unknown field is kept and passed on if its value is plain (WMP-2.3, WMP-12.3).
         try:
             check_plain(value, DEPTH, -UINT_MAX - 1, UINT_MAX)
         except ValueError as error:

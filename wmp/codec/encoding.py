@@ -21,14 +21,15 @@ _COMMAND_BYTES: Final = {command: prefix for prefix, command in PREFIXES.items()
 
 
 def encode(message: Message) -> list[Frame]:
-    """Return the frames of a message: core deterministic CBOR; payloads above INLINE are not
-    copied.
+    """Return the frames of a message in core deterministic CBOR; large payloads are not copied.
+
+    Payloads above INLINE bytes are large.
 
     Args:
         message: A message with ``columns``, or with ``frames`` that a device passes on unchanged.
 
     Raises:
-        LocalProtocolError: The content cannot be in a message: a bug of the caller.
+        LocalProtocolError: The content cannot be in a message, which is a defect of the caller.
     """
     columns = message.columns
     try:
@@ -92,11 +93,11 @@ def _int(number: int) -> bytes:
         return _pack_2(0x19, number)
     if number < 0x100000000:
         return _pack_4(0x1A, number)
-    return _pack_8(0x1B, number)  # refuses numbers above 2**63 - 1 (WMP-2.2)
+    return _pack_8(0x1B, number)  # this packing refuses numbers above 2**63 - 1 (WMP-2.2)
 
 
 class _InlineInitials(dict[int, bytes]):
-    """Initial bytes of a byte string by its length; used up to INLINE only."""
+    """Initial bytes of a byte string by its length; used only up to INLINE."""
 
     def __missing__(self, length: int) -> bytes:
         self[length] = initial = _initial(0x40, length)
@@ -112,15 +113,15 @@ def _bytes(value: bytes) -> bytes:
 
 @lru_cache(maxsize=2048)
 def _text(value: str) -> bytes:
-    # Roles, resources and labels are few, and repeat.
+    # There are few roles, resources and labels, and they repeat.
     data = value.encode()
     return _initial(0x60, len(data)) + data
 
 
 @lru_cache(maxsize=1024)
 def _path(path: Path) -> bytes:
-    # The paths of a node are few, and repeat. Only checked paths are cached: a cache would take
-    # True for 1, and CBOR distinguishes them.
+    # A node has few paths, and they repeat. Only checked paths are cached, because a cache would
+    # take True for 1, and CBOR distinguishes the two.
     parts = [_initial(0x80, len(path))]
     for item in path:
         if type(item) is bytes:
@@ -146,13 +147,13 @@ def _fields(fields: Mapping[int | str, Any]) -> bytes:
 
 
 _Layout = tuple[bytes, list[tuple[Any, bytes]]]
-"""First bytes of fields; their keys in order, and encoded."""
+"""The first bytes of the fields; and their keys in order, each with its encoding."""
 
 
 @lru_cache(maxsize=256)
 def _layout(keys: tuple[int, ...]) -> _Layout:
-    # Messages of one command have few different sets of keys. Only integer keys of checked type are
-    # cached: a cache would take True for 1, and CBOR distinguishes them.
+    # Messages of one command have few different sets of keys. Only integer keys with a checked type
+    # are cached, because a cache would take True for 1, and CBOR distinguishes the two.
     return _sorted(keys)
 
 
@@ -167,7 +168,7 @@ def _sequence(values: Sequence[Any]) -> bytes:
 
 
 def _tuple(values: tuple[Any, ...]) -> bytes:
-    # Most messages have the same owner of jobs, so this path is cached.
+    # Most messages name the same owner of jobs, so this path is cached.
     if len(values) == 2 and type(values[0]) is bytes and type(values[1]) is int and values[1] >= 0:
         return _path(values)
     return _sequence(values)
@@ -201,7 +202,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
 def _item(value: Any) -> bytes:
     encoder = _ENCODERS.get(type(value))
     if encoder is None:
-        # A subclass (an IntEnum, for example) is encoded as its base type.
+        # A value of a subclass (an IntEnum, for example) is encoded as a value of its base type.
         known = base_type(type(value), _ENCODERS)
         if known is None:
             raise TypeError(f"a value of type {type(value).__name__} cannot be encoded")
@@ -253,7 +254,7 @@ def _column(
     encoder: Callable[[Sequence[Any]], bytes],
     floats: bool = False,
 ) -> bytes:
-    """Encode one value if all are equal (WMP-2.8), else an array of ``count``."""
+    """Encode one value if all values are equal (WMP-2.8), else an array of ``count`` values."""
     if len(values) != count:
         raise ValueError(f"a column has {len(values)} entries; expected {count}, one for each id")
     first = values[0]
@@ -291,7 +292,7 @@ def _uints(values: Sequence[int]) -> bytes:
                 try:
                     return start + struct.pack(">" + codes * count, *pairs)
                 except struct.error:
-                    break  # an integer of another width
+                    break  # this integer has another width
     return start + b"".join(map(_int, values))
 
 
@@ -319,7 +320,7 @@ def _add_payloads(
 
 
 def _flat(payload: Frame) -> Frame:
-    """Return a view with one byte for each item; an application's view may have wider items."""
+    """Return a view with items of one byte; an application's view may have wider items."""
     if type(payload) is bytes:
         return payload
     view = memoryview(payload)

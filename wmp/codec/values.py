@@ -14,19 +14,19 @@ from wmp.message import Frame
 __all__ = ["pack_error", "pack_value", "unpack_error", "unpack_value"]
 
 _VALUE_DEPTH: Final = 100
-"""Limit of the nesting of a value, well below the depth that would exhaust a C stack."""
+"""Limit of the nesting of a value, far below the depth that would exhaust a C stack."""
 
 
 def pack_value(value: Any) -> bytes:
     """Encode an application's value for the codec ``cbor``.
 
     Args:
-        value: None, bool, int (64 bits), float, str, bytes, and lists, tuples and dicts of them,
-        nested at most 100 deep; a subclass is encoded as its base type. The keys of a dict are int,
-        str or bytes.
+        value: None, bool, int (64 bits), float, str, bytes, and lists, tuples and dicts of these,
+            nested at most 100 deep. A value of a subclass is encoded as a value of its base type.
+            The keys of a dict are int, str or bytes.
 
     Raises:
-        TypeError: The value has another type, or contains one.
+        TypeError: The value has another type, or contains a value of another type.
     """
     try:
         check_plain(value, _VALUE_DEPTH, -(2**64), 2**64 - 1)
@@ -39,7 +39,7 @@ def pack_value(value: Any) -> bytes:
 
 
 def unpack_value(frame: Frame) -> Any:
-    """Decode a payload of the codec ``cbor``; tags are refused, and no code is run (WMP-12.3).
+    """Decode a payload of the codec ``cbor``. Tags are refused, and no code is run (WMP-12.3).
 
     Raises:
         DecodeError: The payload is not such a value.
@@ -61,7 +61,10 @@ _ERROR_TEXT: Final = 64 * 1024
 
 
 def pack_error(type_name: str, text: str, traceback: str = "") -> bytes:
-    """Encode the payload of outcome ``error``; never fails, and cuts the middle of long parts."""
+    """Encode the payload of outcome ``error``.
+
+    It never fails, and cuts the middle out of long parts.
+    """
     return cbor2.dumps([_sendable(part) for part in (type_name, text, traceback)])
 
 
@@ -76,7 +79,7 @@ def _sendable(text: str) -> str:
 def unpack_error(frame: Frame) -> tuple[str, str, str]:
     """Decode the payload of outcome ``error``: (type, text, traceback).
 
-    A malformed payload gives a triple that reports this: the job has failed in any case.
+    For a malformed payload the triple reports the defect, because the job has failed in any case.
     """
     try:
         value = unpack_value(frame)

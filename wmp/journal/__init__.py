@@ -2,5 +2,5 @@
 
 :mod:`~wmp.journal.schema` defines the lines, and :mod:`~wmp.journal.formatter` makes them from
 events and actions, without I/O. :mod:`wmp.runtime.journal` writes files, and
-:mod:`~wmp.journal.reader` reads them. ``specs/journal.md`` states what is promised.
+:mod:`~wmp.journal.reader` reads them. ``specs/journal.md`` has the promises.
 """

@@ -1,10 +1,10 @@
 """One step of a machine as lines of its journal: a function of values, without I/O.
 
-In a step a driver gives an event to a machine and gets actions. The event makes a line and each
-action makes one, however many jobs they carry. A tick without actions makes none.
+In a step a driver gives an event to a machine and gets actions. The event makes one line, and each
+action makes one line, however many jobs they are about. A tick without actions makes no line.
 
-Templates make the lines, not an encoder of objects: the cost of a message grows with its fields,
-and the cost of a job with the digits of its number. Text that a step needs twice (results that
+Templates make the lines, and no encoder of objects. So the cost of a message grows with its fields,
+and the cost of a job with the digits of its number. Text that a step needs twice (for results that
 arrive and end their jobs) is made once.
 """
 
@@ -67,12 +67,12 @@ class JournalFormatter:
     """Makes the lines of one node in its epoch.
 
     Times are integers: ``at`` in µs on the node's monotonic clock, ``wall`` in µs since 1970. All
-    methods return lines without their end. Strings are ASCII.
+    methods return lines without a line feed. Strings are ASCII.
     """
 
     header: JournalHeader
     lines: int = 0
-    """Number of lines made so far, which is the number of the last line."""
+    """Number of lines made so far, which is also the number of the last line."""
     steps: int = 0
     """Number of events written so far."""
     _begin: str = field(init=False)
@@ -80,7 +80,7 @@ class JournalFormatter:
     _ways: dict[tuple[Path, Path], str] = field(factory=dict, init=False)
     _links: dict[Link, str] = field(factory=dict, init=False)
     _ids: list[int] | None = field(default=None, init=False)
-    """Numbers of jobs that were written in this step, and their text."""
+    """Numbers of jobs that were written in this step, with their text."""
     _ids_text: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -89,7 +89,7 @@ class JournalFormatter:
     # -- a step
 
     def step(self, event: object, actions: Sequence[object], at: int, wall: int) -> list[str]:
-        """Return the lines of one step: a line of the event, and then of each action in order."""
+        """Return the lines of one step: a line of the event, then one of each action in order."""
         if not actions and type(event) is Ticked:
             return []
         self.steps += 1
@@ -111,7 +111,7 @@ class JournalFormatter:
         return lines
 
     def _event(self, event: object, actions: Sequence[object]) -> tuple[str, str, Drop | None]:
-        """Return the columns of the event, its message's sender, and a drop in the same step."""
+        """Return columns of the event, the sender of its message, and a drop in this step."""
         if type(event) is Received or type(event) is Undelivered:
             link, message = event.link, event.message
             text = f'{_what(event)}",{self._message(link, message)}'
@@ -201,7 +201,7 @@ class JournalFormatter:
     # -- of the journal itself
 
     def beat(self, lost: int, at: int, wall: int) -> str:
-        """Return a line without an event, which shows the time."""
+        """Return a line without an event, which records the time."""
         return self._own(f'beat","lines":{lost}', at, wall)
 
     def lost(self, lines: int, reason: str, at: int, wall: int) -> str:
@@ -255,7 +255,7 @@ class JournalFormatter:
         return text
 
     def _jobs(self, ids: Sequence[int]) -> str:
-        """Return columns of jobs' numbers; a step often writes the same numbers twice."""
+        """Return the columns of the numbers of jobs; a step often writes the same numbers twice."""
         jobs = ids if type(ids) is list else list(ids)
         if jobs != self._ids:
             self._ids, self._ids_text = jobs, jobs_of(jobs)

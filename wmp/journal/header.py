@@ -27,9 +27,9 @@ class JournalHeader:
     epoch: int
     label: str = ""
     roles: Sequence[str] = ()
-    """Roles of a worker."""
+    """Roles of a worker; empty for other nodes."""
     resources: Mapping[str, int] | None = None
-    """Resources of a worker."""
+    """Resources of a worker; empty for other nodes."""
     settings: Mapping[str, float] = field(factory=dict)
     """The machine's numeric settings."""
     endpoints: Sequence[str] = ()
@@ -41,7 +41,10 @@ class JournalHeader:
     def of(
         cls, settings: ManagerSettings | WorkerSettings | DeviceSettings, **more: Any
     ) -> JournalHeader:
-        """Return the header of a node with these settings; ``more`` are fields of this class."""
+        """Return the header of a node with these settings.
+
+        ``more`` has other fields of this class.
+        """
         numbers = {
             name: value
             for name, value in asdict(settings, recurse=False).items()
@@ -61,7 +64,7 @@ class JournalHeader:
     def start(self, segment: int, at: int, wall: int) -> str:
         """Return the first line of a segment.
 
-        Its number is 0, since segments may begin at any line.
+        Its number is 0, because a segment may begin between any two lines.
         """
         text = (
             f'"kind":{quote(self.kind)},"segment":{segment},"settings":{object_of(self.settings)}'
@@ -81,6 +84,6 @@ class JournalHeader:
 
     @property
     def begin(self) -> str:
-        """Return the begin of each line, up to its number."""
+        """Return the beginning of each line, up to its number."""
         node = quote(name_of_peer(self.identity))
         return f'{{"v":{VERSION},"node":{node},"epoch":{self.epoch},"n":'

@@ -1,7 +1,7 @@
 """Parts of lines: values as JSON, and the fields of a head by templates.
 
-All heads with the same keys use the same template. Most fields are integers, which the template
-formats itself; values that repeat from message to message are cached as JSON.
+All heads with the same keys use one template. Most fields are integers, which the template formats
+itself. Values that repeat from message to message are cached as JSON.
 """
 
 from __future__ import annotations
@@ -34,24 +34,27 @@ TEXT: Final = 200
 """Limit of the characters of a text for people."""
 
 _RUN: Final = 4
-"""Shorter lists of numbers are written in full."""
+"""Length up to which lists of numbers are written in full."""
 
 REMEMBERED: Final = 4096
-"""Limit of the paths, templates and similar values that are kept."""
+"""Number of paths, templates and similar values that are kept at most."""
 
 
 def size_of(payloads: Sequence[Frame]) -> int:
-    """Return the number of bytes of payloads together."""
+    """Return the number of bytes of all payloads together."""
     return sum(map(len, payloads))
 
 
 def array(values: Sequence[int]) -> str:
-    """Return integers as an array. The text of a list is JSON, and the fastest way."""
+    """Return integers as an array. Python's text of a list is JSON, and the fastest way."""
     return str(values if type(values) is list else list(values))
 
 
 def jobs_of(ids: Sequence[int]) -> str:
-    """Return columns of jobs' numbers: most are consecutive, and then two numbers stand for all."""
+    """Return the columns of the numbers of jobs.
+
+    Most numbers are consecutive; then two numbers stand for all.
+    """
     count = len(ids)
     if count < _RUN or count > MOST_JOBS:
         return f'"ids":{array(ids)}'
@@ -66,7 +69,7 @@ def jobs_of(ids: Sequence[int]) -> str:
 
 
 def column(values: Sequence[Any], entry: Callable[[Any], str] | None = None) -> str:
-    """Return a column: an array, of a single entry when all are equal.
+    """Return a column: an array, with a single entry when all entries are equal.
 
     Args:
         values: The entries.
@@ -86,7 +89,7 @@ def array_of_texts(values: Sequence[str]) -> str:
 
 
 def object_of(values: Mapping[str, float]) -> str:
-    """Return numbers by name as an object."""
+    """Return amounts by name as an object."""
     return f"{{{','.join(f'{quote(name)}:{value}' for name, value in values.items())}}}"
 
 
@@ -96,7 +99,7 @@ def peer_of(name: str, peer: Sequence[Any]) -> str:
 
 
 def reason_of(reason: str, detail: str) -> str:
-    """Return the reason as columns behind other columns."""
+    """Return the reason as a column that follows other columns."""
     text = f',"reason":{quote(reason)}'
     return f'{text},"text":{quote(detail[:TEXT])}' if detail else text
 
@@ -130,16 +133,16 @@ _NAMES: Final[Mapping[int, str]] = {
     Field.CHALLENGE: "challenge",
     Field.ANSWER: "answer",
 }
-"""Fields that make one column."""
+"""Fields that make one column each."""
 
 _PEERS: Final[Mapping[int, tuple[str, str]]] = {
     Field.MANAGER: ("owner", "owner_epoch"),
     Field.ABOUT_PEER: ("about_peer", "about_epoch"),
 }
-"""Fields that make two columns: an identity and an epoch."""
+"""Fields that make two columns each: an identity and an epoch."""
 
 WRITTEN_FIELDS: Final = _NAMES.keys() | _PEERS.keys()
-"""Keys of the fields that lines hold; applications' own are left out."""
+"""Keys of the fields that lines have; fields of applications are left out."""
 
 _Make = Callable[[Any], str]
 
@@ -151,7 +154,7 @@ class HeadFormatter:
     _templates: dict[tuple[int | str, ...], tuple[str, tuple[tuple[int, _Make], ...]]] = field(
         factory=dict
     )
-    """Keys to a template for ``%``, and the values that must be made into JSON first."""
+    """Keys to a template for ``%``, and the fields whose values must be made into JSON first."""
     _amounts: dict[tuple[tuple[str, int], ...], str] = field(factory=dict)
 
     def text(self, fields: Mapping[int | str, Any]) -> str:
@@ -169,7 +172,7 @@ class HeadFormatter:
         return template % tuple(values)
 
     def needs(self, needs: tuple[tuple[str, int], ...]) -> str:
-        """Return resource to amount as an object."""
+        """Return resources and amounts as an object."""
         text = self._amounts.get(needs)
         if text is None:
             if len(self._amounts) >= REMEMBERED:
@@ -195,7 +198,7 @@ class HeadFormatter:
         return "".join(parts), tuple(makes)
 
     def _peer_maker(self, epoch: str) -> _Make:
-        """Make the text behind an identity's column name: the identity, and the epoch's column."""
+        """Return a function that makes the text of an identity and of the column of its epoch."""
 
         def make(value: Sequence[Any]) -> str:
             return f'{quote(name_of_peer(value[0]))},"{epoch}":{value[1]}'

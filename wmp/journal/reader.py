@@ -1,7 +1,7 @@
-"""Reads journals with nothing but Python: finds their files and yields their lines.
+"""Reads journals without other packages: finds their files and yields their lines.
 
-Readable lines are read. A broken line is counted by its defect and skipped; only a schema of
-another version ends the reading, since its meaning is unknown.
+A broken line is counted by its defect and skipped. Only a schema of another version ends the
+reading, because the meaning of its lines is unknown.
 """
 
 from __future__ import annotations
@@ -21,22 +21,25 @@ from wmp.journal.schema import SUFFIX, VERSION, what_is_wrong
 __all__ = ["Line", "Reader", "find_segments", "segments_in", "strands", "whole"]
 
 Line = Mapping[str, Any]
-"""One line, by the names of its columns."""
+"""One line: values by the names of the columns."""
 
 _LONGEST: Final = 64 << 20
-"""Limit of the bytes of a line: a job's number takes ten, and a step has up to a million jobs."""
+"""Size of a line at most.
+
+The number of a job takes ten bytes, and a step has up to a million jobs.
+"""
 
 _NUMBER: Final = re.compile(r"-(\d+)" + re.escape(SUFFIX))
 
 
 def find_segments(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the segments that paths name, each a file or a folder of them, in order.
+    """Return the segments of paths in order; each path is a segment or a folder of segments.
 
-    Segments that are still written, or were when their node was killed, are included: their names
-    begin with a dot.
+    Unfinished segments are included: a node still writes them, or was killed while it wrote them.
+    Their names begin with a dot.
 
     Raises:
-        ConfigError: A path does not exist, or there is no segment in it.
+        ConfigError: A path does not exist, or has no segment.
     """
     found: dict[Path, None] = {}
     for path in map(Path, paths):
@@ -55,9 +58,9 @@ def find_segments(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def segments_in(folder: Path) -> list[Path]:
-    """Return the segments below ``folder`` by their present names.
+    """Return the segments in ``folder`` by their present names.
 
-    A running node removes the dot from the name of a full segment, perhaps between two looks.
+    A running node removes the dot from the name of a full segment, perhaps between two searches.
     """
     found: dict[Path, None] = {}
     for path in folder.rglob(f"*{SUFFIX}"):
@@ -85,7 +88,7 @@ def strands(segments: Iterable[Path]) -> list[list[Path]]:
 
 
 def _order(path: Path) -> tuple[Path, str, int]:
-    """Return (folder, node and epoch, number): the dot is no part of the name."""
+    """Return (folder, node and epoch, number); the dot does not count as part of the name."""
     name = path.name.removeprefix(".")
     number = _NUMBER.search(name)
     if number is None:
@@ -95,7 +98,7 @@ def _order(path: Path) -> tuple[Path, str, int]:
 
 @define(eq=False)
 class Reader:
-    """Reads segments, and counts."""
+    """Reads segments, and counts lines and defects."""
 
     progress: Callable[[int], object] | None = None
     """Called with the number of bytes after each block that was read."""
@@ -131,7 +134,8 @@ class Reader:
             line: Any = json.loads(text)
         except (ValueError, RecursionError):
             if text.strip() or not ended:
-                # The last line of a file may be torn: the node was killed there or still writes.
+                # The last line of a file may be torn, because the node was killed there or still
+                # writes.
                 self.bad["not JSON" if ended else "torn"] += 1
             return None
         if not isinstance(line, dict):
@@ -156,7 +160,7 @@ def _split(segment: Path) -> Iterator[tuple[bytes, bool]]:
         try:
             file = segment.open("rb")
         except FileNotFoundError:
-            # The segment was finished and lost its dot since it was found.
+            # The segment has been finished since it was found, and its name has lost the dot.
             file = segment.with_name(segment.name.removeprefix(".")).open("rb")
         with file:
             while text := file.readline(_LONGEST + 1):

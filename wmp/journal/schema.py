@@ -1,11 +1,11 @@
 """The journal's schema: lines, columns, types and meanings.
 
 A journal has a line of JSON for each event and action of a node. ``specs/journal.md`` states the
-promises about the lines, and this module their content. All readers (the programs, the tests, the
-data pipeline) take names and types from here.
+promises about the lines, and this module states their content. All readers (the programs, the
+tests, the data pipeline) take names and types from here.
 
 ``VERSION`` grows when a column changes its meaning or type, or is removed. A new column or a new
-kind of line does not need a new version: a reader ignores unknown columns and kinds.
+kind of line needs no new version, because a reader ignores unknown columns and kinds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SUFFIX: Final = ".jsonl"
 """End of a segment's name. The name of an unfinished segment begins with a dot."""
 
 MOST_JOBS: Final = 1 << 24
-"""Limit of the jobs in one line."""
+"""Number of jobs in one line at most."""
 
 _MOST: Final = 2**63 - 1
 
@@ -70,7 +70,7 @@ class Type(Enum):
 
 @frozen
 class Column:
-    """One column. It is absent from a line to which it does not apply, and never null."""
+    """One column. A line to which the column does not apply lacks the column; no column is null."""
 
     name: str
     type: Type
@@ -242,7 +242,8 @@ _BY_NAME: Final = {column.name: column for column in COLUMNS}
 
 
 def what_is_wrong(line: Mapping[str, Any]) -> str | None:
-    """Return why an object is not a line of this schema, in short constant words; None for a line.
+    """Return the reason why an object is no line of this schema, in short constant words; None for
+    a line.
 
     The caller has checked the version. Unknown columns and unknown kinds of lines are accepted.
     """
@@ -296,22 +297,22 @@ def _is_array(value: Any) -> bool:
 
 
 def name_of_peer(identity: bytes) -> str:
-    """Return an identity as text: itself if it is a plain word, else ``0x`` and its hex digits."""
+    """Return an identity as text: itself if it is a plain word, else ``0x`` and hex digits."""
     if _PLAIN.fullmatch(identity):
         return identity.decode("ascii")
     return f"0x{identity.hex()}"
 
 
 def name_of_link(link: Link) -> str:
-    """Return a link as text: ``#`` and the number of a DEALER, or a routing id like an identity."""
+    """Return a link as text: ``#`` and the number of a DEALER, or a routing id as text."""
     return f"#{link}" if isinstance(link, int) else name_of_peer(link)
 
 
 def name_of_file(identity: bytes, epoch: int, segment: int) -> str:
     """Return the name of a finished segment; names sort by the segment's number.
 
-    An identity that is long, or has characters that some file systems refuse, is shortened; a
-    digest of it keeps the names apart.
+    An identity that is long, or has characters that some file systems refuse, is shortened. A
+    digest of the identity keeps the names apart.
     """
     name = name_of_peer(identity)
     if not _FOR_FILES.fullmatch(name):

@@ -82,7 +82,7 @@ def make_label(label: str | None) -> str:
 _Settings = TypeVar("_Settings")
 
 _COLUMNS = Limits.COLUMNS // Limits.INLINE // 2
-"""Limit of the jobs in one message. A columns frame has room for twice as many small payloads."""
+"""Limit of the jobs in one message. A columns frame can hold twice as many small payloads."""
 
 _LEAST = {
     "bundle": 1,

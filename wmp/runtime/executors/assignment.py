@@ -1,4 +1,7 @@
-"""A lane that is or will be assigned to a child process: its jobs that have not ended."""
+"""A lane for a child process: the jobs of the lane that have not ended.
+
+The child has the lane already, or gets it when a child is free.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ __all__ = ["NEVER", "Assignment"]
 NEVER: Final = float("inf")
 
 _Row = tuple[int, float | None, bytes, float | None, float | None, int | None]
-"""Attempt, deadline, payload, time by which it must begin, run limit, and failures of a job."""
+"""Attempt, deadline, payload, time by which the job must begin, run limit, and failures of a job.
+"""
 
 _SETBACKS: Final = 3
-"""Limit of the children in a row that may die before they begin a job of a lane."""
+"""Number of children in a row that may die before they begin a job of a lane."""
 
 
 class Assignment:
@@ -95,16 +99,19 @@ class Assignment:
         self.take(ids)
 
     def release(self) -> list[PoolEvent]:
-        """End the interrupted jobs: the child leaves, and another child takes the rest."""
+        """End the interrupted jobs, because the child leaves.
+
+        Another child takes the other jobs.
+        """
         unwanted = self.take(sorted(self._interrupted))
         return [cancelled(self.number, unwanted)] if unwanted else []
 
     def child_died(self, buffer: ResultBuffer, begun: int, cause: str) -> list[PoolEvent]:
-        """End the jobs that the child had ended, and the job that it was running.
+        """End the jobs that the dead child had ended, and the job that it was running.
 
         Args:
             buffer: Results that the child had not sent.
-            begun: The job that it began last, 0 for none.
+            begun: The job that the child began last; 0 for none.
             cause: The cause of its death.
         """
         events: list[PoolEvent] = []
@@ -120,8 +127,8 @@ class Assignment:
         else:
             self._setbacks += 1
             if self._setbacks >= _SETBACKS:
-                # For example, a payload that kills every child that reads it; it is unknown which
-                # payload.
+                # For example, one payload may kill every child that reads the lane, and the parent
+                # does not know which payload.
                 ids = self.take(list(self.jobs))
         if ids:
             events.append(lost(self.number, ids, cause))

@@ -1,7 +1,7 @@
 """The main program of a worker process.
 
 The main thread runs the lanes, because handlers may need the main thread of a process. A second
-thread reads the parent's messages meanwhile.
+thread reads the parent's messages at the same time.
 """
 
 from __future__ import annotations
@@ -34,19 +34,25 @@ from wmp.runtime.threads import ThreadEnded
 __all__ = ["ANY", "BEGUN", "CONDEMNED", "ENDING", "FILLED", "MARKS", "main"]
 
 BEGUN: Final = 0
-"""Mark: the job that was begun last, 0 before the first of a lane. The child writes it."""
+"""Index of a mark: the job that was begun last; 0 before the first job of a lane.
+
+The child writes it.
+"""
 CONDEMNED: Final = 1
-"""Mark: the job that SIGTERM must end, ``ANY`` for the running job. The parent writes it."""
+"""Index of a mark: the job that SIGTERM must end; ``ANY`` for the running job.
+
+The parent writes it.
+"""
 ENDING: Final = 2
-"""Mark: 1 when the child ends because of SIGTERM."""
+"""Index of a mark: 1 when the child ends because of SIGTERM."""
 FILLED: Final = 3
-"""Mark: number of used bytes of the result buffer. The child writes it."""
+"""Index of a mark: number of used bytes of the result buffer. The child writes it."""
 MARKS: Final = 4
 
 ANY: Final = -1
 
 _GRACE: Final = 1.0
-"""Seconds after the parent's death in which a handler can see its flag."""
+"""Seconds after the parent's death in which a handler can still read its flag."""
 
 
 def main(
@@ -57,15 +63,17 @@ def main(
     limits: ProcessLimits,
     log_level: int | None,
 ) -> None:
-    """Serve the parent until it requests the end or has ended.
+    """Serve the parent until the parent requests the end or has ended.
 
     Args:
-        sock: This end of the pair.
-        handlers: Pickled role → :class:`Served`.
-        mark: Shared with the parent, so that it outlives this process: ``BEGUN`` and so on.
-        memory: Memory of the result buffer, shared as well.
+        sock: This process's end of the socket pair.
+        handlers: The pickled mapping of roles to :class:`Served`.
+        mark: Marks in memory that the parent shares, so that they outlive this process: ``BEGUN``
+            and so on.
+        memory: Memory of the result buffer, which the parent shares too.
         limits: Limits of this process.
-        log_level: Lowest level of the handlers' log lines on stderr; None leaves logging alone.
+        log_level: Lowest level of the handlers' log lines on stderr; None leaves the logging
+            unchanged.
     """
     _quiet_signals(mark)
     lock = Lock()
@@ -77,13 +85,13 @@ def main(
         with lock:
             if broken:
                 return False
-            # SIGTERM may interrupt the sending of a message; after half a message the parent can
-            # read no other.
+            # SIGTERM may interrupt the sending of a message. After half a message the parent could
+            # read no further message.
             broken = True
             try:
                 sock.sendall(data)
             except OSError:
-                # The parent has ended; the reading thread sees it too and ends this process.
+                # The parent has ended. The reading thread notices this too and ends this process.
                 return False
             broken = False
         return True
@@ -104,25 +112,26 @@ def main(
         child.work()
     except Terminated:
         pass
-    # A defect. Other threads could keep this process alive, and the parent would wait for it.
+    # A defect. Other threads could keep this process alive, and the parent would wait for its end.
     except BaseException as error:  # noqa: BLE001
         child.give_up("the main thread", error)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # only the interpreter's own end follows
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # after this only the interpreter itself ends
 
 
 def _limit_memory(limit: int) -> None:
     import resource
 
-    # A limit of address space would count unused memory; RLIMIT_DATA is exact on Linux only.
+    # A limit of the address space would count unused memory. RLIMIT_DATA counts used memory, but
+    # only on Linux.
     what = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
     hard = resource.getrlimit(what)[1]
     resource.setrlimit(what, (limit if hard < 0 else min(limit, hard), hard))
 
 
 def _quiet_signals(mark: MutableSequence[int]) -> None:
-    # Ctrl-C goes to the whole process group, and a stop of the service to all its processes. Only
-    # the parent may react: it drains. SIGINT stays ignored in programs that handlers start. SIGTERM
-    # is not ignored, since such programs could not be stopped any more.
+    # Ctrl-C goes to the whole process group, and the stop of a service to all its processes. Only
+    # the parent may react: it finishes the jobs. SIGINT stays ignored in programs that handlers
+    # start. SIGTERM is not ignored, because then such programs could not be stopped any more.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, functools.partial(_terminate, mark))
     if hasattr(signal, "pthread_sigmask"):
@@ -130,7 +139,7 @@ def _quiet_signals(mark: MutableSequence[int]) -> None:
 
 
 def _terminate(mark: MutableSequence[int], number: int, frame: Any) -> None:
-    """End the handler and this process, if the parent means the running job."""
+    """End the handler and this process, if the parent's SIGTERM is for the running job."""
     condemned = mark[CONDEMNED]
     if condemned and condemned in (ANY, mark[BEGUN]) and not mark[ENDING]:
         mark[ENDING] = 1
@@ -156,7 +165,7 @@ class _Child:
         self._send = send
         self._lanes = LocalExecutor(self._post)
         self._queue: SimpleQueue[Lane | None] = SimpleQueue()
-        # A daemon thread, since it hangs in ``recv`` when this process ends.
+        # A daemon thread, because it still waits in ``recv`` when this process ends.
         Thread(target=self._listen, name="wmp-parent", daemon=True).start()
 
     def work(self) -> None:
@@ -189,7 +198,10 @@ class _Child:
                 self.give_up(name, cause)
 
     def give_up(self, name: str, cause: BaseException) -> NoReturn:
-        """End this process because one of its threads has ended; the parent starts another."""
+        """End this process because one of its threads has ended.
+
+        The parent starts another process.
+        """
         self._send(("broken", f"{name} ended unexpectedly: {type(cause).__name__}: {cause}"))
         traceback.print_exception(cause)
         os._exit(1)
@@ -197,7 +209,7 @@ class _Child:
     def _listen(self) -> None:
         try:
             self._receive()
-        # For example, there is no memory for a message. No thread would read the next message, so
+        # For example, there is no memory for a message. No thread would read further messages, so
         # this process ends.
         except BaseException as error:  # noqa: BLE001
             self._send(("broken", f"{type(error).__name__}: {error}"))
@@ -207,8 +219,8 @@ class _Child:
         for message in receive(self._sock):
             match message:
                 case ("run", number, role, codec, *columns):
-                    # The clock of deadlines is the whole system's, so the parent's deadlines are
-                    # valid here.
+                    # All processes of the system have one clock for deadlines, so the parent's
+                    # deadlines are valid here.
                     run = Run(number, Kind(role=role, codec=codec), *columns)
                     lane = self._lanes.lanes[number] = Lane(run, self._served[role], self._lanes)
                     lane.begin = self._marking(lane)
@@ -220,7 +232,7 @@ class _Child:
                     self._lanes.interrupt(Interrupt(number, ids))
                 case ("close",):
                     self._end()
-        # The parent has ended. Handlers see their flag; after the grace this process ends.
+        # The parent has ended. Handlers can read their flag; after the grace this process ends.
         self._end()
         time.sleep(_GRACE)
         for stream in (sys.stdout, sys.stderr):
@@ -233,16 +245,17 @@ class _Child:
         remove, mark, put = lane.pending.remove, self._mark, self._results.put
 
         def begin(id: int) -> None:
-            if mark[ENDING]:  # a handler delayed the end of this process: now its job ends with it
+            # A handler delayed the end of this process; with the end of its job the process ends.
+            if mark[ENDING]:
                 raise KeyError(id)
             remove(id)
-            lane.keep(put)  # if this job ends the process, the results of the others are safe
+            lane.keep(put)  # if this job kills the process, the results of the other jobs are safe
             mark[BEGUN] = id
 
         def begin_counted(id: int) -> None:
             left = self._left
             if not left:
-                raise KeyError(id)  # left for the next process
+                raise KeyError(id)  # the job is left for the next process
             begin(id)
             self._left = left - 1
             if left == 1:

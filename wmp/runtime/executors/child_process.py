@@ -1,4 +1,4 @@
-"""A worker process for its parent: its start, its socket and its end."""
+"""A worker process as its parent uses it: its start, its socket and its end."""
 
 from __future__ import annotations
 
@@ -105,18 +105,20 @@ class ChildProcess:
             self.sock.close()
             raise
         finally:
-            # The child has its own copy by now. An open copy here would hide the child's end.
+            # The child has its own copy of this descriptor by now. An open copy in the parent would
+            # hide the end of the child.
             theirs.close()
         self.pid = self._process.pid
         self._pidfd = _open_pidfd(self.pid)
-        # The sentinel is a pipe that processes forked by a handler keep open; a pidfd is not.
+        # The sentinel is a pipe, which processes that a handler forks keep open. A pidfd has no
+        # such copies.
         self.sentinels = [self._process.sentinel if self._pidfd is None else self._pidfd]
 
     @property
     def begun(self) -> int:
-        """The job of its lane that it began last, 0 for none.
+        """The job that the child began last in its lane; 0 for none.
 
-        The value outlives the child's end.
+        The value outlives the child.
         """
         return self._mark[BEGUN]
 
@@ -131,11 +133,11 @@ class ChildProcess:
         self.results.clear()
 
     def is_open(self) -> bool:
-        """Return whether its end of the socket may still be open."""
+        """Return whether the child's end of the socket may still be open."""
         return self._open
 
     def send(self, message: tuple[Any, ...]) -> bool:
-        """Send without waiting; return whether bytes are left in ``backlog``."""
+        """Send a message without waiting; return whether bytes are left in ``backlog``."""
         self.backlog.append(memoryview(pack(message)))
         if len(self.backlog) == 1:
             self.write()
@@ -150,7 +152,7 @@ class ChildProcess:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                self.backlog.clear()  # the child is dead, which ``read`` notices
+                self.backlog.clear()  # the child is dead, as ``read`` will notice
                 return
             if sent == len(data):
                 self.backlog.popleft()
@@ -158,7 +160,7 @@ class ChildProcess:
                 self.backlog[0] = data[sent:]
 
     def read(self) -> Iterator[tuple[Any, ...]]:
-        """Yield its messages; ``is_open`` turns False at the end of its socket."""
+        """Yield the child's messages; ``is_open`` turns False at the end of its socket."""
         while True:
             try:
                 data = self.sock.recv(CHUNK)
@@ -172,7 +174,10 @@ class ChildProcess:
             yield from self._frames.feed(data)
 
     def condemn(self, job: int, kill_at: float) -> None:
-        """Send SIGTERM, which ends the child if it still runs ``job``, or any job for ``ANY``."""
+        """Send SIGTERM, which ends the child if it still runs ``job``.
+
+        ``ANY`` stands for any job.
+        """
         self._condemned = self._mark[CONDEMNED] = job
         self.kill_at = kill_at
         self._process.terminate()
@@ -183,7 +188,10 @@ class ChildProcess:
         return self._condemned
 
     def pardon(self) -> bool:
-        """Let the child continue if it ended the job before SIGTERM came; return whether it did."""
+        """Let the child continue if it ended the job before SIGTERM came.
+
+        Return whether it did so.
+        """
         at_it = self.assignment is not None and self._condemned in self.assignment.jobs
         if not self._condemned or self.retiring or at_it or self._mark[ENDING]:
             return False
@@ -192,17 +200,17 @@ class ChildProcess:
         return True
 
     def kill(self) -> None:
-        """Send SIGKILL; ``reap`` follows when the end of the child is noticed."""
+        """Send SIGKILL; ``reap`` is called when the end of the child is noticed."""
         self._killed = True
         self._process.kill()
 
     def reap(self) -> str:
-        """Close everything of a child that has ended; return the manner of its end."""
+        """Close all files of a child that has ended; return how the child ended."""
         process = self._process
         before = _peak(own=False)
         if process.exitcode is None:
             process.join(_REAP_TIMEOUT)
-        if process.exitcode is None:  # the child closed its socket and still runs
+        if process.exitcode is None:  # the child has closed its socket but still runs
             process.kill()
             process.join(_REAP_TIMEOUT)
         code = process.exitcode
@@ -215,7 +223,8 @@ class ChildProcess:
         if code == -signal.SIGKILL and not self._killed:
             how += ", perhaps because the machine had no memory left"
             after = _peak(own=False)
-            # This is the peak of all ended children; a child's value begins with its parent's.
+            # This is the peak of all ended children. The value of a child begins with that of its
+            # parent.
             if after > max(before, _peak(own=True)):
                 how += f" (the process had used {after >> 20} MiB)"
         return how
@@ -226,8 +235,8 @@ def _start_without_sigint(process: Any) -> None:
     if not hasattr(signal, "pthread_sigmask"):
         process.start()
         return
-    # The child inherits this thread's mask. The tracker is started first, because its start resets
-    # the mask.
+    # The child inherits the signal mask of this thread. multiprocessing's tracker is started first,
+    # because its start resets the mask.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -240,7 +249,7 @@ def _open_pidfd(pid: int | None) -> int | None:
     try:
         return os.pidfd_open(pid)  # type: ignore[arg-type]
     except (AttributeError, OSError):
-        return None  # not on this system
+        return None  # this system does not report the value
 
 
 def _describe(code: int | None) -> str:

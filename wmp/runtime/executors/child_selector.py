@@ -1,4 +1,4 @@
-"""The selector of a process executor's thread: children's sockets and ends, and a wake-up."""
+"""The selector of a process executor's thread: the sockets and ends of children, and a wake-up."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["ChildSelector"]
 
 
 class ChildSelector:
-    """Selects children that have sent bytes, can be written to, or have ended.
+    """Selects children that have sent bytes, can take bytes, or have ended.
 
-    One thread owns it; other threads only call ``wake``.
+    One thread owns the selector; other threads only call ``wake``.
     """
 
     def __init__(self) -> None:
@@ -26,11 +26,11 @@ class ChildSelector:
         self._selector.register(self._reader, selectors.EVENT_READ)
 
     def wake(self) -> None:
-        """Wake the owner; from any thread, and also after ``close``."""
+        """Wake the owner. Any thread may call this method, also after ``close``."""
         try:
             self._writer.send(b"\0")
         except OSError:
-            pass  # full: the owner wakes anyway; closed: the owner has ended
+            pass  # a full pipe wakes the owner anyway; a closed pipe has no owner any more
 
     def add(self, child: ChildProcess) -> None:
         """Watch a new child."""
@@ -40,7 +40,7 @@ class ChildSelector:
             self._selector.register(sentinel, selectors.EVENT_READ, child)
 
     def remove_socket(self, child: ChildProcess) -> None:
-        """Watch only for the child's end, because it has closed its socket."""
+        """Watch only for the child's end, because the child has closed its socket."""
         self._selector.unregister(child.sock)
 
     def remove(self, child: ChildProcess) -> None:
@@ -53,11 +53,11 @@ class ChildSelector:
     def wait(
         self, children: Iterable[ChildProcess], timeout: float | None
     ) -> Iterator[tuple[ChildProcess, Any]]:
-        """Sleep until a child or a timeout needs attention; yield children and their ready files.
+        """Wait until a child or a timeout needs attention; yield children and their ready files.
 
         Args:
-            children: The watched children; a child with a backlog is also watched for writing.
-            timeout: Seconds at most, None for ever.
+            children: The watched children. A child with a backlog is also watched for writing.
+            timeout: Seconds at most; None for no limit.
         """
         for child in children:
             if child.is_open():
@@ -79,7 +79,7 @@ class ChildSelector:
             pass
 
     def close(self) -> None:
-        """Close its files."""
+        """Close the files of the selector."""
         self._selector.close()
         self._reader.close()
         self._writer.close()

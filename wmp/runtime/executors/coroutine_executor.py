@@ -1,7 +1,7 @@
 """Lanes of ``async def`` handlers: tasks on a separate event loop.
 
-The loop is separate, because a handler that blocks by mistake would otherwise block heartbeats too.
-A lane is one task that awaits its jobs one after the other.
+The loop is separate, because a handler that blocks by mistake would otherwise also block the
+heartbeats. A lane is one task that awaits its jobs one after the other.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CoroutineExecutor(LocalExecutor):
     def interrupt(self, action: Interrupt) -> bool:
         known = super().interrupt(action)
         if known and self._loop is not None and not self._ending:
-            # Only the loop's thread knows which job runs: a job may begin just now.
+            # Only the loop's thread knows which job runs, because a job may begin at this moment.
             lane = self.lanes.get(action.lane)
             if lane is not None:
                 self._loop.call_soon_threadsafe(self._cancel, lane, frozenset(action.ids))
@@ -80,7 +80,7 @@ class CoroutineExecutor(LocalExecutor):
             while not self._ended:
                 try:
                     loop.run_forever()
-                # A task that a handler started may raise these two through the loop.
+                # A task that a handler started may raise one of these two errors through the loop.
                 except (SystemExit, KeyboardInterrupt) as error:
                     _log.warning("a task of a handler raised %r and stopped the event loop", error)
             loop.run_until_complete(loop.shutdown_asyncgens())
@@ -96,8 +96,8 @@ class CoroutineExecutor(LocalExecutor):
         try:
             await run_lane_async(lane)
         except BaseException as error:
-            # Jobs of the lane would never end. After the end of the executor no submitter waits for
-            # them.
+            # The jobs of the lane would never end. After the end of the executor no submitter waits
+            # for them.
             if self._ending:
                 raise
             self.post(ThreadEnded(f"the task of lane {lane.number}", error))
@@ -105,7 +105,8 @@ class CoroutineExecutor(LocalExecutor):
 
     @staticmethod
     def _cancel(lane: Lane, ids: frozenset[int]) -> None:
-        # During this call the task waits in the handler of ``current``, so that job is cancelled.
+        # During this call the task waits in the handler of ``current``, so exactly this job is
+        # cancelled.
         if lane.current in ids and lane.task is not None:
             lane.task.cancel()
 

@@ -1,8 +1,8 @@
 """The forced end of a handler in a child process: first its flag, then SIGTERM, then SIGKILL.
 
-A job that must stop, because it was cancelled or its deadline has passed, sees its flag. If it
-continues for ``cancel_grace``, its child gets SIGTERM, which raises ``SystemExit`` in the handler,
-and ``KILL_AFTER`` later SIGKILL.
+A job must stop if it was cancelled or its deadline has passed. Its flag is raised at once. If the
+job continues for ``cancel_grace``, its child gets SIGTERM, which raises ``SystemExit`` in the
+handler. ``KILL_AFTER`` later the child gets SIGKILL.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ KILL_AFTER: Final = 1.0
 """Seconds between SIGTERM and SIGKILL: enough for ``finally`` blocks."""
 
 _AGAIN: Final = 0.1
-"""Seconds until the next check of a job that should end by itself when it begins."""
+"""Seconds until the next check of a job that should end by itself as soon as it begins."""
 
 
 class KillDeadlines:
     """Enforces the deadlines of the jobs in child processes. Called under the executor's lock.
 
     Args:
-        grace: Seconds that a job may continue after its flag was raised; None for ever.
+        grace: Seconds that a job may continue after its flag was raised; None for no limit.
         raise_flag: Makes a child raise the flag of its running job.
     """
 
@@ -56,7 +56,7 @@ class KillDeadlines:
             child.condemn(running, now + KILL_AFTER)
 
     def interrupt(self, assignment: Assignment, ids: Iterable[int], now: float) -> None:
-        """Count the grace of jobs whose flags are raised now."""
+        """Begin the grace of jobs whose flags are raised now."""
         for id in ids:
             assignment.flagged.setdefault(id, now)
         assignment.alarm = min(assignment.alarm, now + self.grace)
@@ -75,7 +75,7 @@ class KillDeadlines:
         """Check whether the child's running job may continue; set the next alarm.
 
         Returns:
-            Whether its flag must be raised now, and whether it must be ended by force.
+            Whether the job's flag must be raised now, and whether the job must be ended by force.
         """
         raised = ended = False
         alarm = NEVER
@@ -94,8 +94,8 @@ class KillDeadlines:
                     since = NEVER  # the child will not begin the job any more (WMP-6.7)
             due = since + self.grace
             if id != running:
-                # The child may begin the job at any moment: for example, it has not read the flag
-                # yet.
+                # The child may begin the job at any moment, for example before it has read the
+                # flag.
                 alarm = min(alarm, max(due, now + _AGAIN))
             elif due > now:
                 alarm = min(alarm, due)

@@ -1,14 +1,14 @@
-"""A running lane: k jobs one after the other, of which some may be taken back.
+"""A running lane: jobs that run one after the other, of which some may be taken back.
 
-Three threads touch a lane: the thread that runs its jobs, the driver (recall, interrupt) and the
+Three threads use a lane: the thread that runs its jobs, the driver (recall, interrupt) and the
 reporter. These rules keep them apart:
 
-- ``pending`` holds the jobs that have not begun. The thread that removes a job from it owns the
-  job: the runner to begin it, the driver to recall or cancel it. ``set.remove`` is one atomic step,
-  so the hot path needs no lock and the driver never waits for one.
-- The runner appends to ``payloads``, ``outcomes`` and last ``done``; the other threads only take
-  prefixes as long as ``done``, under ``lock``. So a result is seen whole or not at all.
-- ``job``, the running job that may report, and its progress are changed under ``lock``.
+- ``pending`` holds the jobs that have not begun. The thread that removes a job from ``pending``
+  owns the job: the runner to begin it, the driver to recall or cancel it. ``set.remove`` is one
+  atomic step, so the hot path needs no lock and the driver never waits for a lock.
+- The runner appends to ``payloads``, to ``outcomes`` and, last, to ``done``. The other threads take
+  only prefixes as long as ``done``, under ``lock``. So they see a result whole or not at all.
+- ``job`` is the running job that may report. It and its progress are changed under ``lock``.
 """
 
 from __future__ import annotations
@@ -59,22 +59,25 @@ __all__ = [
 ]
 
 PoolEvent = Begun | Finished | Recalled | Reported | ThreadEnded
-"""Events that an executor reports to the worker's machine, and the end of one of its threads."""
+"""Events that an executor reports to the worker's machine, and the unexpected end of one of its
+threads.
+"""
 
 PostEvent = Callable[[PoolEvent], None]
-"""Puts an event into the driver's inbox, from any thread."""
+"""Puts an event into the driver's inbox. Any thread may call it."""
 
 FLUSH_INTERVAL: Final = 0.005
-"""Limit of the seconds that a result waits for others of its lane.
+"""Seconds for which a result waits at most for other results of its lane.
 
-It is long enough that a bundle of fast jobs is one event, and too short for a person to notice.
+The time is long enough that a bundle of fast jobs is one event. It is too short for a person to
+notice.
 """
 
 _CANCELLATIONS: Final = (JobCancelled, concurrent.futures.CancelledError)
 
 
 class Terminated(SystemExit):
-    """Raised in a handler when its worker process is asked to end; the handler may clean up."""
+    """Raised in a handler when its worker process must end; the handler may still clean up."""
 
 
 def cancelled(lane: int, ids: list[int]) -> Finished:
@@ -83,12 +86,12 @@ def cancelled(lane: int, ids: list[int]) -> Finished:
 
 
 def lost(lane: int, ids: list[int], cause: str) -> Finished:
-    """Return the end of jobs that cannot end here, for example after a crash (WMP-6.14)."""
+    """Return the end of jobs that have no outcome here, for example after a crash (WMP-6.14)."""
     return Finished(lane, ids, [Outcome.LOST] * len(ids), [cause.encode()] * len(ids))
 
 
 def remarked(event: Finished, remarks: dict[int, tuple[str, int | None]]) -> Finished:
-    """Return the ends of jobs with the texts and waits of failed jobs, and drop the latter."""
+    """Return ends of jobs with texts and waits of failed jobs, and forget these values."""
     found = [remarks.pop(id, None) for id in event.ids]
     if not any(found):
         return event
@@ -101,7 +104,7 @@ class LaneHost(Protocol):
     """The executor of a lane, with the parts that the lane uses."""
 
     post: PostEvent
-    """Takes the lane's events. It changes when the executor closes, so look it up each time."""
+    """Takes the lane's events. The value changes when the executor closes, so read it each time."""
     reporter: Reporter
     max_result: int
     """Largest number of bytes of one result."""
@@ -164,7 +167,7 @@ class Lane:
     # -- by the driver's thread -------------------------------------------------------------
 
     def recall(self, ids: Iterable[int]) -> list[int]:
-        """Take jobs that have not begun, and never will; return their numbers."""
+        """Take out jobs that have not begun, so that they never begin; return their numbers."""
         taken = []
         remove = self.pending.remove
         for id in ids:
@@ -176,23 +179,23 @@ class Lane:
         return taken
 
     def interrupt(self, ids: Sequence[int]) -> list[int]:
-        """Take jobs that have not begun, and raise the flags of the others."""
+        """Take out jobs that have not begun, and raise the flags of the others."""
         taken = self.recall(ids)
         self.cancelled.update(ids)
         return taken
 
     def abandon(self) -> None:
-        """Begin no further job and raise every flag: the executor closes."""
+        """Begin no further job and raise every flag, because the executor closes."""
         self.pending.clear()
         self.cancelled.update(self.action.ids)
 
     # -- by the threads of the reporter and the runner --------------------------------------
 
     def flush(self, now: float) -> bool:
-        """Post all ended jobs, and progress that is due.
+        """Post all ended jobs, and the progress that is due.
 
         Returns:
-            Whether progress is left that is not due yet.
+            Whether some progress is not due yet.
         """
         with self.lock:
             if self.done:
@@ -206,7 +209,7 @@ class Lane:
             return False
 
     def keep(self, put: Callable[[int, Outcome, Frame], bool]) -> None:
-        """Store the last result with ``put``; post all results if ``put`` cannot take it."""
+        """Store the last result with ``put``; if it does not fit, post all results."""
         with self.lock:
             if self.done and not put(self.done[-1], self.outcomes[-1], self.payloads[-1]):
                 self._post_done()
@@ -216,7 +219,7 @@ class Lane:
         now = monotonic()
         with self.lock:
             if self.job is not job:
-                return  # a thread of the handler that outlived its job
+                return  # the call came from a thread that outlived its job
             if fraction is not None:
                 job.fraction = fraction
             if text is not None:
@@ -241,7 +244,7 @@ class Lane:
         event = Finished(self.number, ids, self.outcomes[:count], self.payloads[:count])
         if self.remarks:
             event = remarked(event, self.remarks)
-        # The runner may append meanwhile, but only behind this prefix.
+        # The runner may append during this call, but only behind this prefix.
         del self.done[:count], self.outcomes[:count], self.payloads[:count]
         if max(map(len, event.payloads)) > self.host.max_result:
             event = within_limit(event, self.host.max_result)
@@ -253,7 +256,7 @@ class Lane:
         self.host.post(Reported(self.number, job.id, job.fraction, job.text))
 
     def uncancel(self) -> None:
-        """Clear the task's cancellation, which must not reach the next job."""
+        """Clear the cancellation of the task, which must not reach the next job."""
         while self.task is not None and self.task.cancelling():
             self.task.uncancel()
 
@@ -287,9 +290,9 @@ def _is_cancellation(error: BaseException) -> bool:
 class Reporter:
     """A thread that posts results and progress which wait behind a slow job.
 
-    A lane's runner flushes the lane when its jobs end or when the last flush is old enough. The
-    reporter flushes it while the runner is inside a handler. It sleeps without a timer while no
-    lane has results.
+    A lane's runner flushes the lane when its jobs end, or when the last flush is old enough. While
+    the runner is inside a handler, the reporter flushes the lane. The reporter sleeps without a
+    timer while no lane has results.
 
     Args:
         failed: Takes the unexpected end of the thread.
@@ -308,7 +311,7 @@ class Reporter:
         lane.watched = True
         self._due.append(lane)
         if self._thread is None and not self._start():
-            # No thread can be started, so the lane is flushed now, which only costs more events.
+            # No thread can be started, so the lane is flushed now. This only costs more events.
             self._due.clear()
             lane.watched = False
             lane.flush(monotonic())
@@ -331,13 +334,14 @@ class Reporter:
         due = self._due
         while not self._closed:
             self._something.wait()
-            # Cleared before ``due`` is read: a lane that comes meanwhile sets the event again.
+            # Cleared before ``due`` is read: a lane that is added later sets the event again.
             self._something.clear()
             while due and not self._closed:
                 sleep(FLUSH_INTERVAL)
                 for _ in range(len(due)):
                     lane = due.popleft()
-                    # Before the flush: a result that comes after the flush requests another flush.
+                    # Cleared before the flush: a result that comes after the flush requests another
+                    # flush.
                     lane.watched = False
                     if lane.flush(monotonic()):
                         self.watch(lane)
@@ -350,7 +354,7 @@ def run_lane(lane: Lane) -> None:
         Terminated: In a worker process that was asked to end; no other error.
     """
     try:
-        # Plain handlers never suspend it, so its first step is its last.
+        # A plain handler never suspends the coroutine, so its first step is its last.
         run_lane_async(lane).send(None)
     except StopIteration:
         return
@@ -380,7 +384,7 @@ async def run_lane_async(lane: Lane) -> None:
         action.deadlines or repeat(None),
         action.expires or action.deadlines or repeat(None),
         action.payloads,
-        strict=False,  # ``repeat`` has no end
+        strict=False,  # ``repeat`` yields without end
     ):
         if done and not lane.watched:
             # The next job may be slow, and results must not wait for it.
@@ -396,7 +400,8 @@ async def run_lane_async(lane: Lane) -> None:
                 lane.host.post(Begun(lane.number, id))
             lane.running = id
             if is_async:
-                lane.current = id  # from here on the task may be cancelled, for this job
+                # From here on a cancellation of the task is a cancellation of this job.
+                lane.current = id
             try:
                 argument = payload if type(payload) is bytes else bytes(payload)
                 if decode is not None:
@@ -417,11 +422,11 @@ async def run_lane_async(lane: Lane) -> None:
                 if decode is not None or type(result) is not bytes:
                     result = encode(result)
                 outcome = ok
-            # This includes SystemExit and KeyboardInterrupt: a handler's end must not be the
-            # worker's end.
+            # This includes SystemExit and KeyboardInterrupt: the end of a handler must not end the
+            # worker.
             except BaseException as error:
                 if is_async and isinstance(error, GeneratorExit):
-                    raise  # the loop has ended, and this coroutine with it
+                    raise  # the loop has ended, and ends this coroutine
                 outcome, result = lane.failed(id, error)
             if is_async:
                 lane.current = 0

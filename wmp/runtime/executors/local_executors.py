@@ -44,7 +44,7 @@ class LocalExecutor:
         self.post(ended)
 
     def forget(self, number: int) -> None:
-        """Remove a lane that has ended: all its events are posted."""
+        """Remove a lane that has ended: all its events have been posted."""
         self.lanes.pop(number, None)
 
     def recall(self, action: Recall) -> bool:
@@ -79,9 +79,9 @@ class LocalExecutor:
 
 
 class ThreadExecutor(LocalExecutor):
-    """Lanes on at most ``slots`` daemon threads; a thread is started when no other is free.
+    """Lanes on at most ``slots`` daemon threads. A thread is started if no other thread is free.
 
-    The default; it suits handlers that wait or are short.
+    This executor is the default. It suits handlers that wait, and short handlers.
     """
 
     def __init__(self, slots: int, post: PostEvent, max_result: int = Limits.PAYLOAD) -> None:
@@ -121,7 +121,7 @@ class ThreadExecutor(LocalExecutor):
         while (lane := self._queue.get()) is not None:
             run_lane(lane)
             self.forget(lane.number)
-            del lane  # its payloads must not live as long as this thread is idle
+            del lane  # a thread without work must not keep its last payloads
             self._idle.append(None)
 
     def close(self, timeout: float) -> None:
@@ -137,13 +137,14 @@ class ThreadExecutor(LocalExecutor):
 class InlineExecutor(LocalExecutor):
     """Lanes on the driver's own thread: all events of a lane are posted when ``run`` returns.
 
-    No hop to another thread: the fastest executor for handlers of a few microseconds. The price:
-    while a lane runs, no other work is done, not even heartbeats (WMP-9.5). So a lane must never
-    take longer than a fraction of a manager's ``expire``; and neither RECALL nor CANCEL reaches it.
+    No job changes the thread, so this is the fastest executor for handlers of a few microseconds.
+    But while a lane runs, the node does nothing else and sends no heartbeats (WMP-9.5). So a lane
+    must never take longer than a fraction of a manager's ``expire``. Neither RECALL nor CANCEL
+    reaches a lane.
     """
 
     def start(self) -> None:
-        """Do nothing: there is nothing to start."""
+        """Do nothing: this executor has nothing to start."""
 
     def run(self, action: Run, served: Served) -> None:
         lane = self.lanes[action.lane] = Lane(action, served, self)

@@ -1,4 +1,4 @@
-"""Messages between a parent and its worker processes: pickled tuples, length first.
+"""Messages between a parent and its worker processes: pickled tuples, each behind its length.
 
 Pickle is safe here: both ends are one program of one user, and the socket pair between them has no
 name that another process could open. No bytes from the network are unpickled.
@@ -33,7 +33,7 @@ class PipeReader:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[Any, ...]]:
-        """Take bytes; yield the messages that are complete now."""
+        """Add bytes; yield the messages that are complete now."""
         buffer = self._buffer
         buffer += data
         begin, size = 0, _LENGTH.size

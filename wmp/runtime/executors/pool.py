@@ -25,17 +25,20 @@ KINDS: Final = ("thread", "process", "inline")
 
 
 class Executor(Protocol):
-    """Runs lanes in one way. Only the driver's thread calls it; only ``close`` may wait."""
+    """Runs lanes in one way.
+
+    Only the driver's thread calls the methods; only ``close`` may wait.
+    """
 
     def start(self) -> None: ...
 
     def run(self, action: Run, served: Served) -> None: ...
 
     def recall(self, action: Recall) -> bool:
-        """Recall jobs, and return whether the lane is one of this executor's."""
+        """Recall jobs, and return whether this executor has the lane."""
 
     def interrupt(self, action: Interrupt) -> bool:
-        """Interrupt jobs, and return whether the lane is one of this executor's."""
+        """Interrupt jobs, and return whether this executor has the lane."""
 
     def interrupt_all(self) -> None:
         """Interrupt every lane."""
@@ -44,19 +47,22 @@ class Executor(Protocol):
         """Begin no further job and ask running handlers to end."""
 
     def close(self, timeout: float) -> None:
-        """Wait until they ended, at most ``timeout`` seconds; post no event after that."""
+        """Wait until the handlers have ended, for ``timeout`` seconds at most.
+
+        Post no event after that.
+        """
 
 
 class Pool:
     """Performs ``Run``, ``Recall`` and ``Interrupt`` on user code.
 
-    The effect of an interruption depends on the executor. Every handler can see its flag; an
-    ``async def`` handler is cancelled at its next ``await``; a worker process is ended by force
-    when the job continues. A thread cannot be ended: a handler there that neither checks its flag
+    The effect of an interruption depends on the executor. Every handler can read its flag. An
+    ``async def`` handler is cancelled at its next ``await``. A worker process is ended by force if
+    the job continues. A thread cannot be ended: a handler in a thread that neither reads its flag
     nor returns keeps its slot.
 
     Every method is called on the driver's thread. ``start`` of a process pool waits for the first
-    child (its imports); ``close`` waits for at most its timeout; no other method waits.
+    child and its imports. ``close`` waits for its timeout at most. No other method waits.
     """
 
     def __init__(
@@ -86,7 +92,7 @@ class Pool:
             self._coroutines.start()
 
     def run(self, action: Run) -> None:
-        """Start a lane; the answer is ``Finished``, in parts."""
+        """Start a lane. The answer is one or more ``Finished``."""
         if self._closed:
             return
         served = self._served.get(action.kind.role)
@@ -126,9 +132,9 @@ class Pool:
                 executor.interrupt_all()
 
     def close(self, timeout: float) -> None:
-        """Begin no further job, interrupt every job, end within ``timeout`` seconds.
+        """Begin no further job, interrupt every job, and end within ``timeout`` seconds.
 
-        No event is posted after this method returned. Idempotent.
+        No event is posted after this method has returned. Idempotent.
         """
         if self._closed:
             return
@@ -155,18 +161,19 @@ def open_pool(
     max_result: int = Limits.PAYLOAD,
     retries: Mapping[str, Retry] | None = None,
 ) -> Pool:
-    """Make a pool; ``start`` it next.
+    """Make a pool; the caller must call ``start`` next.
 
     Args:
         kind: ``thread``, ``process`` (spawned children) or ``inline`` (on the caller's thread).
             With any kind, ``async def`` handlers run on an event loop of the pool.
         handlers: Role to handler.
-        slots: Number of lanes of plain handlers that run at once.
+        slots: Number of lanes of plain handlers that run at the same time.
         post: Takes the pool's events. It is called from any thread, also from inside the pool's
             methods, and must only queue.
         process_limits: Limits of worker processes.
-        max_result: Largest number of bytes of one result; a larger one becomes an error.
-        retries: Which errors of a role's handler are tried again; a role may be absent.
+        max_result: Largest number of bytes of one result; a larger result becomes an error.
+        retries: Settings of each role that name the errors after which a job is tried again; a role
+            may be absent.
 
     Raises:
         ConfigError: An argument is wrong.

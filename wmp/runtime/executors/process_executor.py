@@ -1,14 +1,15 @@
-"""Lanes on worker processes, for handlers that compute: spawned, watched, replaced.
+"""Lanes on worker processes, for handlers that compute: processes are spawned, watched and
+replaced.
 
 A whole lane goes to a child in one message, and its results come back in parts. The parent keeps
-the jobs that have not ended, so that a child may die at any moment: its running job ends as
-``lost``, which costs it an attempt; the rest of the lane goes to the next child. Processes that a
-handler started are not ended with it.
+the jobs that have not ended, so a child may die at any moment. Then its running job ends as
+``lost``, which costs the job an attempt. The other jobs of the lane go to the next child. Processes
+that a handler started are not ended together with the child.
 
 There are two threads. The driver's thread sends lanes to the children's sockets and never waits.
-The thread of this module reads the sockets, writes the rest, and starts, reaps and replaces
-children. The lock ``_lock`` guards the state of both, and is held for moments; events are posted
-after the lock is released.
+The thread of this module reads the sockets, writes the bytes that did not fit, and starts, reaps
+and replaces children. The lock ``_lock`` guards the state of both threads and is held only for
+moments. Events are posted after the lock is released.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ __all__ = ["ProcessExecutor"]
 _log = logging.getLogger(__name__)
 
 _LEAVE: Final = 5.0
-"""Seconds that a child has to end after its last job: other threads may keep a process alive."""
+"""Seconds within which a child must end after its last job; its other threads may keep it alive."""
 
 _GUARD: Final = "a program must start its worker under `if __name__ == '__main__':`"
 
@@ -50,7 +51,7 @@ _OUTCOMES: Final = tuple(Outcome)
 
 
 class ProcessExecutor:
-    """``slots`` worker processes, one lane each at a time."""
+    """``slots`` worker processes, each with one lane at a time."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class ProcessExecutor:
         """
         self._handlers = pack_handlers(self._served)
         self._selector = ChildSelector()
-        # This comes before multiprocessing's own function, which would wait for the children to end
+        # This function comes before multiprocessing's own, which would wait for the children to end
         # by themselves.
         atexit.register(self._at_exit)
         self._thread = start_thread(self._serve, "wmp-processes", failed=self._post)
@@ -165,20 +166,21 @@ class ProcessExecutor:
         with self._lock:
             if self._stopping():
                 return
-            self._stop_at = float("inf")  # until ``close`` gives the time
+            self._stop_at = float("inf")  # the time is set by ``close``
             self._queue.clear()
             for child in self._children:
                 self._send(child, ("close",))
         self._wake()
 
     def close(self, timeout: float) -> None:
-        """Wait for the children, and end by force those that do not end in time."""
+        """Wait for the children; end by force the children that have not ended in time."""
         stop_at = monotonic() + timeout
         self._term_at = stop_at - min(KILL_AFTER, timeout / 2)
         self._stop_at = stop_at
         self._wake()
         if self._thread is not None:
-            self._thread.join(timeout + 2.0)  # a killed process is reaped in milliseconds
+            # The end of a killed process is noticed within milliseconds.
+            self._thread.join(timeout + 2.0)
             self._thread = None
         atexit.unregister(self._at_exit)
         self._muted = True
@@ -207,7 +209,7 @@ class ProcessExecutor:
             self._wake()
 
     def _send(self, child: ChildProcess, message: tuple[Any, ...]) -> None:
-        """Under the lock: send the bytes that fit now, leave the rest to the thread."""
+        """Under the lock: send the bytes that fit now, and leave the other bytes to the thread."""
         if child.send(message):
             self._wake()
 
@@ -244,7 +246,7 @@ class ProcessExecutor:
             try:
                 self._queue.remove(assignment)
             except ValueError:
-                pass  # it was not queued: its child was lost just now
+                pass  # the assignment was not queued, because its child was lost just now
 
     # -- by the thread ----------------------------------------------------------------------
 
@@ -283,7 +285,7 @@ class ProcessExecutor:
                 self._spawn()
             self._enforce_deadlines(now)
             for child, file in self._selector.wait(self._children, self._time_to_sleep(now)):
-                if child in self._children:  # else the child died earlier in this round
+                if child in self._children:  # otherwise the child died earlier in this round
                     self._attend(child, file)
 
     def _time_to_sleep(self, now: float) -> float | None:
@@ -295,7 +297,8 @@ class ProcessExecutor:
                 self._deadlines.next(self._children),
             )
             self._asleep_until = until
-        # Due alarms were handled; after ``_stop_at`` the thread waits for children it has killed.
+        # Due alarms were handled. After ``_stop_at`` the thread waits only for children that it has
+        # killed.
         pause = min(max(0.05 if until <= now else 0.0, until - now), LONGEST_WAIT)
         return None if until == NEVER else pause
 
@@ -303,21 +306,22 @@ class ProcessExecutor:
         with self._lock:
             for child in self._children:
                 self._deadlines.enforce(child, now)
-            self._assign()  # to a child that may continue
+            self._assign()  # assign lanes to children that may continue
 
     def _spawn(self) -> None:
-        """Start children in the places of missing ones."""
+        """Start children in place of missing children."""
         assert self._selector is not None
         while not self._stopping():
             if sum(not child.retiring for child in self._children) >= self._slots:
                 return
             try:
                 child = ChildProcess(self._handlers, self._limits)
-            except OSError as error:  # no process, memory or descriptor left: try again later
+            except OSError as error:  # no process, memory or descriptor is left: try again later
                 self._failed(f"a worker process could not be started: {error}")
                 return
             except RuntimeError:
-                # An error of multiprocessing: this is a child that imports the program.
+                # multiprocessing raises this if a child imports the main program and starts a pool
+                # there.
                 self._failed(_GUARD)
                 return
             self._selector.add(child)
@@ -335,8 +339,8 @@ class ProcessExecutor:
             try:
                 for message in child.read():
                     self._take_message(child, message)
-            # For example, a handler wrote into the socket: no message of this child can be read any
-            # more.
+            # For example, a handler wrote into the socket, so no message of this child can be read
+            # any more.
             except Exception:  # noqa: BLE001
                 _log.exception(
                     "killed worker process %s, which sent an unreadable message; "
@@ -364,7 +368,7 @@ class ProcessExecutor:
             case ("recalled", number, ids):
                 with self._lock:
                     if not child.recalls:
-                        return  # answered when the child left its lane
+                        return  # the recall was answered when the child left its lane
                     child.recalls.popleft()
                     assignment = child.assignment
                     if assignment is not None and assignment.number == number:
@@ -434,7 +438,7 @@ class ProcessExecutor:
             )
 
     def _cause(self, child: ChildProcess, how: str) -> str:
-        """Return why the running job of a child is lost."""
+        """Return the cause for which the running job of a child is lost."""
         if child.condemned:
             return (
                 f"the job ran for {self._deadlines.grace:g} s after its deadline; "
@@ -443,7 +447,7 @@ class ProcessExecutor:
         return child.problem or f"worker process {child.pid} {how}"
 
     def _unassign(self, child: ChildProcess) -> list[PoolEvent]:
-        """Under the lock: take a child's assignment away, and give the rest of it to another.
+        """Under the lock: take the assignment of a child back, and queue it for another child.
 
         Returns:
             Answers to the recalls that the child cannot answer any more.
@@ -466,7 +470,7 @@ class ProcessExecutor:
         return events
 
     def _failed(self, problem: str) -> None:
-        """Start another child later; after many failures, end the jobs that wait for a child."""
+        """Start another child later. After many failures, end the jobs that wait for a child."""
         hopeless = self._restarts.failed(problem, monotonic())
         events = []
         with self._lock:

@@ -20,9 +20,9 @@ class ProcessLimits:
     """Limits of each worker process."""
 
     max_jobs: int | None = None
-    """Jobs that one process begins before it is replaced; None for no limit."""
+    """Number of jobs that a process begins before it is replaced; None for no limit."""
     memory: int | None = None
-    """Bytes of data that one process may have; None for the system's own limit."""
+    """Bytes of data that a process may have; None for the system's own limit."""
     cancel_grace: float | None = CANCEL_GRACE
     """Seconds that a job may still run after its flag was set; None for no limit."""
 
@@ -54,7 +54,7 @@ def make_process_limits(
         raise ConfigError(
             "this system cannot limit the memory of a process; leave memory_per_child out"
         )
-    grace: object = cancel_grace  # callers are not all type-checked
+    grace: object = cancel_grace  # not all callers are type-checked
     if grace is not None and not (
         isinstance(grace, int | float) and not isinstance(grace, bool) and grace >= 0
     ):

@@ -1,4 +1,4 @@
-"""The time at which a worker process is replaced, with backoff after failures."""
+"""The time at which a worker process is replaced, with a backoff after failures."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from wmp.runtime.executors.assignment import NEVER
 __all__ = ["RestartPolicy"]
 
 _START_TIMEOUT: Final = 60.0
-"""Seconds for the first child to import the modules of its handlers."""
+"""Seconds within which the first child must import the modules of its handlers."""
 
 _BACKOFF: Final = (0.0, 0.2, 1.0, 5.0)
-"""Seconds before the next child after this number of deaths in a row before a child was ready."""
+"""Seconds until the next child, by the number of children in a row that died before they were
+ready.
+"""
 
 
 class RestartPolicy:
-    """Turns ends and failures of children into the time of the next start.
+    """Determines the time of the next start from the ends and failures of children.
 
-    The executor's thread calls all but ``wait_for_first``. Times are seconds, monotonic.
+    The executor's thread calls all methods but ``wait_for_first``. Times are seconds on the
+    monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -32,25 +35,25 @@ class RestartPolicy:
         self._problem: str | None = None
 
     def wait_for_first(self) -> str | None:
-        """Wait until the first child is ready; return the problem if none will be."""
+        """Wait until the first child is ready; return the problem if no child will be ready."""
         if not self._first.wait(_START_TIMEOUT):
             return f"no worker process was ready within {_START_TIMEOUT:g} s"
         return self._problem
 
     def ended(self, now: float) -> None:
-        """A child ended, or will soon: start another at once."""
+        """Record that a child has ended, or will end soon: another child starts at once."""
         self.start_at = min(self.start_at, now)
 
     def came_up(self) -> None:
-        """A child is ready."""
+        """Record that a child is ready."""
         self._failures = 0
         self._first.set()
 
     def failed(self, problem: str, now: float) -> bool:
-        """A child died before it was ready: start another later.
+        """Record that a child died before it was ready: another child starts later.
 
         Returns:
-            Whether so many died in a row that no job should wait for the next child.
+            Whether so many children died in a row that no job should wait for the next child.
         """
         if not self._first.is_set():
             self._problem = problem

@@ -1,8 +1,9 @@
 """Results that a worker process has not sent yet, in memory that outlives the process.
 
-Results are sent in parts, since a message for each would cost many times as much as a small job. So
-the results of the last milliseconds are put into memory that the parent shares before the next job
-begins. A process that is killed loses no result, and no job runs again because of that.
+Results are sent in parts, because a message for each result would cost many times as much as a
+small job. So before the next job begins, the results of the last milliseconds are put into memory
+that the parent shares. If the process is killed, no result is lost, and no job runs again for this
+reason.
 """
 
 from __future__ import annotations
@@ -16,16 +17,20 @@ from wmp.message import Frame, Outcome
 __all__ = ["BUFFER_SIZE", "ResultBuffer"]
 
 BUFFER_SIZE: Final = 1 << 16
-"""Limit in bytes: enough for 2 ms of small results. Results that do not fit are sent at once."""
+"""Size in bytes: enough for 2 ms of small results. Results that do not fit are sent at once."""
 
 _HEAD: Final = Struct("=qBL")
-"""Job, outcome, length of the payload behind it."""
+"""Number of the job, outcome, and length of the payload that follows."""
 
 _OUTCOMES: Final = tuple(Outcome)
 
 
 class ResultBuffer:
-    """The child puts results there and clears it; the parent reads it after the child's death."""
+    """Results in shared memory.
+
+    The child puts results there and clears the buffer. The parent reads the buffer after the
+    child's death.
+    """
 
     def __init__(self, memory: Any, mark: Any, filled: int) -> None:
         """Use shared memory.
@@ -33,15 +38,15 @@ class ResultBuffer:
         Args:
             memory: An array of bytes.
             mark: An array of integers, shared as well.
-            filled: Index of the mark with the number of used bytes. It is written last, so that a
-                result does not count if the process died while it wrote it.
+            filled: Index of the mark with the number of used bytes. The number is written last, so
+                that a result does not count if the process died while it wrote the result.
         """
         self._memory = memoryview(memory).cast("B")
         self._mark: MutableSequence[int] = mark
         self._filled = filled
 
     def put(self, id: int, outcome: Outcome, payload: Frame) -> bool:
-        """Keep a result if it fits; return whether it did."""
+        """Put a result into the buffer if it fits; return whether it fitted."""
         size = len(payload)
         begin = self._mark[self._filled]
         body = begin + _HEAD.size
@@ -64,7 +69,7 @@ class ResultBuffer:
             id, outcome, size = _HEAD.unpack_from(self._memory, at)
             at += _HEAD.size
             if outcome >= len(_OUTCOMES) or at + size > end:
-                break  # a handler wrote into this memory; the rest is no result
+                break  # a handler wrote into this memory; the bytes from here on are no result
             ids.append(id)
             outcomes.append(_OUTCOMES[outcome])
             payloads.append(bytes(self._memory[at : at + size]))

@@ -17,7 +17,9 @@ from wmp.runtime.submission.submissions import pack
 __all__ = ["AsyncInputs", "MapInputs"]
 
 _PULL: Final = 0.005
-"""Seconds of pulling after which a chunk is submitted, full or not: inputs may come slowly."""
+"""Seconds of pulling after which a chunk is submitted even if it is not full, because inputs may
+come slowly.
+"""
 
 _AHEAD: Final = 512
 """Number of inputs that are requested from an async iterable before they are pulled."""
@@ -29,11 +31,11 @@ class MapInputs:
     """The inputs of one ``map``, in order.
 
     Args:
-        payloads: Pulled in ``pull`` only, so in the consumer's own context. A list or tuple is
+        payloads: Pulled only in ``pull``, and so in the consumer's own context. A list or tuple is
             sliced.
         codec: ``"bytes"`` or ``"cbor"``.
         limit: Largest number of bytes of one payload.
-        lenient: Whether the inputs behind an invalid one are pulled too.
+        lenient: Whether the inputs behind an invalid input are pulled too.
     """
 
     def __init__(
@@ -59,14 +61,14 @@ class MapInputs:
 
     @property
     def awaited(self) -> bool:
-        """Whether the next input has yet to come, and sets the consumer's signal then."""
+        """Whether the next input has not come yet and will set the consumer's signal."""
         return False
 
     def pull(self, count: int, size: int) -> list[Frame]:
         """Return the next inputs: up to ``count``, and until they have ``size`` bytes together.
 
         Raises:
-            BaseException: Ctrl-C, for example; an ``Exception`` is kept in ``error``.
+            BaseException: For example Ctrl-C. An ``Exception`` is kept in ``error`` instead.
         """
         chunk: list[Frame] = []
         try:
@@ -136,12 +138,12 @@ class MapInputs:
 
 
 class AsyncInputs(MapInputs):
-    """The inputs of a ``map`` over an async iterable: a task brings them.
+    """The inputs of a ``map`` over an async iterable, which a task reads.
 
-    Make it on the loop of the consumer.
+    Make the object on the loop of the consumer.
 
     Args:
-        payloads: Iterated by the task, a few inputs ahead of ``pull``.
+        payloads: Read by the task, a few inputs ahead of ``pull``.
         codec: As for ``MapInputs``.
         limit: As for ``MapInputs``.
         came: Called when an input, the end or an error has come.
@@ -166,7 +168,7 @@ class AsyncInputs(MapInputs):
 
     @property
     def awaited(self) -> bool:
-        """Whether the next input has yet to come."""
+        """Whether the next input has not come yet."""
         return not (self._queue or self.ended or self._task.done())
 
     def close(self, error: BaseException | None = None) -> None:
@@ -197,5 +199,5 @@ class AsyncInputs(MapInputs):
             size -= len(data)
         self._space.set()
         if not self._queue and self._task.done():
-            # the end, or the error, belongs behind the last input
+            # the end or the error comes after the last input
             self.close(None if self._task.cancelled() else self._task.exception())

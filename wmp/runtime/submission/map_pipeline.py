@@ -1,6 +1,7 @@
-"""A running ``map``: pulls inputs, submits them by the hundreds, puts results in order.
+"""A running ``map``: pulls inputs, submits them in chunks of hundreds, puts results in order.
 
-There is no object and no future for a job. Both APIs share all of it but the waiting.
+There is no object and no future for a job. The two APIs share all of this code and differ only in
+waiting.
 """
 
 from __future__ import annotations
@@ -22,25 +23,26 @@ from wmp.runtime.submission.submissions import Submissions, result_of
 __all__ = ["MapPipeline", "MapSignal", "MapWait"]
 
 _CHUNK = 512
-"""Limit of the inputs pulled before they are submitted."""
+"""Number of inputs that are pulled at most before they are submitted."""
 
 _BYTES = 256 << 20
-"""Limit of the bytes of payloads that one map has submitted at a time."""
+"""Bytes of payloads that one map has submitted at a time at most."""
 
 _PARTS = 8
-"""Number of parts in which those bytes are submitted, so that new jobs come while old ones run."""
+"""Number of parts in which these bytes are submitted, so that new jobs arrive while old jobs run.
+"""
 
 _COPIED = 1 << 18
 """Bytes of results after which one ``take`` copies no more.
 
-With more, results do not reuse the memory of earlier ones: each comes into fresh pages, which cost
-the kernel more than the copy.
+Beyond this number, results cannot reuse the memory of earlier results. Each result would use fresh
+pages of memory, which cost the kernel more than the copy.
 """
 
 _BURST = 256
-"""Limit of the results taken between two calls of ``fill``.
+"""Number of results that are taken at most between two calls of ``fill``.
 
-A call costs as much as a few results.
+A call of ``fill`` costs as much as a few results.
 """
 
 
@@ -48,11 +50,11 @@ class MapWait(Enum):
     """The condition that a consumer waits for before its next step."""
 
     DRIVER = auto()
-    """Nothing. A consumer on the driver's loop gives the driver its turn."""
+    """No condition. A consumer on the driver's loop lets the driver run once."""
     FREE = auto()
-    """The manager may take more jobs."""
+    """The manager may accept more jobs."""
     RESULTS = auto()
-    """The signal: the next result in order, or the next input of an async iterable."""
+    """The signal is set: for the next result in order, or the next input of an async iterable."""
 
 
 class MapSignal(Protocol):
@@ -64,22 +66,22 @@ class MapSignal(Protocol):
 
 
 class MapPipeline:
-    """Inputs and results of one ``map``. It is the owner of its jobs.
+    """Inputs and results of one ``map``. The object is the owner of its jobs.
 
-    The consumer calls ``step`` until that returns None, and ``abandon`` at the end, from one
+    The consumer calls ``step`` until it returns None, and ``abandon`` at the end, all from one
     thread. The driver sets the signal when the next result in order has arrived.
 
     Args:
         submissions: Take the jobs.
-        payloads: The inputs; pulled in ``step`` only, if they are no async iterable.
+        payloads: The inputs; pulled only in ``step``, unless they are an async iterable.
         terms: Terms of every job.
         codec: ``"bytes"`` or ``"cbor"``.
-        in_flight: Largest number of jobs submitted and not yet taken.
+        in_flight: Largest number of jobs that are submitted and whose results are not taken.
         signal: Ends the consumer's wait for results.
         limit: Largest number of bytes of one payload.
-        max_bytes: Largest number of bytes of payloads submitted and not yet taken; one job may
-            exceed it alone, and so may the last of the jobs submitted at once.
-        lenient: Whether an error of a job, or of an invalid input, is put among the results instead
+        max_bytes: Largest number of bytes of payloads that are submitted and not taken. One job may
+            exceed it alone, and so may the last of the jobs that are submitted at once.
+        lenient: Whether an error of a job or of an invalid input is put among the results instead
             of being raised.
     """
 
@@ -131,15 +133,15 @@ class MapPipeline:
         """Do all work that needs no waiting.
 
         Returns:
-            The next results in order, or the condition to wait for, or None after the last result.
+            The next results in order; or the condition to wait for; or None after the last result.
 
         Raises:
             JobError: The next job ended without a result; not with ``lenient``.
             ClosedError: The manager closed before the job ended.
-            Exception: The inputs raised it, and all results before it were returned.
+            Exception: The inputs raised this error, and all results before it were returned.
         """
         while not self.finished:
-            # After a chunk, a result that has arrived comes first.
+            # After one chunk, results that have arrived come first.
             self._filled = not (self._filled and self.ready()) and self.fill()
             if self._filled:
                 return MapWait.DRIVER
@@ -148,14 +150,17 @@ class MapPipeline:
                 return values
             if self.starved:
                 return MapWait.FREE
-            # Cleared before the check: a result that comes after the check sets it again.
+            # Cleared before the check: a result that comes after the check sets the signal again.
             self._signal.clear()
             if self.waits or self._inputs.awaited:
                 return MapWait.RESULTS
         return None
 
     def fill(self) -> bool:
-        """Pull one chunk of inputs and submit it; return whether another could follow at once."""
+        """Pull one chunk of inputs and submit it.
+
+        Return whether another chunk could follow at once.
+        """
         if self._chunk:
             return self._submit_chunk()
         if self._inputs.unfit is not None:
@@ -164,7 +169,7 @@ class MapPipeline:
         if self._inputs.ended:
             return False
         free = min(self._in_flight - self._count, self._submissions.free, _CHUNK)
-        # Small additions would make small messages, so wait until a good part is free.
+        # Small chunks would make small messages, so wait until a good part is free.
         if free <= 0 or (self._count and free < self._top_up):
             return False
         bytes_left = min(self._max_bytes - self._bytes, self._max_bytes // _PARTS)
@@ -174,7 +179,7 @@ class MapPipeline:
         return self._submit_chunk() or self._inputs.unfit is not None
 
     def _keep_unfit(self, error: Exception) -> None:
-        """Put an invalid input among the results."""
+        """Put the error of an invalid input among the results."""
         self._unfit += 1
         number = -self._unfit
         self._ended[number] = number, error, b"", 0
@@ -189,7 +194,7 @@ class MapPipeline:
             if free <= 0:
                 submissions.check_open()
                 return False
-            # Submit as many as fit: other submitters may fill the manager again and again.
+            # Submit as many as fit, because other submitters may fill the manager again and again.
             part = chunk if len(chunk) <= free else chunk[:free]
             submissions.add(self, part, self._terms)
         except QueueFull:
@@ -207,19 +212,19 @@ class MapPipeline:
 
     @property
     def starved(self) -> bool:
-        """Whether no result can come before the manager takes jobs again."""
+        """Whether no result can come before the manager accepts jobs again."""
         comes = self._open and not self._inputs.awaited
         return not self._count and (bool(self._chunk) or comes)
 
     @property
     def _open(self) -> bool:
-        """Whether inputs are still to be submitted."""
+        """Whether some inputs are not submitted yet."""
         inputs = self._inputs
         return bool(self._chunk) or inputs.unfit is not None or not inputs.ended
 
     @property
     def finished(self) -> bool:
-        """Whether every result was taken; raises the inputs' error behind the last result."""
+        """Whether every result was taken. After the last result the inputs' error is raised."""
         if self._count or self._open:
             return False
         if self._inputs.error is not None:
@@ -228,15 +233,15 @@ class MapPipeline:
 
     @property
     def waits(self) -> bool:
-        """Whether the next result in order has yet to come."""
+        """Whether the next result in order has not come yet."""
         return self._count > 0 and not self.ready()
 
     def take(self) -> list[Any]:
-        """Return the next results that have arrived, in order; perhaps not all, perhaps none.
+        """Return the next results that have arrived, in order; perhaps only some of them, or none.
 
         Raises:
             JobError: The next job ended without a result; not with ``lenient``.
-            ClosedError: The manager closed before it ended.
+            ClosedError: The manager closed before the job ended.
         """
         most = min(_BURST, self._top_up)
         ids: Sequence[int] = self._runs[0][:most] if self._runs else ()
@@ -260,7 +265,7 @@ class MapPipeline:
                 copied += len(ended[2] if isinstance(ended, tuple) else ended)
                 if copied >= _COPIED:
                     break
-        # An error is taken alone: the results before it come first.
+        # An error is taken alone, after the results before it.
         self._forget(ids[: len(values) if error is None or values else 1])
         if error is not None and not values:
             raise error
@@ -302,18 +307,18 @@ class MapPipeline:
     # -- the driver's side ------------------------------------------------------------------
 
     def _given(self, first: int, count: int) -> None:
-        """Take the numbers of a chunk."""
+        """Take the numbers of the jobs of a chunk."""
         self._runs.append(range(first, first + count))
         self._count += count
 
     def _succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
-        """Keep results until their places come."""
+        """Keep results until the results before them are taken."""
         if not self._abandoned:
             self._ended.update(zip(ids, payloads, strict=True))
             self._wake()
 
     def _settle(self, rows: Sequence[Ended]) -> None:
-        """Keep ends until their places come."""
+        """Keep ends until the results before them are taken."""
         if not self._abandoned:
             self._ended.update(zip(map(_NUMBER, rows), rows, strict=True))
             self._wake()
@@ -322,8 +327,8 @@ class MapPipeline:
         """Ignore progress: a ``map`` does not report it."""
 
     def _wake(self) -> None:
-        # The consumer clears the signal before it checks for the first result: a result that came
-        # and was taken meanwhile needs no signal.
+        # The consumer clears the signal before it checks for the next result. A result that came
+        # and was taken in between needs no signal.
         try:
             if self._runs[0][0] in self._ended:
                 self._signal.set()

@@ -1,4 +1,4 @@
-"""Progress and ends of jobs, and the errors that the ends stand for."""
+"""Progress and ends of jobs, and the errors for ends without a result."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ _LAYOUT: Final = "\n\t"
 
 @frozen
 class Status:
-    """Progress of a job: the last report of its handler, or why the job waits."""
+    """Progress of a job: the last report of its handler, or the reason why the job waits."""
 
     fraction: float | None
     """From 0 to 1."""
     text: str | None
     unserved: str = ""
-    """The reason why no connected worker can do a waiting job; empty while one can."""
+    """The reason why no connected worker can do a waiting job; empty while a worker can."""
 
 
 def with_cause(status: Status | None, unserved: str) -> Status | None:
-    """Return a status that states why no worker can do its job, if the cause is not empty."""
+    """Return a status with the reason why no worker can do the job, if there is such a reason."""
     if not unserved:
         return status
     return evolve(status, unserved=unserved) if status else Status(None, None, unserved)
 
 
 Ended = tuple[int, End | Exception, Frame, int]
-"""(number, end, payload, attempts) of a job; the end is an exception if the manager ended first."""
+"""(number, end, payload, attempts) of a job. The end is an exception if the manager ended first."""
 
 
 def with_history(row: Ended, history: Sequence[FailedAttempt]) -> Ended:
-    """Return the end of a job that was tried again, with its error, which has the history."""
+    """Return the end of a job that was tried again; its error has the history of the attempts."""
     id, end, payload, attempts = row
     if isinstance(end, Exception):
         return row

@@ -1,7 +1,7 @@
-"""The jobs of one manager from payload to result: their numbers, owners, and their limit.
+"""The jobs of one manager from payload to result: their numbers, their owners and their limits.
 
-A job has no object here. Its owner (the user's job, or a running ``map``) is looked up by the job's
-number when the job ends. Submitted jobs gather in columns until the driver takes them.
+A job has no object here. When the job ends, its owner (the user's job, or a running ``map``) is
+found by the number of the job. Submitted jobs are collected in columns until the driver takes them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from wmp.runtime.submission.results import Ended, Status, error_of, with_history
 __all__ = ["JobOwner", "Submissions", "pack", "result_of"]
 
 _BUNDLE = 4096
-"""Limit of the jobs in one Submitted, so that a turn of the driver stays short."""
+"""Number of jobs in one Submitted at most, so that a turn of the driver stays short."""
 
 _FEW_BYTES: Final = 512
-"""Payload bytes up to which only the number of a job counts, not its bytes."""
+"""Size of a payload up to which its bytes do not count against the limit of bytes."""
 
 
 class JobOwner(Protocol):
-    """Takes the ends of jobs. The driver calls all methods but ``_given``; none may block or raise.
+    """Takes the ends of jobs.
 
-    The names begin with an underscore because the user's job is an owner, and its other methods are
-    public.
+    The driver calls all methods but ``_given``. No method may block or raise. The names begin with
+    an underscore, because the user's job is an owner too and has other public methods.
     """
 
     def _given(self, first: int, count: int) -> None:
@@ -48,7 +48,7 @@ class JobOwner(Protocol):
         """Take results of jobs: one or more, in the order of their ends."""
 
     def _settle(self, rows: Sequence[Ended]) -> None:
-        """Take ends of jobs, with or without a result: one or more, in their order."""
+        """Take ends of jobs, with or without a result: one or more, in the order of the ends."""
 
     def _progress(self, id: int, status: Status) -> None:
         """Take a report of a job's handler."""
@@ -66,7 +66,7 @@ class Submissions:
     Args:
         post: Puts an entry into the driver's inbox.
         limit: Largest number of jobs that have not ended.
-        max_bytes: Payload bytes of these jobs above which no job is added.
+        max_bytes: Payload bytes of these jobs at which no further job is added.
         codec: Codec of payloads and results: ``"bytes"`` or ``"cbor"``.
     """
 
@@ -117,21 +117,21 @@ class Submissions:
         *,
         key: str | None = None,
     ) -> _Owner:
-        """Submit jobs; consecutive jobs of equal terms share an event.
+        """Submit jobs; consecutive jobs with equal terms share an event.
 
         Args:
             owner: Takes the ends of the jobs.
             payloads: One for each job.
             terms: Terms of the jobs.
-            key: Key of a single job. It is not submitted while another job of that key has not
-                ended.
+            key: Key of a single job. The job is not submitted while another job with this key has
+                not ended.
 
         Returns:
             ``owner``, or the owner of the job in progress under ``key``.
 
         Raises:
-            QueueFull: The manager cannot take all of them; none was added.
-            ClosedError: The manager takes no more jobs.
+            QueueFull: The manager cannot accept all jobs; none was added.
+            ClosedError: The manager accepts no more jobs.
         """
         count = len(payloads)
         with self._lock:
@@ -174,17 +174,17 @@ class Submissions:
                 return owner
             open_ = self._open = OpenSubmission(self._lock, terms, first)
             open_.payloads.extend(payloads)
-            # Under the lock: the machine expects growing numbers in the order of the inbox.
+            # Under the lock, because the machine expects growing numbers in the order of the inbox.
             self._post(open_)
             return owner
 
     def cancel(self, ids: Sequence[int]) -> bool:
-        """Ask for jobs to be cancelled; return whether any of them had not ended."""
+        """Request the cancellation of jobs; return whether any of them had not ended."""
         open_ids = [id for id in ids if id in self._owners]
         if not open_ids:
             return False
         with self._lock:
-            # Jobs submitted from here on come after the cancellation.
+            # Jobs that are submitted after this line come after the cancellation.
             self._open = None
             self._post(Cancelled(open_ids))
         return True
@@ -203,7 +203,7 @@ class Submissions:
         wake()
 
     def forget_waiter(self, wake: Callable[[], None]) -> None:
-        """Undo ``when_free``; if ``wake`` was called already, the next waiter is woken instead."""
+        """Undo ``when_free``. If ``wake`` was called already, wake the next waiter instead."""
         with self._lock:
             try:
                 self._waiting.remove(wake)
@@ -214,7 +214,7 @@ class Submissions:
         self._wake(1)
 
     def _wake(self, count: int) -> None:
-        # Under the lock, as in when_free: no waiter is added in between and missed.
+        # Under the lock, as in when_free, so that no waiter is added in between and missed.
         with self._lock:
             count = len(self._waiting) if self._error is not None else min(count, self.free)
             wakes = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
@@ -224,7 +224,7 @@ class Submissions:
     # -- one job, on the driver's loop ------------------------------------------------------
 
     def attach(self, machine: ManagerMachine, take_posted: Callable[[], None]) -> None:
-        """Connect to the machine that has the jobs.
+        """Connect this object to the machine that has the jobs.
 
         Args:
             machine: The manager's machine.
@@ -233,7 +233,7 @@ class Submissions:
         self._machine, self._take_posted = machine, take_posted
 
     def runs(self, id: int) -> bool:
-        """Return whether a worker has the job: its TAKE was sent, and no end has come."""
+        """Return whether a worker has the job: its TAKE was sent, and the job has not ended."""
         machine = self._machine
         return machine is not None and machine.state(id) in (JobState.LEASED, JobState.CANCELLING)
 
@@ -245,7 +245,7 @@ class Submissions:
             self._take_posted()
 
     def unserved(self, id: int) -> str:
-        """Return why no connected worker can do a waiting job; empty for other jobs."""
+        """Return the reason why no connected worker can do a waiting job; empty for other jobs."""
         machine = self._machine
         return "" if machine is None or not self.has_unserved else machine.unserved(id)
 
@@ -266,7 +266,7 @@ class Submissions:
             and action.ends.count(End.OK) == count
             and owners.count(first) == count
         ):
-            first._succeed(action.ids, action.payloads)  # almost always
+            first._succeed(action.ids, action.payloads)  # in almost all cases
             self._wake(count)
             return
         rows: Iterable[Ended] = zip(
@@ -276,7 +276,8 @@ class Submissions:
             found = action.histories
             rows = [with_history(row, found[row[0]]) if row[0] in found else row for row in rows]
         freed = 0
-        # The jobs of one map end by the hundreds, one after the other: one call for all of them.
+        # The jobs of one map end in groups of hundreds, one after the other: one call serves a
+        # group.
         for owner, group in groupby(zip(owners, rows, strict=True), _OWNER):
             if owner is not None:
                 ended = list(map(_ROW, group))
@@ -332,13 +333,13 @@ class Submissions:
 
 
 def _nothing() -> None:
-    """Do nothing: no machine takes jobs before the start."""
+    """Do nothing: before the start there is no machine that takes jobs."""
 
 
 def _forked() -> None:
-    """In a forked child: refuse jobs, since no thread of the parent's managers runs here."""
+    """In a forked child: refuse jobs, because no thread of the parent's managers runs here."""
     for submissions in list(_of_this_process):
-        # A thread that held the lock does not exist in this process.
+        # The thread that held the lock does not exist in this process.
         submissions._lock = threading.Lock()
         submissions._waiting.clear()
         submissions._error = ClosedError(
@@ -359,22 +360,22 @@ _ROW: Final = itemgetter(1)
 
 
 def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame:
-    """Turn a user's payload into bytes.
+    """Encode a user's payload as bytes.
 
     Args:
-        payload: Bytes or text (``bytes``), any CBOR value (``cbor``).
+        payload: Bytes or text (``bytes``), or any CBOR value (``cbor``).
         codec_name: ``"bytes"`` or ``"cbor"``.
         limit: Largest number of bytes.
 
     Raises:
-        TypeError: The payload cannot be turned into bytes.
-        ConfigError: The payload has too many bytes: no connection would carry them.
+        TypeError: The payload cannot be encoded.
+        ConfigError: The payload has too many bytes, and no connection would carry it.
     """
     if codec_name == "cbor":
         try:
             data = codec.pack_value(payload)
         except Exception as error:
-            # Cbor2's errors have several base classes; all mean the same here.
+            # cbor2's errors have several base classes, and here all of them mean the same.
             raise TypeError(
                 f"a payload of type {type(payload).__name__} cannot be encoded as CBOR ({error}); "
                 "use numbers, text, bytes, booleans, None, lists and dicts of them"
@@ -404,7 +405,7 @@ def result_of(id: int, ended: Frame | Ended, codec_name: str) -> tuple[Any, Exce
 
     Args:
         id: The job's number.
-        ended: The result's payload if the job ended with a result, else the job's end.
+        ended: The payload of the result if the job ended with a result, else the job's end.
         codec_name: ``"bytes"`` or ``"cbor"``.
     """
     if isinstance(ended, tuple):

@@ -1,8 +1,8 @@
 """The times that a submitter gives a job, checked: start, timeout, expiry and run limit.
 
-``timeout`` bounds waiting and running together, ``expires`` the waiting alone, and ``run_limit``
-one attempt alone. ``delay`` and ``start_at`` define when the job may begin; the other times count
-from then.
+``timeout`` bounds waiting and running together, ``expires`` bounds only the waiting, and
+``run_limit`` bounds only one attempt. ``delay`` and ``start_at`` define when the job may begin; the
+other times count from then on.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class TimeLimits:
     """Times of a submission, in seconds; None for no limit."""
 
     timeout: float | None = None
-    """Until the job must have ended."""
+    """Seconds within which the job must have ended."""
     expires: float | None = None
-    """Within which the job must have begun."""
+    """Seconds within which the job must have begun."""
     run_limit: float | None = None
-    """For which one attempt may run."""
+    """Seconds for which one attempt may run."""
     delay: float | None = None
-    """Before which the job may not begin."""
+    """Seconds before which the job may not begin."""
     start_at: datetime | float | None = None
-    """The same as a time: a ``datetime``, or seconds since 1970."""
+    """The end of the delay as a time: a ``datetime``, or seconds since 1970."""
 
     def wait(self) -> float:
         """Return the seconds from now before which the job may not begin."""
@@ -76,12 +76,12 @@ class TimeLimits:
 
 
 NO_LIMITS: Final = TimeLimits()
-"""The limits of most jobs."""
+"""The limits of most jobs: none."""
 
 Times: TypeAlias = tuple[
     float | None, float | None, float | None, float | None, datetime | float | None
 ]
-"""The values of TimeLimits as the user gave them."""
+"""The values of TimeLimits in the order in which the user's call has them."""
 
 NO_TIMES: Final[Times] = (None, None, None, None, None)
 """The values of ``NO_LIMITS``."""
