@@ -1,9 +1,9 @@
-"""The entry points of the installed programs: each checks that ``wmp`` is this package, then runs
+"""The entry points of the installed programs. Each checks that ``wmp`` is this package, then runs
 it.
 
-The public index has another package that imports as ``wmp``. Installed over this one, it replaces
-``wmp/__init__.py``, or hides the whole package. This module is outside of ``wmp`` and imports
-nothing from it before the check.
+The public index has another package that imports as ``wmp``. If that package is installed over this
+one, it replaces ``wmp/__init__.py`` or hides the whole package. So this module is outside of
+``wmp`` and imports nothing from ``wmp`` before the check.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _check(program: str) -> None:
     spec = importlib.util.find_spec("wmp")
     if spec is not None and spec.origin is not None:
         source = getattr(spec.loader, "get_source", lambda name: None)("wmp")
-        # Without a source file no comparison is possible.
+        # Without a source file the check cannot compare anything.
         if source is None or _MARK in source:
             return
         found = f"{spec.origin} belongs to another package called wmp"

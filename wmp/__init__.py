@@ -83,8 +83,8 @@ __all__ = [
     "exponential",
 ]
 
-# Names are imported when they are first used. The sans-IO parts live in this package too, and
-# importing only these must not load sockets, clocks and event loops.
+# Names are imported at their first use. The sans-IO parts are in this package too, and their import
+# must not load sockets, clocks and event loops.
 _HOMES: typing.Final = {
     "Device": "wmp.blocking",
     "Job": "wmp.blocking",
@@ -102,7 +102,7 @@ _HOMES: typing.Final = {
 _MODULES: typing.Final = ("aio", "balance")
 
 # The public index has another package `wmp`. wmp_programs.py and wmp/errors.py read this name to
-# see whether this file belongs to our package.
+# check whether this file belongs to our package.
 _DISTRIBUTION: typing.Final = "worker-manager-protocol"
 
 

@@ -42,7 +42,7 @@ class Send:
 
 @frozen
 class Drop:
-    """Count and log something that the machine ignored.
+    """Count and log a message or event that the machine ignores.
 
     ``reason`` is a short constant (a metric's label); ``detail`` is for people.
     """
@@ -57,12 +57,14 @@ class Drop:
 class Note:
     """Write to the journal that locks or leases of a peer ended without a message.
 
-    The caller does nothing else. Without this line a journal does not show the cause.
+    The caller does nothing else. Without this line the journal would not show the cause.
     """
 
     reason: str
-    """At a manager: why the leases are lost. At a worker: ``timeout`` or ``forget``, the input of
-    the table of locks or of executions."""
+    """At a manager: the cause for which the leases are lost.
+
+    At a worker: ``timeout`` or ``forget``, the input of the table of locks or of executions.
+    """
     peer: Peer
     """At a manager: the worker that held the leases. At a worker: the manager to which the locks
     or jobs belonged."""
@@ -76,7 +78,7 @@ class Note:
 
 @frozen
 class Halt:
-    """The node has ended: in order when ``error`` is None, else because of ``error``."""
+    """The node has ended: in good order when ``error`` is None, else because of ``error``."""
 
     error: Exception | None = None
 
@@ -100,14 +102,14 @@ class FailedAttempt:
     worker: str
     """Label of the worker."""
     at: float
-    """When its end arrived, on the clock of ``now``."""
+    """When the end of the attempt arrived, on the clock of ``now``."""
     error: str
     """The error in one line."""
 
 
 @frozen
 class Resolve:
-    """Jobs ended: report the ends to the submitters. Columns of length k."""
+    """Jobs ended: report the ends to the submitters. All columns have one entry for each job."""
 
     ids: Sequence[int]
     ends: Sequence[End]
@@ -117,10 +119,10 @@ class Resolve:
     attempts: Sequence[int]
     """Number of leases of each job; 0 for a job that never left the manager."""
     histories: Mapping[int, Sequence[FailedAttempt]] | None = None
-    """Failed and lost attempts, oldest first, the last one included, by the number of a job that
-    was tried again.
+    """Failed and lost attempts of the jobs that were tried again, by number of the job, oldest
+    first.
 
-    None when there is no such job.
+    The last attempt is included. None when no job was tried again.
     """
 
 
@@ -135,9 +137,9 @@ class Notify:
 
 @frozen
 class Run:
-    """Start k jobs on one lane: one after the other, on the resources of one job.
+    """Start jobs on one lane: one after the other, on the resources of one job.
 
-    The answer is ``Finished``, in as many parts as is useful, and soon for slow handlers.
+    The answer is ``Finished``, in one or more parts; results of slow jobs are not held back.
     """
 
     lane: int
@@ -147,22 +149,23 @@ class Run:
     ids: Sequence[int]
     attempts: Sequence[int]
     deadlines: Sequence[float | None] | None
-    """On the clock of ``now``; None when no job has a deadline."""
+    """Deadlines of the jobs, on the clock of ``now``; None when no job has a deadline."""
     payloads: Sequence[Frame]
     expires: Sequence[float | None] | None = None
-    """Times after which the jobs may not be begun, deadlines included.
+    """Times after which the jobs may not be begun; a deadline counts too.
 
-    None: they have deadlines only.
+    None: only deadlines count.
     """
     limits: Sequence[float | None] | None = None
-    """Limits of the seconds that each job may run; None when no job has a limit.
+    """Seconds for which each job may run; None when no job has a limit.
 
-    The lane reports the begin of each job of a lane with limits by ``Begun``.
+    If a job has a limit, the lane reports the begin of each job by ``Begun``.
     """
     failed: Sequence[int | None] | None = None
-    """Number of earlier failed attempts of each job; None for a job with settings of its own.
+    """Number of earlier failed attempts of each job; an entry is None for a job with settings of
+    its own.
 
-    None instead of the column when no attempt failed.
+    The column is None when no attempt failed.
     """
 
 
@@ -178,7 +181,7 @@ class Recall:
 class Interrupt:
     """Stop these jobs, whose results are not wanted: raise their cancelled flags.
 
-    Jobs that have not begun end as CANCELLED; jobs that have begun may.
+    Jobs that have not begun end as CANCELLED. Jobs that have begun may end as CANCELLED.
     """
 
     lane: int
@@ -187,7 +190,7 @@ class Interrupt:
 
 @frozen
 class Met:
-    """A manager answered for the first time: report to people that this worker can serve it."""
+    """A manager answered for the first time: log that this worker can serve it."""
 
     peer: Peer
     label: str

@@ -1,9 +1,9 @@
-"""Balancing: policies choose the workers that waiting jobs are offered to. Policies are callables.
+"""Balancing: policies choose the workers to which waiting jobs are offered. Policies are callables.
 
 A policy gets the waiting jobs and the workers that could do them. It returns the workers in the
-order in which they are to be asked, and decides nothing else. The number of jobs for each worker
-follows from its capacity, and a worker that is not returned is not asked this time. A policy of
-your own is a function of a few lines::
+order in which they are asked, and decides nothing else. The number of jobs for each worker follows
+from its capacity. A worker that is not returned is not asked this time. A policy of your own is a
+function of a few lines::
 
     def nearest(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
         return sorted(offers, key=lambda offer: offer.headers.get("rack") != "r7")
@@ -11,9 +11,9 @@ your own is a function of a few lines::
 Offers are frozen values. ``headers`` come from the worker's application: ``wmp.Worker(...,
 headers={"rack": "r7"})``.
 
-A policy must be fast, since it runs for every burst, and must not block. It sees at most
-``wake_scan`` offers at once, the oldest first. A policy that keeps that order is marked with
-``@in_order``; then it sees only as many offers as there are jobs for.
+A policy must be fast, because it runs for every burst of jobs, and must not block. It sees at most
+``wake_scan`` offers at once, the oldest first. A policy that keeps this order is marked with
+``@in_order``; then it sees only as many offers as the jobs need.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def any_worker(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
 
 @in_order
 def least_recently_used(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
-    """Ask those workers first that have waited longest since they were served."""
+    """Ask first the workers that have waited longest since they were served."""
     return sorted(offers, key=lambda offer: offer.served)
 
 
@@ -82,11 +82,12 @@ def by_role(policies: Mapping[str, Policy], default: Policy = least_recently_use
 
 
 def weighted(weigh: Callable[[Offer], float]) -> Policy:
-    """Share in proportion: ask those workers first that had the fewest jobs for their weight.
+    """Share in proportion: ask first the workers that had the fewest jobs for their weight.
 
     Args:
         weigh: Returns the worker's weight. While both have capacity, a worker of weight 2 gets
-        twice as many jobs as a worker of weight 1. With a weight of 0 or less it is not asked.
+            twice as many jobs as a worker of weight 1. A worker with a weight of 0 or less is not
+            asked.
     """
 
     def choose(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
@@ -102,7 +103,7 @@ def weighted(weigh: Callable[[Offer], float]) -> Policy:
 
 
 def random_of_two(rng: Rng) -> Policy:
-    """Draw two workers and ask the less loaded first: nearly as even as comparing all of them.
+    """Draw two workers and ask the less loaded one first: nearly as even as comparing all workers.
 
     The other workers follow in their order, so that many jobs still reach many workers.
     """
@@ -133,14 +134,14 @@ def names() -> tuple[str, ...]:
 
 
 def by_name(name: str, rng: Rng | None = None) -> Policy:
-    """Return the built-in policy of that name, for flags and files.
+    """Return the built-in policy of this name, for flags and files.
 
     Args:
         name: One of :func:`names`; ``-`` counts as ``_``.
-        rng: Source of random numbers for ``random_of_two``; the others need none.
+        rng: Source of random numbers for ``random_of_two``; other policies need none.
 
     Raises:
-        ConfigError: No such policy, or ``random_of_two`` without ``rng``.
+        ConfigError: There is no such policy, or ``random_of_two`` lacks ``rng``.
     """
     name = name.replace("-", "_")
     if name == "random_of_two":

@@ -80,7 +80,7 @@ class ProtocolError(WMPError):
 
 
 class LocalProtocolError(ProtocolError):
-    """This side broke a rule: a bug here, or misuse of a machine."""
+    """This side broke a rule: a defect here, or misuse of a machine."""
 
 
 class RemoteProtocolError(ProtocolError):
@@ -88,10 +88,10 @@ class RemoteProtocolError(ProtocolError):
 
 
 class DecodeError(RemoteProtocolError, ValueError):
-    """The frames are not a WMP message.
+    """The frames are no WMP message.
 
     Attributes:
-        code: The ERROR code a receiver answers with (specs/wmp.md, "Errors").
+        code: The ERROR code with which a receiver answers (specs/wmp.md, "Errors").
         source: The sender's path if it could be read, else ``()``.
         command: The command's number if it could be read, else ``None``.
         to: The receiver's path if it could be read, else ``()``.
@@ -120,13 +120,13 @@ class DecodeError(RemoteProtocolError, ValueError):
 
 
 class JobError(WMPError):
-    """One job did not end in a result.
+    """One job did not end with a result.
 
     Attributes:
-        job_id: The job's number within its manager, 0 when the number is not known.
+        job_id: The job's number at its manager; 0 when the number is not known.
         history: The attempts that failed or were lost, oldest first, if the job was tried again:
             each with its ``attempt``, ``worker``, ``at`` (seconds since 1970) and ``error``. Of
-            more than 32 the first and the last are kept.
+            more than 32 attempts only the first and the last are kept.
     """
 
     history: tuple[Any, ...] = ()
@@ -137,7 +137,7 @@ class JobError(WMPError):
 
 
 class JobFailed(JobError):
-    """The job's handler raised an exception, which was sent as text.
+    """The job's handler raised an exception. The worker sent it as text.
 
     Attributes:
         type_name: Name of the exception's type at the worker.
@@ -198,8 +198,8 @@ class HandlerVerdict(WMPError):
 class RetryLater(HandlerVerdict):
     """Raised by a handler: the job is tried again after ``seconds``.
 
-    It counts as a failure. A job or handler without settings of its own is tried again three
-    times at most.
+    The attempt counts as a failure. If neither the job nor its handler has settings, the job is
+    tried again three times at most.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -216,7 +216,7 @@ class Reject(HandlerVerdict):
 
 
 class QueueFull(WMPError):
-    """The manager holds ``limit`` jobs or bytes already; submit later or let ``submit`` wait."""
+    """The manager holds ``limit`` jobs or bytes already; submit later, or let ``submit`` wait."""
 
     def __init__(self, limit: int, unit: str = "jobs") -> None:
         super().__init__(

@@ -1,7 +1,7 @@
 """Events: values that report to a machine what happened, named by past participles.
 
 A machine takes one event at a time by ``handle(event, now)``. ``now`` is seconds on a monotonic
-clock that the caller chooses.
+clock of the caller's choice.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Garbled:
 
 @frozen
 class Undelivered:
-    """A ``Send`` could not be delivered: no such connection, or its pipe is full."""
+    """A ``Send`` could not be delivered: there is no such connection, or its pipe is full."""
 
     link: Link
     message: Message
@@ -66,7 +66,7 @@ class Ticked:
 
 @frozen
 class Drained:
-    """The user asked this node to end: take no new jobs, finish the others, send BYE."""
+    """The user asked this node to end: accept no new jobs, finish the others, send BYE."""
 
 
 @frozen
@@ -76,26 +76,26 @@ class Closed:
 
 @frozen
 class Submitted:
-    """The application handed in k jobs of one kind."""
+    """The application submitted jobs of one kind."""
 
     ids: Sequence[int]
     """Numbers chosen by the caller, from 1, each greater than every earlier one."""
     payloads: Sequence[Frame]
     kind: Kind
     priority: int = 0
-    """Higher goes first."""
+    """Jobs of a higher priority are granted first."""
     timeout: float | None = None
-    """Seconds from now in which the jobs must end."""
+    """Seconds from now within which the jobs must end."""
     retries: int = 3
     """Number of lost leases after which a job is still queued again."""
     expires: float | None = None
-    """Seconds from now in which the jobs may be begun."""
+    """Seconds from now within which the jobs may be begun."""
     run_limit: float | None = None
-    """Seconds that one attempt may run."""
+    """Seconds for which one attempt may run."""
     delay: float = 0.0
     """Seconds from now before which no job may be granted. The other times count from then."""
     retry: Retry | None = None
-    """Settings of the errors that are tried again; None: the handlers decide."""
+    """Settings that name the errors after which a job is tried again; None: the handlers decide."""
 
 
 @frozen
@@ -121,7 +121,7 @@ class Disconnected:
 
 @frozen
 class Finished:
-    """Jobs of a lane ended. A lane may report in several parts."""
+    """Jobs of a lane ended. A lane may report them in several parts."""
 
     lane: int
     ids: Sequence[int]
@@ -129,9 +129,11 @@ class Finished:
     """OK, ERROR, CANCELLED, or LOST: the process of the job died; the payload names the cause."""
     payloads: Sequence[Frame]
     texts: Sequence[str | None] | None = None
-    """The error for people and for settings of jobs: see ``Columns.texts``; None without."""
+    """The error for people and for the settings of jobs, see ``Columns.texts``; None without an
+    error.
+    """
     waits: Sequence[int | None] | None = None
-    """Milliseconds after which a job should be tried again, None for no wish."""
+    """Milliseconds after which a job should be tried again; None for no such request."""
 
 
 @frozen

@@ -142,13 +142,13 @@ class Field:
     SESSION: Final = 2
     """Number of the session of both streams; the manager chooses it, and it grows."""
     AGAIN: Final = 3
-    """True: the sender saw a gap; send again from ``ACK`` + 1 (PING, PONG)."""
+    """True: the sender saw a gap; send all messages from ``ACK`` + 1 again (PING, PONG)."""
     READY: Final = 4
     """Number of a READY; in PONG the number of the remembered READY."""
     CREDIT: Final = 5
-    """Number of jobs that the worker may take now (READY); the rest of that credit (PONG)."""
+    """Number of jobs that the worker may take now (READY); the rest of this credit (PONG)."""
     WINDOW: Final = 6
-    """Part of ``CREDIT`` or ``WANT`` that would wait at the worker without resources."""
+    """Number of jobs of ``CREDIT`` or ``WANT`` that would wait at the worker without resources."""
     ROLES: Final = 7
     """Roles that the worker offers: an array of text (READY, GIVE)."""
     RESOURCES: Final = 8
@@ -165,9 +165,9 @@ class Field:
     WANT: Final = 13
     """Largest number of jobs wanted; 0 withdraws the lock (GIVE)."""
     HOLD: Final = 14
-    """Milliseconds the manager may keep the GIVE before it answers (GIVE)."""
+    """Milliseconds for which the manager may keep the GIVE before it answers (GIVE)."""
     MORE: Final = 15
-    """True: the lock stays open for the rest of ``WANT`` (TAKE)."""
+    """True: the lock stays open for the other jobs of ``WANT`` (TAKE)."""
     MANAGER: Final = 16
     """Owner of the jobs: ``[identity, epoch]`` (TAKE, DONE, STATUS, CANCEL)."""
     CODEC: Final = 17
@@ -185,7 +185,7 @@ class Field:
     ABOUT_NUMBER: Final = 23
     """The ``NUMBER`` or ``LOCK`` of the message that the error is about (ERROR)."""
     ABOUT_PEER: Final = 24
-    """``[identity, epoch]`` that the error is about (ERROR)."""
+    """``[identity, epoch]`` of the peer that the error is about (ERROR)."""
     LABEL: Final = 25
     """Name of the sender for people: host and process (READY, PING, PONG)."""
     IDLE: Final = 26
@@ -200,7 +200,7 @@ class ErrorCode:
     """Words of ``Field.CODE``."""
 
     MALFORMED: Final = "malformed"
-    """Not a message: bad CBOR, wrong types, missing fields."""
+    """The frames are no message: bad CBOR, wrong types, missing fields."""
     VERSION: Final = "version"
     """The message has another version of the protocol."""
     COMMAND: Final = "command"
@@ -218,7 +218,7 @@ class ErrorCode:
     LOOP: Final = "loop"
     """The message passed a device twice, or passed too many devices."""
     UNKNOWN: Final = "unknown"
-    """The lock or job was never given."""
+    """No GIVE had the lock, or no TAKE had the job."""
 
 
 FIELD_NAMES: Final[Mapping[int | str, str]] = {
@@ -232,9 +232,9 @@ ERROR_CODES: Final[frozenset[str]] = frozenset(
 
 
 class Limits:
-    """Upper bounds that every decoder applies; settings can lower or raise most of them.
+    """Upper limits that every decoder applies; settings can change most of them.
 
-    They are far above the sizes of ordinary messages, and low enough to protect the receiver.
+    The limits are far above the sizes of ordinary messages, and low enough to protect the receiver.
     """
 
     IDENTITY: Final = 255
@@ -252,15 +252,18 @@ class Limits:
     PAYLOAD: Final = 256 * 1024 * 1024
     """Bytes of one payload."""
     ROLES: Final = 256
-    """Roles a worker offers."""
+    """Number of roles that a worker offers."""
     TEXT: Final = 255
     """Bytes of a role, a resource's name or a codec's name."""
     LONG_TEXT: Final = 1024
     """Bytes of ``TEXT`` and ``LABEL``."""
     INLINE: Final = 4096
-    """Payloads up to this many bytes go into the columns; each longer payload is a frame."""
+    """Payloads up to this many bytes go into the columns.
+
+    Each longer payload has a frame of its own.
+    """
     UINT: Final = 2**63 - 1
-    """Largest integer in a message: every language and Spark have a signed 64-bit type."""
+    """Largest integer in a message. Every language, and Spark, has a signed 64-bit type."""
 
 
 @frozen(cache_hash=True)
@@ -278,7 +281,7 @@ class Kind:
 
 @frozen
 class Columns:
-    """The jobs of one message: one sequence for each property, all of the same length."""
+    """The jobs of one message: one sequence for each property, all with the same length."""
 
     ids: Sequence[int]
     """Numbers of the jobs at their owner."""
@@ -287,21 +290,25 @@ class Columns:
     left: Sequence[int | None] | None = None
     """Milliseconds until the job's deadline, None for no deadline (TAKE)."""
     outcomes: Sequence[int] | None = None
-    """:class:`Outcome` (DONE)."""
+    """Outcome of each attempt, an :class:`Outcome` (DONE)."""
     payloads: Sequence[Frame] | None = None
-    """The job (TAKE) or its result (DONE)."""
+    """The job's payload (TAKE) or its result (DONE)."""
     fractions: Sequence[float | None] | None = None
     """Progress from 0 to 1 (STATUS)."""
     texts: Sequence[str | None] | None = None
-    """Progress for people (STATUS)."""
+    """Text about the progress, for people (STATUS)."""
     expires: Sequence[int | None] | None = None
-    """Milliseconds in which the job may be begun, None for any time (TAKE)."""
+    """Milliseconds within which the job may be begun; None for any time (TAKE)."""
     limits: Sequence[int | None] | None = None
-    """Milliseconds that the attempt may run, None for no limit (TAKE)."""
+    """Milliseconds for which the attempt may run; None for no limit (TAKE)."""
     failed: Sequence[int | None] | None = None
-    """Number of failed attempts; None: the job names the errors that are tried again (TAKE)."""
+    """Number of failed attempts; None: the job's own settings name the errors that are tried again
+    (TAKE).
+    """
     waits: Sequence[int | None] | None = None
-    """Milliseconds after which an error should be tried again, None for no wish (DONE)."""
+    """Milliseconds after which the job should be tried again after its error; None for no such
+    request (DONE).
+    """
     checksums: Sequence[int | None] | None = None
     """CRC-32 of each payload, None for none (TAKE, DONE)."""
 

@@ -1,8 +1,8 @@
 """Retries of jobs whose handler failed: values, and pure functions of them.
 
-A job's own settings decide by the qualified names of the error's types, a handler's settings by its
-classes. The waits grow, and jitter spreads them. Jitter is computed from the job's number and the
-number of its failures, so that equal histories have equal waits.
+A job's own settings name errors by the qualified names of their types; a handler's settings name
+them by their classes. The waits grow, and jitter spreads them. Jitter is computed from the job's
+number and the number of its failures, so equal histories have equal waits.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Backoff:
                 )
 
     def wait(self, failures: int) -> float:
-        """Return the seconds to wait after so many failures."""
+        """Return the seconds to wait after this number of failures."""
         try:
             return min(self.most, self.first * self.factor ** (failures - 1))
         except OverflowError:
@@ -72,12 +72,13 @@ def _backoff(value: Backoff | float) -> Backoff:
 
 @frozen
 class Retry:
-    """Settings of a job or a handler: the errors that are tried again, how often and when.
+    """Settings of a job or a handler: the errors after which a job is tried again, how often and
+    when.
 
     Args:
-        times: Limit of the further attempts of a job.
+        times: Number of further attempts of a job at most.
         on: Classes of errors, or their qualified names such as ``"requests.ConnectionError"``;
-            subclasses count.
+            subclasses count too.
         backoff: Seconds between two attempts, or :func:`exponential`.
         jitter: Whether each wait is made shorter by up to a half, differently for each job.
 
@@ -119,7 +120,7 @@ class Retry:
     def suits_names(self, names: Sequence[str] | None) -> bool:
         """Return whether an error is one of ``on``, by the names of its types.
 
-        ``None`` stands for an error whose types are not known: it is some ``Exception``. An
+        ``None`` stands for an error whose types are not known: it counts as an ``Exception``. An
         error without names must not be tried again.
         """
         return not self.names.isdisjoint(("builtins.Exception",) if names is None else names)
@@ -131,7 +132,7 @@ class Retry:
 
 
 def names_of(error: BaseException) -> list[str]:
-    """Return the qualified names of an error's type and of all types it derives from."""
+    """Return the qualified names of an error's type and of all its base types."""
     return [_name(one) for one in type(error).__mro__ if one is not object]
 
 

@@ -35,7 +35,7 @@ __all__ = ["demo"]
 _PROGRAM: Final = "wmp"
 
 _SEEDS: Final = 1_000_000
-"""Number of seeds to draw from when --seed is not given."""
+"""Number of seeds, one of which is drawn when --seed is not given."""
 
 
 @click.command(
@@ -92,13 +92,13 @@ def demo(
     """Run two managers, a device and some workers as processes of this machine.
 
     The workers count the words of every source file of Python's standard library, and hash the
-    file. Every second worker connects through the device. The demo kills one of those workers
-    while it runs a job. At the end the demo compares every result with its own: the exit code is
-    0 if all results are equal, else 1.
+    file. Every second worker connects through the device. The demo kills one of these workers while
+    it runs a job. At the end the demo compares every result with its own: the exit code is 0 if all
+    results are equal, else 1.
 
     With --chaos the demo kills (SIGKILL) every process in turn, managers and the device as well,
-    and restarts the process under the same name. With enough files this happens twice. The demo
-    submits the jobs again that a killed manager held.
+    and starts the process again under the same name. With enough files the demo kills each process
+    twice. The demo submits again the jobs that a killed manager held.
     """
     if chaos and no_kill:
         raise ConfigError("--chaos and --no-kill exclude each other; give only one of them")
@@ -107,8 +107,8 @@ def demo(
     if workers == 1 and not (no_kill or chaos):
         raise ConfigError("the demo cannot kill its only worker; add --no-kill, or more --workers")
     if report is not None:
-        pipeline()  # a missing extra is reported now, not after the demo
-        # One folder for each demo, since a report covers one demo.
+        pipeline()  # a missing package is reported now, and not after the demo
+        # One folder for each demo, because a report covers one demo.
         journal = journal or str(Path(report) / f"journal-{time.time():.0f}")
     if journal is not None:
         Journal(journal).prepare()
@@ -151,7 +151,7 @@ def demo(
 
 
 def _report(show: DemoRunner) -> None:
-    """Print the table and the verdict."""
+    """Print the table and the result of the demo."""
     rows = []
     for index, child in enumerate(show.workers):
         jobs = show.done[child.label]
@@ -169,7 +169,7 @@ def _report(show: DemoRunner) -> None:
 
 
 def _report_chaos(show: Chaos) -> None:
-    """Print the killed processes and the verdict."""
+    """Print the killed processes and the result of the demo."""
     rows = []
     for label in show.labels:
         killed = show.killed[label]
@@ -219,7 +219,7 @@ def _print_verdict(show: DemoRunner) -> None:
         f"{total / show.seconds:.0f} jobs/s, {show.size / 1e6 / show.seconds:.0f} MB/s"
     )
     if isinstance(show, Chaos):
-        # The managers' other counters ended with their processes.
+        # The other counters of the managers are gone with their processes.
         print(f"jobs done in a second attempt: {show.again}")
     else:
         print(

@@ -17,16 +17,16 @@ from wmp.errors import ConfigError
 __all__ = ["Chaos"]
 
 _LENGTH: Final = 12.0
-"""Seconds that the demo would take without kills."""
+"""Seconds that the demo should take without kills."""
 
 _LONGEST: Final = 0.2
 """Largest number of seconds by which a job is made longer."""
 
 _ROUNDS: Final = 2
-"""Number of kills of each process, if there are enough jobs."""
+"""Number of kills of each process, if there are enough files."""
 
 _BETWEEN: Final = 3
-"""Results between two kills, at least."""
+"""Least number of results between two kills."""
 
 _RETRIES: Final = 100
 """Retries of a job: more than the number of kills."""
@@ -36,8 +36,8 @@ _RETRIES: Final = 100
 class Chaos(DemoRunner):
     """Managers, device and workers are killed in turn, and started again.
 
-    A manager's jobs end with its process. The demo submits the jobs without a result again, from
-    the list of inputs, to the new process.
+    A manager's jobs end with its process. The demo submits the jobs without a result again to the
+    new process, from the list of inputs.
     """
 
     seed: int = 0
@@ -58,7 +58,7 @@ class Chaos(DemoRunner):
     _given: dict[str, set[int]] = field(factory=dict)
     """Files that a manager has without a result so far."""
     _counting: set[str] = field(factory=set)
-    """Managers that have files, or have not reported all results."""
+    """Managers that still have files, or have not reported all results."""
 
     def __attrs_post_init__(self) -> None:
         self.retries = _RETRIES
@@ -100,7 +100,7 @@ class Chaos(DemoRunner):
             self.seconds = time.monotonic() - begin
             if len(self.seen) == total:
                 continue
-            # The n-th process is killed when this share of the work is done.
+            # The n-th process is killed when this part of the results has come.
             if plan and len(self.seen) * (kills + 1) >= total * (kills - len(plan) + 1):
                 self._kill(plan)
         self.spared = list(plan)
@@ -117,7 +117,7 @@ class Chaos(DemoRunner):
             yield from labels
 
     def _kill(self, plan: deque[str]) -> None:
-        """Kill the first process of the plan that runs."""
+        """Kill the first process of the plan that still runs."""
         label = next((label for label in plan if label in self._there), None)
         if label is None:
             return

@@ -32,13 +32,13 @@ ROLE: Final = "count"
 _Node = TypeVar("_Node", Manager, Device)
 
 _PATIENCE: Final = 3.0
-"""Seconds after the end of stdin by which this process is gone."""
+"""Seconds within which this process ends after the end of stdin."""
 
 _START: Final = 30.0
-"""Seconds until all workers must have connected."""
+"""Seconds within which all workers must have connected."""
 
 _TAKEN: Final = 5.0
-"""Seconds in which the port of a process that was killed must be free again."""
+"""Seconds within which the port of a killed process must be free again."""
 
 _lock = threading.Lock()
 
@@ -49,7 +49,7 @@ def count(data: bytes) -> list[Any]:
 
 
 def main() -> NoReturn:
-    """Run the part that the first line names, until stdin ends."""
+    """Run the node that the first line names, until stdin ends."""
     # Only the parent reacts to Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders = _orders()
@@ -76,8 +76,8 @@ def _orders() -> Iterator[dict[str, Any]]:
 
 def _report(**fields: Any) -> None:
     line = memoryview(json.dumps(fields).encode() + b"\n")
-    # If the parent has gone, the end of stdin ends this process. Nothing is buffered: Python
-    # would report at its end that the buffer could not be written.
+    # If the parent has gone, the end of stdin ends this process. Nothing is buffered, because
+    # Python would report at its end that it could not write the buffer.
     with _lock, contextlib.suppress(BrokenPipeError):
         while line:
             line = line[os.write(1, line) :]
@@ -109,7 +109,7 @@ def _manage(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
 
 
 def _bound(make: Callable[[], _Node]) -> _Node:
-    """Start a node; a port that it had before may still be in use for a moment."""
+    """Start a node; a port that it had before may still be in use for a short time."""
     until = time.monotonic() + _TAKEN
     while True:
         node = make()

@@ -20,7 +20,7 @@ from wmp.errors import WMPError
 __all__ = ["ChildMessage", "DemoProcess", "DemoProcesses"]
 
 _PATIENCE: Final = 4.0
-"""Seconds for all children to end by themselves."""
+"""Seconds within which all children must end by themselves."""
 
 ChildMessage = dict[str, Any]
 """A message of a child: one line of JSON."""
@@ -53,7 +53,7 @@ class DemoProcess:
             self.process.stdin.flush()
 
     def kill(self) -> None:
-        """Send SIGKILL: the process sends no BYE and cleans nothing up."""
+        """Send SIGKILL: the process sends no BYE and cleans up nothing."""
         self.killed = True
         self.process.kill()
 
@@ -100,12 +100,12 @@ class DemoProcesses:
         return self.start(child.part, **{**child.config, **config})
 
     def receive(self, timeout: float) -> tuple[DemoProcess, ChildMessage] | None:
-        """Return the next message, None if none comes within ``timeout`` seconds.
+        """Return the next message; None if none comes within ``timeout`` seconds.
 
-        The last message of a child that was killed is ``{"ended": exit code}``.
+        The last message of a killed child is ``{"ended": exit code}``.
 
         Raises:
-            WMPError: A child ended that was not killed.
+            WMPError: A child that was not killed has ended.
         """
         until = time.monotonic() + timeout
         while True:
@@ -136,7 +136,7 @@ class DemoProcesses:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.process.wait(max(0.0, until - time.monotonic()))
         finally:
-            # This also runs after a second Ctrl-C.
+            # This code also runs after a second Ctrl-C.
             for child in self.all:
                 child.process.kill()
             for child in self.all:

@@ -26,8 +26,11 @@ _PING: Final = 0.4
 SLOTS: Final = 2
 
 _WINDOW: Final = 4
-"""Jobs that a worker takes ahead. By default it takes more jobs as short as these, and a few
-workers take all jobs, which shows less."""
+"""Number of jobs that a worker may hold beyond its slots.
+
+By default a worker would hold more of such short jobs, and a few workers would take all jobs, which
+shows less.
+"""
 
 _ANYWHERE: Final = "tcp://127.0.0.1:*"
 
@@ -35,10 +38,10 @@ _STALL: Final = 30.0
 """Seconds without a message after which the demo fails."""
 
 _KILL_AT: Final = 0.3
-"""Share of the results after which a worker is killed."""
+"""Part of the results after which a worker is killed."""
 
 _FEW: Final = 200
-"""Below that many files, the worker is killed during its first job."""
+"""Number of files below which the worker is killed during its first job."""
 
 
 def source_files(limit: int | None = None) -> list[str]:
@@ -68,16 +71,16 @@ class DemoRunner:
     kill: bool
     bar: ProgressBar | None
     pause: float = 0.0
-    """Seconds by which a job is made longer."""
+    """Seconds by which each job is made longer."""
     retries: int = 3
     managers: list[DemoProcess] = field(factory=list)
     device: DemoProcess | None = None
     workers: list[DemoProcess] = field(factory=list)
     victim: DemoProcess | None = None
-    """The killed node, and the job that it ran."""
+    """The killed process, and the job that it ran."""
     held: int = 0
     killed_at: float = 0.0
-    """Share of the results that had arrived when the worker was killed."""
+    """Part of the results that had arrived when the worker was killed."""
     seconds: float = 0.0
     size: int = 0
     """Bytes of the files whose results have arrived."""
@@ -85,9 +88,9 @@ class DemoRunner:
     right: set[str] = field(factory=set)
     """Files with a correct result."""
     done: Counter[str] = field(factory=Counter)
-    """Jobs by worker."""
+    """Number of jobs by worker."""
     again: int = 0
-    """Jobs whose result came from a second or later attempt."""
+    """Number of jobs whose result came from a second or later attempt."""
     requeued: Counter[str] = field(factory=Counter)
     dropped: Counter[str] = field(factory=Counter)
     wrong: list[str] = field(factory=list)
@@ -146,7 +149,7 @@ class DemoRunner:
             self.wrong.append(f"{missing} results are missing")
 
     def _start(self) -> dict[DemoProcess, str]:
-        """Start all processes; return the addresses of those that bind."""
+        """Start all processes; return the addresses of the nodes that bind."""
         start = self.children.start
         self.managers = [
             start(
@@ -194,7 +197,7 @@ class DemoRunner:
     def _receive(self) -> tuple[DemoProcess, ChildMessage]:
         while (received := self.children.receive(0.0 if self._unchecked else _STALL)) is None:
             if self._unchecked:
-                # Comparing must not delay messages, so it is done between them.
+                # A comparison must not delay messages, so comparisons are made between messages.
                 self._check()
                 continue
             raise WMPError(

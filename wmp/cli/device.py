@@ -95,7 +95,7 @@ def command(
 ) -> int | None:
     """Pass messages on between workers and managers.
 
-    Workers connect to a device as to a manager. A device keeps no state of jobs: it can be
+    Workers connect to a device as to a manager. A device keeps no state of jobs, so it can be
     restarted at any moment. A device can connect to another device. Ctrl-C or SIGTERM ends the
     device.
     """
@@ -204,7 +204,7 @@ async def _serve(definitions: Iterable[DeviceDefinition]) -> int:
 
     Raises:
         ConfigError: An endpoint cannot be used.
-        WMPError: One of them stopped by itself.
+        WMPError: A device stopped by itself.
     """
     definitions = tuple(definitions)
     stop = asyncio.Event()
@@ -218,7 +218,7 @@ async def _serve(definitions: Iterable[DeviceDefinition]) -> int:
                     f"{_name(definition)} is bound to {', '.join(device.endpoints)} "
                     f"and connects to {', '.join(definition.connect)}",
                 )
-                # Each device handles signals as well: the first device that ends, ends all.
+                # Each device handles signals too: the first device that ends makes all devices end.
                 tasks.append(asyncio.create_task(device.run()))
             ended, others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in others:

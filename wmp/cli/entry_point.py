@@ -33,7 +33,7 @@ FAILED: Final = 1
 """Exit code: the program ran, and a job or a check failed."""
 
 USAGE: Final = 2
-"""Exit code: a flag, an address or a file is wrong, and the program did nothing."""
+"""Exit code: an option, an address or a file is wrong, and the program did nothing."""
 
 SIGNALLED: Final = 128
 """Exit code after a signal, without the signal's number, as in shells."""
@@ -82,7 +82,7 @@ def start(
         extra: The extra that installs the packages of the program.
         needed: Names of these packages.
     """
-    # Some of the packages are imported late, when a progress bar is drawn for example.
+    # Some packages are imported late, for example when a progress bar is drawn.
     missing = next((name for name in needed if importlib.util.find_spec(name) is None), None)
     if missing is not None:
         complain(
@@ -115,7 +115,7 @@ def start(
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
     except BrokenPipeError:
-        # The reader has closed the pipe (`| head`); the interpreter must not report that.
+        # The reader has closed the pipe (`| head`), and the interpreter must not report this.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""Inputs of ``wmp map`` as submitted jobs: read ahead, in order, within bounds."""
+"""Inputs of ``wmp map`` as submitted jobs: read in advance, in order, within limits."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from wmp.message import Limits
 __all__ = ["Feed", "Item", "MapInput", "inputs"]
 
 _JOBS: Final = 8192
-"""Inputs read ahead of the results, at most."""
+"""Number of inputs that are read in advance of the results at most."""
 
 _BYTES: Final = 256 << 20
-"""The same in bytes; one input may exceed it alone."""
+"""Bytes of inputs that are read in advance at most; one input may exceed this limit alone."""
 
 _CHUNK: Final = 1 << 16
-"""Bytes read at once from a file that is read line by line."""
+"""Bytes of one read of a file that is read line by line."""
 
 _STDIN: Final = "-"
 
@@ -91,7 +91,7 @@ def _lines(name: str) -> Iterator[MapInput]:
 
 
 class _Line:
-    """A line without its end so far; only the size is kept of a line that is too large."""
+    """A line whose end has not been read. Of a line that is too large only the size is kept."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -123,11 +123,11 @@ def _chunks(name: str) -> Iterator[bytes]:
 
 
 class Feed:
-    """Submits inputs on a thread of its own, ahead of the reader of the results.
+    """Submits inputs on a thread of its own, in advance of the reader of the results.
 
     Args:
         manager: Takes the inputs.
-        source: The inputs; iterated on the thread.
+        source: The inputs; read on the thread.
         order: Arguments of :meth:`wmp.Manager.submit`.
     """
 
@@ -152,7 +152,7 @@ class Feed:
             timeout: Seconds to wait for an item.
 
         Returns:
-            The item, None when there is none now; and whether more may come.
+            The item, or None when there is none now; and whether more items may come.
 
         Raises:
             WMPError: No more inputs can be submitted.

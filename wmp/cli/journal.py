@@ -23,7 +23,7 @@ __all__ = ["journal"]
 
 _PROGRAM: Final = "wmp"
 _MERGED: Final = 256
-"""Limit of the node epochs whose journals are open at once, to merge them in one order."""
+"""Number of journals that are open at the same time at most, to merge their lines in one order."""
 _SHOWN: Final = 12
 """Number of the jobs of a line that are shown."""
 _ELSEWHERE: Final = frozenset(
@@ -177,7 +177,7 @@ def _stat(paths: tuple[str, ...], as_json: bool, quiet: bool) -> int:
 def _size(segment: Path) -> int:
     try:
         return segment.stat().st_size
-    except OSError:  # the segment lost its dot just now
+    except OSError:  # the segment has lost its dot since it was found
         return 0
 
 

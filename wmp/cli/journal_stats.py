@@ -1,4 +1,4 @@
-"""A journal's contents, added up: for ``wmp journal stat``."""
+"""The sums of a journal, for ``wmp journal stat``."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class _NodeStats:
     """µs since 1970, as all times here."""
     last: int = 0
     seen: int = 0
-    """Highest number of a line."""
+    """Highest number of a line so far."""
     lost: int = 0
-    """Lines that the node could not write, by its own count."""
+    """Number of lines that the node could not write, by its own count."""
     ended: str = ""
     """``stop``, ``halt``, or empty: the node was killed or still runs."""
 
@@ -57,13 +57,13 @@ class JournalStats:
     size: int
     bad: Counter[str] = field(factory=Counter, init=False)
     nodes: dict[tuple[Path, str, int], _NodeStats] = field(factory=dict, init=False)
-    """By folder, node and epoch, because another folder may have the same names."""
+    """Statistics by folder, node and epoch, because another folder may have the same names."""
     whats: Counter[str] = field(factory=Counter, init=False)
     sent: Counter[str] = field(factory=Counter, init=False)
     received: Counter[str] = field(factory=Counter, init=False)
     dropped: Counter[str] = field(factory=Counter, init=False)
     noted: Counter[str] = field(factory=Counter, init=False)
-    """Causes for which leases, locks and jobs ended."""
+    """Number of leases, locks and jobs that ended, by cause."""
     submitted: int = field(default=0, init=False)
     ends: Counter[str] = field(factory=Counter, init=False)
 

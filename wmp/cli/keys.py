@@ -35,7 +35,7 @@ def keys(name: str) -> int:
     if not public.parent.is_dir():
         raise ConfigError(f"there is no folder {public.parent}; make the folder first")
     try:
-        # Other users must not be able to read the secret key at any moment.
+        # No other user may read the secret key at any moment.
         before = os.umask(0o077)
         try:
             zmq.auth.create_certificates(public.parent, public.stem)

@@ -50,13 +50,13 @@ logger = logging.getLogger("wmp")
 _PROGRAM: Final = "wmp"
 
 _LONELY: Final = 3.0
-"""Seconds without a worker after which a line reports that."""
+"""Seconds without a worker after which a line reports the lack."""
 
 _LOOK: Final = 0.5
 """Seconds between two checks of the workers while no result comes."""
 
 _TURN: Final = 0.1
-"""Seconds between two checks of the clock during the wait for a result."""
+"""Seconds between two checks of the clock while the program waits for a result."""
 
 
 @click.command(
@@ -192,8 +192,9 @@ def map_command(
     security = security_of(secret, allowed=allowed)
     check_addresses(security, bind=bind or (HOME,))
     manager = Manager(*(bind or (HOME,)), retries=retries, security=security, journal=journal)
-    unserved_logger.disabled = True  # _WorkerWatch prints such lines, with a command that helps.
-    # A progress bar and typed input would share a line.
+    # _WorkerWatch prints such lines too, with a command that helps.
+    unserved_logger.disabled = True
+    # A progress bar and typed input would share one line.
     typed = (not files or "-" in files) and sys.stdin is not None and sys.stdin.isatty()
     total = len(files) if files and not lines else None
     needs = amounts("--need", need)
@@ -239,7 +240,7 @@ def _collect(feed: Feed, printer: _Printer, watch: _WorkerWatch) -> int:
                 return failed
             continue
         if item.job is not None and not item.job.done():
-            # No result comes for a while: show the reader the results so far.
+            # No result has come for some time, so show the results so far.
             printer.flush()
             while not concurrent.futures.wait([item.job], _TURN).done:
                 printer.know(feed.total)
@@ -251,7 +252,7 @@ def _collect(feed: Feed, printer: _Printer, watch: _WorkerWatch) -> int:
 
 
 class _WorkerWatch:
-    """Prints a line when no connected worker can do the jobs, once for each such time."""
+    """Prints a line when no connected worker can do the jobs, once for each such period."""
 
     def __init__(
         self, manager: Manager, bar: ProgressBar, role: str, wait: float, start: str
@@ -268,7 +269,7 @@ class _WorkerWatch:
         self._warned = False
 
     def served(self) -> None:
-        """Note that a worker did a job."""
+        """Record that a worker did a job."""
         self._since, self._warned = None, False
 
     def look(self) -> None:

@@ -1,4 +1,4 @@
-"""Flags that several programs share, and the settings made from them."""
+"""Options that several programs share, and the settings made from them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def verbose(function: _F) -> _F:
 
     def listen(context: click.Context, parameter: click.Parameter, value: bool) -> None:
         root = context.find_root()
-        # A subcommand may have the flag as well; one of the two is enough.
+        # A subcommand may have this option as well. It is enough to give it once.
         root.meta[VERBOSE] = value or root.meta.get(VERBOSE, False)
         log_to_stderr(
             root.info_name or "wmp", logging.DEBUG if root.meta[VERBOSE] else logging.INFO
@@ -164,10 +164,10 @@ def keys(*, connects: bool, binds: bool) -> Callable[[_F], _F]:
 def security_of(
     secret: str | None, *, server: str | None = None, allowed: str | None = None
 ) -> Security | None:
-    """Read the keys that flags name; None when there are none.
+    """Read the keys that options name; None when no option names a key.
 
     Raises:
-        ConfigError: A file is no key, or a flag lacks another flag that it needs.
+        ConfigError: A file is no key, or an option lacks another option that it needs.
     """
     if secret is None:
         for flag, value in (("--server", server), ("--allowed", allowed)):
@@ -197,9 +197,10 @@ def check_addresses(
 
 
 def reachable(endpoint: str) -> str:
-    """Return the address to connect to for an address that is bound.
+    """Return the address to which peers connect, for an address that is bound.
 
-    No peer can connect to an address that stands for every interface: it becomes this host's name.
+    No peer can connect to an address that stands for every interface, so this host's name takes its
+    place.
     """
     scheme, _, rest = endpoint.partition("://")
     host, _, port = rest.rpartition(":")

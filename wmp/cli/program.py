@@ -28,11 +28,11 @@ __all__ = ["command"]
 )
 @version
 def command() -> None:
-    """Jobs from many managers to many workers over ZeroMQ, without a broker.
+    """Distribute jobs from many managers to many workers over ZeroMQ, without a broker.
 
     A manager holds jobs and listens, by default on tcp://127.0.0.1:5570. Workers connect to the
-    manager and do the jobs, with a Python function or a Unix command. The program wmp-device
-    passes messages on between managers and workers.
+    manager and do the jobs, with a Python function or a Unix command. The program wmp-device passes
+    messages on between managers and workers.
     """
 
 

@@ -153,7 +153,7 @@ def _follow(
 
 
 def _hush() -> None:
-    """Suppress the tracebacks that py4j logs for Ctrl-C during a call of Java."""
+    """Suppress the tracebacks that py4j logs when Ctrl-C comes during a call of Java."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_no_interrupt)
 

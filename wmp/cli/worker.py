@@ -38,7 +38,7 @@ __all__ = ["worker"]
 _PROGRAM: Final = "wmp"
 
 _DRAIN_TIMEOUT: Final = 60.0
-"""Seconds that jobs under way have after the first signal, unless a flag sets another time."""
+"""Seconds that jobs in progress have after the first signal, unless an option sets another time."""
 
 _OWN: Final = (
     "role",
@@ -55,7 +55,7 @@ _OWN: Final = (
     "server",
     "journal",
 )
-"""Flags for a worker that this program makes; the user's own wmp.Worker has its own settings."""
+"""Options for a worker that this program makes. A wmp.Worker of the user has its own settings."""
 
 
 class _WorkerCommand(ProgramCommand):
@@ -290,7 +290,7 @@ def _load(target: str) -> Any:
     name, separator, attribute = target.partition(":")
     if not name or not separator or not attribute:
         raise ConfigError(f"{target!r}: expected PACKAGE.MODULE:ATTRIBUTE, for example work:count")
-    # `python -m` does the same. Worker processes get the same path.
+    # `python -m` uses the same path. Worker processes get this path too.
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -365,7 +365,7 @@ def _serve(
         else:
             asyncio.run(_run(made, lookout, drain_timeout or None))
     except TimeoutError:
-        late = True  # a log line names the jobs
+        late = True  # a log line has named the jobs
     except HandlerHung:
         if not replaces or caught:
             raise
@@ -391,7 +391,7 @@ def _serve(
     try:
         left = made.statistics()
     except ClosedError:
-        return 0  # it had not begun
+        return 0  # the worker had not begun
     return SIGNALLED + caught[-1] if left.held or left.unacknowledged else 0
 
 
@@ -402,7 +402,7 @@ async def _run(made: aio.Worker, lookout: _ManagerWatch, drain_timeout: float | 
 
 
 class _ManagerWatch:
-    """Ends a worker that has no manager."""
+    """Ends a worker that no manager answers."""
 
     def __init__(self, made: blocking.Worker | aio.Worker, wait: float) -> None:
         self._made = made
@@ -420,7 +420,8 @@ class _ManagerWatch:
             with contextlib.suppress(TimeoutError, WMPError):  # The worker ends, or has ended.
                 end()
 
-        # The thread is a daemon: a worker that ends before it met a manager does not wait for it.
+        # The thread is a daemon, so a worker that ends before it met a manager does not wait for
+        # the thread.
         if start_thread(self._look, "wmp-lookout", end, failed=failed) is None:
             raise TransportError(
                 "cannot start the thread that watches for managers; end other threads or processes"
@@ -435,7 +436,8 @@ class _ManagerWatch:
                 managers = self._made.statistics().managers
             except (ClosedError, RuntimeError):
                 # The worker has not started, or has ended, and then this process ends soon. Or the
-                # tables of an asyncio worker changed during the read.
+                # tables of an asyncio worker changed during the read; then the next check reads
+                # them again.
                 managers, seen = (), now
             if managers:
                 seen = now

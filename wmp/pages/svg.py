@@ -23,7 +23,7 @@ _TICKS: Final = 8
 
 
 def clip(text: str, most: int) -> str:
-    """Cut text to a number of characters; an ellipsis is the last of them."""
+    """Cut text to a number of characters; its last character is then an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
