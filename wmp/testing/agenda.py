@@ -17,7 +17,8 @@ __all__ = ["Agenda", "NodeClocks"]
 
 @define(eq=False)
 class Agenda:
-    """A heap of calls, each at a time; among calls of one time the first added goes first.
+    """A heap of calls, each with a time. Of the calls for one time, the call that was added first
+    goes first.
 
     Args:
         network: Has the current time in ``now``.
@@ -45,7 +46,7 @@ class Agenda:
         heapq.heappush(self._calls, (max(when, self.now), self._ties, what, arguments))
 
     def after(self, seconds: float, what: Callable[..., None], *arguments: Any) -> None:
-        """Call ``what`` so many seconds from now."""
+        """Call ``what`` in so many seconds."""
         self.at(self.now + seconds, what, *arguments)
 
     def call_first(self) -> None:
@@ -54,7 +55,7 @@ class Agenda:
         what(*arguments)
 
     def latest(self, what: Callable[..., None]) -> float:
-        """The time of the last call of ``what``; 0 without one."""
+        """The time of the last call of ``what``; 0 if there is no such call."""
         return max((when for when, _, call, _ in self._calls if call == what), default=0.0)
 
 
@@ -70,7 +71,7 @@ class NodeClocks:
     network: Network
     skew: Mapping[str, tuple[float, float]] = field(factory=dict)
     shown: dict[str, float] = field(factory=dict, init=False)
-    """The last reading of each clock: a clock never goes back."""
+    """The last reading of each clock, because a clock never goes back."""
     _due: dict[str, float] = field(factory=dict, init=False)
     """The deadline of each node that has one, in the world's time."""
 
@@ -101,11 +102,11 @@ class NodeClocks:
         """Wake a node at its deadline.
 
         Raises:
-            Violation: "no livelock", when the node asks to be woken again at once.
+            Violation: "no livelock": the node asks to be woken again at once.
         """
         when = self.network.nodes[name].deadline()
         assert when is not None
-        # Conversion to a skewed clock and back may have rounded the time down.
+        # The conversion to a wrong clock and back may have rounded the time down.
         self.shown[name] = max(self.local(name), when)
         try:
             self.network.tick(name)

@@ -17,7 +17,7 @@ from wmp.testing.world import WorldReport, simulate
 __all__ = ["CampaignResult", "replay_command", "reports"]
 
 _KEPT = 20
-"""The most violations that are reported in full."""
+"""Number of violations that are reported in full at most."""
 
 
 @define(eq=False)
@@ -30,12 +30,13 @@ class CampaignResult:
     steps: int = 0
     """Events that machines handled."""
     messages: int = 0
-    """Messages put on a connection, counted at every node on the way."""
+    """Number of messages put on a connection, counted at every node of their routes."""
     jobs: int = 0
     executions: int = 0
     longest_wait: float = 0.0
-    """The longest wait, in seconds, of an idle worker and a job for each other after the end of
-    the faults."""
+    """The longest time, in seconds, that an idle worker and a job waited for each other after the
+    end of the faults.
+    """
     faults: Counter[str] = field(factory=lambda: Counter({fault.value: 0 for fault in Fault}))
     ends: Counter[str] = field(factory=Counter)
     violations: Counter[str] = field(factory=Counter)

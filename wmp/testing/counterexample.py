@@ -16,7 +16,7 @@ from wmp.testing.trace import words
 __all__ = ["NoSuchMove", "replay", "shortened"]
 
 _LAST = 40
-"""Steps shown of a run without faults in which a job did not end."""
+"""Number of steps that are shown of a run without faults in which a job did not end."""
 
 
 class NoSuchMove(LookupError):
@@ -95,7 +95,7 @@ def _in_words(model: Model, move: Move) -> str:
 
 
 def shortened(plan: ModelPlan, moves: Sequence[int], name: str) -> tuple[int, ...]:
-    """Leave out every move without which the same invariant still breaks."""
+    """Leave out each move without which the same invariant is still broken."""
     wanted = _moves_of(plan, moves)
     place = 0
     while place < len(wanted):

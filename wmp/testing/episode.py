@@ -1,6 +1,6 @@
 """The faults of one episode of a simulated world, and the deaths of single handler calls.
 
-All draws use random streams given by the caller. People read the worlds in which a test fails, so
+All draws use random streams that the caller gives. People read the worlds in which a test fails, so
 most episodes have only one or two kinds of faults.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["ProcessDeaths", "draw_episode"]
 _LONGEST = 60.0
 """The longest time with faults, in simulated seconds."""
 _LINES = 16
-"""A handler that is ended in the middle runs fewer lines than this."""
+"""Number of lines after which a handler is ended in the middle at most."""
 
 
 def draw_episode(
@@ -37,7 +37,7 @@ def draw_episode(
         draw: The random stream.
     """
     until = now + min(_LONGEST, 0.5 + draw.uniform(0.2, 1.0) * work)
-    # In the order of the list: the order of a set differs from process to process.
+    # In the order of the list, because the order of a set differs from process to process.
     known = [fault for fault in Fault if fault in chosen]
     few = draw.sample(known, min(len(known), draw.choice((1, 1, 2, 3, 5, 8))))
     strikes = tuple(
@@ -53,7 +53,7 @@ def draw_episode(
 
 @define(eq=False)
 class ProcessDeaths:
-    """The deaths of processes during a handler, or right after it and before its result is sent."""
+    """The deaths of processes during a handler, or after it and before its result is sent."""
 
     rate: float = 0.0
     kinds: tuple[Fault, ...] = field(default=())
@@ -66,10 +66,11 @@ class ProcessDeaths:
         return ProcessDeaths(rate, tuple(fault for fault in kinds if fault in faults.kinds))
 
     def draw(self, draw: Random) -> tuple[Fault, int | None] | None:
-        """Draw for one call; None lets the call live.
+        """Draw the end of one call; None lets the call live.
 
         Returns:
-            The kind of death, and the lines of the handler that run before it; None for all.
+            The kind of death, and the number of lines of the handler that run before it; None for
+            all lines.
         """
         luck, which, middle, lines = (draw.random() for _ in range(4))
         if not self.kinds or luck >= self.rate:

@@ -1,8 +1,8 @@
 """``python -m wmp.testing.explore NAME``: every interleaving of a small world.
 
-Visits all states that a :class:`~wmp.testing.plan.ModelPlan` can reach: any next message delivered,
-lost, repeated or refused, any job finished, any timer fired, any process killed, in every
-order, within the plan's bounds. Each state is checked against the invariants of
+It visits all states that a :class:`~wmp.testing.plan.ModelPlan` can reach within its bounds. Any
+next message may be delivered, lost, repeated or refused; any job may finish, any timer fire and any
+process be killed, in every order. Each state is checked against the invariants of
 :mod:`wmp.testing.invariants`.
 
 Exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage, 130 Ctrl-C before the

@@ -1,4 +1,4 @@
-"""Injection of the faults that strike at a time into a world."""
+"""Injection of the faults that have a time (strikes) into a world."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wmp.testing.workload import SubmitBatch, Task
 __all__ = ["FaultInjector"]
 
 _HERD = 8
-"""Jobs for each manager in a wake herd."""
+"""Number of jobs for each manager in a wake herd."""
 
 _T = TypeVar("_T")
 
@@ -50,13 +50,13 @@ class FaultInjector:
     trace: Trace
     counts: Counter[Fault]
     offer: Callable[[SubmitBatch], None] = field(init=False)
-    """Submits a batch."""
+    """Submits a batch of jobs."""
     active: bool = field(default=True, init=False)
     doomed: list[Strike] = field(factory=list, init=False)
-    """Strikes that wait for a job to run."""
+    """Strikes that wait for a running job."""
 
     def strike(self, blow: Strike) -> None:
-        """Inject a fault into the node that it hits, and count it if there is such a node."""
+        """Inject a fault into the node that it hits; count the fault if there is such a node."""
         if not self.active:
             return
         self.note(f"fault: {blow.fault.value}")
@@ -219,7 +219,10 @@ def _quicken(world: FaultInjector, name: str) -> None:
 
 
 def _at_work(world: FaultInjector, blow: Strike) -> tuple[str, LinkQueue] | None:
-    """Return a running job with its worker; without one the strike waits for the next job."""
+    """Return a running job with its worker.
+
+    Without a running job the strike waits for the next job.
+    """
     workers = _nodes(world, WorkerMachine)
     found = _one([(name, lane) for name, lane in world.network.running() if name in workers], blow)
     if found is None:

@@ -1,11 +1,11 @@
 """The faults of a world: their kinds, and their times.
 
-A *strike* is a fault at a time, drawn before the world begins. A number drawn with it chooses the
-node to hit among those that exist at that time. Faults of single messages are decided by chance
-as each message is sent, from another stream.
+A *strike* is a fault with a time, drawn before the world begins. Another drawn number chooses the
+node that is hit among the nodes that exist at this time. Faults of single messages are drawn from
+another stream as each message is sent.
 
-ZeroMQ keeps the order of a connection and repeats nothing on it. Dropping, repeating and
-reordering there is harder than reality.
+ZeroMQ keeps the order of messages on a connection and repeats none. Dropping, repeating and
+reordering messages there is harder than reality.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ class Fault(Enum):
     DUPLICATE = "duplicate"
     """A message arrives twice."""
     DELAY = "delay"
-    """A connection delays all messages for a while."""
+    """A connection delays all messages for some time."""
     REORDER = "reorder"
-    """A message arrives after later ones, of its own connection and of others."""
+    """A message arrives after later messages, of its own connection and of other connections."""
     ONE_WAY_PARTITION = "one-way partition"
     """Messages from one node to another are lost; the other direction is open."""
     TWO_WAY_PARTITION = "two-way partition"
     """A node is cut off from all its peers."""
     HALF_OPEN = "half-open link"
-    """A connection is dead without notice to its ends: only a new connection helps."""
+    """A connection is dead, and its ends do not notice: only a new connection helps."""
     FULL_PIPE = "full pipe"
-    """A connection takes no messages for a while: end nodes park them, devices report them."""
+    """A connection takes no messages for some time: end nodes park them, devices report them."""
     KILL_WORKER = "kill worker"
     """A worker's process ends; another process starts when the faults stop."""
     KILL_MANAGER = "kill manager"
     """A manager's process ends; another process starts when the faults stop."""
     PAUSE = "pause"
-    """A node gets no events for a while shorter than ``expire``, then all of them."""
+    """A node gets no events for some time shorter than ``expire``, and then all of them."""
     RESTART_WITH_MEMORY = "restart with memory"
     """A node gets no events for longer than ``expire``. Afterwards it still has its memory."""
     RESTART_WITHOUT_MEMORY = "restart without memory"
@@ -52,16 +52,18 @@ class Fault(Enum):
     CLOCK_SKEW = "clock skew"
     """A node's clock runs too fast or too slow."""
     SLOW_WORKER = "slow worker"
-    """Handlers take many times longer for a while."""
+    """Handlers take many times longer for some time."""
     IDENTITY_COLLISION = "identity collision"
-    """A second process of the same identity starts: the older one must stop."""
+    """A second process with the same identity starts: the older one must stop."""
     WAKE_HERD = "wake herd"
-    """All links come back at once, and every manager gets many jobs at once."""
+    """All links come back at the same time, and every manager gets many jobs at the same time."""
     KILL_HANDLER = "kill handler"
     """The process that runs a job dies. Its worker reports the loss and still runs."""
     HANG = "hang"
-    """A handler does not return: it is ended by force once its result is not wanted, or after
-    too long a time."""
+    """A handler does not return.
+
+    It is ended by force when its result is not wanted any more, or after too long a time.
+    """
 
 
 MESSAGE_FAULTS = (Fault.DROP, Fault.DUPLICATE, Fault.DELAY, Fault.REORDER)
@@ -81,9 +83,9 @@ class Strike:
     at: float
     fault: Fault
     lasts: float
-    """Duration as a share of the longest for the kind: 0 to 1."""
+    """Duration as a share of the longest duration of this kind: 0 to 1."""
     pick: float
-    """Choice of the victim: 0 to 1, along the list of possible nodes."""
+    """Choice of the node that is hit: 0 to 1, along the list of possible nodes."""
     twist: float
     """A choice within the kind: 0 to 1."""
 
@@ -103,7 +105,7 @@ class Faults:
 
 
 def draw_faults(names: list[str], draw: Random) -> Faults:
-    """Draw a world's faults. Some worlds get few kinds, some many, some none."""
+    """Draw a world's faults. Some worlds get few kinds of faults, some many, some none."""
     until = draw.uniform(2.0, 7.0)
     share = draw.choice((0.0, 0.1, 0.25, 0.25, 0.5, 1.0))
     kinds = {fault for fault in Fault if fault not in _LATER and draw.random() < share}
@@ -131,7 +133,7 @@ def draw_faults(names: list[str], draw: Random) -> Faults:
 
 
 def _draw_strikes(fault: Fault, until: float, draw: Random) -> list[Strike]:
-    """Draw a fault's strikes, used or not, so that the draws of other faults stay the same."""
+    """Draw a fault's strikes, used or not, so that other faults have the same draws."""
     return [
         Strike(draw.uniform(0, until), fault, draw.random(), draw.random(), draw.random())
         for _ in range(draw.choice((1, 1, 2, 3)))

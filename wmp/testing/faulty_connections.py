@@ -1,8 +1,8 @@
 """The connections of a world, and their faults.
 
-A connection may be cut (no message passes from one node to another), stale (dead without notice to
-its ends) or full (it takes no messages for a while). Single messages may be lost, repeated, delayed
-or reordered, by chance.
+A connection may be cut (no message passes from one node to another), stale (dead, and its ends do
+not notice) or full (it takes no messages for some time). Single messages may be lost, repeated,
+delayed or reordered, by chance.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wmp.testing.trace import Trace
 __all__ = ["FaultyConnections"]
 
 _PARKED = 16
-"""Messages that an end node keeps for a full pipe."""
+"""Number of messages that an end node keeps for a full pipe."""
 
 
 @define(eq=False)
@@ -54,9 +54,9 @@ class FaultyConnections:
     latency: dict[str, float] = field(factory=dict, init=False)
     """The longest time of a message, in seconds, by sender."""
     cut: dict[tuple[str, str], float] = field(factory=dict, init=False)
-    """(sender, receiver) between which no message passes, and the end of that."""
+    """(sender, receiver) between which no message passes, with the end of that time."""
     stale: set[Pipe] = field(factory=set, init=False)
-    """Pipes of dead connections whose ends do not know."""
+    """Pipes of dead connections whose ends have not noticed."""
     full: dict[Pipe, list[list[Frame]]] = field(factory=dict, init=False)
     """Pipes that take no messages, with the messages parked for them."""
     _last: dict[Pipe, float] = field(factory=dict, init=False)
@@ -69,7 +69,7 @@ class FaultyConnections:
         network = self.network
         above = network.uplinks[below][link]
         if (below, link) in network.pipes or not network.alive(below) or not network.alive(above):
-            return  # a process that starts connects its links
+            return  # a process that starts connects its links itself
         if (below, above) in self.cut or (above, below) in self.cut:
             self.agenda.after(0.3, self.attempt, below, link)
             return
@@ -94,12 +94,13 @@ class FaultyConnections:
             self.network.happen(far[0], Disconnected(far[1]))
 
     def deaden(self, name: str, link: int) -> None:
-        """Break a connection without notice to its ends."""
+        """Break a connection so that its ends do not notice."""
         far = self.network.far((name, link))
         if far is not None:
             self.stale.update(((name, link), far))
             if isinstance(self.network.nodes[name], DeviceMachine):
-                # A device cannot request a new connection. Its heartbeats detect the break.
+                # A device cannot request a new connection. Its heartbeats detect the broken
+                # connection.
                 self.agenda.after(1.0, self.rejoin, name, link, far)
 
     def rejoin(self, name: str, link: int, far: Pipe | None = None) -> None:
@@ -146,7 +147,7 @@ class FaultyConnections:
 
     @property
     def held_up(self) -> float:
-        """Seconds until the last message on its way arrives."""
+        """Seconds until the last message on the way arrives."""
         return max(0.0, max(self._last.values(), default=0.0) - self.agenda.now)
 
     def _travel(self, pipe: Pipe, frames: list[Frame]) -> None:
@@ -167,7 +168,7 @@ class FaultyConnections:
         self.agenda.at(when, self._arrive_next, pipe)
 
     def _hit(self) -> Fault | None:
-        """Draw the fault that hits the current message, or None."""
+        """Draw the fault that hits the current message; None for no fault."""
         luck = self.weather.random()
         for fault, rate in self.rates.items():
             luck -= rate

@@ -35,7 +35,7 @@ def identity_of(name: str) -> bytes:
 
 
 _MOMENT = 2.0
-"""Seconds until an operator acts; meanwhile peers may believe that an ended process runs."""
+"""Seconds until an operator acts. Until then peers may believe that an ended process still runs."""
 
 
 def _ignore(*_: object) -> None:
@@ -92,7 +92,7 @@ class Fleet:
         return settings.identity, settings.epoch
 
     def rivals(self, name: str) -> list[str]:
-        """Return the other running processes of the node's identity."""
+        """Return the other running processes with the node's identity."""
         network, identity = self.network, identity_of(name)
         return [
             other
@@ -101,17 +101,17 @@ class Fleet:
         ]
 
     def unserved(self) -> list[str]:
-        """Return the running processes that must stop: all their peers serve a rival."""
+        """Return the running processes that must stop, because all their peers serve a rival."""
         found = []
         for name, node in self.network.nodes.items():
             if self.network.alive(name) and self.rivals(name):
                 if isinstance(node, WorkerMachine) and node.statistics().managers:
-                    continue  # it serves managers of its own
+                    continue  # the process serves managers of its own
                 found.append(name)
         return found
 
     def check_rivals(self) -> None:
-        """Check that of two processes of one identity none continues without peers.
+        """Check that of two processes with one identity none continues without peers.
 
         Raises:
             Violation: "one process for each identity".
@@ -137,7 +137,7 @@ class Fleet:
     def start(self, name: str) -> None:
         """Start a process of this node, with an epoch of its own.
 
-        The epochs of a node whose clock is slow fall from start to start: that clock goes back.
+        If the node's clock is wrong and goes back, its epochs fall from start to start.
         """
         network, topology = self.network, self.topology
         identity = identity_of(name)
@@ -164,7 +164,7 @@ class Fleet:
         self.on_started(name)
 
     def restart(self, name: str, seconds: float) -> None:
-        """Start a killed node again after a while, unless it already runs."""
+        """Start a killed node again after some time, unless it already runs."""
         self.agenda.after(seconds, self._restart, name, self.network.nodes[name])
 
     def _restart(self, name: str, node: object) -> None:
@@ -174,7 +174,7 @@ class Fleet:
     # -- ending
 
     def kill(self, name: str, *, silently: bool = False) -> None:
-        """End a node's process; ``silently``: without notice to its peers' connections."""
+        """End a node's process. With ``silently`` the ends of its connections do not notice."""
         network = self.network
         self._ended[identity_of(name)] = self.agenda.now
         self.trace.note(
@@ -212,7 +212,7 @@ class Fleet:
         self._ended[identity] = self.agenda.now
         self.clocks.plan(name, None)
         self._forget(name)
-        # The last messages of the node are still on their way.
+        # Let the last messages of the node arrive first.
         node = self.network.nodes[name]
         self.agenda.after(0.05 + self.topology.timers.latency, self._close, name, node)
         if error is None:
@@ -230,7 +230,8 @@ class Fleet:
     # -- the operator
 
     def refused(self, name: str) -> None:
-        """End a manager later: a worker reported that it serves another process of its identity.
+        """End a manager later, because a worker reported that it serves another process of this
+        identity.
 
         No message stops a manager, so its operator must read the log and stop the process.
         """
@@ -248,7 +249,7 @@ class Fleet:
     # -- pausing
 
     def pause(self, name: str, seconds: float) -> None:
-        """Give a node no events for a while."""
+        """Give a node no events for some time."""
         if name not in self.paused:
             self.trace.note(self.agenda.now, f"{name} is paused for {seconds:.2f} s")
             self.paused[name] = []

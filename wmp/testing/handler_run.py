@@ -1,7 +1,8 @@
-"""One run of a user's handler in a simulated world, and a way to end it in the middle.
+"""One run of a user's handler in a simulated world, and a way to end the handler in the middle.
 
 The function runs at once, in no simulated time. A :class:`CrashPoint` ends it before a line of its
-code, as the end of its process would: the effects before that line stay, the rest never happens.
+code, as the end of its process would: the effects before that line stay, and the later lines never
+run.
 """
 
 from __future__ import annotations
@@ -43,28 +44,29 @@ _FOREIGN = (
     },
     "<",
 )
-"""Prefixes of file names without handlers: libraries, this module, code without a file."""
+"""Prefixes of file names that have no handlers: libraries, this module, code without a file."""
 
 
 class HandlerCrash(BaseException):
-    """Raised in a handler whose process ends; not an Exception, so that few handlers catch it."""
+    """Raised in a handler whose process ends. It is no Exception, so few handlers catch it."""
 
 
 @define(eq=False)
 class CrashPoint:
     """Ends the code of its ``with`` block after a number of its lines.
 
-    ``finally`` and ``with`` blocks of the handler still run, unlike in a real end.
+    ``finally`` and ``with`` blocks of the handler still run, unlike at a real end.
 
     Args:
-        handler: All its lines count; lines of functions that it calls count outside of libraries.
+        handler: The handler. All its lines count. Lines of functions that it calls count unless
+            they are of libraries.
         lines: The number of lines that still run.
     """
 
     handler: Handler
     lines: int
     place: str = field(default="", init=False)
-    """The place where the handler was ended, in words; empty when it was not."""
+    """The place where the handler was ended, in words; empty if it was not ended."""
     _own: CodeType | None = field(init=False)
     _before: Any = field(default=None, init=False)
 
@@ -153,7 +155,7 @@ class Host:
     pass_on: Callable[[float | None, str | None], None]
 
     def report(self, job: RunningJob, fraction: float | None, text: str | None) -> None:
-        """Pass progress on; a None keeps the former value."""
+        """Pass progress on. None keeps the former value."""
         job.fraction = job.fraction if fraction is None else fraction
         job.text = job.text if text is None else text
         self.pass_on(job.fraction, job.text)
@@ -193,11 +195,12 @@ def execute(
             if served.is_async:
                 result = loop().run(result)
         if crash is not None and crash.place:
-            raise HandlerCrash  # the handler caught it
+            raise HandlerCrash  # the handler caught the exception
         return Outcome.OK, encode(result)
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if crash is not None and crash.place:
-            raise HandlerCrash from error  # a ``finally`` of the handler raised while it ended
+            # A ``finally`` block of the handler raised this error at the end.
+            raise HandlerCrash from error
         if job.id in job._host.cancelled and isinstance(error, _CANCELLATIONS):
             return Outcome.CANCELLED, b""
         return Outcome.ERROR, describe_error(error)

@@ -1,10 +1,10 @@
 """A world whose handlers are real functions: the layer between a test and the machines.
 
-One manager, as many devices as the seed draws, the workers of the test, and a program that
-submits jobs (:class:`~wmp.testing.submitter.Submitter`). A call of a handler takes simulated
+The world has one manager, as many devices as the seed draws, the workers of the test, and a program
+that submits jobs (:class:`~wmp.testing.submitter.Submitter`). A call of a handler takes simulated
 time (:class:`~wmp.testing.user_handlers.UserHandlers`).
 
-A world runs in episodes: faults are drawn, strike for a while and are mended, and then all
+A world runs in episodes: faults are drawn, strike for some time and are ended, and then all
 submitted jobs come to their ends.
 """
 
@@ -31,9 +31,9 @@ from wmp.testing.user_handlers import Cast, UserHandlers
 __all__ = ["HandlerWorld"]
 
 _RETRY = 0.1
-"""Seconds until a fault without a victim strikes again."""
+"""Seconds until a fault that hit no node strikes again."""
 _EVENTS = 400
-"""The most events for one more job."""
+"""Number of events for one more job at most."""
 
 
 @define(eq=False, kw_only=True)
@@ -67,7 +67,7 @@ class HandlerWorld:
         history = HandlerHistory()
         self.simulation = simulation = Simulation(self.seed, topology, story, history)
         simulation.clocks.skew = simulation.faults.skew
-        simulation.checks.looks = False  # the bounds of users' tables are not known
+        simulation.checks.looks = False  # the limits of users' tables are not known
         injector, runner, fleet = simulation.injector, simulation.runner, simulation.fleet
         self.submitter = submitter = Submitter(
             simulation.network, simulation.agenda, fleet, history, story
@@ -226,14 +226,14 @@ class HandlerWorld:
     def _settled(self) -> bool:
         if self._unfinished:
             return False
-        # A running handler may still act, even if its result is not wanted.
+        # A running handler may still act, even if its result is not wanted any more.
         network = self.simulation.network
         busy = any(lanes and network.alive(name) for name, lanes in network.lanes.items())
         return not busy and self.simulation.settled
 
     def _patience(self) -> float:
         timers = self.simulation.fleet.topology.timers
-        # The slow estimate: a single slow worker does all jobs.
+        # A high estimate of the time: one slow worker does all jobs.
         work = 12 * (1 + self._unfinished) * self.handlers.longest
         return 2 * work + 30.0 + 2 * timers.backoff + len(self.submitter.jobs) * timers.trip
 
@@ -245,7 +245,7 @@ class HandlerWorld:
             self.submitter.submit_the_rest()
 
     def _resumed(self, name: str) -> None:
-        """Submit the rest: the submitting program was stopped with its manager."""
+        """Submit the other jobs: the submitting program was stopped together with its manager."""
         if name == MANAGER and self.simulation.network.alive(name):
             self.submitter.submit_the_rest()
 
@@ -254,6 +254,9 @@ class HandlerWorld:
             self.submitter.note(f"{name} is killed while it runs the job", self.submitter.job(lane))
 
     def again(self) -> list[SimulatedJob]:
-        """Return the jobs with more than one handler call; those with a cut call come first."""
+        """Return the jobs with more than one handler call.
+
+        First the jobs with a call that was ended in the middle.
+        """
         jobs = [job for job in self.submitter.jobs if job.runs > 1]
         return sorted(jobs, key=lambda job: (not job.cut, -job.runs, job.number))

@@ -99,11 +99,11 @@ class _JobFacts:
     attempt: int = 0
     """The newest granted attempt."""
     holder: Peer | None = None
-    """The worker with the newest lease; None when that lease is over."""
+    """The worker with the newest lease; None when this lease is over."""
     over: int = 0
     """Leases that ended without a result."""
     spent: int = 0
-    """Ended leases that count against the retries."""
+    """Number of ended leases that count against the retries."""
     left: set[bytes] = field(factory=set)
     """Identities of the workers that left with the job."""
     asked: bool = False
@@ -111,7 +111,9 @@ class _JobFacts:
     deadline: float | None = None
     """The deadline on its manager's clock."""
     times: TimeFacts | None = None
-    """None for a job without start time, expiry, run limit and settings about errors."""
+    """Times of the job; None for a job without start time, expiry, run limit and settings about
+    errors.
+    """
     begun: dict[int, Peer] = field(factory=dict)
     """Attempt to the worker that began it."""
     end: End | None = None
@@ -162,7 +164,7 @@ class History:
         self._job(owner, id).times = times
 
     def begin_by(self, worker: Peer, owner: Peer, id: int, attempt: int, until: float) -> None:
-        """Record that a TAKE arrived: until when its job may begin, on the worker's clock."""
+        """Record the time until which the job of a TAKE may begin, on the worker's clock."""
         key = worker, owner, id, attempt
         self._begin_by[key] = max(until, self._begin_by.get(key, until))
 
@@ -228,7 +230,8 @@ class History:
         if times is not None and now is not None:
             wrong = times.too_early(now) or times.too_late(now)
             _hold("times are kept", not wrong, f"{what} {wrong}")
-        # Unseen leases: granted without a route, and lost before there was one.
+        # Attempts that no message showed: granted without a route, and lost before there was a
+        # route.
         job.over += attempt - job.attempt - 1
         job.attempt, job.holder = attempt, worker
 
@@ -374,11 +377,11 @@ class History:
                 )
 
     def waits(self) -> list[str]:
-        """Return the jobs without an end whose manager lives, in words."""
+        """Return the jobs without an end whose manager's process runs, in words."""
         return [_name(owner, id) for owner, ids in self.open.items() for id in ids]
 
     def finish(self) -> None:
-        """Check that all jobs have ended: no further event can happen."""
+        """Check that all jobs have ended, because no further event can happen."""
         if waiting := self.waits():
             raise Violation("every job ends", f"{', '.join(waiting[:8])} did not end")
 

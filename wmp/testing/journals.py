@@ -22,7 +22,7 @@ __all__ = ["BEGINNING", "Journals"]
 BEGINNING: Final = 1_767_225_600_000_000
 """Start of all worlds, in µs since 1970."""
 _QUIET: Final = 100_000
-"""A node writes a line on reading its clock after so many µs without a line."""
+"""µs without a line after which a node writes a line that shows the time."""
 
 
 @define(eq=False)
@@ -56,14 +56,17 @@ class Journals:
         formatter, file, _ = entry
         lines = formatter.step(event, actions, at, BEGINNING + at)
         if not lines and at >= self._last[name] + _QUIET:
-            # Real nodes write a heartbeat by timer. Here an event shows the time.
+            # A real node writes a heartbeat by timer. In a world each event may show the time.
             lines = [formatter.beat(0, at, BEGINNING + at)]
         if lines:
             self._last[name] = at
         file.writelines(f"{line}\n" for line in lines)
 
     def close(self, alive: Callable[[str], bool]) -> None:
-        """Close the journals and name the files; a node that is not alive was killed."""
+        """Close the journals and name the files.
+
+        A node whose process does not run counts as killed.
+        """
         for name in tuple(self._open):
             self._end(name, stop=alive(name))
 

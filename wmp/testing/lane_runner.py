@@ -29,7 +29,7 @@ class LaneHandlers(Protocol):
         """Call the handler of a lane's first job, and let the call end."""
 
     def hangs(self, name: str, lane: LinkQueue) -> None:
-        """Note that the handler of a lane's first job does not return by itself."""
+        """Note that the handler of a lane's first job does not return."""
 
     def dies(self, name: str, lane: LinkQueue) -> None:
         """Note that the process of a lane's first job dies."""
@@ -83,7 +83,10 @@ class LaneRunner:
     def may_end(
         self, what: Callable[..., None], name: str, lane: LinkQueue, id: int, *more: Any
     ) -> bool:
-        """Whether a handler may end now; a paused worker calls ``what`` again after its pause."""
+        """Return whether a handler may end now.
+
+        A paused worker calls ``what`` again after its pause.
+        """
         if (lane, id) in self.hung or self.fleet.postpone(name, what, name, lane, id, *more):
             return False
         return self.is_current(name, lane, id)
@@ -113,7 +116,7 @@ class LaneRunner:
     def _watch(self, name: str, lane: LinkQueue, id: int, until: float) -> None:
         """End a handler by force when its result is not wanted any more, or its time is over."""
         if not self.is_current(name, lane, id):
-            self.hung.discard((lane, id))  # its process or its worker died
+            self.hung.discard((lane, id))  # the process of the job or of the worker died
             return
         due = dict(zip(lane.run.ids, lane.run.deadlines or (), strict=False)).get(id)
         unwanted = id in lane.cancelled or (due is not None and due <= self.network.local(name))
@@ -139,7 +142,7 @@ class TaskHandlers:
     on_begun: Callable[[float], None]
 
     def call(self, name: str, lane: LinkQueue, id: int) -> None:
-        """Begin a task; it ends when its time has passed."""
+        """Begin a task, which ends after its time."""
         takes = self.tasks[lane.payload(id)].takes * self.runner.slow.get(name, 1.0)
         self.on_begun(takes)
         self.runner.agenda.after(takes, self.end, name, lane, id)

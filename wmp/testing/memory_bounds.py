@@ -55,8 +55,8 @@ def check_tables(name: str, machine: ManagerMachine | WorkerMachine, jobs: int, 
     Args:
         name: The name of the node.
         machine: The machine of the node.
-        jobs: The most jobs in the machine: accepted and not ended, at all its managers.
-        peers: The most identities that the machine may know.
+        jobs: Number of jobs that the machine may have: accepted and not ended, at all its managers.
+        peers: Number of identities that the machine may know.
 
     Raises:
         Violation: "tables are bounded".
@@ -68,9 +68,9 @@ def check_tables(name: str, machine: ManagerMachine | WorkerMachine, jobs: int, 
             "leases": jobs,
             "workers": peers,
             "profiles": peers,
-            # Two timers a worker, one an open GIVE, one a job with a deadline, and one a kind,
-            # which stays until it fires, even without its queue.
-            # One more is for all delayed jobs.
+            # Two timers for each worker, one for each open GIVE, one for each job with a deadline,
+            # and one for each kind, which stays until it fires even without its queue. One more
+            # timer is for all delayed jobs.
             "timers": 2 * peers + table["open gives"] + jobs + len(KINDS) + 1,
             "delayed heap": 2 * jobs + 130,
             "queues": jobs + table["wakes"],
@@ -79,7 +79,8 @@ def check_tables(name: str, machine: ManagerMachine | WorkerMachine, jobs: int, 
         bounds = {
             "managers": peers,
             "answers": 0,
-            # Three timers a manager, one a lock, one a job; also links, READY and draining.
+            # Three timers for each manager, one for each lock, one for each job; and the timers of
+            # links, READY and draining.
             "timers": 3 * peers + table["locks"] + table["held"] + machine.count + 2,
         }
     bounds["heap"] = 64 + 4 * table["timers"]

@@ -1,4 +1,4 @@
-"""Messages of many copied worlds: each is read and outlined once."""
+"""Messages in many copied worlds: each message is read and outlined once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["MessageCache"]
 
 @define(eq=False)
 class MessageCache:
-    """Messages on their way; each is read and outlined once, in however many worlds it is."""
+    """Messages on their way. Each is read and outlined once, in however many worlds it is."""
 
     read: dict[tuple[tuple[Frame, ...], bool], Message] = field(factory=dict)
     drawn: dict[tuple[Frame, ...], Outline] = field(factory=dict)

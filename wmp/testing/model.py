@@ -1,13 +1,13 @@
 """A small world that can be copied, with a list of all possible next events.
 
-Theory of operation. A :class:`Model` is a :class:`~wmp.testing.network.Network` with a schedule
-from outside: :meth:`Model.moves` lists the possible events, :meth:`Model.make` performs one,
-:meth:`Model.snapshot` returns the state of the world. Copies share their unchanged parts: a move
-mostly changes one machine, so only that machine is copied and outlined anew.
+Theory of operation. A :class:`Model` is a :class:`~wmp.testing.network.Network` whose schedule
+comes from outside: :meth:`Model.moves` lists the possible events, :meth:`Model.make` performs one
+of them, and :meth:`Model.snapshot` returns the state of the world. Copies share their unchanged
+parts. A move mostly changes one machine, so only this machine is copied and outlined again.
 
 A :class:`Plan` has the submissions, the possible faults and the number of timers that may fire.
 Time stands still except for timers: the earliest deadline of all nodes may fire at any moment,
-before or after any message, so a message may be as slow as the remaining timers allow.
+before or after any message. So a message may be as slow as the remaining timers allow.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Move = tuple[Hashable, ...]
 """A possible event: a word, and the node or pipe that it concerns."""
 
 _QUIET: Final = 60.0
-"""Seconds in which everything must end after the last fault."""
+"""Seconds within which everything must end after the last fault."""
 
 
 @define(eq=False, kw_only=True)
@@ -62,7 +62,7 @@ class Model(Network):
     _epochs: dict[str, int] = field(factory=dict, init=False)
     _messages: MessageCache = field(factory=MessageCache, init=False)
     _own: set[str] = field(factory=set, init=False)
-    """Nodes whose machine and lanes no other world shares."""
+    """Nodes whose machine and lanes belong to this world alone."""
     _drawn: dict[str, Outline] = field(factory=dict, init=False)
     """Current outlines of machines."""
 
@@ -86,7 +86,7 @@ class Model(Network):
         """Return an independent world in the same state."""
         new = copy_parts(self)
         new.history, new.observer = clone((self.history, self.observer))
-        self._own.clear()  # two worlds share all nodes now
+        self._own.clear()  # from here on two worlds share all nodes
         return new
 
     def _take(self, name: str) -> None:
@@ -103,8 +103,10 @@ class Model(Network):
     # -- the state
 
     def snapshot(self, *, budgets: bool = True) -> Snapshot:
-        """Return the canonical state of everything that decides about future events and violations;
-        ``budgets``: whether the remaining faults are included."""
+        """Return the canonical state of everything that decides about future events and violations.
+
+        ``budgets``: whether the remaining faults are included.
+        """
         drawn = self._drawn
         outlines = []
         for name, node in self.nodes.items():
@@ -130,7 +132,7 @@ class Model(Network):
 
     @property
     def waits(self) -> bool:
-        """Whether a job has no end yet."""
+        """Return whether a job has not ended yet."""
         return any(self.history.open.values())
 
     @property
@@ -163,7 +165,7 @@ class Model(Network):
             moves += [("tick", name) for name in self._first()]
         for kind in ("drop", "duplicate", "refuse"):
             if kind in kinds:
-                # A worker ignores "undelivered", so this move would repeat "drop".
+                # A worker ignores "undelivered", so this move would equal "drop".
                 moves += [
                     (kind, *pipe)
                     for pipe in busy
@@ -293,13 +295,13 @@ class Model(Network):
     # -- the end without faults
 
     def close(self, known: set[int]) -> None:
-        """Check that without further faults everything ends, and new jobs end too.
+        """Check that without further faults everything ends, and that new jobs end too.
 
         Args:
             known: Hashes of states from which everything ends; this method adds more.
 
         Raises:
-            Violation: "every job ends", or another.
+            Violation: "every job ends", or another invariant.
         """
         self.ticks_left = self.faults_left = 0
         passed: list[int] = []
@@ -319,7 +321,7 @@ class Model(Network):
         known.update(passed)
 
     def _quiet(self, known: set[int], passed: list[int], phase: int) -> bool:
-        """Run until nothing waits; True when a known good state is reached first."""
+        """Run until nothing waits; True if a state that is known to be good is reached first."""
         until = self.now + _QUIET
         while True:
             self.settle(10_000)

@@ -1,4 +1,4 @@
-"""How each part of a model is copied: shared, copied at once, emptied or cloned."""
+"""The way in which each part of a model is copied: shared, copied at once, emptied or cloned."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FRESH: Final[dict[str, Callable[[Any], Any]]] = {
     "reports": lambda _: [],
     "twice": list,
     "pipes": _queues,
-    "ticks": _same,  # statistics over all copies
+    "ticks": _same,  # statistics of all copies together
     "sent": _same,
     "history": _same,  # cloned by the model
     "observer": _same,
@@ -60,11 +60,11 @@ def _how(name: str) -> Callable[[Any], Any]:
 
 
 _HOW_TO_COPY: Final[dict[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]]] = {}
-"""For each class of worlds, the name of each part and the manner of its copy."""
+"""For each class of worlds, the name of each part and the way in which it is copied."""
 
 
 def copy_parts(world: _NetworkT) -> _NetworkT:
-    """Return a world with the parts of another; history and observer are the same objects."""
+    """Return a world with the parts of another. History and observer stay the same objects."""
     kind: type[Any] = type(world)
     if kind not in _HOW_TO_COPY:
         _HOW_TO_COPY[kind] = tuple((part.name, _how(part.name)) for part in attrs.fields(kind))

@@ -64,7 +64,7 @@ Pipe = tuple[str, Link]
 
 @define(eq=False)
 class LinkQueue:
-    """Jobs that a worker started: the first runs, the others have not begun."""
+    """Jobs that a worker started: the first job runs, the others have not begun."""
 
     run: Run
     left: list[int]
@@ -80,9 +80,9 @@ class LinkQueue:
 class Network:
     """Nodes by name, pipes between the nodes, results by manager.
 
-    Every connection is a DEALER (an ``int`` link) below a ROUTER (a ``bytes`` link: the name
-    and link of the DEALER, and how often it was connected, so that each connection has a
-    routing id of its own).
+    Every connection is a DEALER (an ``int`` link) below a ROUTER (a ``bytes`` link). The ROUTER's
+    link consists of the name and link of the DEALER, and of the number of times that it was
+    connected, so that each connection has a routing id of its own.
     """
 
     now: float = 0.0
@@ -100,7 +100,7 @@ class Network:
     reports: list[tuple[str, Notify]] = field(factory=list)
     drops: list[tuple[str, Drop]] = field(factory=list)
     ticks: Counter[str] = field(factory=Counter)
-    """How often each node was woken by its own deadline."""
+    """Number of times that each node was woken by its own deadline."""
     sent: Counter[Command] = field(factory=Counter)
     """Messages put on a pipe, by command."""
     _far: dict[Pipe, Pipe] = field(factory=dict)
@@ -122,7 +122,7 @@ class Network:
             self.join(name, link)
 
     def join(self, name: str, link: int) -> None:
-        """Make a connection, in place of the former one; no node is notified."""
+        """Make a connection, in place of the former one. No node is notified."""
         self.part(name, link)
         above: Pipe = (name, link)
         self._joined[above] += 1
@@ -147,7 +147,7 @@ class Network:
         ]
 
     def far(self, pipe: Pipe) -> Pipe | None:
-        """The other direction of the same connection; None when there is none."""
+        """The other direction of the same connection; None if there is no connection."""
         return self._far.get(pipe)
 
     def receiver(self, pipe: Pipe) -> str:
@@ -188,7 +188,7 @@ class Network:
         """Give a node an event, and perform the actions that follow."""
         self._inbox.append((name, event))
         if len(self._inbox) > 1:
-            return  # the outer call handles the event in its turn
+            return  # the outer call will handle the event
         while self._inbox:
             name, event = self._inbox[0]
             if self.alive(name):
@@ -300,7 +300,7 @@ class Network:
             self._begin_next(name, lane)
 
     def _begin_next(self, name: str, lane: LinkQueue) -> None:
-        """Begin the first job that is left in a lane, unless its expiry has passed."""
+        """Begin the next job that is left in a lane, unless its expiry has passed."""
         id, run = lane.left[0], lane.run
         row = list(run.ids).index(id)
         expires = None if run.expires is None else run.expires[row]
@@ -312,7 +312,7 @@ class Network:
         self.begin(name, lane)
 
     def bereave(self, name: str, lane: LinkQueue) -> None:
-        """End the process of the first job; the lane's other jobs are not lost (WMP-6.14)."""
+        """End the process of the first job. The lane's other jobs are not lost (WMP-6.14)."""
         lost = lane.left[0] not in lane.cancelled
         if lost:
             self.end(name, lane, Outcome.LOST, b"what ran it has died")
@@ -347,11 +347,11 @@ class Network:
                 )
 
     def settle(self, budget: int = 100_000) -> None:
-        """Deliver all messages and finish all jobs, until nothing is left to do now."""
+        """Deliver all messages and finish all jobs, until nothing is left to do at this time."""
         for _ in range(budget):
             if pipes := self.busy():
                 for pipe in pipes:
-                    if self.pipes.get(pipe):  # a delivery may have emptied the pipe
+                    if self.pipes.get(pipe):  # an earlier delivery may have emptied the pipe
                         self.deliver(pipe)
             elif lanes := list(self.running()):
                 for name, lane in lanes:
@@ -377,7 +377,7 @@ class Network:
         return self.now
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
-        """Notice that a node has handled an event; its actions are performed after this call."""
+        """Called when a node has handled an event; its actions are performed after this call."""
 
     def carry(self, pipe: Pipe, message: Message) -> None:
         """Put a message on its pipe."""
@@ -418,15 +418,15 @@ class Network:
             case Drop():
                 self.drops.append((name, action))
             case Note():
-                pass  # this action only concerns the journal
+                pass  # this action is only for the journal
             case Halt(error):
                 self.halted[name] = error
                 self.lanes[name].clear()
 
     def _send(self, pipe: Pipe, message: Message) -> None:
         if pipe not in self.pipes:
-            # A ROUTER without such a connection reports the message (ROUTER_MANDATORY), and so does
-            # a DEALER that is not connected (IMMEDIATE).
+            # A ROUTER without such a connection reports the message (ROUTER_MANDATORY), and a
+            # DEALER that is not connected reports it too (IMMEDIATE).
             self.happen(pipe[0], Undelivered(pipe[1], message))
         else:
             self.sent[message.command] += 1

@@ -1,7 +1,8 @@
-"""Watches machines from outside, and records in a history the facts about jobs.
+"""Watches machines from outside, and records facts about jobs in a history.
 
-The observer reads events and actions, and never a machine's state. From the messages that a
-manager received it concludes which leases may end, by the specification's causes (WMP-6.4).
+The observer reads events and actions, and never the state of a machine. From the messages that a
+manager received it concludes which leases may end, by the causes that the specification names
+(WMP-6.4).
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class _Contact:
     epoch: int
     last_message: float
     link: Link | None = None
-    """The link of that message; None when a device stands between."""
+    """The link of the worker's first message; None when a device stands between."""
     parted: float | None = None
-    """When the connection of that message ended."""
+    """When the connection of that message ended; None while it is open."""
     claimed: bool = False
     """Whether a later message came over another route, which the manager does not admit yet."""
     session: int = 0
@@ -42,7 +43,7 @@ class _Contact:
     errors: dict[int, tuple[int, int | None]] = field(factory=dict)
     """Attempt and wait of jobs whose error or overrun arrived in this step."""
     leases: dict[int, tuple[int, int]] = field(factory=dict)
-    """Job to (attempt, number of its TAKE)."""
+    """(attempt, number of its TAKE) of each leased job, by job."""
     needs: dict[int, Mapping[str, int]] = field(factory=dict)
     """The needs of each leased job."""
     ready: int = 0
@@ -66,7 +67,7 @@ class Observer:
 
     history: History
     ended: Container[int] = ()
-    """Jobs that end in this step: their errors are no reason for another attempt."""
+    """Jobs that end in this step. Their errors cause no further attempt."""
     _contacts: dict[Peer, dict[bytes, _Contact]] = field(factory=dict)
 
     def manager_did(
@@ -124,7 +125,7 @@ class Observer:
             self._tried_again(me, contacts[sender[0]], now)
         self.ended = ()
         for identity, contact in contacts.items():
-            if contact.grown:  # now that the leases which ended in this step are gone
+            if contact.grown:  # the leases that ended in this step do not count any more
                 self._weigh(me, (identity, contact.epoch), contact)
 
     def _submitted(self, me: Peer, event: Submitted, now: float) -> None:
@@ -143,7 +144,8 @@ class Observer:
         errors, contact.errors = contact.errors, {}
         for id, (attempt, wait) in errors.items():
             lease = contact.leases.get(id)
-            if lease is not None and lease[0] == attempt:  # ERROR; an overrun ended it already
+            # The attempt ended with ERROR; an overrun has ended it already.
+            if lease is not None and lease[0] == attempt:
                 self._over(me, contact, id, counts=False)
             if id in self.history.open.get(me, ()):
                 self.history.failed(me, id, attempt, now, wait)
@@ -171,7 +173,7 @@ class Observer:
                     self.history.answered(me, owner, id, attempt, outcome)
 
     def _taken(self, me: Peer, message: Message, now: float) -> None:
-        """Record until when the jobs of a TAKE may begin."""
+        """Record the time until which the jobs of a TAKE may begin."""
         columns = message.columns
         assert columns is not None
         owner: Peer = tuple(message.fields[Field.MANAGER])
@@ -194,9 +196,9 @@ class Observer:
     def _read(
         self, me: Peer, contacts: dict[bytes, _Contact], link: Link, message: Message, now: float
     ) -> None:
-        """Record what a message of a worker changes in its leases."""
+        """Record the changes of a worker's leases that its message causes."""
         if message.command is Command.ERROR:
-            return  # ERROR is no sign of life: a device may have sent it
+            return  # ERROR is no sign of life, because a device may have sent it
         identity, epoch = message.sender
         contact = contacts.get(identity)
         if contact is None:
@@ -254,7 +256,7 @@ class Observer:
         if contact is None:
             contact = contacts[message.receiver] = _Contact(message.to[-2], now)  # type: ignore[arg-type]
         if session != contact.session:
-            # Another process may hold the identity now: its claim was admitted.
+            # Another process may hold the identity now, because its claim was admitted.
             self._lose(me, contact)
             if contact.epoch != message.to[-2]:
                 contact.epoch = message.to[-2]  # type: ignore[assignment]
@@ -279,7 +281,7 @@ class Observer:
             for id, attempt in zip(columns.ids, columns.attempts, strict=True):
                 self.history.granted(me, id, attempt, worker, now)
                 contact.leases[id] = (attempt, number)
-                # The pipeline's messages have neither needs nor resources.
+                # The messages that the pipeline reads have neither needs nor resources.
                 contact.needs[id] = message.fields.get(Field.NEEDS, {})
             contact.sends[number] = 1
             if len(columns.ids) == 1:
@@ -326,7 +328,7 @@ class Observer:
 
     @staticmethod
     def _tidy(contact: _Contact) -> None:
-        """Forget the TAKEs without leases, now and then."""
+        """Forget the TAKEs without leases, from time to time."""
         if len(contact.sends) <= 8 + 2 * len(contact.leases):
             return
         held = {number for _, number in contact.leases.values()}
@@ -335,8 +337,10 @@ class Observer:
 
 
 def outline_of_observer(observer: Observer) -> Outline:
-    """Return the outline of an observer and its history: it differs for states that differ in
-    possible violations."""
+    """Return the outline of an observer and its history.
+
+    Outlines differ for states that differ in possible violations.
+    """
     history = observer.history
     pen = Pen()
     contacts = []
@@ -380,7 +384,7 @@ def outline_of_observer(observer: Observer) -> Outline:
 
 
 def _unheeded(actions: Sequence[object]) -> bool:
-    """Return whether a manager dropped a message whose sender does not hold the identity."""
+    """Return whether a manager dropped a message because its sender does not hold the identity."""
     return _dropped(actions, "claimed", "after goodbye")
 
 
@@ -399,5 +403,5 @@ def _addressed(actions: Sequence[object], identity: bytes, session: int) -> bool
 
 
 def _rows(columns: Columns) -> list[tuple[int, int, int]]:
-    outcomes = columns.outcomes or ()  # STATUS has none
+    outcomes = columns.outcomes or ()  # STATUS has no outcomes
     return list(zip(columns.ids, columns.attempts, outcomes, strict=False))

@@ -55,9 +55,9 @@ class ModelPlan:
     kinds: tuple[str, ...] = tuple(FAULTS)
     """The kinds of faults that may occur."""
     faults: int = 2
-    """The number of faults that may occur."""
+    """The number of faults that may occur at most."""
     ticks: int = 3
-    """The number of timers that may fire while a job waits for its end."""
+    """The number of timers that may fire at most while a job waits for its end."""
     slow: bool = True
     """Whether timers may fire while messages are on the way."""
     settled: bool = False
@@ -70,7 +70,7 @@ class ModelPlan:
 
 
 def _worker(**options: object) -> WorkerSettings:
-    # Without jitter and window, states do not differ in meaningless numbers.
+    # Without jitter and window, states differ only in numbers with a meaning.
     settings = {"hold": 0.0, "window": 0, "lane_max": 1, "jitter": 0.0, **options}
     return WorkerSettings(identity=b"w", epoch=1, **settings)  # type: ignore[arg-type]
 

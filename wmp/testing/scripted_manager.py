@@ -1,4 +1,4 @@
-"""A manager played by hand, for driving a worker machine line by line."""
+"""A manager with scripted messages, which drives a worker machine line by line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ScriptedManager(ManagerMessages):
         return settings.epoch, settings.identity
 
     def send(self, message: Message) -> list[WorkerAction]:
-        """Let a message arrive; note the worker's answers."""
+        """Let a message arrive; read the worker's answers."""
         actions = self.worker.handle(Received(self.link, message), self.now)
         self.note(actions)
         return actions
@@ -57,8 +57,10 @@ class ScriptedManager(ManagerMessages):
                     self.received += 1
 
     def meet(self) -> list[WorkerAction]:
-        """Agree on a session, as a new manager does. Several managers on one link are behind a
-        device; the first of them connects the link."""
+        """Begin a session, as a new manager does.
+
+        Several managers on one link are behind a device; the first of them connects the link.
+        """
         actions: list[WorkerAction] = []
         if all(row.link != self.link for row in self.worker.statistics().managers):
             actions = self.worker.handle(Connected(self.link), self.now)
@@ -66,8 +68,10 @@ class ScriptedManager(ManagerMessages):
         return actions + self.pong() + self.pong()
 
     def pong(self, *, expire: float | None = None, **fields: Any) -> list[WorkerAction]:
-        """Send PONG with the remembered state; ``ready=None`` omits READY; ``expire`` is in
-        seconds."""
+        """Send PONG with the remembered state.
+
+        ``ready=None`` omits READY; ``expire`` is in seconds.
+        """
         if expire is not None:
             fields["expire"] = self.milliseconds(expire)
         return self.send(self.compose_pong(**fields))

@@ -47,7 +47,7 @@ def sent(actions: Sequence[object], *commands: Command) -> list[Message]:
 class ScriptedPeer:
     """A path, a session and two numberings: correct messages from short calls.
 
-    The peer decides nothing. A message that is wrong on purpose is composed with fields of its own.
+    The peer decides nothing. A wrong message is composed with explicit fields.
     """
 
     identity: bytes
@@ -87,9 +87,9 @@ class ScriptedPeer:
     def columns(
         self, jobs: Iterable[tuple[int, int]], fields: dict[str, Any], **columns: Any
     ) -> Columns:
-        """Make the columns of jobs, pairs of (id, attempt).
+        """Make the columns of jobs, which are pairs (id, attempt).
 
-        Fields that bear the name of a column are taken out of ``fields`` and into the columns.
+        Fields with the name of a column are moved from ``fields`` into the columns.
         """
         ids, attempts = zip(*jobs, strict=True)
         columns |= {name: fields.pop(name) for name in _COLUMNS & fields.keys()}

@@ -1,4 +1,4 @@
-"""A worker played by hand, for driving a manager machine line by line."""
+"""A worker with scripted messages, which drives a manager machine line by line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ScriptedWorker(WorkerMessages):
         return self.managed_by[::-1]
 
     def send(self, message: Message) -> list[ManagerAction]:
-        """Let a message arrive; note the session and the acks of the manager's answers."""
+        """Let a message arrive; read the session and the acks of the manager's answers."""
         actions = self.manager.handle(Received(self.link, message), self.now)
         self.note(actions)
         return actions

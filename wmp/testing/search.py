@@ -1,12 +1,11 @@
-"""A search over the canonical states of a small world: every interleaving, once each.
+"""A search over the canonical states of a small world: every interleaving, visited once.
 
-Theory of operation. From each new state every possible move is made on a copy; the snapshot of
-the copy decides whether its state is new. In a state without moves the world runs on without
-faults, and everything must end. Two states with equal snapshots have the same future, so one of
-them is enough.
+Theory of operation. From each new state every possible move is made on a copy. The snapshot of the
+copy shows whether its state is new. In a state without moves the world runs on without faults, and
+everything must end. Two states with equal snapshots have the same future, so one of them is enough.
 
-Visited states are remembered by a hash of 64 bits. The chance that two of a million states share
-a hash, so that the second is overlooked, is 1 in 40 million.
+Visited states are remembered by a hash of 64 bits. The chance that two of a million states share a
+hash, so that the second state is overlooked, is 1 in 40 million.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from wmp.testing.plan import ModelPlan
 __all__ = ["SearchBounds", "SearchOrder", "SearchResult", "explore"]
 
 _JUMP: Final = 1 / 32
-"""How often the order ``MIXED`` jumps to another state: about once a way."""
+"""Probability with which the order ``MIXED`` jumps to another state: about once in a way."""
 
 _Way = tuple[int, "_Way"] | tuple[()]
 """The way to a state: the last move, and the way before it."""
@@ -40,12 +39,14 @@ class SearchOrder(Enum):
     """The choice of the next state among those seen."""
 
     BREADTH = "breadth"
-    """The nearest state: the way to a violation is the shortest."""
+    """The state with the shortest way, so that the way to a violation is the shortest."""
     DEPTH = "depth"
-    """The newest state: needs the least memory."""
+    """The newest state, which needs the least memory."""
     MIXED = "mixed"
-    """Mostly the newest state, now and then a random one: in a world too large for a whole search
-    it reaches ends in many parts."""
+    """Mostly the newest state, and sometimes a random state.
+
+    In a world that is too large for a whole search this order reaches ends in many parts.
+    """
 
 
 @frozen(kw_only=True)
@@ -53,9 +54,9 @@ class SearchBounds:
     """Bounds of one search."""
 
     states: int | None = None
-    """Stop after so many states; None for all."""
+    """Number of states after which the search stops; None for all."""
     seconds: float = inf
-    """Stop after so many seconds."""
+    """Seconds after which the search stops."""
     order: SearchOrder = SearchOrder.BREADTH
     seed: int = 0
     """The seed of the order ``MIXED``."""
@@ -68,7 +69,8 @@ class SearchResult:
     states: int
     transitions: int
     depth: int
-    """Moves on the longest way to a state (``BREADTH`` finds the shortest way to each)."""
+    """Number of moves on the longest way to a state (``BREADTH`` finds the shortest way to each).
+    """
     leaves: int
     """States without moves; from each the world was run to its end."""
     emptied: bool
@@ -149,7 +151,7 @@ class _Search:
     def _successors(
         self, node: _SearchNode, frontier: deque[_SearchNode]
     ) -> Iterator[tuple[Violation, _Way]]:
-        """Add the new states one move away to the frontier; yields violations with their ways."""
+        """Add the new states one move away to the frontier; yield violations with their ways."""
         model, seen, depth = node.model, self.seen, node.depth + 1
         moves = model.moves()
         last = len(moves) - 1
@@ -163,7 +165,7 @@ class _Search:
         if self.how.order is SearchOrder.MIXED:
             self.random.shuffle(numbered)
         for place, (index, move) in enumerate(numbered):
-            # The last move may change the state itself, which is not needed any more.
+            # The last move may change the state itself, because the state is not needed any more.
             after = model if place == last else model.copy()
             self.transitions += 1
             try:

@@ -32,14 +32,14 @@ from wmp.testing.simulated_job import SimulatedJob
 __all__ = ["RETRIES", "SimulatedWorld", "parse_faults"]
 
 RETRIES = 100
-"""More retries than a world can use up: a job is lost only in a test that sets fewer."""
+"""More retries than a world can use up, so a job is lost only in a test that sets fewer retries."""
 
 _NAMED = 8
-"""Jobs with several runs that are named."""
+"""Number of jobs with several runs that the account names."""
 _EXAMPLES = 4
-"""Jobs whose whole story is shown."""
+"""Number of jobs whose whole story the account shows."""
 _LAST = 20
-"""Last steps that are shown."""
+"""Number of the last steps that the account shows."""
 
 
 def parse_faults(names: Iterable[str | Fault] | str | None) -> frozenset[Fault]:
@@ -69,22 +69,22 @@ class SimulatedWorld:
     """A manager, workers, and devices between them, in simulated time and with faults.
 
     The machines are those that run in production; sockets, processes and clocks are simulated.
-    Handlers are really called, at least once a job, and again where faults cost a lease. A
-    handler takes simulated time and no real time. It may be ended in the middle, before any of
-    its lines, as if its process had been killed. The program that submits survives its manager:
-    it submits jobs without a result again to the next manager.
+    Handlers are really called, at least once for each job, and again where faults cost a lease. A
+    handler takes simulated time and no real time. It may be ended in the middle, before any of its
+    lines, as if its process had been killed. The program that submits survives its manager: it
+    submits jobs without a result again to the next manager.
 
-    Only the network's time is simulated: a handler that sleeps sleeps in real time, and
-    ``time.time()`` gives real time. Pass handlers their waiting times, or let them wait little.
+    Only the network's time is simulated. A handler that sleeps, sleeps in real time, and
+    ``time.time()`` returns real time. Pass the waiting times to handlers as arguments, or let
+    handlers wait only briefly.
 
-    The memory of a handler outlives its simulated process, unless ``factory`` makes the
-    handler.
+    The memory of a handler outlives its simulated process, unless ``factory`` makes the handler.
 
     Args:
         seed: Decides everything that is left to chance.
         faults: The possible faults, as in :func:`parse_faults`. Each world has some of them.
         codec: ``"bytes"``, or ``"cbor"`` for values, as for :class:`wmp.Manager`.
-        trace: Whether :meth:`account` lists every step of the machines, messages included.
+        trace: Whether :meth:`account` lists every step of the machines, including messages.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -137,19 +137,20 @@ class SimulatedWorld:
         takes: float | tuple[float, float] | None = None,
         count: int = 1,
     ) -> None:
-        """Add a worker, as :class:`wmp.Worker` would be one.
+        """Add a worker with the arguments of :class:`wmp.Worker`.
 
         Args:
             handlers: Role to handler, or one callable for the role ``default``, ``def`` or ``async
-                def``, ``f(payload)`` or ``f(payload, job)``; or a :class:`wmp.Worker` that is
-                not started, whose handlers, slots and resources are taken over.
-            factory: Makes the handlers anew for every process of the worker, so that their
-                memory is gone after a kill; takes the place of ``handlers``.
-            slots: Jobs that run at once; 1 by default.
-            resources: Resources beside slots: name to amount.
-            window: Jobs taken beyond slots; by default as many as keep the slots busy.
-            takes: Simulated seconds of a call, or the least and the most of them; by
-                default drawn from the seed.
+                def``, ``f(payload)`` or ``f(payload, job)``; or a :class:`wmp.Worker` that is not
+                started, whose handlers, slots and resources are used.
+            factory: Makes the handlers again for every process of the worker, so that their memory
+                is gone after a kill; takes the place of ``handlers``.
+            slots: Number of jobs that run at the same time; 1 by default.
+            resources: Resources besides slots: name to amount.
+            window: Number of jobs that may wait beyond the slots; by default as many as keep the
+                slots busy.
+            takes: Simulated seconds of a call, or the least and the most seconds; by default drawn
+                from the seed.
             count: The number of such workers.
 
         Raises:
@@ -231,7 +232,7 @@ class SimulatedWorld:
         return job
 
     def map(self, payloads: Iterable[Any], **options: Any) -> Iterator[Any]:
-        """Submit a job for each payload, and return the results in order, as the caller takes them.
+        """Submit a job for each payload, and yield the results in the order of the payloads.
 
         Args:
             payloads: The inputs; all jobs are submitted at once.
@@ -257,7 +258,7 @@ class SimulatedWorld:
         self._world.go(seconds)
 
     def account(self, error: BaseException | None = None) -> str:
-        """Return an account in words: the faults, the jobs that ran twice, the last steps.
+        """Return an account in words: the faults, the jobs that ran more than once, the last steps.
 
         Args:
             error: The error that the test raised.

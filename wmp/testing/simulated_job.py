@@ -29,7 +29,7 @@ class SimulatedJob:
     Attributes:
         number: Its place among all jobs of the world, from 1.
         payload: The payload as submitted.
-        runs: The number of calls of a handler for the job, finished or not.
+        runs: The number of calls of a handler for the job, including calls that did not finish.
         attempts: The number of leases at the manager that ended the job.
     """
 
@@ -47,9 +47,10 @@ class SimulatedJob:
     owner: tuple[Peer, int] | None = field(default=None, init=False)
     """The manager's process that holds the job, and the job's number there."""
     cut: int = field(default=0, init=False)
-    """How often a handler call of this job was ended in the middle."""
+    """Number of handler calls of this job that were ended in the middle."""
     killed: int = field(default=0, init=False)
-    """How often the process of this job was killed in the middle of a call or right after."""
+    """Number of times that the process of this job was killed during a call or right after a call.
+    """
     unwanted: bool = field(default=False, init=False)
     _end: End | None = field(default=None, init=False)
     _answer: Frame = field(default=b"", init=False)
@@ -74,7 +75,7 @@ class SimulatedJob:
         return value
 
     def exception(self) -> Exception | None:
-        """Return the error, None for a job with a result; the world runs first if needed."""
+        """Return the error; None for a job with a result. The world runs first if necessary."""
         if self._end is None:
             self._run()
         assert self._end is not None
@@ -83,7 +84,7 @@ class SimulatedJob:
         return error_of(self.number, self._end, self._answer, self.attempts)
 
     def cancel(self) -> bool:
-        """Ask for cancellation of the job; the answer comes in ``run()``.
+        """Request the cancellation of the job; the answer comes in ``run()``.
 
         Returns:
             False when the job had ended already.

@@ -1,15 +1,15 @@
-"""The parts of a simulated world, wired together, and the loop that lets its time pass.
+"""The parts of a simulated world, and the loop that lets its time pass.
 
-Theory of operation. The agenda holds the calls to make, each at a time; the clocks hold the
+Theory of operation. The agenda holds the calls to make, each with a time. The clocks hold the
 deadlines of the nodes. A step takes the earlier of the agenda's first call and the earliest
 deadline. Faults, workload and message times are drawn from separate random streams, so that one
-draw more in one of them leaves the others unchanged.
+more draw in one stream leaves the others unchanged.
 
-Faults strike up to ``faults.until``. Then all faults are mended, except half-open connections,
-which the nodes must detect themselves, and all accepted jobs must end in bounded time.
+Faults strike up to ``faults.until``. Then all faults end, except half-open connections, which the
+nodes must detect themselves, and all accepted jobs must end in bounded time.
 
-A world does not depend on hashes, addresses or the real clock: equal seeds have equal traces in
-any process.
+A world does not depend on hashes, addresses or the real clock: equal seeds have equal traces in any
+process.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from wmp.testing.world_checks import WorldChecks
 __all__ = ["BUDGET", "SimulatedNetwork", "Simulation", "Watcher"]
 
 BUDGET = 30_000
-"""Events after which a world counts as livelocked."""
+"""Number of events after which a world counts as livelocked."""
 _AT_ONCE = 4_000
-"""Events at one moment after which the world counts as livelocked."""
+"""Number of events at one moment after which the world counts as livelocked."""
 
 Watcher = Callable[[str, object, Sequence[Action]], None]
 """Called with the node that handled an event, the event, and the node's actions."""
@@ -58,7 +58,7 @@ def _reports_rival(message: Message) -> bool:
 
 @define(eq=False)
 class SimulatedNetwork(Network):
-    """A network that leaves clocks, messages and handlers to other parts.
+    """A network that leaves clocks, messages and handlers to other objects.
 
     The network itself decides nothing.
     """
@@ -134,7 +134,7 @@ class Simulation:
     draw: Random = field(init=False)
     """The random stream for message times, starts and connecting."""
     _held_up: float = field(default=0.0, init=False)
-    """Seconds after the faults in which held-up messages still arrive."""
+    """Seconds after the faults within which delayed messages still arrive."""
     _at_once: int = field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -229,7 +229,7 @@ class Simulation:
 
     @property
     def calm(self) -> float:
-        """The time by which all nodes must be connected again, held-up connections included."""
+        """The time by which all nodes must be connected again, including delayed connections."""
         timers = self.fleet.topology.timers
         found = 4 * timers.ping + timers.backoff + max(timers.expire, 6.0) + 1.0
         freed = timers.hold + timers.lock_timeout + 2 * timers.resend
@@ -247,7 +247,7 @@ class Simulation:
 
         Args:
             patience: Seconds that the ends may take once the nodes are connected.
-            settled: Whether everything has ended.
+            settled: Returns whether everything has ended.
 
         Raises:
             Violation: The ends take longer than that.

@@ -1,7 +1,7 @@
 """The check that an idle worker gets a waiting job in bounded time.
 
-The check runs from time to time, once the faults are over and all nodes are connected: a pair
-of a queued job and a worker that could do it, but has begun nothing, must not last.
+The check runs at intervals once the faults are over and all nodes are connected. A pair of a queued
+job and a worker that could do it, but has begun no job, must not last.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class StarvationCheck:
 
     @staticmethod
     def bound(topology: Topology) -> float:
-        """The longest wait in seconds.
+        """The longest allowed wait in seconds.
 
-        A worker that its manager has forgotten sends READY at the next PONG. A lock without an
-        answer from another manager is free after its timeout.
+        A worker that its manager has forgotten sends READY after the next PONG. A lock that another
+        manager does not answer is free after its timeout.
         """
         timers = topology.timers
         held = timers.hold + timers.lock_timeout if len(topology.managers) > 1 else 0.0
@@ -72,7 +72,7 @@ class StarvationCheck:
                 for job in waiting:
                     avoided = {**(job.refused or {}), **(job.left or {})}
                     if settings.identity in avoided or not can(settings, job.kind):
-                        continue  # the worker must send READY first, perhaps after backoff
+                        continue  # the worker must send READY first, perhaps after a backoff
                     pair, begun = (name, job.id, worker), self.runner.begun[worker]
                     since, count = before.get(pair, (now, begun))
                     if count != begun:

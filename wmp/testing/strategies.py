@@ -39,7 +39,7 @@ def uints(least: int = 0) -> st.SearchStrategy[int]:
 
 
 def identities() -> st.SearchStrategy[bytes]:
-    """Draw identities and routing ids, short ones mostly."""
+    """Draw identities and routing ids, mostly short ones."""
     return st.one_of(
         st.binary(min_size=1, max_size=6),
         st.binary(min_size=16, max_size=16),

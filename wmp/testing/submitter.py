@@ -29,7 +29,7 @@ MANAGER = "manager"
 
 @define(eq=False)
 class NarratedTrace(Trace):
-    """A trace with a story in words beside it: the story leaves out messages."""
+    """A trace, and beside it a story in words without the messages."""
 
     notes: list[tuple[float, str, SimulatedJob | None]] = field(factory=list, init=False)
     """Time, text, and the job that the text concerns."""
@@ -103,7 +103,7 @@ class Submitter:
     def _submit(self, job: SimulatedJob) -> None:
         network, fleet = self.network, self.fleet
         if MANAGER not in network.nodes or not network.alive(MANAGER) or MANAGER in fleet.paused:
-            return  # the job is submitted at the manager's start, or after its pause
+            return  # the job is submitted when the manager starts, or after its pause
         payload, kind, priority, timeout, retries = job._terms
         self._handed = job
         network.submit(
@@ -111,7 +111,7 @@ class Submitter:
         )
 
     def submit_the_rest(self) -> None:
-        """Submit all jobs that have not ended and are not held by this process of the manager."""
+        """Submit all jobs without an end that this process of the manager does not hold."""
         me = self.fleet.peer(MANAGER)
         rest = [j for j in self.jobs if not j.done() and (j.owner is None or j.owner[0] != me)]
         for job in rest:

@@ -19,26 +19,26 @@ _ROUNDED: Final = 0.0011
 
 @define(eq=False)
 class TimeFacts:
-    """The requests of a submitter, on the clock of the job's manager, and the failures."""
+    """The limits that a submitter set, on the clock of the job's manager, and the failures."""
 
     due: float
     """Time before which no attempt may be granted; it moves with every failure."""
     expires: float | None
     limited: bool
-    """Whether an attempt may run for a limited time only."""
+    """Whether an attempt may run only for a limited time."""
     retry: Retry | None
     failed: int = 0
     wish: int | None = None
-    """Milliseconds to the next attempt, as the newest attempt requested; None for no request."""
+    """Milliseconds until the next attempt, as the newest attempt requested; None for no request."""
     overran: bool = False
     """Whether the newest attempt was answered overrun."""
 
     def too_early(self, now: float) -> str:
-        """Return what is wrong with a lease that is granted now; empty for nothing."""
+        """Return the fault of a lease that is granted now too early; empty for no fault."""
         return f"at {now}, before its start time {self.due}" if now < self.due else ""
 
     def too_late(self, now: float) -> str:
-        """Return what is wrong with a lease that is granted now; empty for nothing."""
+        """Return the fault of a lease that is granted now too late; empty for no fault."""
         expired = self.expires is not None and self.expires + _ROUNDED <= now
         return f"at {now}, after its expiry {self.expires}" if expired else ""
 

@@ -26,7 +26,7 @@ KINDS = (
 
 @frozen
 class TimerSettings:
-    """The timers of all nodes of a world, in seconds; see the settings of the same names."""
+    """The timers of all nodes of a world, in seconds; see the settings with the same names."""
 
     expire: float
     ping: float
@@ -35,7 +35,7 @@ class TimerSettings:
     hold: float
     resend: float
     backoff: float
-    """The longest backoff of READY and of reconnecting."""
+    """The longest backoff of READY and of new connections."""
     latency: float
     """The longest time of a message on one connection without a fault."""
 
@@ -47,12 +47,18 @@ class TimerSettings:
 
 @frozen
 class Topology:
-    """Names, connections and settings. The name of a double ends in ``+``."""
+    """Names, connections and settings.
+
+    The name of a second process with a node's identity ends in ``+``.
+    """
 
     timers: TimerSettings
     managers: tuple[str, ...]
     uplinks: dict[str, tuple[str, ...]]
-    """The upper ends of the links of devices and workers. Devices come before nodes below them."""
+    """The upper ends of the links of devices and workers.
+
+    Devices are listed before the nodes below them.
+    """
     workers: dict[str, WorkerSettings]
     double: str | None
     """The manager or worker that may get a second process of the same identity."""
@@ -103,7 +109,7 @@ def draw_topology(draw: Random) -> Topology:
     managers = tuple(f"m{i + 1}" for i in range(draw.choice((1, 1, 1, 2, 2, 3))))
     uplinks: dict[str, tuple[str, ...]] = {}
     for i in range(draw.choice((0, 0, 1, 1, 2))):
-        above = [*managers, *uplinks, *uplinks]  # draw chains more often
+        above = [*managers, *uplinks, *uplinks]  # draw chains of devices more often
         few = draw.choice((1, 1, 2))
         uplinks[f"d{i + 1}"] = tuple(dict.fromkeys(draw.choice(above) for _ in range(few)))
     devices = tuple(uplinks)
@@ -116,7 +122,7 @@ def draw_topology(draw: Random) -> Topology:
         workers[name] = _draw_worker(name, timers, draw)
     topology = Topology(timers, managers, uplinks, workers, None)
     for manager in managers:
-        # A manager without workers has nothing to show.
+        # A manager without workers would be of no use in a test.
         if not any(manager in topology.above(name) for name in workers):
             name = draw.choice(list(workers))
             uplinks[name] = (*uplinks[name], manager)
@@ -125,7 +131,7 @@ def draw_topology(draw: Random) -> Topology:
         workers[f"{double}+"] = workers[double]
         uplinks[f"{double}+"] = uplinks[double]
     elif double is not None:
-        # A node that has one endpoint may also get the other.
+        # A node with one endpoint may also get the other endpoint.
         for name, upstreams in uplinks.items():
             if double in upstreams:
                 uplinks[name] = (*upstreams, f"{double}+")

@@ -43,7 +43,7 @@ _SHOWN = (
 )
 
 Step = tuple[float, str, object, Sequence[object]]
-"""(time, node or empty for the world, event or words, actions)"""
+"""(time, node or empty text for the world, event or words, actions)"""
 
 
 @define(eq=False)
@@ -74,7 +74,7 @@ class Trace:
             self._hash.update(frame)
 
     def note(self, now: float, text: str) -> None:
-        """Record an act of the world itself."""
+        """Record an event of the world itself."""
         self._last.append((now, "", text, ()))
         self._hash.update(f"{now!r} {text}\n".encode())
 

@@ -17,7 +17,7 @@ from wmp.testing.simulated import SimulatedWorld, parse_faults
 __all__ = ["ARGUMENT", "FIXTURE", "SEEDS", "Trial", "simulate"]
 
 SEEDS: Final = 50
-"""Worlds for a test that names no other number."""
+"""Number of worlds for a test that names no other number."""
 
 ARGUMENT: Final = "world"
 """The parameter of a test that receives the world."""
@@ -35,7 +35,7 @@ class Trial:
     codec: str = "bytes"
 
     def world(self, seed: int, *, trace: bool = False) -> SimulatedWorld:
-        """Make the world of a seed; seed 0 has no faults, and shows errors of the test."""
+        """Make the world of a seed. Seed 0 has no faults and shows errors of the test itself."""
         faults = self.faults if seed else ()
         return SimulatedWorld(seed, faults, codec=self.codec, trace=trace)
 
@@ -138,7 +138,7 @@ def _played(test: Callable[..., None], trial: Trial) -> Callable[..., None]:
 
 
 def _asked(signature: inspect.Signature) -> list[inspect.Parameter]:
-    """The parameters for pytest; the world comes last, since it is passed by name only."""
+    """The parameters for pytest. The world comes last, because it is passed only by name."""
     others = [p for p in signature.parameters.values() if p.name != ARGUMENT]
     world = inspect.Parameter(FIXTURE, inspect.Parameter.KEYWORD_ONLY)
     return [

@@ -29,9 +29,9 @@ from wmp.testing.submitter import HandlerHistory, Submitter
 __all__ = ["Cast", "UserHandlers"]
 
 _KILLS = 2
-"""The most kills in the middle of one job's handlers: more could lose the job."""
+"""Number of kills in the middle of one job's handlers at most; more kills could lose the job."""
 _SHOWN = 80
-"""Characters of an error that are shown."""
+"""Number of characters of an error that are shown."""
 
 Cast = Callable[[], Mapping[str, Served]]
 """Makes the handlers of one process of a worker."""
@@ -56,7 +56,7 @@ class UserHandlers:
     draw: Random
     deaths: ProcessDeaths = field(factory=ProcessDeaths, init=False)
     takes: dict[str, tuple[float, float]] = field(factory=dict, init=False)
-    """Simulated seconds of a call at each worker: the least and the most."""
+    """Simulated seconds of a call at each worker: the least and the most seconds."""
     casts: dict[str, Cast] = field(factory=dict, init=False)
     _served: dict[str, Mapping[str, Served]] = field(factory=dict, init=False)
     """The handlers of the process that runs under a name."""
@@ -79,7 +79,7 @@ class UserHandlers:
             self._loop = None
 
     def call(self, name: str, lane: LinkQueue, id: int) -> None:
-        """Begin a call: the function itself runs some time before the end of the call."""
+        """Begin a call. The function itself runs some time before the end of the call."""
         least, most = self.takes[name]
         takes = self.draw.uniform(least, most) * self.runner.slow.get(name, 1.0)
         moment = takes * self.draw.random()

@@ -27,18 +27,18 @@ __all__ = [
 
 @frozen
 class Task:
-    """One job: its payload, unique in the world, and its handler's behaviour."""
+    """One job: its payload, which is unique in the world, and the behaviour of its handler."""
 
     payload: bytes
     takes: float
-    """In seconds."""
+    """Seconds that the handler takes."""
     fails: bool
     heeds: bool
     """Whether the task ends early when its cancelled flag is set."""
     fails_first: int = 0
     """Number of attempts that fail with a ``ConnectionError`` before an attempt succeeds."""
     later: float | None = None
-    """Seconds after which such an attempt requests the next attempt; None for no request."""
+    """Seconds after which a failed attempt requests the next attempt; None for no request."""
 
     @property
     def outcome(self) -> Outcome:
@@ -148,7 +148,7 @@ def draw_batch(topology: Topology, at: float, name: str, count: int, draw: Rando
     takes = draw.choice((0.0, 0.0, 0.002, 0.05, 0.4, 1.5))
     tasks = []
     for row in range(count):
-        # Some payloads do not fit in the columns, and travel in a frame of their own.
+        # Some payloads do not fit into the columns and travel in frames of their own.
         padding = b"." * (5000 if draw.random() < 0.05 else 0)
         payload = f"{manager} {name}.{row} ".encode() + padding
         fails, heeds = draw.random() < 0.1, draw.random() < 0.5

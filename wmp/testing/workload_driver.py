@@ -1,4 +1,4 @@
-"""Submits the workload of a world to its managers, and knows each job's result."""
+"""Submits the workload of a world to its managers, and has the expected result of each job."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WorkloadDriver:
     tasks: dict[bytes, Task] = field(factory=dict, init=False)
     """The task of each payload."""
     _submitted: dict[int, tuple[str, int, range]] = field(factory=dict, init=False)
-    """Number of a batch to its manager, the manager's epoch and the jobs' ids."""
+    """(manager, the manager's epoch, the jobs' ids) of each batch, by its number."""
 
     def plan(self, workload: Workload) -> None:
         """Put a workload on the agenda."""

@@ -35,15 +35,17 @@ class WorldReport:
     """Virtual time that passed."""
     steps: int
     messages: int
-    """Messages put on a connection, by any node."""
+    """Number of messages put on a connection, by any node."""
     jobs: int
     begun: int
-    """Executions."""
+    """Number of executions."""
     ends: dict[str, int]
     faults: dict[str, int]
     """The number of strikes of each fault."""
     met: float
-    """The longest wait, in seconds, of a job for an idle worker after the faults."""
+    """The longest time, in seconds, that a job and an idle worker waited for each other after the
+    faults.
+    """
     timed: bool = False
     """Whether jobs had start times, expiries, run limits and failures."""
     trace: tuple[str, ...] = ()
@@ -138,14 +140,15 @@ class World:
         simulation.mend()
         self._wait()
         if self._probes.random() < 0.1:
-            simulation.run(simulation.calm)  # then the probes' jobs must start in the tight time
+            # Then the probes' jobs must start within the tight time.
+            simulation.run(simulation.calm)
         self.driver.probe(self._probes)
         self._wait()
         self.history.finish()
         simulation.checks.look()
 
     def _wait(self) -> None:
-        """Wait until all jobs have ended, one after the other, with READY backed off."""
+        """Wait until all jobs have ended, even if they run one by one and READY is backed off."""
         simulation = self.simulation
         work = sum(batch.tasks[0].takes * len(batch.tasks) for batch in self.workload.batches)
         slow = max(0.0, simulation.agenda.latest(self.handlers.end) - simulation.now)
@@ -190,7 +193,7 @@ def _patience_of(batch: SubmitBatch) -> float:
 def simulate(
     seed: int, *, timed: bool = False, keep: int | None = 30, journal: Path | None = None
 ) -> WorldReport:
-    """Play the world of a seed; its journals go into a folder of its own in ``journal``."""
+    """Play the world of a seed. Its journals go into a folder of their own in ``journal``."""
     name = f"timed-{seed}" if timed else f"seed-{seed}"
     journals = None if journal is None else Journals(journal / name)
     return World(seed=seed, timed=timed, keep=keep, journals=journals).play()

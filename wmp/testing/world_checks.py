@@ -25,7 +25,7 @@ from wmp.testing.trace import Trace
 __all__ = ["WorldChecks"]
 
 _CHECK_EVERY = 24
-"""Events between two checks of the machines' tables."""
+"""Number of events between two checks of the machines' tables."""
 
 
 @define(eq=False)

@@ -1,13 +1,12 @@
-"""The state that decides a machine's future, in a form in which equal means "behaves the same".
+"""The state that decides a machine's future, in a form in which equal states behave the same.
 
-An :class:`Outline` takes a state apart. Its *shape* must be equal as it stands. Its *times*
-count from now. Its *numbers* belong to series, in which only their order counts, or their
-distance in the numbered streams. :func:`canonical` joins outlines, of one machine or of a whole
-world. In a world the number of a lock is the same at the manager, at the worker and in a message
-on its way.
+An :class:`Outline` divides a state into parts. Its *shape* must be equal. Its *times* count from
+now. Its *numbers* belong to series, in which only their order counts, or their distance in the
+numbered streams. :func:`canonical` joins the outlines of one machine or of a whole world. In a
+world the number of a lock is the same at the manager, at the worker and in a message on its way.
 
-Two numbers must keep their values: 0 means "none" and is part of the shape; 1 begins a stream
-(spec §7), so streams are moved down to 2 and no further.
+Two numbers must keep their values: 0 means "none" and is part of the shape; 1 begins a stream (spec
+§7), so streams are moved down to 2 and not further.
 """
 
 from __future__ import annotations
@@ -48,13 +47,15 @@ __all__ = [
 ]
 
 Series = tuple[Any, ...]
-"""The series of a number: its kind, and the nodes that it belongs to."""
+"""The series of a number: its kind, and the nodes to which it belongs."""
 
 Snapshot = tuple[Hashable, ...]
-"""A canonical state: compare it, hash it, look at it in a debugger. Its form may change."""
+"""A canonical state: it can be compared, hashed, and read in a debugger. Its form may change."""
 
 _FAR: Final = 1 << 50
-"""Added to times in microseconds to make them positive: CPython hashes -1 and -2 alike."""
+"""Value that is added to times in microseconds to make them positive, because CPython hashes -1
+and -2 alike.
+"""
 
 DOWN: Final = "down"
 """The kind of the series that managers number, by (manager, worker, session)."""
@@ -69,9 +70,9 @@ class Outline:
     shape: Hashable
     times: tuple[float, ...] = ()
     past: tuple[tuple[float, float], ...] = ()
-    """(time, age): all times that are ``age`` or more in the past mean the same."""
+    """(time, age): all times that are ``age`` or more in the past have the same meaning."""
     ahead: tuple[float, ...] = ()
-    """Times that mean nothing once they have passed."""
+    """Times that have no meaning once they have passed."""
     numbers: tuple[tuple[Series, tuple[int, ...]], ...] = ()
 
 
@@ -85,14 +86,14 @@ class Pen:
     _numbers: dict[Series, list[int]] = field(factory=dict)
 
     def number(self, series: Series, number: int) -> bool:
-        """Note a number; False for 0, which means "none" and belongs in the shape."""
+        """Record a number; False for 0, which means "none" and belongs to the shape."""
         if number:
             self.place(series, number)
             return True
         return False
 
     def place(self, series: Series, number: int) -> None:
-        """Note a number of a stream, where 0 is a position like any other."""
+        """Record a number of a stream, in which 0 is a position like any other."""
         numbers = self._numbers.get(series)
         if numbers is None:
             self._numbers[series] = [number]
@@ -123,7 +124,7 @@ def canonical(outlines: Sequence[Outline], now: float) -> Snapshot:
     parts: list[Hashable] = []
     for outline in outlines:
         parts.append(outline.shape)
-        # Rounded: one moment may have been computed in different ways.
+        # Rounded, because one moment may have been computed in different ways.
         if outline.times:
             parts.append(tuple([round((t - now) * 1e6) + _FAR for t in outline.times]))
         if outline.past:
@@ -182,11 +183,11 @@ def stream_shape(
         pen.times.append(message.sent_at)
         fields, columns = message.fields, message.columns
         shape = _fields_shape(pen, message.command, fields, manager, worker, session)
-        # How often a message was sent matters to a manager's counters, and not at a worker.
+        # The number of sendings of a message matters to a manager's counters, but not at a worker.
         sends = message.sends if at_manager and message.command is Command.TAKE else 0
         columned = columns and _columns_shape(columns)
         kept.append((message.command, shape, columned, sends, message.replaced))
-    # A gap that was reported before the last message in order means nothing any more.
+    # A gap that was reported before the last message in order has no meaning any more.
     return tuple(kept), stream._asked == stream.received + 1, stream.unacked_bytes
 
 
@@ -260,7 +261,7 @@ def _fields_shape(
     mine, theirs = (UP, DOWN) if command in _BY_WORKERS else (DOWN, UP)
     sender = worker if command in _BY_WORKERS else manager
     about_lock = fields.get(Field.ABOUT) == Command.GIVE
-    for key, value in fields.items():  # one command's are always made in one order
+    for key, value in fields.items():  # the fields of one command are always made in one order
         if key == Field.NUMBER:
             pen.place((mine, manager, worker, session), value)
         elif key == Field.ACK and session:
@@ -276,7 +277,7 @@ def _fields_shape(
         elif key == Field.ANSWER:
             pen.number(("challenge", worker if sender == manager else manager), value)
         elif key == Field.ABOUT_NUMBER:
-            continue  # text for people decides nothing
+            continue  # text for people has no effect
         else:
             rest.append((key, value_shape(value)))
             continue

@@ -1,10 +1,9 @@
 """A cheap copy of a machine: objects with an identity are copied, values are shared.
 
 ``attrs.define(eq=False)`` marks objects with an identity. Everything else in a machine is a
-container of the standard library or a value (numbers, bytes, tuples of values,
-``attrs.frozen``). So payloads, messages and settings are never copied. References inside a
-machine, cycles and bound methods included, lead to the copy's own parts. A later class needs no
-change here.
+container of the standard library or a value (numbers, bytes, tuples of values, ``attrs.frozen``).
+So payloads, messages and settings are never copied. References inside a machine, including cycles
+and bound methods, lead to the copy's own parts. A class that is added later needs no change here.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ _FLAT: Final = frozenset(
         "Timers._heap",
     }
 )
-"""Containers of values alone. Copying their items would be right too, and slower."""
+"""Containers of values only. Copying their items would be correct too, but slower."""
 
 
 def clone(thing: _Thing) -> _Thing:
     """Copy ``thing`` and all objects that belong to it.
 
-    The copy and the original behave the same, and a change of one leaves the other alone.
-    Functions are shared: a policy with a state of its own is called by both.
+    The copy and the original behave the same, and a change of one leaves the other unchanged.
+    Functions are shared: both call a policy with a state of its own.
     """
     return cast(_Thing, _copy(thing, {}))
 
@@ -111,7 +110,7 @@ _COPIERS: dict[type, _Copier | None] = {
     array: _copy_array,
     MethodType: _copy_method,
 }
-"""How to copy each type; None for a shared one. New types are added as they occur."""
+"""The way to copy each type; None for a shared type. New types are added at their first use."""
 
 
 def _learn(kind: type) -> _Copier | None:
@@ -124,8 +123,11 @@ def _learn(kind: type) -> _Copier | None:
 
 
 def _entity(kind: type) -> _Copier:
-    """Make a copier of a class with identity, written out field by field as attrs writes
-    ``__init__``: loops over names would take half of an explorer's time."""
+    """Make a copier of a class with identity, as source code with a line for each field.
+
+    attrs writes ``__init__`` in the same way. Loops over names would take half of an explorer's
+    time.
+    """
     lines = [
         "def copy(value, memo):",
         "    key = id(value)",
@@ -145,5 +147,5 @@ def _entity(kind: type) -> _Copier:
         ]
     lines.append("    return new")
     names = {"make": object.__new__, "kind": kind, "copiers": _COPIERS, "learn": _learn}
-    exec("\n".join(lines), names)  # only names of fields are put in
+    exec("\n".join(lines), names)  # the source contains only names of fields
     return cast(_Copier, names["copy"])

@@ -176,7 +176,8 @@ def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
         pen.times.append(limits.expires)
     refusing = []
     for identity, refusal in sorted(job.refused.items(), key=_by_identity) if job.refused else ():
-        # The READYs that the worker must send first; an old refusal counts towards the next one.
+        # The READYs that the worker must send first. An old refusal counts towards the next
+        # refusal.
         worker = manager._workers.get(identity)
         same = worker is not None and worker.stream.session == refusal.session
         more = refusal.reports - worker.capacity_reports if same and worker is not None else -1
@@ -211,7 +212,7 @@ def _by_identity(item: tuple[bytes, Refusal]) -> bytes:
 def _queue_shape(queue: Queue) -> Hashable:
     lines = []
     for priority, line in sorted(queue._lines.items()):
-        # Jobs that ended in the queue are skipped when they come first.
+        # Jobs that ended in the queue are skipped when they are the first.
         ids = [job.id for job in line.back if job.state is JobState.QUEUED]
         for part in line.new:
             if type(part) is JobRecord:
@@ -237,7 +238,7 @@ def _delayed_shape(pen: Pen, delayed: DelayedJobs) -> Hashable:
 
 
 def _offers_shape(offers: WorkerSelection) -> Hashable:
-    """Return the workers with credit and those with open GIVEs, oldest first, and all workers."""
+    """Return the workers with credit, those with open GIVEs, oldest first, and all workers."""
     profiles = [p for p in offers.profiles._all.values() if p.credited or p.giving]
     credited = [(place, id) for p in profiles for id, (place, _) in p.credited.items()]
     giving = [(place, id) for p in profiles for id, (place, _) in p.giving.items()]

@@ -83,7 +83,7 @@ def outline_worker(worker: WorkerMachine) -> Outline:
     for link in links.states:
         pen.times.append(link.received_at)
         pen.past.append((link.pinged_at, 3 * interval))
-        # Every PING and READY has a jitter of its own, by its number.
+        # Every PING and READY has its own jitter, by its number.
         pings = link.pings if settings.jitter else 0
         patience = max(1, settings.silence) * interval
         if link.refused_since is not None:
@@ -120,7 +120,7 @@ def _gone_shape(pen: Pen, worker: WorkerMachine) -> Hashable:
 
 
 def _asked_shape(pen: Pen, me: Peer, manager: RemoteManager, asked: dict[bytes, int]) -> bool:
-    """Note which answer the manager was last asked to acknowledge, while draining."""
+    """Return the answer for which each manager was last asked for an ack, while draining."""
     if not asked or manager.identity not in asked or manager.stream is None:
         return False
     series: Series = (UP, manager.peer, me, manager.stream.session)
@@ -134,7 +134,8 @@ def _manager_shape(
     me, peer, stream, wake = worker._outbound.me, manager.peer, manager.stream, manager.wake
     series: Series = ("lock", me)
     pen.times.append(manager.received_at)
-    # A PING is due one interval or three after these times; all longer ago are the same.
+    # A PING is due one interval or three intervals after these times. All earlier times are
+    # equivalent.
     pen.past += (
         (manager.sent_at, interval),
         (manager.pinged_at, 3 * interval),
@@ -144,7 +145,7 @@ def _manager_shape(
     locks = []
     for lock in worker._locks.of(manager.identity).values():
         pen.number(series, lock.number)
-        # In the first half of the hold a NO is too early.
+        # In the first half of the hold a NO comes too early.
         pen.past.append((lock.opened, lock.hold / 2))
         locks.append((lock.needs, lock.want, lock.reserved, lock.hold, lock.state.value))
     return (
