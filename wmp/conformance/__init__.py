@@ -43,7 +43,8 @@ __all__ = [
     "check_worker",
 ]
 
-# Imported at the first use: a testee of this package must not wait for Hypothesis.
+# Imported at the first use, because a testee of this package must not wait for the import of
+# Hypothesis.
 _HOMES: typing.Final = {
     "Nonconforming": "check",
     "TranscriptLine": "transcript",

@@ -63,7 +63,7 @@ CODES = (
     ErrorCode.LOOP,
     "of a later version",
 )
-"""Codes of ERRORs: some known, one from a later version."""
+"""Codes of ERRORs: some are known, one is from a later version."""
 
 
 @frozen
@@ -164,7 +164,7 @@ def misaddressed(good: Message) -> Iterator[Message]:
 
 
 def endless(good: Message) -> Frame:
-    """Return a message whose ``from`` some decoders read, but no encoder can write in an answer."""
+    """Return a message whose ``from`` some decoders can read, but no encoder can write."""
     head = bytes(codec.encode(good)[0])
     source = bytes(codec.encode(evolve(good, fields={}))[0])
     start = bytes(codec.encode(evolve(good, source=(b"", 0), fields={}))[0])
@@ -200,7 +200,7 @@ def bad_columns(good: Message) -> Iterator[BadMessage]:
     full = dict(enumerate_columns(good))
 
     def bad(rule: str, what: str, changed: Mapping[Any, Any], *payloads: bytes) -> BadMessage:
-        # The encoder of a head's fields takes any map, so it can write columns as well.
+        # The encoder of a head's fields writes any map, so it can write columns too.
         fields = dict(changed)
         made = bytes(codec.encode(evolve(good, fields=fields, columns=None))[0])
         empty = len(bytes(codec.encode(evolve(good, fields={}, columns=None))[0])) - 1

@@ -71,15 +71,15 @@ class Case:
     """A script for one rule or a few, to be played with one kind of testee."""
 
     id: str
-    """``kind/words-of-the-script``, unique."""
+    """``kind/words-of-the-script``; no two cases have the same id."""
     testee: str
     """manager, worker or device."""
     rules: tuple[str, ...]
-    """The rules that the case tests; an unmet expectation breaks the first by default."""
+    """The rules that the case tests. By default an unmet expectation breaks the first rule."""
     script: Callable[[Any], None]
     """Takes a :class:`~wmp.conformance.conversation.Conversation`; raises :class:`Broken`."""
     slots: int = 1
-    """Jobs that the worker must be able to run at once."""
+    """Number of jobs that the worker must be able to run at the same time."""
     links: int = 1
     """Endpoints to which the worker or device must connect."""
     profile: str = "core"
@@ -135,7 +135,7 @@ CASES: Final[dict[str, Case]] = {}
 def case(
     *rules: str, slots: int = 1, links: int = 1, profile: str | None = None
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Register a script as a case; its module's name begins with the kind of testee."""
+    """Register a script as a case. The name of its module begins with the kind of testee."""
 
     def register(script: Callable[[Any], None]) -> Callable[[Any], None]:
         testee = script.__module__.rpartition(".")[2].partition("_")[0]

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Factory = Callable[[Terms], Testee]
-"""Makes a testee that has just started."""
+"""Makes a testee that has just been started."""
 
 
 class Nonconforming(AssertionError):

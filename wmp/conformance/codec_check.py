@@ -74,7 +74,7 @@ def plain_of(message: Message) -> dict[str, Any]:
 
 
 def message_of(plain: Plain) -> Message:
-    """Convert a plain message to :class:`~wmp.message.Message`."""
+    """Convert a message from the plain form to :class:`~wmp.message.Message`."""
     columns = plain["columns"]
     return Message(
         Command(plain["command"]),
@@ -142,7 +142,7 @@ def check_codec(
         try:
             codec.decode(data)
         except DecodeError as error:
-            # Any rule may be named: the text states the defect.
+            # Any rule may be named, because the text states the defect.
             _must_refuse(decode, BadMessage("WMP-2.1", str(error), list(data), ()))
 
     good()
@@ -153,7 +153,7 @@ def _must_refuse(decode: Callable[[Sequence[bytes]], Plain], bad: BadMessage) ->
     frames = [bytes(frame) for frame in bad.frames]
     try:
         decode(frames)
-    except Exception as error:  # Any exception refuses the frames.
+    except Exception as error:  # An exception of any type counts as a refusal of the frames.
         code = getattr(error, "code", None)
         if isinstance(code, str) and bad.codes and code not in bad.codes:
             text = f"{bad.what} raises the code {code!r}; expected {bad.codes[0]!r}"

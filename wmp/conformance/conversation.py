@@ -69,7 +69,7 @@ class ReceivedMessage:
 
 
 class Player(Protocol):
-    """A peer that the kit plays."""
+    """A peer that the kit plays: a manager, a worker or a neighbor of a device."""
 
     name: str
 
@@ -77,13 +77,13 @@ class Player(Protocol):
         """Whether a message of the testee is for this peer."""
 
     def was_for(self, message: Message) -> bool:
-        """Whether a message was meant for this peer before the peer started again."""
+        """Whether a message was meant for this peer before its last restart."""
 
     def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
-        """Take a message in; answer it if that keeps the connection alive.
+        """Take a message in; answer it if the answer keeps the connection alive.
 
         Raises:
-            Broken: The message breaks a rule that holds always.
+            Broken: The message breaks a rule that always holds.
         """
 
     def due(self) -> float:
@@ -106,13 +106,13 @@ class Conversation:
     statuses: list[JobEnd] = field(factory=list)
     """Progress that the manager reported."""
     over: bool = False
-    """Whether the testee has ended, or need not work any more."""
+    """Whether the testee has ended, or may end now."""
     book: Any = None
-    """The common knowledge of the peers of this conversation about the testee."""
+    """The knowledge about the testee that the peers of this conversation share."""
     subject: int | None = None
-    """The line of the message that the script took last; None after it has waited since."""
+    """The line of the message that the script took last; None after the script has waited since."""
     means: Mapping[str, str] = field(factory=dict)
-    """A rule that is checked always to the rule whose breach it shows in this script."""
+    """A rule that is always checked to the rule whose breach it shows in this script."""
     finding: str = ""
     """The observation of an informational case."""
     _jobs: int = 0
@@ -153,7 +153,7 @@ class Conversation:
                 raise Broken(rule, text)
 
     def pump(self, until: float) -> bool:
-        """Handle one event; False when none happens before ``until``."""
+        """Handle one event; return False when none happens before ``until``."""
         due = min([until, *(player.due() for player in self.players)])
         arrived = self.wire.receive(due)
         if arrived is not None:
@@ -247,7 +247,7 @@ class Conversation:
         """Check that a message to a peer does not arrive on another peer's connection."""
 
     def farewell(self) -> None:
-        """Send what lets the testee end soon; no peer answers after this."""
+        """Send the messages that let the testee end soon. No peer answers after this call."""
 
     # -- a manager's submitter
 
@@ -335,6 +335,6 @@ class Conversation:
         raise Unimplemented(text)
 
     def inform(self, text: str) -> None:
-        """Report an observation: the case becomes INFORMATIONAL."""
+        """Report an observation; the case becomes INFORMATIONAL."""
         self.remark(text)
         self.finding = text

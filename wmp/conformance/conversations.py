@@ -29,7 +29,10 @@ class ManagerConversation(Conversation):
         self.book = ManagerBook()
 
     def worker(self, name: str = "", **changes: Any) -> PlayedWorker:
-        """Make a worker on a connection of its own; the manager has received nothing of it yet."""
+        """Make a worker on a connection of its own.
+
+        The manager has received nothing of the worker yet.
+        """
         name = name or f"w{len(self.players) + 1}"
         identity = changes.pop("identity", name.encode())
         connection = changes.pop("connection", None) or self.wire.dial()
@@ -110,7 +113,7 @@ class WorkerConversation(Conversation):
         return manager
 
     def farewell(self) -> None:
-        # Without these acks a worker waits for the acks of its last results.
+        # Without these acks a worker would wait for the acks of its last results.
         for manager in self.book.managers:
             if manager.connection is not None and manager.testee is not None:
                 manager.pong()
@@ -144,7 +147,7 @@ class DeviceConversation(Conversation):
             return None
 
     def check_form(self, frames: Sequence[Frame]) -> None:
-        check_head(frames)  # the rest does not concern a device
+        check_head(frames)  # a device reads only the head
 
     def above(self, endpoint: int = 0) -> Neighbor:
         """Make a manager at one of the device's upstream endpoints."""
@@ -168,7 +171,7 @@ class DeviceConversation(Conversation):
         below = self.below()
         until = self.now + max(self.wire.grace, self.wire.patience)
         for one in above:
-            # A device drops messages until it is connected, so send again.
+            # A device drops messages until it is connected, so the message is sent again.
             received = None
             while received is None:
                 below.send(Command.PING, label="who is there")

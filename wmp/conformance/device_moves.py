@@ -41,7 +41,7 @@ class DeviceMoves:
         getattr(self, f"_{name}")(one % 2, two % 2, three)
 
     def end(self) -> None:
-        """Nothing remains to be checked."""
+        """Do nothing, because every move has been checked."""
 
     def _clear(self) -> None:
         self.talk.settle()
@@ -49,7 +49,7 @@ class DeviceMoves:
             one.inbox.clear()
 
     def _arrives(self, who: Neighbor, *others: Neighbor) -> None:
-        """Check that the last message arrives at one neighbor, once, and at no other."""
+        """Check that the last message arrives once, at one neighbor and at no other."""
         label = f"n{self.sent}"
         who.expect(
             Command.PING,

@@ -17,7 +17,7 @@ _WIDTH: Final = 660
 """The least distance between the first and the last lifeline."""
 _MARGIN: Final = 130
 _MOST: Final = 200
-"""The most lines in a diagram; the middle of a longer conversation is left out."""
+"""Number of lines in a diagram at most. The middle of a longer conversation is left out."""
 
 
 def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str = "") -> Markup:
@@ -28,8 +28,8 @@ def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str 
         testee: Name of the testee; its lifeline is the first.
         broken: The breach at the end; empty for none.
     """
-    # Each message reaches or leaves the testee. A message may have several peers, which share a
-    # connection, or none that is known.
+    # Each message goes to the testee or comes from it. A message may belong to several peers that
+    # share a connection, or to no known peer.
     names = list(dict.fromkeys(peer for line in lines if line.way in "<>" for peer in _peers(line)))
     places = {name: place for place, name in enumerate(names, start=1)}
     diagram = SequenceDiagram(

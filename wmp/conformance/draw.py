@@ -30,7 +30,8 @@ def moves(testee: str, most: int = 30) -> st.SearchStrategy[list[list[Any]]]:
     """Draw the moves of a conversation with a kind of testee."""
     number = st.integers(0, 9)
     move = st.tuples(st.sampled_from(MOVES[testee]), number, number, number).map(list)
-    # Lists of lists: a single list mostly has five items. Hypothesis shortens each level alone.
+    # Lists of lists, because a single list mostly has five items. Hypothesis shortens each level
+    # separately.
     parts = st.lists(st.lists(move, max_size=most), max_size=most)
     return parts.map(lambda some: [one for part in some for one in part][:most])
 
@@ -51,18 +52,19 @@ def draw(
     shrinking: float = inf,
     sure: Callable[[Case], Wire] | None = None,
 ) -> CaseResult:
-    """Draw conversations until one breaks a rule; shorten it to the fewest moves that still do.
+    """Draw conversations until one of them breaks a rule; shorten it to the fewest moves that still
+    break a rule.
 
     Args:
         testee: manager, worker or device.
         wire: Starts a testee for a case.
         examples: The number of conversations.
-        most: The most moves in one conversation.
+        most: The number of moves in one conversation at most.
         number: The seed: equal seeds draw equal conversations.
         sure: Starts a testee with a larger unit, at which a busy machine cannot cause a late
             answer. A failure is played again with this unit, and counts if it fails again.
-        shrinking: Seconds for shortening a failure. Infinity, for a testee in this
-            process, leaves the shortening to Hypothesis.
+        shrinking: Seconds for shortening a failure. Infinity, for a testee in this process, leaves
+            the shortening to Hypothesis.
 
     Returns:
         The failure with its ``script``; without a failure the last conversation.
@@ -105,7 +107,7 @@ def draw(
 def _shorten(
     found: CaseResult, testee: str, wire: Callable[[Case], Wire], until: float
 ) -> CaseResult:
-    """Leave out moves, large groups first: a live testee has time for few tries."""
+    """Leave out moves, large groups first: with a live testee there is time for a few tries."""
     made = sum(line.way == "#" for line in found.lines)  # the later moves were not played
     script, size = list(found.script[:made]), max(1, made // 2)
     while size:

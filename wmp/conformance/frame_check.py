@@ -95,7 +95,7 @@ def check_form(frames: Sequence[Frame]) -> None:
 
 
 def check_head(frames: Sequence[Frame]) -> tuple[int, bool]:
-    """Check the head of a message against WMP-2.1 to 2.7: a device reads no more of it.
+    """Check the head of a message against WMP-2.1 to 2.7; a device reads no other frame.
 
     Returns:
         The command, and whether the message has a ``to``.

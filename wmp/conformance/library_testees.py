@@ -50,7 +50,7 @@ ROLES = ("echo", "fail", "slow", "die")
 
 @define(eq=False)
 class _LibraryTestee:
-    """A machine behind the methods of a testee."""
+    """A machine with the methods of a testee."""
 
     machine: Any
     ended: bool = False
@@ -117,7 +117,7 @@ class LibraryManager(_LibraryTestee):
 
     @classmethod
     def of(cls, terms: Terms) -> Self:
-        """Make one; the terms do not affect a manager."""
+        """Make a testee; the terms do not affect a manager."""
         return cls()
 
     def submit(self, job: SubmittedJob, now: float) -> Sends:
@@ -175,7 +175,7 @@ class LibraryWorker(_LibraryTestee):
 
     @classmethod
     def of(cls, terms: Terms) -> Self:
-        """Make one."""
+        """Make a testee."""
         settings = WorkerSettings(
             identity=b"worker", epoch=2000, roles=ROLES, resources={"slots": terms.slots}
         )
@@ -201,7 +201,7 @@ class LibraryWorker(_LibraryTestee):
             if lane.due <= now:
                 outcome, payload = self._outcome(lane)
                 self._end(number, lane, outcome, payload, now)
-        # A tick is always allowed, also when nothing else is due.
+        # A tick is always allowed, even when nothing else is due.
         return self.handle(Ticked(), now)
 
     def act(self, action: Any, now: float) -> None:
@@ -219,7 +219,7 @@ class LibraryWorker(_LibraryTestee):
                     self._interrupt(number, running, ids, now)
 
     def _begin(self, lane: _VirtualLane, now: float) -> None:
-        """Start the first job of a lane; all but ``slow`` end at the next tick."""
+        """Start the first job of a lane. All roles except ``slow`` end at the next tick."""
         lane.due = now
         if lane.run.limits is not None:
             self.later.append(Begun(lane.run.lane, lane.ids[0]))
@@ -269,7 +269,7 @@ class LibraryDevice(_LibraryTestee):
 
     @classmethod
     def of(cls, terms: Terms) -> Self:
-        """Make one."""
+        """Make a testee."""
         return cls(
             DeviceMachine(DeviceSettings(identity=b"device", epoch=3000, upstreams=terms.endpoints))
         )

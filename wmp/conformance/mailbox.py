@@ -22,7 +22,7 @@ class Mailbox:
     talk: Conversation
     name: str
     inbox: list[ReceivedMessage] = field(factory=list, init=False)
-    """Messages received that the script has not expected yet."""
+    """Received messages that the script has not expected yet."""
 
     def raw(self, *frames: Frame) -> None:
         """Send frames unchanged."""
@@ -41,12 +41,12 @@ class Mailbox:
         """Wait for a message and take it out of the inbox.
 
         Args:
-            commands: The message has any of these.
+            commands: The message has one of these commands.
             within: Units to wait; None for "at once".
             where: A further condition on the message.
             again: Whether a numbered message that was received before counts.
-            rule: The rule that a missing message breaks; the first of the case by default.
-            what: Why the message must come, in words for the report.
+            rule: The rule that a missing message breaks; by default the first rule of the case.
+            what: The reason why the message must come, for the report.
             fields: Fields of the message, by their names.
 
         Raises:
@@ -123,10 +123,10 @@ class Mailbox:
         self.inbox.clear()
 
     def refusal(self, bad: BadMessage, rule: str) -> None:
-        """Send bad frames; check that they are answered by the right ERROR.
+        """Send bad frames; check that the answer is the right ERROR.
 
         Raises:
-            Broken: No ERROR arrived, or one with another code.
+            Broken: No ERROR arrived, or an ERROR with another code.
         """
         self.talk.remark(f"{bad.what}:")
         self.raw(*bad.frames)

@@ -103,7 +103,7 @@ class ManagerMoves:
                 worker.send(Command.DONE, columns, manager=worker.testee)
 
     def _early_done(self, worker: PlayedWorker, number: int, ahead: int) -> None:
-        """Send a DONE behind a gap: the numbers before it arrive later."""
+        """Send a DONE behind a gap; the numbers before it arrive later."""
         if (job := self._held(worker, number)) is not None:
             columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"too early"])
             number = worker.number + 2 + ahead
@@ -129,7 +129,7 @@ class ManagerMoves:
                 worker.ping(to=())
 
     def _drop(self, worker: PlayedWorker, number: int, _: int) -> None:
-        """Drop a held job, and report that by a PING without it."""
+        """Drop a held job, and report this by a PING that does not list the job."""
         if (job := self._held(worker, number)) is not None:
             worker.ping(held=[other for other in worker.held.values() if other is not job])
 

@@ -1,9 +1,9 @@
 """Drawn conversations: Hypothesis finds the messages and their order.
 
-A conversation is a list of *moves*. A move is a list of a name and small integers, so it can
-be written to a file as JSON, shrunk, and played again, in process or with a live peer. A move
-that makes no sense in the current state does nothing. Moves send correct and wrong messages,
-late, twice or never. In all cases the general rules hold, every job ends, and the testee works.
+A conversation is a list of *moves*. A move is a list of a name and small integers, so it can be
+written to a file as JSON, shortened, and played again, in process or with a live peer. A move that
+makes no sense in the current state does nothing. Moves send correct and wrong messages: late, twice
+or never. In all cases the general rules hold, every job ends, and the testee still works.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOVES: dict[str, tuple[str, ...]] = {
 
 
 def drawn_case(testee: str, moves: Sequence[Move]) -> Case:
-    """A case that makes these moves, and then holds that every job ends."""
+    """Make a case that makes these moves and then checks that every job ends."""
 
     def script(talk: Any) -> None:
         actor = _ACTORS[testee](talk)

@@ -76,10 +76,10 @@ class Neighbor(Mailbox):
         return message
 
     def error(self, code: str, rule: str = "") -> ReceivedMessage:
-        """Wait for ERROR of this code.
+        """Wait for ERROR with this code.
 
         Raises:
-            Broken: No ERROR arrived, or one of another code.
+            Broken: No ERROR arrived, or an ERROR with another code.
         """
         received = self.expect(Command.ERROR, rule=rule)
         self.talk.check(

@@ -25,7 +25,7 @@ _EARLY = 0.05
 
 @define
 class WorkerBook:
-    """The common knowledge of all managers of a conversation about the worker."""
+    """The knowledge about the worker that all managers of a conversation share."""
 
     readies: dict[int, tuple[Any, ...]] = field(factory=dict)
     """The content of each READY, by number."""
@@ -69,15 +69,17 @@ class PlayedManager(PlayedPeer, ManagerMessages):
     refuses: bool = False
     """Whether the manager answers every GIVE with NO."""
     locks: dict[int, OfferedLock] = field(factory=dict)
-    """Open locks that the worker keeps for this manager."""
+    """The open locks that the worker has for this manager."""
     windows: bool = False
     """Whether any GIVE had a window."""
     given: dict[tuple[Peer, int], GivenJob] = field(factory=dict)
-    """Jobs not answered yet, by (owner, id)."""
+    """Jobs that are not answered yet, by (owner, id)."""
     answered: dict[tuple[Peer, int, int], int] = field(factory=dict)
     """The outcome of each answered job, by (owner, id, attempt)."""
     expected: Counter[tuple[Peer, int, int]] = field(factory=Counter)
-    """Number of DONE entries that may still arrive for a job that is not given, after CANCEL."""
+    """Number of DONE entries that may still arrive, after CANCEL, for a job that no TAKE
+    contained.
+    """
     lost: dict[tuple[Peer, int], str] = field(factory=dict)
     """Jobs that must not be answered any more, each with the rule that forbids an answer."""
 
@@ -126,7 +128,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
                     windowed = False
             self.lost.pop((owner, id), None)
             if (before := self.given.get((owner, id))) is not None:
-                # The worker may answer the earlier attempt before this TAKE arrives.
+                # The worker may have answered the earlier attempt before this TAKE arrives.
                 self.expected[owner, id, before.attempt] += 1
             lasts = int(payload) / self.talk.wire.unit if slow and payload.isdigit() else 0.0
             until = self.talk.now + lasts - _EARLY
@@ -139,7 +141,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         return ids
 
     def _lender(self, lock: OfferedLock) -> OfferedLock | None:
-        """Find another lock whose resources a job for the window may use to start (WMP-4.2)."""
+        """Find another lock whose resources may start a job that waits in the window (WMP-4.2)."""
         others = (other for other in self.locks.values() if other is not lock and other.locked)
         return next((other for other in others if other.needs == lock.needs), None)
 
@@ -159,7 +161,8 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         """Send CANCEL."""
         owner = self.owner_of_jobs
         for id in ids:
-            # One answer for a job not held, and a second if a DONE crosses CANCEL (WMP-6.10).
+            # One answer for a job that is not held; and a second answer if a DONE and the CANCEL
+            # cross (WMP-6.10).
             self.expected[owner, id, attempt] += 1
             if (held := self.given.get((owner, id))) is not None:
                 held.until = -inf  # the handler may be interrupted at once
@@ -167,7 +170,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
 
     def new_session(self) -> None:
         """Begin another session; jobs and locks of the old session are lost (WMP-7.6)."""
-        self.settle()  # messages on their way belong to the old session
+        self.settle()  # let messages of the old session arrive first
         session = self.session + 1
         self._lose("WMP-7.6")
         self.forget_session()
@@ -186,7 +189,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         self.followed(start)
 
     def restart(self) -> None:
-        self.settle()  # messages on their way are for the older epoch
+        self.settle()  # let messages to the older epoch arrive first
         self._lose("WMP-9.7")
         self.ready = self.credit = self.last_lock = 0
         PlayedPeer.restart(self)
@@ -245,7 +248,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         return asks and received["lock"] in self.locks
 
     def retire(self) -> None:
-        """Have no more jobs: answer NO to every open GIVE and to every later one."""
+        """Send no more jobs: answer NO to every open GIVE and to every later GIVE."""
         self.refuses = True
         for number in list(self.locks):
             self.no(number)
@@ -267,7 +270,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         """Wait for the answer to a job; return its payload.
 
         Raises:
-            Broken: No answer arrived, or one with another outcome.
+            Broken: No answer arrived, or an answer with another outcome.
         """
         rule = rule or "WMP-6.6"
         received = self.expect(
@@ -280,7 +283,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         row = [job for job, _ in received.jobs].index(id)
         received.asked.add(id)
         if not received.asked.issuperset(job for job, _ in received.jobs):
-            self.inbox.append(received)  # the script may request the other entries
+            self.inbox.append(received)  # the script may ask for the other jobs of this DONE
         if outcome is not None and received.outcomes[row] != outcome:
             raise Broken(
                 rule,
@@ -412,8 +415,8 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             for manager in book.managers:
                 manager.drop_timed_out()
                 each = [lock.locked * lock.needs.get(name, 0) for lock in manager.locks.values()]
-                # With a window, a lock may lend its resources to a job that waits for another
-                # lock of the same manager. Jobs under the lender then wait in the window.
+                # With a window, a lock may lend its resources to a job that waits for another lock
+                # of the same manager. Jobs of the lending lock then wait in the window.
                 locked += max(each, default=0) if manager.windows else sum(each)
                 jobs |= {
                     (owner, id, job.attempt): job.needs.get(name, 0)

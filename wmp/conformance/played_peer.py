@@ -28,13 +28,13 @@ class PlayedPeer(Mailbox, ScriptedPeer):
 
     connection: Connection | None = None
     lively: bool = True
-    """Whether the peer does by itself what the rules of liveness require."""
+    """Whether the peer follows the rules of liveness by itself."""
     testee: Peer | None = None
     """(identity, epoch) of the testee; None before its first message."""
     received_all: list[ReceivedMessage] = field(factory=list)
     """All messages received."""
     ack_override: int | None = None
-    """The ack of messages, in place of ``received``."""
+    """The ack of messages; None for ``received``."""
     sent: dict[int, tuple[Command, list[Frame]]] = field(factory=dict)
     """The messages sent in the stream of this session, by number."""
     last_sent: float = -inf
@@ -93,10 +93,11 @@ class PlayedPeer(Mailbox, ScriptedPeer):
             self.arrive()
 
     def arrive(self) -> None:
-        """Let the testee receive a message over the new route, and wait for its message there.
+        """Let the testee receive a message over the new route, and wait for its next message over
+        this route.
 
         Raises:
-            Broken: No message arrives there.
+            Broken: No message arrives over this route.
         """
 
     def followed(self, start: int) -> None:
@@ -106,7 +107,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
             start: Number of messages received before.
 
         Raises:
-            Broken: No message arrives there.
+            Broken: No message arrives at this path.
         """
         within = 2.0 + 2 * self.talk.wire.grace
 
@@ -128,11 +129,11 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         return any(getattr(other, "connection", None) == connection for other in others)
 
     def receives_at(self, path: Path) -> None:
-        """Accept messages to another path as well."""
+        """Accept messages to another path too."""
         self._paths.add(path)
 
     def restart(self) -> None:
-        """Start again: the same identity, a newer epoch, an empty memory."""
+        """Restart: the identity stays, the epoch is newer, the memory is empty."""
         self._past |= self._paths
         self.epoch += 1
         self._paths = {self.path}
@@ -182,7 +183,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         return message
 
     def transmit(self, message: Message) -> None:
-        """Send a message; keep it for a repeat if it is the next of the numbered stream."""
+        """Send a message; keep the message for a repeat if it has the next number of the stream."""
         frames = codec.encode(message)
         fields = message.fields
         following = fields.get(Field.NUMBER) == self.number + 1
@@ -257,7 +258,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         self.understand(received)
 
     def _not_there(self, connection: Connection, message: Message) -> None:
-        """Answer for a node on a route that this peer has left: the peer is unreachable."""
+        """Answer in place of a node on a route that this peer has left: the peer is unreachable."""
         fields: dict[int | str, Any] = {
             Field.CODE: ErrorCode.UNREACHABLE,
             Field.ABOUT: int(message.command),

@@ -48,7 +48,7 @@ class HeldJob:
     payload: bytes
     role: str
     number: int
-    """The number of its TAKE in the stream."""
+    """The number in the stream of the TAKE that granted the job."""
     worker: PlayedWorker
     free: bool = False
     """Whether the manager may grant the job to another worker."""
@@ -56,7 +56,7 @@ class HeldJob:
 
 @define
 class ManagerBook:
-    """The common knowledge of all workers of a conversation about the manager."""
+    """The knowledge about the manager that all workers of a conversation share."""
 
     attempts: dict[int, int] = field(factory=dict)
     """The highest attempt of each job so far."""
@@ -77,7 +77,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
     _readies: list[_Ready] = field(factory=list)
     _locks: dict[int, _PlayedLock] = field(factory=dict)
     _forgotten: int = 0
-    """The session that was forgotten, until the manager opens the next."""
+    """The forgotten session, until the manager opens another session."""
     _older: int = 0
     """The last session of an older epoch."""
 
@@ -175,9 +175,9 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         payloads: Sequence[bytes] | None = None,
         **fields: Any,
     ) -> None:
-        """Send DONE for these jobs; a result is the job's payload unless ``payloads`` is given.
+        """Send DONE for these jobs. The result is the job's payload unless ``payloads`` is given.
 
-        ``again``: the manager must give the jobs again although they ended in an error.
+        ``again``: the manager must grant the jobs again although they ended in an error.
 
         Raises:
             Broken: There is no job.
@@ -211,7 +211,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
 
     def bye(self) -> None:
         """Send BYE: all held jobs return to the manager."""
-        self.settle()  # messages on their way were sent before the BYE
+        self.settle()  # let messages arrive that were sent before the BYE
         self.transmit(self.compose_bye())
         self._lose_all()
         self._locks.clear()
@@ -224,7 +224,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         self.followed(start)
 
     def restart(self) -> None:
-        self.settle()  # messages on their way are for the older epoch
+        self.settle()  # let messages to the older epoch arrive first
         self._lose_all()
         self.ready_number = self.lock = 0
         self._readies.clear()
@@ -233,8 +233,8 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         PlayedPeer.restart(self)
 
     def forget_manager(self) -> None:
-        """Forget session, locks and jobs, and report that by PING without session (WMP-7.8)."""
-        self.settle()  # messages on their way belong to the old session
+        """Forget session, locks and jobs, and report this by PING without session (WMP-7.8)."""
+        self.settle()  # let messages of the old session arrive first
         self._lose_all()
         self._forgotten = self.session
         self.forget_session()
@@ -261,10 +261,10 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         return jobs[0]
 
     def some(self, count: int) -> list[HeldJob]:
-        """Send GIVE until so many jobs have arrived; a manager may grant them one by one.
+        """Send GIVE until ``count`` jobs have arrived; a manager may grant them one by one.
 
         Raises:
-            Broken: The answer is NO, though the jobs wait.
+            Broken: The answer is NO, although the jobs wait.
         """
         jobs: list[HeldJob] = []
         while len(jobs) < count:

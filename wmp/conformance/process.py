@@ -50,7 +50,7 @@ class PeerProcess:
     _errors: IO[bytes] = field(init=False)
     _rest: bytes = b""
     stderr: str = ""
-    """The end of the testee's stderr, once the process has been closed."""
+    """The last part of the testee's stderr, after the end of the process."""
 
     def __attrs_post_init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -61,7 +61,7 @@ class PeerProcess:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 bufsize=0,
-                start_new_session=True,  # Ctrl-C reaches the kit alone, which then ends the testee
+                start_new_session=True,  # Ctrl-C reaches only the kit, which then ends the testee
             )
         except OSError:
             self._errors.close()
@@ -151,12 +151,12 @@ class PeerProcess:
         return complaint
 
     def _kill_group(self) -> None:
-        """Kill the rest of the testee's process group, and nothing else."""
+        """Kill the other processes of the testee's process group, and no others."""
         try:
             os.killpg(self._child.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        except PermissionError:  # macOS: only a zombie is left
+        except PermissionError:  # macOS: only zombies are left in the group
             pass
 
     def wait_ended(self, seconds: float) -> bool:

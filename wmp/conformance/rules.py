@@ -36,7 +36,7 @@ class Rule:
         return tuple(map(int, self.id.removeprefix("WMP-").split(".")))
 
     def binds(self, testee: str) -> bool:
-        """Whether the rule binds this kind of testee."""
+        """Return whether the rule binds this kind of testee."""
         return self.who in ("all", testee) or (self.who == "end" and testee != "device")
 
 
@@ -87,4 +87,4 @@ UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("worker", "WMP-12.1"): _OPTIONS,
     ("device", "WMP-12.1"): _OPTIONS,
 }
-"""(kind of testee, rule that binds it and has no case) to the reason why no case can show it."""
+"""The reason why no case can test a rule, by (kind of testee, rule)."""

@@ -81,7 +81,7 @@ def begins(live: LiveTestee) -> ReportEntry:
     def script(talk: Any) -> None:
         """The testee starts and works."""
         if isinstance(talk, DeviceConversation):
-            talk.joined()  # gives the device time to start, as the other talks do
+            talk.joined()  # the device needs time to connect, as in other conversations
 
     case = Case(f"{live.testee}/begins", live.testee, ("WMP-10.1",), script)
     began = time.monotonic()
@@ -113,7 +113,7 @@ class KitRun:
         with ThreadPoolExecutor(max(1, plan.at_once)) as threads:
             waiting: list[Future[ReportEntry]] = []
             try:
-                if plan.examples:  # first, since the drawn conversations take longest
+                if plan.examples:  # the drawn conversations come first, because they take longest
                     waiting.append(threads.submit(self._draw))
                 waiting += [threads.submit(self._again, moves) for moves in plan.moves]
                 waiting += [threads.submit(self._play, case) for case in plan.cases]

@@ -83,7 +83,7 @@ def check(testee: str, command: str | None, endpoint: str | None) -> None:
     """Check that a command or an endpoint names the testee.
 
     Raises:
-        ConfigError: Both are missing, or one makes no sense.
+        ConfigError: Both are missing, or one of them is invalid.
     """
     if command is None and endpoint is None:
         words = "{bind} {connect}" if testee == "device" else "{endpoint}"
@@ -124,13 +124,13 @@ def name_of(command: str | None, endpoint: str | None) -> str:
     if command is None:
         return endpoint or "?"
     words = [word for word in shlex.split(command) if "{" not in word and word[:1] != "-"]
-    # Prefer a script's name to its interpreter's.
+    # The name of a script is better than the name of its interpreter.
     named = [word for word in words if "." in Path(word).name and not word.startswith("/usr")]
     return Path((named or words)[0]).name
 
 
 class _SigtermCaught(BaseException):
-    """SIGTERM arrived."""
+    """SIGTERM has arrived."""
 
 
 def play_plan(plan: RunPlan, report: ConformanceReport) -> tuple[ConformanceReport, int]:
@@ -139,7 +139,7 @@ def play_plan(plan: RunPlan, report: ConformanceReport) -> tuple[ConformanceRepo
     order = {case.id: at for at, case in enumerate(plan.cases)}
 
     def end(number: int, frame: FrameType | None) -> None:
-        # Ignore a second signal: the testees are being ended.
+        # A second signal is ignored, because the testees are already being ended.
         for one in (signal.SIGTERM, signal.SIGINT):
             signal.signal(one, signal.SIG_IGN)
         raise _SigtermCaught if number == signal.SIGTERM else KeyboardInterrupt

@@ -26,10 +26,10 @@ __all__ = ["KitStopped", "LiveTestee", "SocketWire"]
 
 
 def _own_host() -> str:
-    """Choose a loopback address for this process alone, where all of 127/8 is loopback.
+    """Choose a loopback address for this process alone, if all of 127/8 is loopback.
 
-    A worker of another test repeatedly tries the port of its ended manager. Meanwhile the system
-    may have given that port to the kit.
+    A worker of another test may still try the port of its ended manager, and the system may have
+    given this port to the kit.
     """
     if not sys.platform.startswith("linux"):
         return "127.0.0.1"
@@ -40,22 +40,24 @@ def _own_host() -> str:
 _HOST = _own_host()
 _ANY = f"tcp://{_HOST}:*"
 _LEAST_GRACE = 0.3
-"""The least time for "at once" in seconds: the other process may run on a busy machine."""
+"""The least time for "at once" in seconds, because the other process may run on a busy machine."""
 _LONGEST_GRACE = 1.5
-"""The most units for "at once" in a slower play: a script that waits twice must not outlast the
-lock of a worker."""
+"""Limit of the units for "at once" in a slower play: a script that waits twice must end before the
+lock of a worker times out."""
 _START = 15.0
-"""Seconds that a testee may take to start."""
+"""Seconds within which a testee must start."""
 _HOP = 1 / 6
-"""The part of "at once" for which the kit may stall: an answer takes several steps, and each of
-them may be as late."""
+"""The part of the time for "at once" for which the kit may stall. An answer takes several steps,
+and each step may be late by this part."""
 _STALL = 0.25
-"""Units for which the kit may stall when a message shows the breach: its own peers answer within
-a unit."""
+"""Units for which the kit may stall if a message shows the breach. The kit's own peers answer
+within a unit."""
 _TRIES = 3
-"""Slower plays of a case that is void again and again."""
+"""Number of slower plays of a case that is void again and again."""
 _SURE, _SLOWER = 1000, 3
-"""Milliseconds of a unit at which a failure counts; the factor for a slower second try."""
+"""Length of the unit in milliseconds at which a failure counts; and the factor of the unit for a
+slower second try.
+"""
 _EXPIRED = 6.5
 """Units of silence after which every testee has forgotten a peer."""
 _LOOK = 100
@@ -107,10 +109,11 @@ class LiveTestee:
         return SocketWire(self, terms)
 
     def play(self, case: Case) -> CaseResult:
-        """Start the testee for a case and play the case; after a failure play it again more slowly.
+        """Start the testee for a case and play the case. After a failure, play the case again more
+        slowly.
 
         On a busy machine an answer may come late without breaking a rule. A failure counts when the
-        slower play rules this out. A case that is void is played again a few times.
+        slower play excludes this cause. A case that is void is played again a few times.
 
         Raises:
             OSError: The testee cannot be run.
@@ -180,7 +183,7 @@ class SocketWire:
     def __attrs_post_init__(self) -> None:
         self.unit = self.live.own_unit
         if self.live.command is None:
-            # A running testee may remember peers of these names until their `expire` has passed.
+            # A running testee may remember peers with these names until their `expire` has passed.
             self.live.over.wait(_EXPIRED * self.unit / 1000)
             self.epoch = time.time_ns() // 1_000_000
         self._context = zmq.Context()
@@ -221,7 +224,7 @@ class SocketWire:
 
     def _free_port(self) -> str:
         """Find a port that was free a moment ago."""
-        # A plain socket: ZeroMQ's sockets keep listening for a moment after they are closed.
+        # A plain socket, because ZeroMQ's sockets still listen for a moment after they are closed.
         with socket.create_server((_HOST, 0)) as probe:
             return f"tcp://{_HOST}:{probe.getsockname()[1]}"
 
@@ -277,7 +280,7 @@ class SocketWire:
             elif connection.endpoint in self._dealers:
                 self._dealers[connection.endpoint].send_multipart(frames, zmq.DONTWAIT)
         except zmq.ZMQError:
-            pass  # the testee has gone; the missing answer is reported later
+            pass  # the testee has ended; the missing answer is reported later
 
     def receive(self, until: float) -> tuple[Connection, Sequence[Frame]] | None:
         while not self._arrived:
@@ -337,7 +340,7 @@ class SocketWire:
         }
         words = "".join(f" {key}={value}" for key, value in options.items() if value is not None)
         self._write_line(f"submit {job.name} {job.role} {job.payload.hex() or '-'}{words}")
-        # The next message over a socket must not overtake the line.
+        # A message over a socket must not arrive before the line.
         until = self.now() + self.grace
         while job.name not in self._submitted and not self._unknown and self.now() < until:
             self._wait(until)
@@ -364,7 +367,10 @@ class SocketWire:
         self._process.write_line(line)
 
     def _receive(self) -> bool:
-        """Read the lines of the manager; True if one of them is news for the submitter."""
+        """Read the lines of the manager.
+
+        Return True if one of them is a report for the submitter.
+        """
         if self._process is None:
             return False
         received = False

@@ -34,13 +34,13 @@ _STYLES: Final = {
 _OFTEN: Final = 10.0
 """Seconds between two lines of progress where there is no terminal."""
 _LINES: Final = 40
-"""The last lines of a conversation that are shown: the breach is at the end."""
+"""Number of the last lines of a conversation that are shown, because the breach is at the end."""
 _STDERR_LINES: Final = 8
-"""The last lines of a testee's stderr that are shown."""
+"""Number of the last lines of a testee's stderr that are shown."""
 
 
 class Progress:
-    """Progress on stderr, in a ``with``: a bar on a terminal, a line now and then elsewhere."""
+    """Progress on stderr, in a ``with`` block: a bar on a terminal, lines elsewhere."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -76,7 +76,7 @@ class Progress:
             self._bar.stop()
 
     def advance(self, done: int) -> None:
-        """Show that so many steps are done."""
+        """Show that this number of steps is done."""
         self._done = done
         if self._bar is not None:
             self._bar.update(self._task, completed=done)

@@ -149,7 +149,7 @@ async def _work(connect: Sequence[str], unit: int, slots: int, hold: bool, dies:
         settings["hold"] = 0.0
     pool = "process" if dies else "thread"
     worker = wmp.aio.Worker(*connect, handlers=handlers, slots=slots, pool=pool, **settings)
-    await worker.run()  # SIGTERM drains it
+    await worker.run()  # SIGTERM makes the worker drain
 
 
 async def _pass_on(bind: Sequence[str], connect: Sequence[str]) -> None:

@@ -17,9 +17,12 @@ __all__ = ["ManagerTestee", "Sends", "Testee", "VirtualWire", "WorkerTestee"]
 _MOST_TICKS = 100
 
 Sends = Sequence[tuple[int | bytes, Sequence[Frame] | None]]
-"""The messages that a testee sends: (link, frames). A link is the number of a DEALER of the
-testee, or the routing id that the testee's ROUTER gave a connection. None instead of frames: the
-testee has replaced this DEALER, and later messages go over the new one."""
+"""The messages that a testee sends: (link, frames).
+
+A link is the number of a DEALER of the testee, or the routing id that the testee's ROUTER gave a
+connection. None instead of frames: the testee has replaced this DEALER, and later messages go over
+the new DEALER.
+"""
 
 
 class Testee(Protocol):
@@ -35,7 +38,7 @@ class Testee(Protocol):
         """Handle a message that could not be sent: there is no such connection (EHOSTUNREACH)."""
 
     def deadline(self) -> float | None:
-        """The time of the next ``tick``; None for none."""
+        """The time of the next ``tick``; None when no tick is due."""
 
     def tick(self, now: float) -> Sends:
         """Act at the due time."""
@@ -192,5 +195,5 @@ class VirtualWire:
 
 
 def _routing_id(connection: Connection) -> bytes:
-    # A routing id as ROUTERs make them: a zero byte first.
+    # ROUTERs make such routing ids: the first byte is zero.
     return b"\x00dial" + bytes((connection.endpoint,))

@@ -32,7 +32,10 @@ class Connection:
     endpoint: int
     """The index of the kit's endpoint (taken) or of the kit's DEALER (dialled)."""
     name: bytes = b""
-    """The routing id at the kit's ROUTER (taken); a new socket of the testee gets another one."""
+    """The routing id at the kit's ROUTER (taken).
+
+    A new socket of the testee gets another routing id.
+    """
 
 
 @frozen
@@ -46,7 +49,7 @@ class SubmittedJob:
     timeout: float | None = None
     """Units until the job must have ended."""
     retries: int | None = None
-    """Lost leases that the job survives; None for the default of the testee."""
+    """Number of lost leases that the job survives; None for the default of the testee."""
     priority: int = 0
     expires: float | None = None
     """Units within which the job must have begun."""
@@ -57,7 +60,7 @@ class SubmittedJob:
     tries: int | None = None
     """Number of retries after any error, by settings of the job; None without settings."""
     wait: float | None = None
-    """Units between two such attempts."""
+    """Units to wait before each of these retries."""
 
 
 @frozen
@@ -77,7 +80,7 @@ class Terms:
     endpoints: int = 1
     """Endpoints to which the testee connects (worker, device)."""
     slots: int = 1
-    """Jobs that the testee can run at once (worker)."""
+    """Number of jobs that the testee can run at the same time (worker)."""
     options: dict[str, str] = field(factory=dict)
     """Further settings of a case; a testee ignores unknown ones."""
 
@@ -100,7 +103,7 @@ class Wire(Protocol):
 
     @property
     def patience(self) -> float:
-        """Units that a testee may take to start."""
+        """Units within which a testee must start."""
 
     def stalled(self, evident: bool) -> str:
         """How long the kit could not run, in words; "" when that explains no failure.

@@ -29,7 +29,7 @@ class WorkerMoves:
         getattr(self, f"_{name}")(self.managers[one % 2], two, three)
 
     def end(self) -> None:
-        """Check that every job that was given is answered."""
+        """Check that the worker answers every job that it received."""
         talk = self.talk
         for manager in self.managers:
             manager.retire()

@@ -63,11 +63,11 @@ def map_groups(
     group: Callable[[Iterator[Values]], Iterable[Values]],
     schema: pyarrow.Schema,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Apply a function to each group of rows. Runs in a worker process of Spark.
+    """Apply a function to each group of rows, in a worker process of Spark.
 
     Args:
         batches: Rows whose first three columns are the key of their group. The rows of a group
-        follow each other, in one batch or several.
+            follow each other, in one batch or in several.
         group: Returns the resulting rows for the rows of one group.
         schema: Schema of the resulting rows.
     """

@@ -18,9 +18,9 @@ __all__ = ["attempts"]
 _MARKS = ("granted", "received", "done", "accepted", "lost", "timed")
 _LEASE = ("owner", "owner_epoch", "job", "attempt")
 _KEY = ("job", "attempt", "owner", "owner_epoch")
-"""The same key for groups and joins.
+"""The key of leases; groups and joins use the same columns.
 
-Spark may sort by it, so the numbers come first: they differ most.
+Spark may sort by the key, so the numbers come first: they differ most.
 """
 _NOT_ACCEPTED = (
     "after goodbye",
@@ -29,7 +29,7 @@ _NOT_ACCEPTED = (
     # A manager that refuses one unknown job of a message accepts the other jobs.
     *(code for code in ERROR_CODES if code != ErrorCode.UNKNOWN),
 )
-"""Reasons for which a manager ignores the whole of a DONE."""
+"""Reasons for which a manager ignores a whole DONE."""
 
 
 def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
@@ -43,7 +43,7 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
     take, done = command == "TAKE", command == "DONE"
     sent, received = what == "send", what == "received"
     heeded = F.coalesce(~F.col("reason").isin(*_NOT_ACCEPTED), F.lit(True))
-    # This is the only end without a message: a job was given up while its worker had it.
+    # No other end has no message: a job was given up while its worker had it.
     timed = (what == "resolve") & F.array_contains("ends", End.TIMEOUT.value)
     about = (take | done) & (sent | received) | (what == "note") | timed
     lines = (

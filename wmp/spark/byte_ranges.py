@@ -23,12 +23,12 @@ _BLOCK: Final = 1 << 16
 
 @frozen
 class ByteRange:
-    """The lines that begin in a part of a segment."""
+    """The lines that begin in one part of a segment."""
 
     path: str
     """Path of the segment, with or without the dot; the reader uses the existing path."""
     begin: int
-    """First byte; inside a line it stands for the beginning of the next line."""
+    """First byte of the part. Inside a line it stands for the beginning of the next line."""
     end: int
     """The byte after the part."""
 
@@ -36,7 +36,7 @@ class ByteRange:
 def find(paths: Sequence[str | Path]) -> dict[str, tuple[str, int]]:
     """Return path and size of each segment below folders, by name without the dot.
 
-    Of two segments of the same name one counts: the finished segment, or else the longer one.
+    If two segments have the same name, one counts: the finished segment, or else the longer one.
 
     Raises:
         ConfigError: A path does not exist.
@@ -58,7 +58,7 @@ def _rank(file: Path) -> tuple[bool, int] | None:
         try:
             return not one.name.startswith("."), one.stat().st_size
         except FileNotFoundError:
-            continue  # the segment lost its dot just now
+            continue  # the segment has lost its dot since it was found
     return None
 
 
@@ -92,7 +92,10 @@ def advance(
 
 
 def _end_of_line(path: str, begin: int, wanted: int, size: int) -> int:
-    """Return the last end of a line up to ``wanted``, else the first after it, else ``begin``."""
+    """Return the last end of a line up to ``wanted``.
+
+    Else the first end after it; else ``begin``.
+    """
     with _open(path) as file:
         high = wanted
         while high > begin:
@@ -135,7 +138,7 @@ def read(span: ByteRange) -> Iterator[bytes]:
 def _open(path: str) -> BinaryIO:
     plain = Path(path)
     dotted = plain.with_name(f".{plain.name}")
-    # A segment may lose its dot between the two attempts, so a second look is needed.
+    # A segment may lose its dot between the two attempts, so a second attempt is needed.
     for one in (dotted, plain):
         try:
             return one.open("rb")

@@ -1,9 +1,9 @@
-"""The differences between clocks, from the messages between them, and one common clock.
+"""The differences between clocks, computed from the messages between them, and one common clock.
 
 Two processes send each other messages. In one direction the least difference of the times is the
-offset of the clocks plus the fastest transfer. In the other direction it is the fastest transfer
-minus the offset. If the fastest transfers take equally long, half of the difference of the two is
-the offset. In any case half of their sum bounds the error.
+offset of the clocks plus the fastest transfer. In the other direction the least difference is the
+fastest transfer minus the offset. If the fastest transfers take equally long, half of the
+difference of these two values is the offset. In any case half of their sum bounds the error.
 """
 
 from __future__ import annotations
@@ -80,9 +80,11 @@ class Clock:
     """The conversion of a process's monotonic clock to the common clock."""
 
     clock: int
-    """µs to add."""
+    """µs that are added to the monotonic clock."""
     error: int | None
-    """µs; None for a clock that was compared with no other clock."""
+    """µs by which the common time may be wrong; None for a clock that was compared with no other
+    clock.
+    """
 
 
 def clocks(found: list[JournalProcess], pairs: list[Offset]) -> dict[tuple[str, int], Clock]:

@@ -59,7 +59,7 @@ def _is_bad() -> Column:
 def _judged(parsed: DataFrame, bad: Observation | None = None) -> DataFrame:
     """Add a column ``_bad``, and observe the number of bad lines as ``lines``.
 
-    Spark computes the observed columns at this step, and moves no filter below it: each line is
+    Spark computes the observed columns at this step and moves no filter below it, so each line is
     parsed once. Otherwise every use of a column in a filter would parse the line again.
     """
     judged = parsed.withColumn("_bad", _is_bad())
@@ -74,8 +74,8 @@ def events(parsed: DataFrame, bad: Observation | None = None) -> DataFrame:
         bad: Gets ``lines``, the number of bad lines, once the table was made.
 
     Raises:
-        SparkRuntimeException: (when the frame is read) a line has an unknown version; the text has
-        ``UNKNOWN_VERSION``.
+        SparkRuntimeException: Raised when the frame is read, if a line has an unknown version; the
+            text has ``UNKNOWN_VERSION``.
     """
     judged = _judged(parsed, bad)
     run = F.sequence(F.get(_line("ids"), F.lit(0)), _line("last"))
@@ -99,7 +99,10 @@ def bad_lines(parsed: DataFrame) -> DataFrame:
 
 
 def _reasons(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Return the reasons why lines are bad, from the schema itself. Runs at a worker of Spark."""
+    """Return the reasons why lines are bad, by the schema.
+
+    This function runs at a worker of Spark.
+    """
     for batch in batches:
         values = batch.column(1).to_pylist()
         columns = [
@@ -134,7 +137,8 @@ def of_jobs(lines: DataFrame, *arrays: str) -> DataFrame:
         one = F.array_repeat(F.get(column, F.lit(0)), size)
         whole.append(F.when(F.size(column) > 1, column).otherwise(one).alias(name))
     zipped = F.posexplode(F.arrays_zip(F.col("ids").alias("ids"), *whole))
-    # This must not look up the columns of ``frame``: a declared pipeline has no schema yet.
+    # This code must not read the columns of ``frame``, because a declared pipeline has no schema
+    # yet.
     each = lines.select("*", zipped.alias("place", "_row"))
     return each.select(
         F.expr(f"* except ({', '.join(('ids', *arrays, '_row'))})"),

@@ -30,7 +30,7 @@ def executions(events: DataFrame) -> DataFrame:
         "outcomes",
     )  # fmt: skip
     run = F.col("what") == "run"
-    # The last report of the lane about a begin or an end; jobs that never began do not count.
+    # The lane's last report of a begin or an end. Jobs that never began do not count.
     word = F.when(F.col("what") != "recalled", F.col("at"))
     before = Window.partitionBy(*_LANE).orderBy("n").rowsBetween(Window.unboundedPreceding, -1)
     known = lines.withColumn("since", F.last(word, ignorenulls=True).over(before)).withColumn(
@@ -58,7 +58,7 @@ def executions(events: DataFrame) -> DataFrame:
         F.struct("began", "ended", "handler", "outcome"),
         F.when(F.col("ended").isNotNull(), F.col("n")),
     )
-    # Spark sorts by this key: numbers come first.
+    # Spark sorts by this key, so numbers come first.
     groups = rows.groupBy("job", "lane", "node", "epoch")
     found = groups.agg(start.alias("start"), stop.alias("stop"))
     return found.where(F.col("start.owner").isNotNull()).select(

@@ -35,9 +35,9 @@ _KEPT: Final = "_stream"
 _LOOK: Final = "2 seconds"
 _BYTES: Final = 64 << 20
 _REST: Final = 2.0
-"""s between two reports at least."""
+"""Seconds between two reports at least."""
 _PATIENCE: Final = 60.0
-"""s that a report waits at most for a stream that still reads."""
+"""Seconds for which a report waits at most for a stream that still reads."""
 
 Made = Callable[[JournalReport, int], bool]
 """Called with each report and the number of its lines; returns whether to continue."""

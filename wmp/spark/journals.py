@@ -1,4 +1,4 @@
-"""Reads journals; no other module of the pipeline opens files that the pipeline did not write."""
+"""Reads journals. Other modules of the pipeline open only files that the pipeline wrote."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def find_segments(paths: Sequence[str | Path]) -> list[str]:
             continue
         for file in _files(Path(path)):
             name = file.name.removeprefix(".")
-            if not file.exists():  # the segment was finished just now
+            if not file.exists():  # the segment has been finished since it was found
                 file = file.with_name(name)
             rank = (not file.name.startswith("."), file.stat().st_size)
             if name not in near or rank > near[name][0]:

@@ -74,11 +74,12 @@ def leases(events: DataFrame, processes: DataFrame) -> DataFrame:
 
 
 def _silences(events: DataFrame, rows: DataFrame) -> DataFrame:
-    """Return rows of kind ``tick``: moments when a manager must have noticed a worker's silence.
+    """Return rows of kind ``tick``: moments at which a manager must have noticed a worker's
+    silence.
 
-    At such a moment the worker had been silent for ``expire``, the manager wrote a line, and then
-    the manager was idle. A manager that was stopped instead would receive many messages at once
-    when it continues.
+    At such a moment the worker had been silent for ``expire``, the manager had written a line, and
+    then the manager was idle. A manager that was stopped in this time would instead receive many
+    messages at once when it continues.
     """
     pair = ["node", "epoch", "other", "other_epoch"]
     order = Window.partitionBy(*pair).orderBy("n")
@@ -169,12 +170,12 @@ def _observe(observer: Observer, settings: ManagerSettings, row: tuple[Any, ...]
      outcomes, _, reason, _) = row  # fmt: skip
     me: Peer = (settings.identity, settings.epoch)
     if what == "note" and reason == CONNECTION_ENDED:
-        # The line `disconnected` names a link, and not the worker.
+        # The line `disconnected` names a link, but no worker.
         observer.gave_up(me, other.encode())
         return
     if what == "note" or what == "tick":
-        # A note names why leases are over. Silence is the only cause without a message or note: the
-        # observer finds it by the clock.
+        # A note names the cause of ended leases. Only silence ends leases without a message or
+        # note; the observer finds silence by the clock.
         observer.manager_did(settings, Ticked(), (), at)
         return
     peer: Peer = (other.encode(), other_epoch)
@@ -201,7 +202,7 @@ def _observe(observer: Observer, settings: ManagerSettings, row: tuple[Any, ...]
 
 
 def _all(values: list[int] | None, ids: list[int]) -> list[int] | None:
-    """Repeat a single entry, which stands for all."""
+    """Return the column with one entry for each job; a single entry stands for all jobs."""
     if values is None:
         return None
     return values if len(values) == len(ids) else values * len(ids)

@@ -11,7 +11,10 @@ _MESSAGE = ("command", "source", "source_epoch", "target", "target_epoch", "sess
 
 
 def process_hash() -> Column:
-    """Return a process as a number: cheaper to aggregate than text, and almost surely unique."""
+    """Return a process as a number, which is cheaper to aggregate than text.
+
+    Two processes almost surely have different numbers.
+    """
     return F.xxhash64("node", "epoch")
 
 
@@ -36,7 +39,8 @@ def pairs(events: DataFrame) -> DataFrame:
     numbered = events.where(F.col("what").isin("send", "received") & key.isNotNull()).select(
         *(key.alias(name) if name == "number" else name for name in _MESSAGE),
         "hops",
-        (F.coalesce("want", F.lit(-1)) == 0).alias("again"),  # the withdrawal of a lock
+        # GIVE with want 0, which withdraws a lock.
+        (F.coalesce("want", F.lit(-1)) == 0).alias("again"),
         "what", "n", "at",
         # Only numbers are aggregated: Spark would sort to aggregate other types.
         process_hash().alias("process"), _way().alias("way"),

@@ -57,8 +57,8 @@ def lock_states(events: DataFrame) -> DataFrame:
     return (
         rows.select(*_READ)
         .repartition(*key)
-        # Notes come first: a session's locks are lost before a message of the next session is acted
-        # on.
+        # Notes come first, because the locks of a session are lost before a message of the next
+        # session counts.
         .sortWithinPartitions(*key, "step", F.col("what") != "note", "n")
         .mapInArrow(_lock_rows, FOUND)
     )

@@ -18,7 +18,7 @@ from wmp.spark.violation_diagram import violation_diagram
 __all__ = ["page"]
 
 _MOST: Final = 200
-"""Limit of the rows of a list."""
+"""Number of rows of a list at most."""
 
 _Nodes = Mapping[tuple[str, int], Row]
 """The rows of ``nodes`` by (node, epoch)."""

@@ -82,7 +82,10 @@ def _samples(*parts: tuple[str, str, Column]) -> Column:
 
 
 def _rounded(took: Column) -> Column:
-    """Round µs to three digits: percentiles are exact to a hundredth, and few values differ."""
+    """Round µs to three digits.
+
+    Percentiles are then exact to a hundredth, and there are few different values.
+    """
     unit = F.pow(
         F.lit(10.0), F.greatest(F.floor(F.log10(F.greatest(took, F.lit(1)))) - 2, F.lit(0))
     )

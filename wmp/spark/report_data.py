@@ -29,9 +29,9 @@ Row = Mapping[str, Any]
 _KINDS: Final = ("manager", "device", "worker")
 
 MOST_VIOLATIONS: Final = 40
-"""Limit of the violations that are drawn."""
+"""Number of violations that are drawn at most."""
 MOST_LINES: Final = 80
-"""Limit of the lines of a story that are drawn: the last lines."""
+"""Number of the last lines of a story that are drawn."""
 
 _WHOLE: Final = (
     "activity", "bad_lines", "device_hops", "drops", "fairness", "histogram", "missing_nodes",

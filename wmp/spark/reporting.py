@@ -111,7 +111,7 @@ def alone(where: Path) -> Iterator[None]:
     Raises:
         ConfigError: Another process writes a report there.
     """
-    if sys.platform == "win32":  # Windows has no such locks: several reports could write here
+    if sys.platform == "win32":  # Windows has no such locks, so several reports could write here
         yield
         return
     with open(where / _LOCK, "w", encoding="utf-8") as lock:

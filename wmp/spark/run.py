@@ -44,7 +44,7 @@ STEPS: Final = (
 
 
 _DISTINCT: Final = ("n", "step", "at", "wall", "sent_n", "sent_at", "received_n", "received_at")
-"""Columns in which nearly every value differs, so that a dictionary would only cost time."""
+"""Columns in which nearly every value is different, so that a dictionary would only cost time."""
 
 
 @frozen
@@ -80,7 +80,7 @@ class Tables:
         for column in _DISTINCT:
             writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
         writer.parquet(self.path(name))
-        # The schema is known: Spark need not open a file to find it.
+        # The schema is given, so Spark need not open a file to find it.
         return self.spark.read.schema(frame.schema).parquet(self.path(name))
 
     def read(self, name: str) -> DataFrame:
@@ -169,7 +169,7 @@ class _PipelineSteps:
         """Make events from lines; find the processes that wrote them, and their clocks."""
         bad = Observation()
         self.events = self.write("events", events(parsed, bad))
-        # Most journals have no bad line: then nothing is read twice.
+        # Most journals have no bad line. Then nothing is read twice.
         none = self.tables.spark.createDataFrame([], parsed.schema)
         unread = parsed if bad.get["lines"] else none
         self.write_aside("bad_lines", lambda: bad_lines(unread))
@@ -239,7 +239,8 @@ class _PipelineSteps:
         self.write_aside("fairness", lambda: utilisation.fairness(self.events, self.leases))
         self.write("activity", utilisation.activity(self.jobs, length))
         self.write("requeues", utilisation.requeues(self.attempts))
-        # The second thread writes one table after the other, so ``links`` is complete here.
+        # The second thread writes one table after the other, so ``links`` is complete at this
+        # point.
         self.write_aside("device_hops", lambda: utilisation.device_hops(self._made["links"]))
         self.write("drops", processes.drops(self.events))
         for one in self._begun:

@@ -24,8 +24,11 @@ __all__ = ["CONFS", "start_session"]
 _USUAL: Final = {"Invocation": 5000, "MinInvocation": 600, "Compile": 15_000, "BackEdge": 40_000}
 """Java's default thresholds: the number of calls before Java compiles code a second time."""
 _LATER: Final = 25
-"""Factor of those thresholds in a report. Most generated code runs for a second or two only.
-Compiling all of it twice took a third of the CPU time of a report of a million lines."""
+"""Factor of these thresholds in a report.
+
+Most generated code runs only for a second or two. Compiling all of it twice took a third of the CPU
+time of a report of a million lines.
+"""
 
 CONFS: Final[Mapping[str, str]] = {
     # Open no port for a user interface.
@@ -35,14 +38,15 @@ CONFS: Final[Mapping[str, str]] = {
     # Tables must not depend on the machine's time zone.
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "2g",
-    # This collector needs less than half of the time of G1; its longer pauses do no harm.
+    # This collector needs less than half of the time of G1. Its longer pauses do no harm here.
     "spark.driver.extraJavaOptions": " ".join(
         ["-XX:+UseParallelGC"]
         + [f"-XX:Tier4{what}Threshold={_LATER * usual}" for what, usual in _USUAL.items()]
     ),
     # A piece of a journal takes a core a second or two.
     "spark.sql.files.maxPartitionBytes": "32m",
-    # Keep the compiled code for the next report, since one report fills the default of 100 entries.
+    # Keep the compiled code for the next report, because one report fills the default of 100
+    # entries.
     "spark.sql.codegen.cache.maxEntries": "2000",
 }
 """The settings of a session that this module starts; ``confs`` overrides them."""
@@ -69,7 +73,8 @@ def start_session(
         WMPError: Spark did not start.
     """
     ensure_java()
-    # By default Spark starts its workers with `python3` from PATH; this Python has the packages.
+    # By default Spark starts its workers with `python3` from PATH. This Python has the needed
+    # packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     local = master is None or master.startswith("local")

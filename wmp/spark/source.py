@@ -58,7 +58,7 @@ _LINES: Final = pyarrow.schema([("file", pyarrow.string()), ("value", pyarrow.st
 _MAPS: Final = frozenset(c.name for c in COLUMNS if c.type in (Type.AMOUNTS, Type.NUMBERS))
 _WORDS: Final = {"true": True, "false": False}
 
-# Without pyspark its classes count as Any, so that types can be checked.
+# Without pyspark its classes count as Any, so that types can still be checked.
 
 
 class JournalSource(DataSource):  # type: ignore[misc]

@@ -69,7 +69,8 @@ def violations(found: DataFrame, nodes: DataFrame) -> DataFrame:
         256,
     ).substr(1, 12)  # fmt: skip
     keyed = broken.withColumn("violation", key).dropDuplicates(["violation"])
-    # A `start` has no number, so it is not counted as missing; without it the kind is unknown.
+    # A `start` has no number and is not counted as missing. Without it the kind of the node is
+    # unknown.
     has_all = (F.col("missing") == 0) & F.col("kind").isNotNull()
     whole = nodes.select("node", "epoch", has_all.alias("whole"))
     concerned = (
