@@ -1,8 +1,9 @@
 """Many workers in one process, each with a connection. Started by ``--only growth``.
 
 ``python -m benchmarks.crowd ENDPOINT --workers N [--role R] [--apart] [--credit N]``. One ROUTER
-connects N times: a manager sees N workers, and this process has one socket. The workers use the
-plain handshake, one job at a time, with only those messages that a manager without losses needs.
+connects N times: a manager has N connected workers, and this process has one socket. The workers
+use the plain handshake, one job at a time, and send only the messages that a manager without losses
+needs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from wmp.message import Columns, Command, Field, Message
 __all__ = ["Crowd", "main"]
 
 _BATCH = 50
-"""Number of connections before a pause: a listener queues a hundred."""
+"""Number of connections before a pause, because a listener queues a hundred."""
 
 _EPOCH = 1
 _TIMEOUT = 20_000
@@ -124,7 +125,7 @@ class Crowd:
                 self._say_ready(number)
 
     def serve(self) -> None:
-        """Answer for ever; after a line on standard input, every worker sends PING."""
+        """Answer without end. After a line on standard input, every worker sends PING."""
         lines: Any = zmq.Context.instance().socket(zmq.PULL)
         lines.bind("inproc://lines")
         threading.Thread(target=_read_lines, daemon=True).start()

@@ -1,9 +1,9 @@
-"""The cost of a device's own work: CPU a message with 1, 16 and 256 jobs in it.
+"""The cost of a device's own work: CPU time for a message with 1, 16 and 256 jobs.
 
 ``python -m benchmarks --only device``. A bare ROUTER plays the manager and a bare DEALER the
 worker, so that only the process in between is measured. libzmq's own proxy is measured for
-comparison: it passes on the same messages and reads nothing. Its cost is the price of the bytes;
-the rest of a device's cost is the device's own.
+comparison: it passes on the same messages and reads nothing. Its cost is the price of the bytes.
+The difference is the cost of the device's own work.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class _Between:
     way: list[bytes]
     """Frames before a message on the way to the DEALER."""
     route: Path
-    """``to`` of a message on that way."""
+    """``to`` of a message on the way to the DEALER."""
 
     def cost(self, jobs: int, bursts: int) -> float:
-        """Pass on TAKEs with so many jobs, in bursts; return µs of CPU for each.
+        """Pass on TAKEs with this number of jobs, in bursts; return µs of CPU for each TAKE.
 
         Raises:
             Failure: The columns of a TAKE were changed.
@@ -67,7 +67,7 @@ def _between(kind: str) -> Iterator[_Between]:
         port = router.bind_to_random_port("tcp://127.0.0.1")
         with python("benchmarks.node", kind, f"tcp://127.0.0.1:{port}") as process:
             dealer.connect(process.receive())
-            # The upper connection needs a moment; until then messages from below are lost.
+            # The upper connection is not open at once. Until then messages from below are lost.
             number = 0
             while not router.poll(100):
                 number += 1

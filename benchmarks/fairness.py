@@ -45,7 +45,10 @@ Span = tuple[float, float]
 
 
 def labor(payload: bytes) -> bytes:
-    """The handler: take as long as the payload says; return the worker, the begin and the end."""
+    """The handler: run for as long as the payload says.
+
+    Return the worker, the begin and the end.
+    """
     start = time.monotonic()
     time.sleep(struct.unpack_from("!d", payload)[0])
     return _NOTE.pack(os.getpid(), start, time.monotonic())
@@ -119,7 +122,7 @@ def _beside(others: int, options: tuple[str, ...], jobs: int) -> float:
 
 def _rate(ours: Map, jobs: int) -> float:
     payloads = [struct.pack("!d", 0.0)] * jobs
-    for _ in ours.map(payloads[: jobs // 4]):  # the windows grow first
+    for _ in ours.map(payloads[: jobs // 4]):  # first the windows must grow
         pass
     start = time.monotonic()
     if sum(1 for _ in ours.map(payloads)) != jobs:
@@ -128,10 +131,11 @@ def _rate(ours: Map, jobs: int) -> float:
 
 
 def _behind(jobs: int) -> float:
-    """Return the seconds in which quick jobs behind a slow one are done."""
+    """Return the seconds in which quick jobs behind a slow job are done."""
     quick, slow = struct.pack("!d", 0.0), struct.pack("!d", SLOW)
     with Map(workers=2, options=("--handler", "labor")) as ours:
-        for _ in ours.map([quick] * 5 * jobs):  # so that a worker takes many jobs at once
+        # Quick jobs first, so that a worker takes many jobs at once.
+        for _ in ours.map([quick] * 5 * jobs):
             pass
         start = time.monotonic()
         first = ours.submit(slow)
@@ -178,7 +182,7 @@ def idle_waits(waiting: list[Span], busy: dict[int, list[Span]]) -> list[float]:
                 edges += [(edge, 1), (start, -1)]
             edge = max(edge, end)
     edges.sort()
-    # Spans in which at least one worker is idle, and the idle time before each edge.
+    # Periods in which at least one worker is idle, and the idle time before each edge.
     idle, depth = [0.0], 0
     at = [edges[0][0]] if edges else [0.0]
     for (here, step), (there, _) in pairwise(edges):

@@ -43,7 +43,7 @@ class Contender(Protocol):
         """Yield the results in order, in the fastest way of the system."""
 
     def one(self, payload: bytes) -> bytes:
-        """Do one job and wait for it."""
+        """Do one job and wait for its result."""
 
 
 @frozen
@@ -63,11 +63,11 @@ class Scale:
 
     repeats: int
     jobs: Mapping[str, int]
-    """Jobs a repeat, by size."""
+    """Number of jobs in a repeat, by size."""
     single: int
-    """Jobs a repeat when they run one at a time."""
+    """Number of jobs in a repeat in which they run one at a time."""
     seconds: float
-    """Limit of the time of a repeat; a slower contender does fewer jobs."""
+    """Limit of the seconds of a repeat. A slower contender does fewer jobs."""
 
 
 FULL = Scale(5, {"100": 50_000, "10k": 5_000, "1m": 100}, 2_000, 2.0)
@@ -90,9 +90,10 @@ def summary(samples: Sequence[float], unit: str, **more: Any) -> dict[str, Any]:
 def beside(
     samples: Sequence[float], unit: str, units: Sequence[float], against: str, **more: Any
 ) -> dict[str, Any]:
-    """Return samples, and the ratio of each to a sample of another contender just before it.
+    """Return samples, and the ratio of each sample to a sample of another contender just before it.
 
-    A machine that is slower for a while slows both, so the median of the ratios is more reliable.
+    If the machine is slow for some time, it slows both, so the median of the ratios is more
+    reliable.
     """
     # CPU clocks are coarse: in a run as short as --tiny the clock may not have advanced.
     ratios = [sample / max(one, 1e-9) for sample, one in zip(samples, units, strict=True)]
@@ -146,7 +147,8 @@ class Bench:
                     self.latency(case.latency, contender)
         except Skip as reason:
             self.skip(names, str(reason))
-        except Exception as error:  # An error of one contender must not end the others.
+        except Exception as error:
+            # An error of one contender must not end the measurement of the others.
             if any(name.startswith(("map", "submit", "latency", "device")) for name in names):
                 raise
             self.skip(names, f"{type(error).__name__}: {error}")
@@ -209,7 +211,7 @@ class Bench:
         count = min(16, len(payloads))
         while True:
             some = payloads[:count]
-            # The better of two runs, since the machine may have been busy for a moment.
+            # The better of two runs, because the machine may have been busy during one of them.
             rate = count / min(through(contender.map, some) for _ in range(2))
             possible = int(rate * self.scale.seconds)
             if count >= len(payloads) // 4 or count * 4 > possible:

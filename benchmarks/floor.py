@@ -1,15 +1,16 @@
 """The cost of a lone job without the machines: ``python -m benchmarks --only floor,latency``.
 
-A ladder of echoes, one at a time; each rung adds something to the one before:
+Three echoes are measured, one job at a time. Each adds something to the one before:
 
 - ``loop``: both ends on an asyncio loop that watches the socket's descriptor;
 - ``threads``: the caller waits in another thread than its loop's, and the handler runs in another
-  than the worker's loop's. These are two hand-overs at each end, as for a blocking manager and a
-  pool;
-- ``codec``: also a TAKE on the way there and a DONE on the way back, made and read by wmp's codec.
+  thread than the worker's loop's. These are two hand-overs at each end, as for a blocking manager
+  and a pool;
+- ``codec``: also a TAKE on the way there and a DONE on the way back, which wmp's codec makes and
+  reads.
 
-The rest of ``latency`` is the machines, the driver, and the promises of the API. The machines
-alone, and the codec, are measured in this process by its CPU clock.
+The rest of ``latency`` is the cost of the machines, of the driver, and of the promises of the API.
+The machines alone, and the codec, are measured in this process by its CPU clock.
 
 The other end is ``python -m benchmarks.floor RUNG``.
 """
@@ -86,12 +87,12 @@ def watch(
     """Have ``got`` called with the frames of each message.
 
     Returns:
-        A function that looks for messages. Call it after sending, too: a send may clear the signal
-        of the descriptor.
+        A function that checks for messages. Call it after sending too, because a send may clear the
+        signal of the descriptor.
     """
 
     def readable() -> None:
-        # The descriptor reports a change once: read until no message waits.
+        # The descriptor reports a change once, so read until no message waits.
         while socket.get(zmq.EVENTS) & zmq.POLLIN:
             got(socket.recv_multipart(zmq.NOBLOCK))
 
@@ -100,7 +101,7 @@ def watch(
 
 
 class Rung:
-    """The submitting end of one rung, as a context manager."""
+    """The submitting end of one of these echoes, as a context manager."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -165,7 +166,7 @@ class Rung:
 
 
 def serve(name: str) -> None:
-    """Echo for ever in the way of that rung; first print the address."""
+    """Echo without end, in the way of one of these echoes; first print the address."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router: Any = context.socket(zmq.ROUTER)
     router.linger = 0
@@ -260,7 +261,7 @@ class Parts:
 
 
 def _look() -> float:
-    """Return the seconds of one reading of the clock."""
+    """Return the seconds that one reading of the clock takes."""
     start = process_time()
     for _ in range(1000):
         process_time()

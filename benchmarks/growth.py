@@ -22,10 +22,10 @@ __all__ = ["measure"]
 _MICRO = 1e6
 
 _GATHER = 120.0
-"""Seconds in which a crowd must have connected; a manager that is too slow is a result, too."""
+"""Seconds within which a crowd must have connected. A manager that is too slow is also a result."""
 
 _STAND = 2.0
-"""Seconds of idle time, whose cost is measured."""
+"""Seconds of idle time, the cost of which is measured."""
 
 
 def measure(bench: Bench, *, tiny: bool) -> None:
@@ -101,9 +101,9 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
                 before = holder.ask(do="look")["memory"]
                 with _crowd(holder, endpoint, workers) as crowd:
                     share = _standing(holder)
-                    # Each worker has done one job before: buffers are made at the first message,
-                    # and the least recently served workers would all make theirs during the
-                    # measurement.
+                    # Each worker has done one job before. Buffers are made at the first message,
+                    # and otherwise the least recently served workers would all make theirs during
+                    # the measurement.
                     holder.ask(do="singles", jobs=max(few, workers))
                     took = [holder.ask(do="singles", jobs=few)["cpu"] for _ in range(3)]
                     after = holder.ask(do="look")["memory"]
@@ -140,7 +140,8 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
         bench.say(f"growth: {workers} idle workers")
     if not done:
         return
-    # For the largest number of workers: the fixed memory of a process is spread over all of them.
+    # For the largest number of workers, because the fixed memory of a process is then spread over
+    # all of them.
     more = {"workers": done[-1], "verified": True}
     bench.figures["growth_idle_memory_all"] = summary([manager[-1]], "kB", **more)
     bench.figures["growth_idle_memory_libzmq"] = summary([libzmq[-1]], "kB", **more)
@@ -179,7 +180,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
 
 
 _WORDS = {"submit": "", "map": "_map", "delay": "_delayed", "scatter": "_scattered"}
-"""The ways to have jobs wait, as they stand in the names of figures."""
+"""The ways to make jobs wait, as the names of figures have them."""
 
 
 def _queued(bench: Bench, points: tuple[int, ...]) -> None:
@@ -188,7 +189,7 @@ def _queued(bench: Bench, points: tuple[int, ...]) -> None:
     for how in _WORDS:
         for jobs in points:
             rates, drains, sizes = [], [], []
-            # Jobs wait only without workers: each repeat has a new manager.
+            # Jobs wait only without workers, so each repeat has a new manager.
             for _ in range(bench.scale.repeats if jobs <= 10_000 else 1):
                 with python("benchmarks.holder") as holder:
                     endpoints = holder.receive()

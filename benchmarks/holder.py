@@ -1,8 +1,8 @@
-"""Managers in a separate process, which reads orders from stdin. Started by ``--only growth``.
+"""Managers in a separate process, which reads requests from stdin. Started by ``--only growth``.
 
 ``python -m benchmarks.holder [MANAGERS]``; with ``sink`` a bare ROUTER, which shows the cost of
-connections without wmp. Each line is a JSON object with ``do`` and its arguments; each answer is a
-line with seconds of CPU and of wall time.
+connections without wmp. Each line is a JSON object with ``do`` and its arguments. Each answer is a
+line with seconds of CPU time and of wall time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from benchmarks.work import Failure
 __all__ = ["Holder", "main", "sink"]
 
 _EXPIRE = 600.0
-"""Seconds: idle workers of a crowd need not PING during other measurements."""
+"""Value of ``expire`` in seconds, so that idle workers of a crowd need not PING during other
+measurements.
+"""
 
 
 def _payloads(jobs: int) -> Iterator[bytes]:
@@ -88,7 +90,8 @@ class Holder:
         """Submit jobs without any worker: each with a future, or in a map's window."""
         manager = self._managers[0]
         if how in ("delay", "scatter"):
-            # No job begins before all are submitted. With "scatter" no two neighbors share a time.
+            # No job begins before all jobs are submitted. With "scatter" no two consecutive jobs
+            # have one start time.
             wait = 1.0 + jobs / 15_000
             apart = 0 if how == "delay" else 7919
             self._jobs = [
@@ -98,7 +101,8 @@ class Holder:
         elif how == "submit":
             self._jobs = [await manager.submit(payload) for payload in _payloads(jobs)]
         else:
-            # More than the jobs: the last inputs of a window wait until there is room for many.
+            # More than the number of jobs, because the last inputs of a window wait until many more
+            # fit.
             self._map = manager.map(_payloads(jobs), in_flight=jobs + 4096)
             self._first = asyncio.ensure_future(anext(self._map))
         async with asyncio.timeout(120.0):

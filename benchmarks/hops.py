@@ -1,10 +1,10 @@
-"""One job's way: the functions of ``wmp`` that pass a job on, from ``submit`` to its future.
+"""The way of one job: the functions of ``wmp`` that pass a job on, from ``submit`` to its future.
 
-A *hop* is a call between two different functions of ``wmp`` whose arguments or return value hold
+A *hop* is a call between two different functions of ``wmp`` whose arguments or return value contain
 the payload or the result of the job. A pair of functions counts once. A comprehension, a generator
 expression and a lambda count as the function around them. ``self`` is not counted as an argument,
-and code that attrs generates is ignored. An object counts as the job's when it was made after the
-job was submitted: the machines were made before.
+and code that attrs generates is ignored. An object belongs to the job if it was made after the job
+was submitted; the machines were made before.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Way(NamedTuple):
     """The way of one job."""
 
     files: list[str]
-    """Files in which any function was called meanwhile."""
+    """Files of which any function was called during the job."""
     steps: list[tuple[Place | None, Place]]
-    """Caller and callee of each hand-over in order; None for a caller outside of ``wmp``."""
+    """Caller and callee of each call in order; None for a caller outside of ``wmp``."""
 
     def hops(self) -> list[tuple[Place, Place]]:
         """Return the pairs of functions, each once."""
@@ -168,10 +168,10 @@ async def follow(runs: int = _RUNS) -> Way:
             for _ in range(_WARM_UP):
                 await (await manager.submit(b"hello"))
             for _ in range(runs):
-                # The acknowledgement of the last job does not belong to this one.
+                # The acknowledgement of the job before does not belong to this job.
                 await asyncio.sleep(0.05)
                 follower.begin()
-                # This takes long: timers that became due meanwhile do not belong to this job.
+                # This call takes long. Timers that became due during it do not belong to this job.
                 await asyncio.sleep(0.01)
                 follower.note()
                 sys.setprofile(follower)

@@ -25,15 +25,15 @@ __all__ = ["SETS", "JobSet", "compute", "measure", "wait"]
 
 SEED = 15
 CORES = 2
-"""Places for jobs that compute."""
+"""Number of places for jobs that compute."""
 PLACES = 100
-"""Places for jobs that wait."""
+"""Number of places for jobs that wait."""
 
 _SECONDS = struct.Struct("!d")
 
 
 def compute(payload: bytes) -> bytes:
-    """The handler: use so many seconds of CPU time; return the payload."""
+    """The handler: use the given seconds of CPU time; return the payload."""
     (seconds,) = _SECONDS.unpack(payload)
     until = time.thread_time() + seconds
     while time.thread_time() < until:
@@ -42,7 +42,7 @@ def compute(payload: bytes) -> bytes:
 
 
 def wait(payload: bytes) -> bytes:
-    """The handler: wait for so many seconds; return the payload."""
+    """The handler: wait for the given seconds; return the payload."""
     time.sleep(_SECONDS.unpack(payload)[0])
     return payload
 
@@ -95,7 +95,7 @@ def _workers(jobs: JobSet, workers: int, *options: str) -> Iterator[_Mapping]:
 
 
 def _contenders(jobs: JobSet) -> dict[str, contextlib.AbstractContextManager[_Mapping]]:
-    """Return the contenders by the ends of their figures' names, the executor first."""
+    """Return the contenders by the ends of the names of their figures, the executor first."""
     if jobs.handler is wait:
         half = str(PLACES // CORES)
         return {
@@ -112,7 +112,7 @@ def _contenders(jobs: JobSet) -> dict[str, contextlib.AbstractContextManager[_Ma
 
 
 def measure(bench: Bench, *, tiny: bool) -> None:
-    """Do every set of jobs and add the figures: jobs a second, and the part of the best rate."""
+    """Do every set of jobs and add the figures: jobs a second, and the share of the best rate."""
     for jobs in SETS:
         lengths = list(jobs.lengths())
         if tiny:
@@ -124,7 +124,8 @@ def measure(bench: Bench, *, tiny: bool) -> None:
             maps = {end: stack.enter_context(one) for end, one in _contenders(jobs).items()}
             rates: dict[str, list[float]] = {end: [] for end in maps}
             for call in maps.values():
-                _rate(call, payloads[: len(payloads) // 4 or 1])  # processes start, windows grow
+                # First processes must start and windows must grow.
+                _rate(call, payloads[: len(payloads) // 4 or 1])
             for _ in range(bench.scale.repeats):
                 for end, call in maps.items():
                     rates[end].append(_rate(call, payloads))

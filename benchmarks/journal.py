@@ -23,11 +23,11 @@ __all__ = ["AGAINST", "measure"]
 AGAINST: Final = "the same without"
 
 _PAIRS: Final = 3
-"""Pairs of runs for each repeat of other cases, because the differences are small."""
+"""Number of pairs of runs for each repeat of other cases, because the differences are small."""
 
 
 def measure(bench: Bench) -> None:
-    """Measure ``map`` with a journal beside one without, then single jobs."""
+    """Measure ``map`` with a journal and without, then single jobs."""
     with (
         tempfile.TemporaryDirectory(prefix="wmp-journal-") as folder,
         Map() as without,

@@ -21,7 +21,7 @@ from benchmarks.process import Process, python
 __all__ = ["GROUPS", "Aio", "AioSubmit", "Map", "Submit", "nodes"]
 
 READY = 60.0
-"""Seconds in which workers must have connected."""
+"""Seconds within which workers must have connected."""
 
 
 @contextlib.contextmanager
@@ -65,7 +65,8 @@ class Map:
 
     def __enter__(self) -> Map:
         with contextlib.ExitStack() as stack:
-            # A job that still waits at the end was lost: this must show in less than five seconds.
+            # A job that still waits at the end was lost. The measurement must show this within five
+            # seconds.
             stack.callback(self._manager.close, 0.0)
             self._manager.start()
             endpoints = self._manager.endpoints
@@ -115,7 +116,7 @@ class Submit(Map):
 
 
 class Aio:
-    """The same with ``wmp.aio``; the loop is that of the measuring thread."""
+    """The same calls with ``wmp.aio``, on a loop of the measuring thread."""
 
     def __init__(self, workers: int = 1, options: Sequence[str] = (), **settings: Any) -> None:
         self._workers = workers
@@ -162,7 +163,7 @@ class Aio:
 
 
 class AioSubmit(Aio):
-    """A future for each job, awaited in turn."""
+    """A future for each job, awaited one after the other."""
 
     async def _all(self, payloads: Sequence[bytes]) -> list[bytes]:
         submit = self._manager.submit

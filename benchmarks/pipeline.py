@@ -1,13 +1,13 @@
 """Throughput of the pipeline: ``python -m benchmarks.pipeline --lines 1000000 --cores 1,2``.
 
 The journal is that of a fleet in virtual time without faults: two managers and eight workers, half
-of them behind a device. More lines are more such fleets, which are copies of the first under other
-names. Each number of cores is a separate process. It starts Spark, makes all tables of a small
-journal to warm up, and then those of the whole journal.
+of them behind a device. More lines are more such fleets, which are copies of the first fleet under
+other names. For each number of cores there is a separate process. It starts Spark, first makes all
+tables of a small journal to warm up, and then makes those of the whole journal.
 
 On a machine with other load, read the CPU seconds, of Java and the Python workers together. Two
-steps often run at once, and then each has the seconds of both. The stages of a step are those that
-Spark ran for it; skipped stages do not count.
+steps often run at the same time, and then each has the seconds of both. The stages of a step are
+those that Spark ran for it; skipped stages do not count.
 
 Ten million lines need 3 GB for the journal, as much for Spark's temporary files, and 3 GB of
 memory.
@@ -46,7 +46,7 @@ BATCH = 16
 WORK = ("spark_jobs", "stages", "tasks")
 """The parts of a step in Spark."""
 WARM = 20_000
-"""Lines of the journal to warm up with."""
+"""Number of lines of the journal for the warm-up."""
 ROOM = 1000
 """Bytes of disk for a line: the journal, and Spark's tables and temporary files."""
 
@@ -100,7 +100,7 @@ def record(folder: Path, lines: int) -> None:
 
 
 def make(folder: Path, lines: int) -> int:
-    """Write journals of about so many lines; return their actual number."""
+    """Write journals of about this number of lines; return the actual number."""
     fleets = max(1, round(lines / FLEET))
     record(folder, lines // fleets)
     count = 0
@@ -162,7 +162,7 @@ def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
     write = Tables.write
 
     def timed(tables: Tables, name: str, frame: Any) -> Any:
-        # Reads until the next step belong to this group, too.
+        # Reads until the next step belong to this group too.
         spark.sparkContext.setJobGroup(name, name)
         start, used = time.perf_counter(), cpu_seconds(java)
         written = write(tables, name, frame)
@@ -178,7 +178,7 @@ def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
         before, start = cpu_seconds(java), time.perf_counter()
         result = build(spark, [journal], f"{out}/tables")
         seconds, cpu = time.perf_counter() - start, cpu_seconds(java) - before
-        # Spark reports its jobs by events, which it handles a little later.
+        # Spark reports its jobs by events, which it handles a short time later.
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # type: ignore[union-attr]
         for name, took in steps.items():
             took |= work_of(spark, name)

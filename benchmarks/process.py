@@ -21,7 +21,7 @@ __all__ = ["ROOT", "Process", "free_port", "memory_of", "python", "wait_for_port
 ROOT = Path(__file__).resolve().parents[1]
 
 TIMEOUT = 60.0
-"""Limit of the seconds until a process is ready or answers; more is an error."""
+"""Seconds within which a process must be ready or answer; a longer time is an error."""
 
 
 class Process:
@@ -33,7 +33,8 @@ class Process:
     """
 
     def __init__(self, *argv: str, env: Mapping[str, str] | None = None) -> None:
-        # The output of a child is needed only when it fails; an unread pipe would fill.
+        # The output of a child is needed only when the child fails. A pipe that is not read would
+        # fill.
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._argv = argv
         self._popen = subprocess.Popen(
@@ -71,7 +72,7 @@ class Process:
         """Return the next line, decoded from JSON.
 
         Raises:
-            RuntimeError: The process ended, or wrote nothing in time; with its output.
+            RuntimeError: The process ended, or wrote nothing in time. The text has its output.
         """
         late = threading.Timer(timeout, self._popen.kill)
         late.start()
@@ -90,7 +91,7 @@ class Process:
         return json.loads(line)
 
     def ask(self, **what: Any) -> Any:
-        """Send a line and return the answer, which may take long."""
+        """Send a line and return the answer, for which the process may need long."""
         self.send(**what)
         return self.receive(300.0)
 
@@ -101,21 +102,21 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Return whether it has not ended."""
+        """Return whether the process still runs."""
         return self._popen.poll() is None
 
     def words(self) -> str:
-        """Return the end of its standard error."""
+        """Return the end of the process's standard error."""
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")[-2000:].strip()
 
     def cpu(self) -> float:
-        """Return the seconds of CPU that it used so far, all threads."""
+        """Return the seconds of CPU time that the process has used so far, in all threads."""
         # The formula of clock_getcpuclockid(3); /proc counts in hundredths of a second.
         return time.clock_gettime(~self.pid << 3 | 2)
 
     def memory(self) -> int:
-        """Return its resident memory in bytes."""
+        """Return the resident memory of the process in bytes."""
         return memory_of(self.pid)
 
     def end(self) -> None:
@@ -136,7 +137,7 @@ class Process:
 
 
 def python(module: str, *arguments: str, env: Mapping[str, str] | None = None) -> Process:
-    """Start a module of this package, or of another one, with this Python."""
+    """Start a module of this package, or of another package, with this Python."""
     return Process(sys.executable, "-m", module, *arguments, env=env)
 
 
@@ -158,7 +159,7 @@ def wait_for_port(process: Process, port: int) -> None:
     """Wait until a server accepts connections.
 
     Raises:
-        RuntimeError: It ended first, or took too long.
+        RuntimeError: The server ended before, or took too long.
     """
     until = time.monotonic() + 20.0
     while True:

@@ -19,11 +19,11 @@ from benchmarks.process import Process, python
 __all__ = ["Raw", "in_flight", "serve"]
 
 _LARGE = 64 * 1024
-"""Bytes from which an echo without copies is faster; for fewer bytes it is slower."""
+"""Size in bytes from which an echo without copies is faster; for fewer bytes it is slower."""
 
 
 def in_flight(size: int) -> int:
-    """Return the number of payloads under way at once: a thousand, or eight megabytes."""
+    """Return the number of payloads on the way at the same time: a thousand, or eight megabytes."""
     return max(2, min(1000, 8_000_000 // size))
 
 
@@ -60,7 +60,7 @@ class Raw:
         return self._ends[large][1]
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
-        """Echo payloads, a thousand under way at once."""
+        """Echo payloads, a thousand on the way at the same time."""
         socket = self._socket(len(payloads[0]))
         send, receive = socket.send_multipart, socket.recv_multipart
         room = in_flight(len(payloads[0]))
@@ -85,7 +85,8 @@ def serve(copy: bool) -> None:
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router: Any = context.socket(zmq.ROUTER)
     router.linger = 0
-    # A ROUTER drops messages for a full pipe; the client bounds the number under way.
+    # A ROUTER drops messages for a full pipe, so the client bounds the number of messages on the
+    # way.
     router.set_hwm(0)
     port = router.bind_to_random_port("tcp://127.0.0.1")
     print(json.dumps(f"tcp://127.0.0.1:{port}"), flush=True)

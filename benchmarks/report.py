@@ -51,7 +51,7 @@ TARGETS: dict[str, tuple[str, float, str]] = {
     "work_cpu_pareto": ("≥", 1.0, "work_cpu_pareto_executor"),
     "work_wait_5ms": ("≥", 0.9, "work_wait_5ms_executor"),
 }
-"""The targets: a figure, and the least or greatest multiple of another figure that it should be.
+"""The targets: a figure, and the least or greatest multiple of another figure that it should have.
 
 Without another figure the number is the target itself. A missed target is no failure.
 """
@@ -97,7 +97,7 @@ def from_json(found: dict[str, Any]) -> Figures:
 
 
 def as_json(bench: Figures, *, quick: bool) -> dict[str, Any]:
-    """Return every figure by its name, and the rest under ``about``."""
+    """Return every figure by its name, and other facts under ``about``."""
     return {**bench.figures, "about": about(bench, quick=quick)}
 
 
@@ -112,7 +112,7 @@ def judge(figures: dict[str, dict[str, Any]], name: str) -> tuple[str, bool] | N
     elif figure.get("against") == other:
         value = figure["ratio"]
     elif other in figures and "ratio" in figure and figures[other].get("ratio"):
-        # Both were measured in turn with the same echo: compare the ratios.
+        # Both were measured in turn with the same echo, so compare the ratios.
         value = figure["ratio"] / figures[other]["ratio"]
     elif other in figures:
         if figures[other]["median"] <= 0:

@@ -43,11 +43,11 @@ def make(jobs: int, size: int) -> list[bytes]:
 def through(call: Callable[[Sequence[bytes]], Iterable[bytes]], payloads: Sequence[bytes]) -> float:
     """Take every result and compare it with its payload; return the seconds that this took.
 
-    The comparison is inside the measured time for every system, and so is the call: some systems
-    work during the call, others when results are taken.
+    For every system the measured time includes the call and the comparison, because some systems
+    work during the call, and others when results are taken.
 
     Raises:
-        Failure: A result is wrong, missing, or one too many.
+        Failure: A result is wrong or missing, or there is one result too many.
     """
     start = perf_counter()
     taken = 0

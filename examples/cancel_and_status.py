@@ -9,11 +9,11 @@ halfway = threading.Event()
 
 
 def slow(payload: bytes, job: wmp.RunningJob) -> str:
-    """A handler with a second argument receives the running job."""
+    """Report progress; a handler with a second argument receives the running job."""
     steps = int(payload)
     for step in range(steps):
         if job.cancelled:
-            # The result is not wanted any more. The handler only has to check now and then.
+            # The result is not wanted any more. The handler only has to check this at intervals.
             raise wmp.JobCancelled("seen, and stopped")
         job.report(step / steps, f"step {step} of {steps}")
         time.sleep(0.02)
@@ -41,7 +41,7 @@ with (
     assert halfway.wait(10)
 
     # stop() sends a request to the worker. The answer is definite: JobCancelled, or the result if
-    # the result came first. cancel() cancels a job that no worker has yet, as in
+    # the result came first. cancel() only cancels a job that no worker has yet, as in
     # concurrent.futures.
     started = threading.Event()
     job = manager.submit(b"10000", role="slow", on_status=lambda status: started.set())

@@ -1,8 +1,8 @@
-"""Manager and worker as state machines, driven by hand.
+"""Manager and worker as state machines, driven by plain calls.
 
 There are no sockets, threads or clocks. A message of one machine is passed to the other, and the
-time is a number that jumps to the next deadline. A program with another transport would do the
-same, and so do the simulations that test this library.
+time is a number that jumps to the next deadline. A program with another transport would work in the
+same way, and the simulations that test this library do.
 """
 
 from collections import deque
@@ -20,8 +20,8 @@ manager = ManagerMachine(
 )
 worker = WorkerMachine(WorkerSettings(identity=b"the worker", epoch=1, roles=("shout",)), links=1)
 
-# The names of the connection at its two ends: a worker counts its links from 0, and a manager
-# uses the routing id of the connection.
+# The names of the connection at its two ends. A worker counts its links from 0; a manager uses the
+# routing id of the connection.
 LINK = {manager: b"connection 1", worker: 0}
 NAME = {manager: "manager", worker: "worker "}
 

@@ -42,6 +42,6 @@ with (
     except wmp.JobFailed as error:
         print(f"failed: {error}; attempts {[one.attempt for one in error.history]}")
 
-    # One bad input of a map need not end the others.
+    # One bad input of a map need not end the other jobs.
     for result in manager.map([b"Bob", b"", b"Eve"], role="greet", return_exceptions=True):
         print(result.decode() if isinstance(result, bytes) else f"failed: {result}")

@@ -19,7 +19,7 @@ from benchmarks.attacks.drills import DRILLS
 __all__ = ["main"]
 
 _PERIOD = 0.01
-"""Seconds in which ``burn`` works once and rests once."""
+"""Length of a period in seconds: in each period ``burn`` works once and rests once."""
 
 
 def _burn(share: float) -> None:

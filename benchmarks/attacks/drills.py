@@ -1,6 +1,7 @@
 """The drills: the attacks of a peer that can connect to a node and needs no key.
 
-Each runs until its process is ended. If its connection is closed, the attacker opens another.
+Each drill runs until its process is ended. If its connection is closed, the attacker opens another
+one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Drill:
     attack: Callable[[Attacker], None]
     connections: int = 1
     through_device: bool = False
-    """Whether the attacker is below a device, and honest workers too."""
+    """Whether the attacker and honest workers are below a device."""
 
 
 # -- floods
@@ -73,7 +74,7 @@ def _identities(attacker: Attacker) -> None:
 
 
 def _held_gives(attacker: Attacker) -> None:
-    """Send held GIVEs for a role that no job has, under one identity after another."""
+    """Send held GIVEs for a role that no job has, each with another identity."""
 
     def messages() -> Iterator[Frames]:
         give = {Field.WANT: 1, Field.HOLD: 60_000, Field.ROLES: ["none"], Field.NEEDS: {"slots": 1}}
@@ -106,7 +107,7 @@ def _meet(dealer: zmq.Socket[bytes], identity: bytes, epoch: int = 1) -> Message
 
 
 def _credit(attacker: Attacker) -> None:
-    """Offer capacity for all jobs, and keep them with a PING now and then."""
+    """Offer capacity for all jobs, and keep the jobs with a PING at intervals."""
     dealer = attacker.connect()
     to = _meet(dealer, b"glutton").answer_to
     attacker.begin()
@@ -127,7 +128,7 @@ def _credit(attacker: Attacker) -> None:
 
 
 def _thief(attacker: Attacker) -> None:
-    """Take jobs and leave with them, again and again."""
+    """Take jobs and leave with the jobs, again and again."""
     attacker.begin()
     dealer = attacker.connect()
     for epoch in itertools.count(1):
@@ -145,7 +146,7 @@ def _thief(attacker: Attacker) -> None:
 
 
 def _replay(attacker: Attacker) -> None:
-    """Do one job, and send its DONE without end."""
+    """Do one job, and send its DONE again without end."""
     dealer = attacker.connect()
     to = _meet(dealer, b"replay").answer_to
     give = {
@@ -171,7 +172,7 @@ def _replay(attacker: Attacker) -> None:
 
 
 def _stale(attacker: Attacker) -> None:
-    """DONE for jobs of a session that never was, and PING in between."""
+    """Send DONEs for jobs of a session that never existed, with PINGs in between."""
     dealer = attacker.connect()
     to = _meet(dealer, b"stale").answer_to
     fields = {Field.NUMBER: 1, Field.SESSION: 99, Field.MANAGER: to[::-1][:2]}
@@ -184,7 +185,7 @@ def _stale(attacker: Attacker) -> None:
 
 
 def _churn(attacker: Attacker) -> None:
-    """Connections that come, PING, and go."""
+    """Open connections, send PING, and close the connections, again and again."""
     ping = encode(Command.PING, b"churn", {})
     attacker.begin()
     while True:
@@ -197,7 +198,7 @@ def _churn(attacker: Attacker) -> None:
 
 
 def _endless(attacker: Attacker) -> None:
-    """A message of ever more frames."""
+    """Send a message that gets more and more frames and never ends."""
     frame = b"\x03" + (65_536).to_bytes(8, "big") + bytes(65_536)
     attacker.begin()
     while True:
@@ -211,7 +212,7 @@ def _endless(attacker: Attacker) -> None:
 
 
 def _half_open(attacker: Attacker) -> None:
-    """Connections that send half of a greeting."""
+    """Open connections that send only half of a greeting."""
     streams: list[socket.socket] = []
     attacker.begin()
     while True:
@@ -227,7 +228,7 @@ def _half_open(attacker: Attacker) -> None:
 
 
 def _fuzz(attacker: Attacker) -> None:
-    """ZMTP that breaks off into noise."""
+    """Send ZMTP that turns into noise."""
     draw = random.Random(_SEED)
     attacker.begin()
     while True:

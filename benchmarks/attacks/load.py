@@ -1,4 +1,4 @@
-"""Honest work during a drill: jobs without end, each compared with its payload."""
+"""Honest work during a drill: jobs without end. Each result is compared with its payload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _IN_FLIGHT = 4000
 _BATCH = 200
 _SIZE = 100
 _PATIENCE = 60.0
-"""Seconds after an attack in which all jobs must have ended."""
+"""Seconds after an attack within which all jobs must have ended."""
 
 
 class Load:
@@ -62,7 +62,7 @@ class Load:
             self.ended += 1
 
     def rate(self, seconds: float) -> float:
-        """Return the jobs a second of the next seconds."""
+        """Return the jobs a second during the next seconds."""
         begun, ended = time.perf_counter(), self.ended
         time.sleep(seconds)
         return (self.ended - ended) / (time.perf_counter() - begun)

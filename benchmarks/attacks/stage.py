@@ -17,7 +17,9 @@ from benchmarks.process import memory_of, python
 __all__ = ["MEMORY", "Finding", "perform"]
 
 MEMORY = 800
-"""Limit of a node's growth in megabytes: one endless message, and what arrives until it is seen."""
+"""Limit of a node's growth in megabytes: one endless message, and the messages that arrive until
+the node notices it.
+"""
 
 _WARM_UP = 0.5
 """Seconds of work before a measurement begins."""
@@ -76,7 +78,8 @@ def perform(name: str, seconds: float, repeats: int = 1) -> Finding:
         rounds: list[tuple[_Sample, _Sample]] = []
         with _Watch(pids) as watch:
             for _ in range(repeats):
-                # One after the other, since other load on this machine then slows both.
+                # One measurement after the other, because other load on this machine then slows
+                # both.
                 attacked = _beside(load, pids, seconds, name, endpoint)
                 share = f"{min(attacked.share, 1.0):.3f}"
                 rounds.append((attacked, _beside(load, pids, seconds, "burn", share)))
@@ -105,7 +108,7 @@ class _Sample:
     each_cpu: float
     """Jobs for each second of the nodes' CPU time."""
     share: float
-    """CPU time of the process beside it, as a share of one core."""
+    """CPU time of the attacker's process, as a share of one core."""
 
 
 def _beside(load: Load, pids: list[int], seconds: float, name: str, target: str) -> _Sample:

@@ -42,7 +42,7 @@ class Celery:
 
     Args:
         workers: Number of processes.
-        chunk: Payloads of a task; 0 for one payload without ``starmap``.
+        chunk: Number of payloads in a task; 0 for one payload without ``starmap``.
     """
 
     def __init__(self, workers: int, *, chunk: int = 0) -> None:
@@ -94,7 +94,7 @@ class Celery:
         self._stack.close()
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
-        """Send all tasks, then take all results. (A group adds a second of its own.)"""
+        """Send all tasks, then take all results. A group would add a second of its own."""
         if not self._chunk:
             results = [self._echo.delay(payload) for payload in payloads]
             for result in results:

@@ -19,7 +19,9 @@ from benchmarks.process import Process, free_port, python, wait_for_port
 __all__ = ["Gearman", "work"]
 
 _BATCH = 256
-"""Limit of the jobs submitted at a time: the client checks all open jobs in every turn."""
+"""Number of jobs that are submitted at a time at most, because the client checks all open jobs in
+every turn.
+"""
 
 
 class Gearman:

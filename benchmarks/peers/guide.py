@@ -41,7 +41,7 @@ class Guide:
             stack.callback(self._socket.close, 0)
             self._socket.set_hwm(0)
             self._socket.connect(front)
-            # Request the number of connected workers until all are.
+            # Request the number of connected workers until all are connected.
             while int(self.one(b"?")) < self._workers:
                 pass
             self._stack = stack.pop_all()

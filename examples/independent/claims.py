@@ -7,14 +7,14 @@ from typing import Any, Generic, TypeVar
 from messages import BYE, Message
 from stream import Claim, Peer
 
-LOST = ("unreachable", "misrouted")  # codes of ERROR that mean: no route
-REFUSALS = ("malformed", "limit")  # and that mean: never accepted (WMP-7.11)
+LOST = ("unreachable", "misrouted")  # codes of ERROR that mean that the route is lost
+REFUSALS = ("malformed", "limit")  # codes of ERROR that mean: never accepted (WMP-7.11)
 
 P = TypeVar("P", bound=Peer)
 
 
 class Claims(Generic[P]):
-    """The part of an end node that decides whether a message counts for its sender."""
+    """The part of an end node that decides whether a message counts as one of its sender."""
 
     unit: float
     me: list[Any]
@@ -34,7 +34,7 @@ class Claims(Generic[P]):
         raise NotImplementedError
 
     def ask_again(self, peer: P, **more: Any) -> None:
-        """Ask for the messages after a gap, or send these fields instead."""
+        """Ask for the messages after a gap, or send the given fields instead."""
         raise NotImplementedError
 
     def refused(self, connection: Any, message: Message) -> None:
@@ -42,7 +42,10 @@ class Claims(Generic[P]):
         raise NotImplementedError
 
     def admits(self, connection: Any, message: Message) -> bool:
-        """Return whether a message comes from its identity's holder, or is a claim (WMP-15.1)."""
+        """Return whether a message comes from the holder of its identity.
+
+        If not, it is a claim (WMP-15.1).
+        """
         (identity, epoch), back = message.sender[:2], message.sender[::-1]
         peer = self.peers.get(identity)
         if peer is None or (peer.connection, peer.to) == (connection, back):
@@ -114,7 +117,7 @@ class Claims(Generic[P]):
             self.forget(peer)
 
     def refuse(self, peer: P) -> None:
-        """Let a claim fail: the holder has answered (WMP-15.5)."""
+        """End a claim, because the holder has answered (WMP-15.5)."""
         claim, peer.claim = peer.claim, None
         about = claim.message.sender[:2] if claim else []
         if claim and about[1] != peer.epoch:

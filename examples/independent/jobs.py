@@ -62,14 +62,17 @@ class Jobs:
         return self.last_lock
 
     def unlock(self, manager: Peer, number: int, jobs: int) -> bool:
-        """Use a lock for this many jobs; return whether there was such a lock (WMP-4.8, 4.9)."""
+        """Use a lock for this number of jobs.
+
+        Return whether there was such a lock (WMP-4.8, 4.9).
+        """
         lock = self.locks.pop((manager.identity, number), None)
         if lock and jobs < lock[1]:
             self.locks[manager.identity, number] = [lock[0], lock[1] - jobs, *lock[2:]]
         return lock is not None
 
     def unlock_late(self) -> bool:
-        """Release locks without answer or route (WMP-4.11, 9.12); return whether there was one."""
+        """Release locks without answer or route (WMP-4.11, 9.12); return whether there were any."""
         before, now = len(self.locks), time.monotonic()
         for key, (_, _, until, manager) in list(self.locks.items()):
             if until <= now or manager.connection is None:
@@ -80,7 +83,7 @@ class Jobs:
         """Begin a job, or answer it as refused."""
         number, attempt, left, expires, limit, payload = row
         held = self.held.get((owner, number))
-        if held and attempt > held.attempt:  # only the highest is answered (WMP-4.14)
+        if held and attempt > held.attempt:  # only the highest attempt is answered (WMP-4.14)
             held.attempt, held.manager = attempt, manager
         elif not held and (role not in ROLES or slots > self.free()):
             self.answer(manager, owner, number, attempt, REFUSED, b"no such role, or no room")
@@ -102,11 +105,11 @@ class Jobs:
             job.until, job.outcome, job.result = 0.0, CANCELLED, b""
 
     def answer(self, manager: Peer, owner: Owner, *row: Any) -> None:
-        """Keep a row of DONE."""
+        """Keep a row of DONE until it is sent."""
         self.answers.setdefault((manager.identity, owner), []).append(row)
 
     def over(self, hand_back: bool) -> bool:
-        """Answer the jobs that have ended, or all; return whether there was one."""
+        """Answer the jobs that have ended, or all jobs; return whether there were any."""
         before = len(self.held)
         for (owner, number), job in list(self.held.items()):
             ended = job.until <= time.monotonic()

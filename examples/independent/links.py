@@ -9,7 +9,7 @@ import zmq
 from messages import Message, encode
 from stream import Peer
 
-# Ping intervals before a link is replaced, and units between two replacements at most.
+# Ping intervals before a link is replaced; and the most units between two replacements.
 SILENCE, PATIENCE = 3, 32
 
 
@@ -17,9 +17,9 @@ SILENCE, PATIENCE = 3, 32
 class Manager(Peer):
     """A manager, as a worker remembers it."""
 
-    ready: int = 0  # number of the last READY sent to it
-    wake: dict[str, Any] | None = None  # not answered yet
-    served: int = 0  # number of the last lock for it
+    ready: int = 0  # number of the last READY sent to the manager
+    wake: dict[str, Any] | None = None  # a WAKE that is not answered yet
+    served: int = 0  # number of the last lock for the manager
 
 
 class Link:
@@ -28,7 +28,7 @@ class Link:
     def __init__(self, endpoint: str, open_socket: Callable[[int], "zmq.Socket[bytes]"]) -> None:
         self.endpoint, self.open_socket = endpoint, open_socket
         self.heard, self.patience = time.monotonic(), 0.0
-        # Times of refusals by managers behind it (WMP-15.9).
+        # Times of refusals by managers behind the link (WMP-15.9).
         self.refused = self.refused_since = 0.0
         self.connect()
 
@@ -36,12 +36,12 @@ class Link:
         """Open a new socket."""
         self.socket = self.open_socket(zmq.DEALER)
         self.socket.connect(self.endpoint)
-        self.fresh = True  # no message has come from the node at its other end
+        self.fresh = True  # no message has come from the node at the other end
 
     def others(self, there: Manager, managers: Iterable[Manager]) -> list[Manager]:
-        """Return the managers at its other end before the present one."""
+        """Return the managers that were at the other end before the present one."""
         known = [peer for peer in managers if peer.connection is self and peer is not there]
-        return [peer for peer in known if len(peer.to) == 2]  # no device in between
+        return [peer for peer in known if len(peer.to) == 2]  # no device stands in between
 
     def receive(self) -> list[list[bytes]]:
         """Receive the messages that have come."""
@@ -56,7 +56,7 @@ class Link:
         return messages
 
     def send(self, message: Message) -> None:
-        """Send to every node behind it, unless it is full."""
+        """Send to every node behind the link, unless its pipe is full."""
         try:
             self.socket.send_multipart(encode(message), zmq.DONTWAIT)
         except zmq.Again:
@@ -73,7 +73,10 @@ class Link:
         return True
 
     def refuse(self, links: "list[Link]", patience: float) -> bool:
-        """Note a refusal; return whether all links have had nothing else for a time (WMP-15.9)."""
+        """Record a refusal.
+
+        Return whether for some time all links have had only refusals (WMP-15.9).
+        """
         now = self.refused = time.monotonic()
         self.refused_since = self.refused_since or now
         return all(

@@ -2,8 +2,8 @@
 
     python manager.py tcp://127.0.0.1:5570
 
-It shares no code with `wmp`. It reads orders from stdin, `submit NAME ROLE HEX` and `cancel NAME`,
-and writes reports to stdout, for example `ended NAME ok HEX` (`specs/testee.md`).
+It shares no code with `wmp`. It reads requests from stdin, `submit NAME ROLE HEX` and `cancel
+NAME`, and writes reports to stdout, for example `ended NAME ok HEX` (`specs/testee.md`).
 """
 
 import argparse
@@ -45,7 +45,7 @@ class Manager(Node[Worker]):
 
     def ready(self, worker: Worker, message: Message) -> None:
         fields = message.fields
-        if fields["ready"] > worker.ready:  # the newest replaces the older (WMP-3.3)
+        if fields["ready"] > worker.ready:  # the newest READY replaces the older one (WMP-3.3)
             worker.offered = self.offers = self.offers + 1
             worker.ready, worker.credit = fields["ready"], fields["credit"]
             worker.asked += 1
@@ -66,7 +66,7 @@ class Manager(Node[Worker]):
         self.serve(worker)
 
     def serve(self, worker: Worker) -> None:
-        """Answer open GIVEs: TAKE while there are jobs, NO in time (WMP-4.4, WMP-5.3)."""
+        """Answer open GIVEs: by TAKE while there are jobs, by NO in time (WMP-4.4, WMP-5.3)."""
         for lock, give in list(worker.gives.items()):
             role, rows = self.queue.lease(worker, give)
             give.want -= len(rows)
@@ -81,7 +81,7 @@ class Manager(Node[Worker]):
     def done(self, worker: Worker, message: Message) -> None:
         names = ("outcomes", "payloads", "checksums")
         for number, outcome, payload, sum in self.rows(worker, message, *names):
-            if sum not in (None, crc32(payload)):  # WMP-2.13
+            if sum not in (None, crc32(payload)):  # the result does not fit its checksum (WMP-2.13)
                 self.queue.lose(number, b"the result is damaged", spend=True)
             elif outcome in (wire.OK, wire.FAILED):
                 self.queue.end(number, "ok" if outcome == wire.OK else "error", payload)
@@ -98,7 +98,7 @@ class Manager(Node[Worker]):
             print("status", self.queue.jobs[number].name, fraction, words, flush=True)
 
     def rows(self, worker: Worker, message: Message, *names: str) -> Iterator[tuple[Any, ...]]:
-        """Return the rows about current leases of this worker (WMP-6.2, WMP-10.5)."""
+        """Return the rows that are about current leases of this worker (WMP-6.2, WMP-10.5)."""
         columns, mine = message.columns, message.fields["manager"] == self.me
         if not mine or max(columns["ids"]) > self.queue.last:
             self.complain(worker.connection, message, "unknown")
@@ -172,7 +172,7 @@ class Manager(Node[Worker]):
     def unreachable(self, peer: Worker) -> None:
         super().unreachable(peer)
         for give in peer.gives.values():
-            give.want = 0  # the rest is answered by NO (WMP-9.12)
+            give.want = 0  # the open GIVE is answered by NO (WMP-9.12)
 
     def stop(self, worker: Worker, number: int, attempt: int) -> None:
         rows, fields = [(number, attempt)], {"manager": self.me}

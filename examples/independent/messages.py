@@ -31,7 +31,7 @@ class Message:
 
 
 class Refused(Exception):
-    """Invalid frames: the ERROR's code and text, the way back, and the command that it is about."""
+    """Invalid frames: the ERROR's code and text, the way back, and the command of the frames."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -48,7 +48,8 @@ def must(holds: bool, text: str, code: str = "malformed") -> bool:
 
 
 def _uint(least: int, most: int = (1 << 63) - 1) -> Callable[[Any], bool]:
-    return lambda value: type(value) is int and least <= value <= most  # true is not 1
+    # The type is compared, because True equals 1.
+    return lambda value: type(value) is int and least <= value <= most
 
 
 def _text(most: int) -> Callable[[Any], bool]:
@@ -168,7 +169,7 @@ def decode(frames: list[bytes]) -> Message:
         raise
 
 
-def _command(frame: bytes, head: Any) -> int | None:  # the command, as far as it can be read
+def _command(frame: bytes, head: Any) -> int | None:  # return the command, as far as it can be read
     if type(head) is list and len(head) > 1:
         return head[1] if _natural(head[1]) else None
     return frame[2] if frame[:2] == b"\x85\x01" and len(frame) > 2 and frame[2] < 24 else None
@@ -255,7 +256,7 @@ def _columns(command: int, to: list[Any], frames: list[bytes]) -> dict[Any, list
     return known
 
 
-def _value(value: Any) -> bytes:  # maps sorted by their encoded keys (WMP-2.2)
+def _value(value: Any) -> bytes:  # encode a value; maps are sorted by their encoded keys (WMP-2.2)
     if type(value) is dict:
         pairs = sorted((_value(key), _value(item)) for key, item in value.items())
         items = [key + item for key, item in pairs]

@@ -1,6 +1,6 @@
 """The common part of a worker and a manager of WMP/1, written from `specs/wmp.md` alone.
 
-Names, routes, sessions and their numbers, and the refusals that come before all other work.
+It has names, routes, sessions and their numbers, and the refusals that come before all other work.
 """
 
 import argparse
@@ -16,7 +16,8 @@ from claims import Claims
 from messages import CANCEL, ERROR, NAMES, PAYLOAD, TAKE, Message, Refused, decode, encode
 from stream import Peer, others, size_of
 
-RESEND, EXPIRE, BATCH, MOST_RESENDS = 3, 6, 1000, 10  # units; units; jobs in a message; times
+# Units, units, number of jobs in a message, number of times
+RESEND, EXPIRE, BATCH, MOST_RESENDS = 3, 6, 1000, 10
 
 
 class Superseded(Exception):
@@ -32,7 +33,7 @@ class Node(Claims[P]):
     receives: ClassVar[tuple[int, ...]]
 
     def __init__(self, identity: bytes | None, unit: float) -> None:
-        self.unit = unit  # seconds: 1, or less for a faster test
+        self.unit = unit  # seconds in a unit: 1, or less for a faster test
         self.epoch = time.time_ns() // 1_000_000  # greater at every start (WMP-1.1)
         self.me: list[Any] = [identity or os.urandom(16), self.epoch]
         self.context = zmq.Context()
@@ -64,7 +65,7 @@ class Node(Claims[P]):
     # --- sending ---
 
     def post(self, connection: Any, message: Message) -> int | None:
-        """Send without blocking (WMP-1.6). Resending and PONG repair a loss."""
+        """Send without blocking (WMP-1.6). A loss is repaired by resending and PONG."""
         try:
             self.transmit(connection, encode(message))
         except zmq.ZMQError as error:
@@ -175,7 +176,7 @@ class Node(Claims[P]):
             getattr(self, NAMES[message.command])(peer, message)
 
     def tick(self) -> None:
-        """Send messages again that wait too long for an ack; give up silent peers."""
+        """Send messages again that have waited too long for an ack; give up silent peers."""
         now = time.monotonic()
         for peer in list(self.peers.values()):
             kept = peer.stream.unacknowledged if peer.stream else None
@@ -191,7 +192,7 @@ class Node(Claims[P]):
                 self.part(peer.identity)
 
     def turn(self) -> None:
-        """Wait a little for messages, and receive them."""
+        """Wait a short time for messages, and receive them."""
         raise NotImplementedError
 
     def leave(self) -> None:
