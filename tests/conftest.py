@@ -20,7 +20,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Hundreds of programs start here, and each would compile the whole library anew.
+# Hundreds of programs start in these tests. Without this setting each would compile the whole
+# library again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -33,7 +34,7 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(cores + 1, 9)
 
 
-# A slow machine is not an error: pytest's own timeout ends tests that hang.
+# A slow machine is no error. pytest's own timeout ends tests that hang.
 settings.register_profile("dev", deadline=None, print_blob=True, max_examples=40)
 settings.register_profile(
     "ci",
@@ -50,9 +51,10 @@ settings.load_profile(
 
 @pytest.fixture(autouse=True)
 def restored_log() -> Iterator[None]:
-    """Restore the log of the library: a program that runs inside a test writes it to stderr.
+    """Restore the log of the library after a program that ran inside a test.
 
-    After the test that stderr is closed, and the log lines of later tests would be tracebacks.
+    The program writes the log to a stderr that is closed after the test. Later log lines would then
+    be tracebacks.
     """
     logger = logging.getLogger("wmp")
     before = logger.handlers[:], logger.level, logger.propagate
@@ -67,7 +69,7 @@ class TrackedContext(zmq.Context[zmq.Socket[bytes]]):
 
     def __init__(self) -> None:
         super().__init__()
-        # The class's own __setattr__ would take the name for a socket option.
+        # The class's own __setattr__ would treat the name as a socket option.
         self.__dict__["made"] = []
 
     def socket(self, *args: Any, **kwargs: Any) -> Any:

@@ -4,12 +4,12 @@ pytest does not collect this file. A mutant is the source with one small fault: 
 comparison, a number that is one off, a negated condition, an omitted statement, two exchanged
 arguments or branches, or a call replaced by its argument. A mutant is killed when a test fails or
 takes too long. A mutant that survives is printed as a diff: either a test is missing, or the mutant
-behaves as the original. Mutants of the second sort are listed in ``mutants.toml`` with the reason,
-and are not drawn again.
+behaves as the original. Mutants that behave as the original are listed in ``mutants.toml`` with the
+reason, and are not drawn again.
 
     python tests/mutants.py --count 30 --seed 7
     python tests/mutants.py --only wmp/core/manager --jobs 2
-    python tests/mutants.py --mutant wmp/codec/limits.py:41:7:compare   # one mutant again
+    python tests/mutants.py --mutant wmp/codec/limits.py:41:7:compare   # this mutant again
 
 Each mutant is tried in a copy of the tree. The unit tests of the core run first, then worlds,
 property tests and ablations, up to the first failure.
@@ -318,8 +318,8 @@ def run(command: Sequence[str], folder: Path, timeout: float | None) -> tuple[bo
         **{name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
         "CI": "1",
         "PYTHONPATH": str(folder),
-        # A mutant's source may have the size and age of the original, so Python must not cache byte
-        # code.
+        # A mutant's source may have the size and age of the original, so Python must not cache the
+        # compiled file.
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     with subprocess.Popen(
@@ -384,7 +384,7 @@ def drawn(options: argparse.Namespace) -> list[Mutant]:
     if options.mutant:
         return [mutant for mutant in every if mutant.name in options.mutant]
     known = judged()
-    # Each operator gets an equal part, since most places in the source are numbers and arguments.
+    # Each operator gets an equal part, because most places in the source are numbers and arguments.
     draw, kinds = random.Random(options.seed), {}
     for mutant in every:
         kinds.setdefault(mutant.operator.rstrip("-"), []).append(mutant)

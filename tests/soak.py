@@ -197,7 +197,7 @@ def totals(pieces: Sequence[Figures]) -> Figures:
         figures = {key: value for key, value in piece.items() if key != "part"}
         part = piece["part"]
         if part in found:
-            # Two complete searches of one world find the same states: they do not add up.
+            # Two complete searches of one world find the same states, so the numbers are not added.
             worlds = {**found[part].get("worlds", {}), **figures.get("worlds", {})}
             found[part] = added(found[part], figures)
             if worlds:

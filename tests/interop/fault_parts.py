@@ -1,12 +1,12 @@
 """The processes of the tests with real faults: submitting managers, devices and workers.
 
-Each process reads orders from stdin and writes events to stdout, both as lines of JSON. It ends
+Each process reads requests from stdin and writes events to stdout, both as lines of JSON. It ends
 when stdin ends. A worker also keeps a log with a line for each job, written before the job begins.
-So the log of a killed worker names its begun jobs.
+So the log of a killed worker names the jobs that it began.
 
 A submitting manager is observed as in the simulation: all events and actions of its machine go to a
 history, which checks the invariants. Virtual worlds and real processes use the same history, so
-both are held to the same promises.
+both must keep the same promises.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WORK = 0.008
 
 
 def say(**words: Any) -> None:
-    """Report to the parent in one write: a kill leaves whole lines, or a torn last line."""
+    """Report to the parent in one write, so that a kill leaves whole lines or a torn last line."""
     line = memoryview(json.dumps(words).encode() + b"\n")
     while line:
         line = line[os.write(1, line) :]
@@ -75,7 +75,7 @@ def work(payload: bytes, job: RunningJob) -> str:
 
 
 def hang(payload: bytes, job: RunningJob) -> str:
-    """Hang until killed in the first attempt, and be quick in any later attempt."""
+    """Hang until killed in the first attempt; end quickly in any later attempt."""
     who = _begin(payload, job)
     if job.attempt == 1:
         threading.Event().wait()
@@ -127,7 +127,7 @@ class Watched:
         return actions
 
     def _plain(self, action: Any) -> Any:
-        """Remove the attempt from results: the history must know each result beforehand."""
+        """Remove the attempt from results, because the history must have each result beforehand."""
         if not isinstance(action, Resolve):
             return action
         plain: list[Frame] = []
@@ -146,7 +146,7 @@ class Watched:
 
 
 async def _orders(obey: Callable[[dict[str, Any]], None]) -> None:
-    """Yield the parent's orders until stdin ends."""
+    """Yield the parent's requests until stdin ends."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
@@ -160,7 +160,7 @@ async def _orders(obey: Callable[[dict[str, Any]], None]) -> None:
 
 
 async def manage(config: dict[str, Any]) -> None:
-    """Run managers and submit to them: inputs come from the parent, results go to the parent."""
+    """Run managers and submit jobs to them. The parent sends inputs and receives results."""
     history = History()
     managers = [aio.Manager(*one["bind"], **one["options"]) for one in config["managers"]]
     watched = [Watched(manager._machine, history) for manager in managers]

@@ -62,7 +62,7 @@ class Part:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if not line.endswith(b"\n"):
-                break  # killed in the middle of a line: the line does not count
+                break  # the process was killed in the middle of a line, which does not count
             words = json.loads(line)
             if self._receive is not None and "done" in words:
                 self._receive(words)
@@ -72,7 +72,7 @@ class Part:
                 self._changed.notify_all()
 
     def tell(self, **words: Any) -> None:
-        """Send an order."""
+        """Send a request."""
         assert self.process is not None
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(words).encode() + b"\n")
@@ -129,7 +129,7 @@ class Part:
 
 
 class Wire:
-    """A TCP link that can be cut; the peers at its ends do not notice it.
+    """A TCP link that can be cut, and the peers at its ends do not notice the cut.
 
     Connections to ``endpoint`` are passed on to ``target``, which may change.
     """
@@ -176,7 +176,7 @@ class Wire:
             for flow in self._flows:
                 flow.end()
             await asyncio.sleep(0)
-        # The transports close in the next turns of the loop.
+        # The transports are closed in the next turns of the loop.
         for _ in range(3):
             await asyncio.sleep(0)
 
@@ -188,7 +188,7 @@ class Wire:
             flow.above = await asyncio.open_connection(host, int(port))
             await flow.run()
         except OSError:
-            pass  # no peer at the target, or the link was cut
+            pass  # no peer is at the target, or the link was cut
         finally:
             flow.end()
             self._flows.discard(flow)
@@ -201,7 +201,7 @@ class Wire:
         self._each(_Flow.end)
 
     def half_close(self) -> None:
-        """Close the connections on the side of the connecting peers only."""
+        """Close the connections only on the side of the connecting peers."""
         self._each(_Flow.half_close)
 
     @contextlib.contextmanager

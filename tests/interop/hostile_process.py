@@ -18,7 +18,8 @@ from wmp.errors import DecodeError
 __all__ = ["attack"]
 
 _PATIENCE = 600.0
-"""Seconds after which the remaining messages are given up: the node does not read faster."""
+"""Seconds after which the remaining messages are given up, because the node does not read faster.
+"""
 
 
 def attack(endpoint: str, count: int, messages: int, seed: int) -> int:

@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# The modules are found from any folder, also when wmp is not installed.
+# With this path the modules are found from any folder, even when wmp is not installed.
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
 
 WMP = (sys.executable, "-m", "wmp")

@@ -61,7 +61,7 @@ def test_results_of_files_come_in_their_order_each_with_a_newline(folder, worker
 def test_lines_of_stdin_come_back_while_more_may_come(worker):
     with program(*spread()) as mapped:
         for line in ("first", "second"):
-            # The next line is written when the result of the previous line was read.
+            # The next line is written only when the result of the line before was read.
             mapped.feed(f"{line}\n".encode())
             assert mapped.wait_for_line(line.upper(), on="stdout") == line.upper()
         mapped.feed(b"\nlast without newline")
@@ -250,7 +250,7 @@ def on_a_terminal(*argv, lines=None, typed=None, code=0):
         while select.select([ours], [], [], max(0.0, until - time.monotonic()))[0]:
             try:
                 chunk = os.read(ours, 65536)
-            except OSError:  # Linux reports in this way that the other side has gone
+            except OSError:  # Linux reports in this way that the other side has been closed
                 chunk = b""
             if not chunk:
                 break

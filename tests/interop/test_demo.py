@@ -116,7 +116,7 @@ def test_the_unexpected_end_of_a_process_is_reported():
     with program("demo", "--workers", "1", "--no-kill") as demo:
         demo.wait_for_line("files for 1 workers", on="stdout")
         first, *others = sorted(children(demo.process.pid))
-        # The first process is a manager: its jobs end with it, and so does the demo.
+        # The first process is a manager. Its jobs end with it, and the demo ends too.
         os.kill(first, signal.SIGKILL)
 
         assert demo.ends() == 1

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(60)
 
 @contextlib.contextmanager
 def waiting_and_running() -> Iterator[tuple[wmp.Job, wmp.Job, Gate]]:
-    """Yield a job without a worker, a job at a worker, and the gate that ends the latter."""
+    """Yield a job without a worker, a job at a worker, and the gate that ends the second job."""
     gate = Gate()
     with pair(gate) as manager:
         running = manager.submit(b"running")
@@ -34,7 +34,7 @@ def test_a_waiting_job_can_be_cancelled() -> None:
         assert (waiting.running(), waiting.done()) == (False, False)
         assert waiting.cancel() is True
         assert (waiting.cancelled(), waiting.done(), waiting.running()) == (True, True, False)
-        assert waiting.cancel() is True  # again
+        assert waiting.cancel() is True  # a second call returns the same
         assert waiting.stop() is False
         for ask in (waiting.result, waiting.exception):
             with pytest.raises(concurrent.futures.CancelledError) as raised:
@@ -121,7 +121,7 @@ def test_wait_and_as_completed_take_cancelled_jobs_for_done() -> None:
         done, left = concurrent.futures.wait([waiting, running], 0)
         assert (done, left) == ({waiting}, {running})
         first = concurrent.futures.wait([waiting, running], 0, concurrent.futures.FIRST_EXCEPTION)
-        assert running in first.not_done  # a cancelled job is no error
+        assert running in first.not_done  # wait() does not count a cancelled job as an error
         gate.go.set()
         assert set(concurrent.futures.as_completed([waiting, running], WAIT)) == {waiting, running}
 

@@ -111,7 +111,8 @@ def test_the_program_replaces_itself_and_does_the_next_job(
         hung = manager.submit(b"hang", timeout=0.2)
         assert isinstance(hung.exception(WAIT), wmp.JobTimeout)
         after = manager.submit(b"after")
-        assert int(after.result(WAIT)) == worker.process.pid  # the same process, started anew
+        # The program was started again in the same process.
+        assert int(after.result(WAIT)) == worker.process.pid
         worker.wait_for_line("replacing this process")
 
 

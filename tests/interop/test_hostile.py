@@ -116,7 +116,7 @@ def test_wrong_direction_command_and_version_have_their_codes() -> None:
 
 
 def discover(above: zmq.Socket[bytes], peer: SocketWorker) -> list[bytes]:
-    """Return the first PING of a worker that a device passes on, with the device's link.
+    """Return the first PING of a worker that a device passes on, and the device's link.
 
     A device drops a PING that arrives before its own connection to the manager is complete.
     """
@@ -186,7 +186,8 @@ def test_a_flood_below_a_device_does_not_reach_the_manager() -> None:
                 loud.send(loud.compose_done([(1, 1)], [b""], [Outcome.OK], manager=(b"m", 1)))
                 loud.ping()
             wait_until(lambda: seen() >= before + 1000, "a thousand messages arrive")
-            assert device.statistics().forwarded["PING"] < 250  # 50 at once, and 10 a second
+            # At most 50 at once, and 10 a second.
+            assert device.statistics().forwarded["PING"] < 250
             calm.ping(label="calm")
             while b"calm" not in above.recv_multipart()[1]:
                 assert above.poll(10_000)
@@ -228,7 +229,7 @@ def test_a_frame_above_the_limit_ends_only_that_connection() -> None:
 def send_until_closed(stream: socket.socket, node: wmp.Manager | wmp.Worker) -> None:
     """Send frames of one message until the node counts its connection as closed."""
     frame = b"\x03" + (65_536).to_bytes(8, "big") + bytes(65_536)
-    # TCP does not report the end of a connection to a sender whose window is closed.
+    # TCP does not report the end of a connection to a sender that may send no more bytes.
     stream.settimeout(0.1)
     sent = 0
     while not node.statistics().dropped.get("unfinished message"):

@@ -41,6 +41,6 @@ def test_honest_jobs_end_among_hostile_peers(peers: int, messages: int) -> None:
                 assert job.result(120) == b"HONEST JOB"
             assert int(attack.stdout.readline()) == peers * messages
         assert manager.submit(b"afterwards", role="honest").result(60) == b"AFTERWARDS"
-        # The jobs of a hostile worker go to other workers when that worker is silent.
+        # The jobs of a hostile worker go to other workers when the hostile worker is silent.
         for job in shared:
             assert job.exception(120) is None or isinstance(job.exception(), wmp.JobError)

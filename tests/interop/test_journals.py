@@ -131,7 +131,7 @@ def test_a_killed_process_leaves_lines_and_only_the_last_may_be_torn(tmp_path):
 
 
 def test_a_node_whose_files_may_not_grow_goes_on(tmp_path):
-    """The system's limit for the size of a file is reached, with real files."""
+    """The system limits the size of a file, and real files reach this limit."""
     script = """
 import resource, sys, wmp
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

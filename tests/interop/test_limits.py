@@ -36,7 +36,7 @@ def test_a_result_that_is_too_large_fails_its_job_alone(pool: str) -> None:
         with pytest.raises(wmp.JobFailed, match=f"ResultTooLarge.*{TOO_MUCH} bytes.*the limit is"):
             jobs[1].result(WAIT)
         assert [len(jobs[place].result(WAIT)) for place in (0, 2, 3)] == [5, Limits.COLUMNS, 7]
-        # A slow process may let jobs wait so long that the worker hands them back (WMP-6.18).
+        # On a slow machine jobs may wait so long that the worker hands them back (WMP-6.18).
         assert manager.statistics().requeued.keys() <= {"handed back"}
 
 
@@ -59,7 +59,7 @@ def test_a_payload_that_is_too_large_is_refused_before_it_is_sent() -> None:
 
 
 def test_many_small_jobs_at_the_bounds_of_one_message_get_through() -> None:
-    # The longest payloads that share a frame, and as many as a message may carry.
+    # The longest payloads that share a frame, and as many as one message may have.
     count, bundle = 2048, Limits.COLUMNS // Limits.INLINE // 2
     with (
         wmp.Manager(transport=SMALL, bundle=bundle, bundle_bytes=Limits.COLUMNS) as manager,

@@ -115,7 +115,7 @@ def handlers(tmp_path: Path) -> Path:
 
 
 def value(it: Any) -> Any:
-    """Return the value that the JSON of the vectors stands for."""
+    """Return the value for which the JSON of the vectors stands."""
     if isinstance(it, dict):
         if "hex" in it:
             return bytes.fromhex(it["hex"])

@@ -73,7 +73,7 @@ def test_a_device_copies_the_head_alone(world: World) -> None:
 
 
 def test_small_columns_are_copied_by_a_device_too(world: World) -> None:
-    """A reference would keep the whole receive buffer of libzmq in memory."""
+    """Without the copy a reference would keep the whole receive buffer of libzmq in memory."""
     world.peers[0].send_multipart([b"head", b"c" * 200])
     world.wait()
 

@@ -21,7 +21,7 @@ README = ROOT / "README.md"
 GUIDE = ROOT / "docs" / "guide.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-# The files run from another folder, also when wmp is not installed.
+# With this path the files run from another folder, even when wmp is not installed.
 ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 BLOCKS: list[tuple[str, str]] = FENCE.findall(README.read_text(encoding="utf-8"))
@@ -40,7 +40,7 @@ ALONE = [
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    # Not tmp_path, since the name of an ipc socket must be short.
+    # Not tmp_path, because the name of an ipc socket must be short.
     with tempfile.TemporaryDirectory(prefix="wmp-") as name:
         yield Path(name)
 
@@ -72,7 +72,7 @@ def test_the_first_screen_runs(folder):
         assert (manager.stdout, manager.stderr) == (expected, "")
         worker.send_signal(signal.SIGTERM)
         _, complaint = worker.communicate(timeout=15)
-        # The worker reports that no manager answers before the manager starts.
+        # The worker reports that no manager answers, and only then the manager starts.
         lines = [line for line in complaint.splitlines() if b"; retrying" not in line]
         assert (worker.returncode, lines) == (0, [])
     finally:

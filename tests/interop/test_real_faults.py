@@ -51,7 +51,9 @@ EXPIRE, PING, JITTER = 1.5, 0.3, 0.25
 HOSTS = {"one": ("a",), "two": ("b", "c")}
 """Submitting processes, and the managers of each."""
 WORKERS = ("direct", "behind", "wired", "pooled")
-"""Connected: to the managers, to the device, by wires, and to the device with child processes."""
+"""The endpoints of each worker: the managers, the device, wires, and the device with child
+processes.
+"""
 MANAGER_OPTIONS = {"expire": EXPIRE, "resend": 1.0}
 WORKER_OPTIONS = {"ping": PING, "resend": 1.0, "slots": 2}
 
@@ -119,7 +121,7 @@ class Storm:
         self.hosts: dict[str, Part] = {}
         for name in HOSTS:
             self.hosts[name] = host = make("manager")
-            # In a separate function, which keeps the generation of these results.
+            # In a separate function, so that it keeps the generation of these results.
             host._receive = lambda words, host=host: self._done(host.generation, words["done"])
         self.device = make("device")
         self.workers = {name: make("worker") for name in WORKERS}
@@ -195,7 +197,7 @@ class Storm:
         wait_until(lambda: self.left <= self.fed // 2, f"jobs end after {what}")
 
     def wait_busy(self, holds: Callable[[], bool], what: str) -> None:
-        """Wait, and submit jobs meanwhile."""
+        """Wait, and submit jobs while waiting."""
 
         def look() -> bool:
             if self.left < self.fed // 2:
@@ -220,9 +222,10 @@ class Storm:
         else:
             self.workers[name].kill()
             if self.random.random() < 0.5:
-                self.start_worker(name)  # the newer epoch ends its leases at once
+                # The newer epoch ends the leases of the killed worker at once.
+                self.start_worker(name)
             else:
-                # Or the manager notices by its silence.
+                # Otherwise the manager notices the worker's silence.
                 self.late.append(lambda: self.start_worker(name))
 
     def lanes(self, pid: int) -> set[int]:
@@ -395,14 +398,14 @@ def test_an_idle_worker_works_within_three_intervals_of_its_managers_return(
         wait_until(lambda: manager.ask()["workers"] == [["w"]], "the worker is there, idle")
         manager.kill()
         if not known:
-            # The worker must not wait either until the old manager's `expire` is over.
+            # The worker must also not wait until the `expire` of the old manager is over.
             config["managers"][0]["options"] |= {"identity": f"m{index}", "expire": 60.0}
         back = manager.start(**config)["at"]
         manager.tell(manager=0, submit=[index], role="work")
         wait_until(lambda index=index: index in rows, "the job is done")
         works = float(begun(tmp_path)[-1][-1])
-        # The worker's own clock counts the intervals, which are longer on a slow machine. A PING
-        # that comes sooner is no heartbeat: the worker sends such PINGs on a new connection.
+        # The worker counts the intervals by its own clock, and they are longer on a slow machine. A
+        # PING that comes sooner is no heartbeat: the worker sends such a PING on a new connection.
         beats, last = 0, back
         for at in worker.ask()["pinged"]:
             if last + (1 - JITTER) * PING <= at < works:
@@ -530,7 +533,7 @@ def test_thousands_of_peers_that_come_and_go_leave_the_machine_flat(peers: int) 
         for number in range(most):
             name = b"%d" % (batch * most + number)
             worker = ScriptedWorker(machine, identity=name, link=name, now=now)
-            # Some workers also send a held GIVE, and another message later.
+            # Some workers also send a held GIVE, and later another message.
             worker.ready()
             if number % 3 == 0:
                 worker.give(hold=5.0)
@@ -539,11 +542,11 @@ def test_thousands_of_peers_that_come_and_go_leave_the_machine_flat(peers: int) 
         assert len(machine._workers) == most
         for worker in workers[::2]:
             worker.bye()
-        # The other workers vanish without BYE.
+        # The other workers end without BYE.
         now += EXPIRE
         machine.handle(Ticked(), now)
         table = sizes(machine)
-        # Cancelled timers stay in the heap until they are due, so their number is bounded but not
+        # Cancelled timers stay in the heap until they are due. So their number is bounded, but not
         # zero.
         assert table.pop("heap") <= 64 + 4 * most
         assert table == {key: size for key, size in nothing.items() if key != "heap"}
@@ -573,7 +576,8 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
         nothing = sizes(machine)
         with zmq.Context() as context:
             context.max_sockets = 2 * most
-            # ZeroMQ keeps descriptors open: count after a first connection has come and gone.
+            # ZeroMQ itself keeps descriptors open, so count after the first connection has been
+            # opened and closed.
             for batch in range(count // most + 1):
                 peers = [context.socket(zmq.DEALER) for _ in range(most)]
                 for number, peer in enumerate(peers):
@@ -587,7 +591,7 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
                     }
                     me = (b"%d %d" % (batch, number), 1)
                     peer.send_multipart(codec.encode(Message(Command.READY, (), me, ready, None)))
-                # The first worker may have expired by then; each worker has had a session.
+                # The first worker may have expired by then, but each worker has had a session.
                 known = most * (batch + 1)
                 wait_until(lambda known=known: machine._sessions == known, "all are known", 20)
                 for number, peer in enumerate(peers):
@@ -609,5 +613,5 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
     record_property("peers", json.dumps(most * len(marks)))
     record_property("descriptors", json.dumps(opened))
     record_property("blocks of memory", json.dumps([marks[0], marks[-1]]))
-    # Only the epochs of workers that have gone remain, ten thousand at most.
+    # Only the epochs of workers that have left remain, ten thousand at most.
     assert marks[-1] - marks[0] < 4 * min(count, 10_000) + 6_000

@@ -431,7 +431,7 @@ def test_jobs_behind_a_slow_job_are_done_by_another_worker(pool: Any, tmp_path: 
         wmp.Worker(*manager.endpoints, handlers=held_up, pool=pool),
     ):
         manager.wait_for_workers(2, timeout=WAIT)
-        # From now on the manager gives both workers many jobs at once.
+        # From now on the manager grants both workers many jobs at once.
         for _ in manager.map([b"quick"] * 800):
             pass
         slow = manager.submit(os.fsencode(go))

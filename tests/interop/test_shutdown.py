@@ -84,8 +84,8 @@ def test_a_second_signal_stops_at_once(text: str) -> None:
         assert worker.stdout is not None
         assert worker.stdout.readline() == "begun\n"
         worker.send_signal(signal.SIGTERM)
-        # A draining worker reports credit 0. Two signals at the same time would count as one
-        # signal.
+        # A draining worker reports credit 0. The test waits for it, because two signals at the same
+        # time would count as one.
         until = time.monotonic() + WAIT
         while manager.statistics().workers[0].credit and time.monotonic() < until:
             time.sleep(0.001)
@@ -124,7 +124,7 @@ def test_starting_a_closed_node_again_raises_closed_error(kind: str) -> None:
             else:
                 node = wmp.aio.Device(bind="tcp://127.0.0.1:*", connect=manager.endpoints)
             async with node:
-                await node.start()  # no effect on a running node
+                await node.start()  # the second call has no effect on a running node
             with pytest.raises(wmp.ClosedError, match=f"the {kind} is closed; make a new {kind}"):
                 await node.__aenter__()
             for again in (node.start,) if kind == "manager" else (node.start, node.run):
@@ -339,7 +339,7 @@ def test_ctrl_c_ends_every_waiting_call(what: str) -> None:
     with program(INTERRUPTED, what) as waiting:
         assert waiting.stdout is not None
         assert waiting.stdout.readline() == "waiting\n"
-        # The call gives no sign that it waits, so the test waits a moment.
+        # The call does not show that it waits, so the test waits for a moment.
         until = time.monotonic() + WAIT
         time.sleep(0.1)
         os.kill(waiting.pid, signal.SIGINT)
@@ -349,7 +349,7 @@ def test_ctrl_c_ends_every_waiting_call(what: str) -> None:
 
 
 def test_a_signal_that_another_thread_receives_ends_the_node() -> None:
-    """Python's own signal handlers run on the main thread only, which blocks in this test."""
+    """Python's own signal handlers run only on the main thread, which blocks in this test."""
     script = textwrap.dedent("""
         import signal, sys, threading, wmp
 

@@ -379,7 +379,7 @@ def test_sockets_have_limits_and_heartbeats(context: Any) -> None:
             assert 0 < one.get(zmq.SNDHWM) < 100_000
             assert 0 < one.get(zmq.RCVHWM) < 100_000
             assert one.get(zmq.MAXMSGSIZE) > 0
-            # A ROUTER sends no heartbeats, since each connection would add to their cost.
+            # A ROUTER sends no heartbeats, because each connection would add to their cost.
             asks = one.type == zmq.DEALER
             assert (one.get(zmq.HEARTBEAT_IVL) > 0) is asks
             assert (one.get(zmq.HEARTBEAT_TTL) > 0) is asks

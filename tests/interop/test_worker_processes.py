@@ -66,13 +66,13 @@ def test_a_job_whose_process_is_killed_is_tried_again() -> None:
 def test_a_poison_job_is_lost_with_its_cause_and_harms_no_other_job() -> None:
     with pair(retries=2) as (manager, worker):
         poison = manager.submit(b"%d 99" % signal.SIGSEGV, role="die")
-        # The other jobs of the same worker go on.
+        # The other jobs of the same worker continue.
         assert len(list(manager.map([b""] * 50, role="where", timeout=WAIT))) == 50
 
         error = poison.exception(WAIT)
         assert isinstance(error, wmp.WorkerLost)
-        # While a new process starts, a job that waits for it may be handed back. That lease costs
-        # no retry, and counts as an attempt.
+        # While a new process starts, a job that waits for the process may be handed back. That
+        # lease costs no retry, but counts as an attempt.
         handed_back = manager.statistics().requeued.get("handed back", 0)
         assert 3 <= error.attempts <= 3 + handed_back
         assert error.host == "w"
@@ -133,7 +133,8 @@ def test_a_drain_that_takes_too_long_hands_the_job_back(tmp_path: Path) -> None:
         with wmp.Worker(*manager.endpoints, **arguments):
             began = time.monotonic()
             first.close(0.1)
-            # The job is not lost (retries are 0), and need not wait until the worker expires.
+            # The job is not lost, because its retries are 0, and need not wait until the worker
+            # expires.
             assert int(job.result(WAIT)) != pid
             assert time.monotonic() - began < 20
         assert gone(pid)

@@ -166,7 +166,7 @@ class HostilePeer:
         return self._message(command, fields, columns)
 
     def _some_jobs(self) -> list[tuple[int, int]]:
-        """Draw jobs of its own, and now and then of other workers."""
+        """Draw jobs of this peer, and sometimes jobs of other workers."""
         draw = self._draw
         jobs = draw.sample(self._jobs, min(len(self._jobs), draw.randrange(1, 5)))
         if not jobs or draw.random() < 0.2:

@@ -1,4 +1,6 @@
-"""The golden messages, and changes of them: bytes, frames, and parts of one message in another."""
+"""The golden messages, and changes to them: changed bytes, changed frames, and parts of one
+message in another.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def vectors() -> list[Frames]:
 
 
 def mutated(draw: random.Random, known: list[Frames]) -> Frames:
-    """Draw one of the messages, changed in one to three places."""
+    """Draw one of the messages, with changes in one to three places."""
     frames = list(draw.choice(known))
     for _ in range(draw.randint(1, 3)):
         place = draw.randrange(len(frames)) if frames else 0

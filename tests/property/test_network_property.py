@@ -179,7 +179,7 @@ def test_no_manager_starves(managers, hold, seconds, window):
         served.append(lane.run.manager[0].decode())
         network.finish(name, lane)
 
-    # The first manager may fill the whole window, since the window's places were free from the
+    # The first manager may fill the whole window, because all places of the window were free at the
     # start.
     for start in range(window, len(served) - bound):
         assert set(served[start : start + bound]) == set(names), (start, served)

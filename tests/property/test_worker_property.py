@@ -98,7 +98,7 @@ class Adversary(RuleBasedStateMachine):
         return actions
 
     def say(self, manager, what, *args, **kwargs):
-        """Let a manager send; the patched ``manager.send`` shows the test the message."""
+        """Let a manager send; the patched ``manager.send`` gives the message to the test."""
         manager.now = self.now
         said = []
 
@@ -208,7 +208,7 @@ class Adversary(RuleBasedStateMachine):
             case Command.DONE | Command.STATUS:
                 books = self.books_of(message.receiver)
                 if books.key is None or books.key[1] != fields[Field.SESSION]:
-                    # One timer sent the message, and the next timer of the same tick ended the
+                    # One timer caused the message, and the next timer of the same tick ended the
                     # session.
                     books = closed[message.receiver]
                 assert fields[Field.SESSION] == books.key[1]
@@ -233,7 +233,7 @@ class Adversary(RuleBasedStateMachine):
         for job, attempt in zip(message.columns.ids, message.columns.attempts, strict=True):
             held = before.get((owner, job))
             if message.command is Command.CANCEL and held == attempt:
-                continue  # the job's own outcome is its one answer
+                continue  # the job's own outcome is its only answer
             if message.command is Command.TAKE and held is not None:
                 # The job gets the higher attempt, and is answered with that attempt only.
                 books.due[owner, job, held] -= 1
@@ -338,7 +338,7 @@ class Adversary(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def replay(self, who):
-        """Let the manager send everything again that it does not know to be received."""
+        """Let the manager send again everything of which it has no ack."""
         stream = self.stream_of(self.managers[who].identity)
         if stream is not None and stream[:2] == (
             self.managers[who].epoch,

@@ -1,6 +1,6 @@
 """Turns lines of a journal back into events and actions without payloads.
 
-The parts that both conversions lose are unknown to any reader of the journal.
+A reader of the journal cannot know the parts that are lost in the two conversions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FIELDS = {
 
 
 def identity_of(name: str) -> bytes:
-    """Return the identity that a name stands for."""
+    """Return the identity for which a name stands."""
     return bytes.fromhex(name[2:]) if name.startswith("0x") else name.encode()
 
 

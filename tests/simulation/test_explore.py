@@ -86,7 +86,7 @@ def test_a_lock_that_is_never_released_is_found(monkeypatch):
     remove = Locks._remove
 
     def leak(self, manager, lock):
-        lock.reserved = 0  # its resources are never free again
+        lock.reserved = 0  # the resources of the lock are never free again
         remove(self, manager, lock)
 
     monkeypatch.setattr(Locks, "_remove", leak)
@@ -342,9 +342,10 @@ ALIKE = [
 def compared(name: str, bounds: dict[str, object], seed: int, most: int) -> tuple[int, list[str]]:
     """Compare states that look different and have equal snapshots, until ``most`` are compared.
 
-    The comparison ends earlier where two states with equal snapshots have different futures.
+    The comparison ends earlier if two states with equal snapshots have different futures.
 
-    Return the number of such states, and the differences between the futures of two such states.
+    Returns:
+        The number of such states, and the differences between the futures of two such states.
     """
     plan = evolve(PLANS[name], **bounds)
     draw = Random(f"{name}{seed}")

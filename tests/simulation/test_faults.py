@@ -1,4 +1,4 @@
-"""A doctored history breaks each invariant; each fault has the effect that its name says."""
+"""A changed history breaks each invariant; each fault has the effect that its name states."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_allowed_histories_break_no_invariant():
     told.asked(M, 99)  # for example, with an older epoch
     told.resolved(M, 1, End.CANCELLED, b"", 1, A)
     told = history()
-    told.died(M)  # jobs end with their manager's process
+    told.died(M)  # jobs end with the process of their manager
     told.finish()
 
 
@@ -214,7 +214,7 @@ def quiet(seed: int = 2, **faults: object) -> World:
 
 
 def test_a_worker_that_takes_nothing_never_meets_its_jobs(monkeypatch):
-    """A world finds the fault as well: "they meet", or at the latest "every job ends"."""
+    """A world finds this fault too: by "they meet", or at the latest by "every job ends"."""
     handle = WorkerMachine.handle
 
     def deaf(self, event, now):
@@ -372,7 +372,7 @@ def test_a_half_open_link_loses_messages_without_a_notice():
     simulation.run(1.5 + 0.9 * world.topology.timers.ping)
     assert (name, link) in connections.stale
     assert network.nodes[far[0]] is before
-    # Only the worker notices, and only by the silence.
+    # Only the worker can notice the fault, and only by the silence.
     simulation.run(simulation.now + 8 * world.topology.timers.ping + world.topology.timers.backoff)
     assert far not in network.pipes
     assert (name, link) in network.pipes
@@ -421,9 +421,9 @@ def test_a_hanging_handler_is_ended_when_its_result_is_not_wanted():
 
 
 def test_of_two_nodes_of_one_identity_one_goes_on():
-    """The second worker stops as superseded. One of two managers is ended by its operator.
+    """The second worker stops as superseded. The operator ends one of two managers.
 
-    Two workers go on if each of them was the first at some managers.
+    Two workers continue if each of them was the first at some managers.
     """
     stopped = {"m": 0, "w": 0}
     for seed in range(30):
@@ -442,7 +442,7 @@ def test_of_two_nodes_of_one_identity_one_goes_on():
                 continue
             (ended,) = {first, second}.difference(running)
             if first in world.topology.workers:
-                # A world may end, and drain its nodes, before the three intervals are over.
+                # A world may end, and drain its nodes, before three intervals are over.
                 assert isinstance(network.halted[ended], Superseded | None)
             stopped[first[0]] += 1
     assert min(stopped.values()) > 2

@@ -1,4 +1,4 @@
-"""An idle node wakes for its declared timers only, and costs next to nothing."""
+"""An idle node wakes only for its declared timers, and costs next to nothing."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_an_idle_worker_wakes_for_its_pings_and_its_backoff_only(managers):
     assert sent[Command.PING] == sent[Command.PONG] == pytest.approx(60 * managers, abs=managers)
     assert sent[Command.READY] <= 3 * managers
     assert set(sent) <= {Command.PING, Command.PONG, Command.READY}
-    # Each link has a timer of three intervals, which looks whether all managers behind it are
-    # silent.
+    # Each link has a timer of three intervals, which checks whether all managers behind the link
+    # are silent.
     assert ticks["w"] <= 60 * managers + 60 / 3 * managers + 3
     # A manager checks once per `expire` whether a message of its worker arrived.
     assert all(ticks[f"m{index}"] <= 60 / 5 + 1 for index in range(managers))
@@ -55,7 +55,7 @@ def test_a_held_give_costs_two_messages_a_hold():
     assert sent[Command.GIVE] == sent[Command.NO] == pytest.approx(60 / 4.5, abs=2)
     assert set(sent) <= {Command.PING, Command.PONG, Command.READY, Command.GIVE, Command.NO}
     assert ticks["w"] <= 60 + 60 / 3 + 60 / 4.5 + 3
-    # The hold, the acknowledgement of each NO, and expiry.
+    # The timers of the hold, of the ack of each NO, and of the expiry.
     assert ticks["m0"] <= 2 * 60 / 4.5 + 60 / 5 + 3
 
 

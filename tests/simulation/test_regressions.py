@@ -1,4 +1,4 @@
-"""Faults that worlds found: the shortest conversation for each, with the seed of the world."""
+"""Faults that worlds found: for each the shortest conversation, and the seed of the world."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_session_that_was_forgotten_is_not_entered_again(ack):
     again = pings(worker.handle(Ticked(), manager.now))
     assert again
     assert Field.SESSION not in again[0]
-    # The manager opens another session, as it must, and both sides begin at 1.
+    # The manager opens another session, as the rule requires, and both sides begin at 1.
     manager.session, manager.number, manager.received = 2, 0, 0
     manager.pong()
     assert worker.statistics().managers[0].session == 2
@@ -119,7 +119,7 @@ def test_a_forgotten_session_is_not_entered_at_a_late_number_1():
 
 @pytest.mark.rule("WMP-7.8")
 def test_a_session_in_which_nothing_was_numbered_is_entered_again():
-    """Both streams are still at 1; a new session would cost a lease that is on its way."""
+    """Both streams are still at 1. A new session would lose a lease that is on its way."""
     worker, manager = idle_worker(hold=0.0)
     manager.meet()
     for at in range(1, 40):
@@ -132,7 +132,7 @@ def test_a_session_in_which_nothing_was_numbered_is_entered_again():
 
 @pytest.mark.rule("WMP-3.13", "WMP-9.1")
 def test_a_lost_wake_is_noticed_under_the_traffic_of_held_gives():
-    """The manager spent the credit on a lost WAKE, for jobs that no held GIVE can bring."""
+    """The manager spent the credit on a lost WAKE for jobs that no held GIVE can bring."""
     worker, manager = idle_worker(hold=1.0, resources={"slots": 1, "gpu": 1})
     manager.meet()
     pinged, readies, answered = [], [], 0
@@ -153,7 +153,7 @@ def test_a_lost_wake_is_noticed_under_the_traffic_of_held_gives():
 
 @pytest.mark.rule("WMP-3.13")
 def test_a_lost_wake_is_noticed_although_more_credit_is_remembered_than_there_is_room():
-    """The window has shrunk since READY; the manager waits for an answer to its WAKE."""
+    """The window shrank after READY, and the manager waits for an answer to its WAKE."""
     worker, manager = idle_worker(hold=0.0)
     manager.meet()
     worker._links.managers[b"m1"].announced = 16  # as if READY had been sent with a window

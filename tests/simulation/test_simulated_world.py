@@ -106,7 +106,7 @@ def test_a_handler_that_catches_everything_is_killed_nevertheless():
         assert results == ORDERS
         assert world.jobs[0].runs >= 1
     assert caught["caught"]
-    # Each job has a call that returned; killed calls come on top.
+    # Each job had one call that returned; calls that were killed come in addition.
     assert caught["tried"] + caught["caught"] >= 20 * len(ORDERS)
 
 
@@ -154,7 +154,10 @@ def test_the_handler_of_a_factory_dies_with_its_process():
 
 
 def test_a_handler_that_outlives_its_job_is_waited_for():
-    """The worker is cut off, and its job is done elsewhere; the first handler runs to its end."""
+    """The first worker is cut off, and another worker does its job.
+
+    The first handler still runs to its end.
+    """
     late = 0
     for seed in range(25):
         world = SimulatedWorld(seed, ["two-way partition"])
@@ -443,7 +446,7 @@ def test_tests_that_cannot_be_simulated_are_refused():
         simulate(seeds=[])
 
 
-# -- worlds in which the observer once reported a violation although the machines were right
+# -- worlds in which the observer once reported a violation although the machines were correct
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_nothing_passes_a_connection_with_a_fault(connections, wrong):
     assert on_its_way(connections) == 0
 
     connections.mend()
-    # Only a new connection helps there.
+    # Only a new connection ends this fault.
     assert on_its_way(connections) == (0 if wrong == "stale" else 1)
 
 

@@ -14,7 +14,8 @@ MISSING = [n for n in ("pyspark", "pandas", "pyarrow") if importlib.util.find_sp
 HERE = Path(__file__).parent
 
 CONFS = {
-    # The compiler C1 alone halves the start, and no test runs long enough to gain by C2.
+    # With the compiler C1 alone the start takes half of the time. No test runs long enough to gain
+    # from C2.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
     "-XX:ReservedCodeCacheSize=160m",
     "spark.driver.memory": "1g",

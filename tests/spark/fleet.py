@@ -23,9 +23,10 @@ MANAGERS, WORKERS = ("m1", "m2"), ("w1", "w2")
 
 @define(eq=False)
 class Fleet(Network):
-    """Managers m1 and m2, a worker w1 at both, and a worker w2 behind a device; all with journals.
+    """Managers m1 and m2, a worker w1 connected to both, and a worker w2 behind a device. All write
+    journals.
 
-    Identities end in the fleet's number, so that one journal can hold many fleets.
+    Identities end in the fleet's number, so that one journal can have many fleets.
     """
 
     number: int = 0
@@ -50,7 +51,7 @@ class Fleet(Network):
             return DeviceMachine(DeviceSettings(**who, upstreams=2))
         if name in MANAGERS:
             return ManagerMachine(ManagerSettings(**who), least_recently_used)
-        # Locks time out before leases, so that jobs arrive late without a lost lease.
+        # Locks time out earlier than leases, so jobs may arrive late without a lost lease.
         what = {"roles": ROLES, "resources": RESOURCES[name], "hold": 1.0, "lock_timeout": 1.0}
         return WorkerMachine(WorkerSettings(**who, **what), len(self.uplinks.get(name, ())) or 2)
 
@@ -73,12 +74,15 @@ class Fleet(Network):
         self.settle()
 
     def do_flow(self, count):
-        """Deliver messages while all handlers keep running."""
+        """Deliver messages while all handlers continue to run."""
         for _ in range(count):
             self.do_move(0, "deliver")
 
     def do_until(self, command, how):
-        """Deliver messages until this command comes next on some pipe, and do ``how`` to it."""
+        """Deliver messages until this command is the next message of a pipe.
+
+        Then apply ``how`` to it.
+        """
         for _ in range(60):
             for pipe in self.busy():
                 if codec.peek(self.pipes[pipe][0]).command is command:
@@ -114,7 +118,7 @@ class Fleet(Network):
             self.connect(name)
 
     def do_silence(self, name, seconds):
-        """Stop a process for a while: no message reaches it, and none of its timers rings."""
+        """Stop a process for some time: it gets no message, and none of its timers rings."""
         self.down.add(name)
         self.do_wait(seconds)
         self.down.clear()

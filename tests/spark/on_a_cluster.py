@@ -1,4 +1,4 @@
-"""A program that runs the pipeline on two executors and kills one of them meanwhile.
+"""A program that runs the pipeline on two executors and kills one of them during the run.
 
 Usage: ``python on_a_cluster.py JOURNAL OUT``. The output is the number of killed executors.
 """

@@ -13,7 +13,7 @@ EVIL = "<img src=x onerror=document.title='taken'>"
 
 
 def row(table: str, **values: Any) -> Mapping[str, Any]:
-    """A row in which every column without a given value is null."""
+    """Return a row in which every column without a given value is null."""
     columns = [column.name for column in TABLES[table].columns]
     assert set(values) <= set(columns), set(values) - set(columns)
     return {name: values.get(name) for name in columns}
@@ -28,7 +28,7 @@ def node(name: str, kind: str, last: int, **values: Any) -> Mapping[str, Any]:
 
 
 def story(n: int, who: str, what: str, command: str | None = None, **values: Any) -> Any:
-    """Return a line of a story; the first is at the beginning, each later one a ms later."""
+    """Return a line of a story. The first line is at the beginning, each later line a ms later."""
     return row(
         "violation_events", violation="v1", place=n, node=who, epoch=1, n=n,
         time=BEGIN + n * 1000, what=what, command=command, **values,

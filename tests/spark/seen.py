@@ -1,7 +1,8 @@
-"""The state and actions of machines, step by step: a pipeline must rebuild them from the journals.
+"""The state and actions of machines, step by step. A pipeline must rebuild them from the journals.
 
-This module reads no journal. It compares the machine's own tables before and after each step: a
-lease or lock that is gone is over. The step's event and actions give the reason.
+This module reads no journal. It compares the machine's own tables before and after each step. A
+lease or lock that is missing after a step has ended in the step. The step's event and actions give
+the reason.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ class Seen:
         }
 
     def _over(self, me, id, attempt, event, actions, end):
-        """Record why a lease is gone from the table."""
+        """Record the reason why a lease is missing from the table."""
         lease = self.leases[*me, id, attempt]
         lease.cause = next(
             (

@@ -1,4 +1,4 @@
-"""Two real executors, one of them killed meanwhile, make the tables that one machine makes."""
+"""Two executors, one of which is killed during the run, make the same tables as one machine."""
 
 from __future__ import annotations
 

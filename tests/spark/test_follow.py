@@ -1,4 +1,4 @@
-"""A report that follows a journal and is killed meanwhile equals a report of the whole journal."""
+"""The report of a follower that is killed during its work equals a report of the whole journal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_one_report_at_a_time_is_written_into_a_directory(make, tmp_path):
 
 
 def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
-    """Follow in small batches with another process, and kill it once this many are committed."""
+    """Follow in small batches in another process, and kill that process after `batches` of them."""
     script = f"""
         from wmp.spark import follow, following
         from wmp.spark.session import start_session
@@ -61,7 +61,7 @@ def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
-        start_new_session=True,  # the kill must reach Java too
+        start_new_session=True,  # the kill must also reach Java
         stderr=subprocess.PIPE,
     )
     committed = out / "_stream" / "lines" / "_spark_metadata" / str(batches - 1)

@@ -39,7 +39,7 @@ def test_labels_of_nodes_are_shown_as_text_only():
 
 
 def hostile(text: str) -> ReportData:
-    """A report in which every text from a journal is this text."""
+    """Return a report in which every text from a journal is this text."""
     some = example_report()
 
     def told(table: str) -> list[Mapping[str, Any]]:
@@ -100,7 +100,7 @@ def test_an_empty_journal_shows_no_pictures():
 
 
 def test_much_of_anything_is_bounded():
-    """A thousand processes, roles and violations make a page that a browser can open."""
+    """A page with a thousand processes, roles and violations can still be opened in a browser."""
     many = range(1000)
     worst = [{**example_report().tables["violations"][0], "violation": f"v{n}"} for n in range(40)]
     large = evolve(

@@ -1,5 +1,7 @@
-"""Small fleets with any history: the jobs, leases, locks and lanes rebuilt from the journals equal
-those of the machines, and no violation is found."""
+"""Small fleets with any history: the state rebuilt from the journals equals that of the machines.
+
+This is the state of jobs, leases, locks and lanes. No violation is found.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +67,10 @@ def submit(count=1, *, timeout=None, retries=0):
 
 GIVE, TAKE, DONE = (("until", c, "stay") for c in (Command.GIVE, Command.TAKE, Command.DONE))
 KNOWN = [
-    # A TAKE comes after its lock timed out; its jobs run nevertheless.
+    # A TAKE comes after its lock timed out. Its jobs still run.
     [submit(3), TAKE, ("wait", 2.5), FLOW, ("settle",)],
     [submit(4), GIVE, ("flow", 4), TAKE, ("wait", 2.5), FLOW, ("settle",)],
-    # The worker starts twice again: a lease is lost and granted again, and the next lease too.
+    # The worker restarts twice: a lease is lost and granted again, and the next lease too.
     [submit(2, retries=1), FLOW, ("restart", "w1"), FLOW, ("restart", "w1"), FLOW,
      ("restart", "w2"), FLOW, ("restart", "w2"), ("settle",)],
     # The process of the job dies.
@@ -76,12 +78,12 @@ KNOWN = [
     # The worker is silent until it has expired, and its result comes after that.
     [submit(2, retries=2), FLOW, ("silence", "w1", 7.0), ("silence", "w2", 7.0),
      ("finish", 0, OK), ("wait", 0.3), FLOW, ("wait", 2.5), ("settle",)],
-    # The time of a job is over while its result is on its way, and while the job waits.
+    # The deadline of a job passes while its result is on its way, and while the job waits.
     [submit(4, timeout=0.5), FLOW, ("finish", 0, OK), DONE, ("wait", 2.5), ("settle",)],
     [submit(1, timeout=0.5), FLOW, ("wait", 0.6), ("settle",)],
     # The job is answered twice: its process died, and later the worker no longer holds the job.
     [submit(2, timeout=0.5), FLOW, ("finish", 0, Outcome.LOST), DONE, ("wait", 0.6), ("settle",)],
-    # The job is cancelled while queued, while it runs, when its result is on its way, and later.
+    # The job is cancelled in the queue, while it runs, while its result is on its way, and later.
     [submit(4), ("cancel", 3), FLOW, ("cancel", 0), FLOW, ("finish", 0, OK), ("settle",),
      ("cancel", 1), ("settle",)],
     [submit(1), FLOW, ("finish", 0, OK), DONE, ("cancel", 0), ("settle",)],
@@ -93,15 +95,15 @@ KNOWN = [
      ("settle",)],
     [submit(1), ("until", Command.TAKE, "refuse"), FLOW, ("wait", 0.3), ("restart", "w1"),
      ("restart", "w2"), ("settle",)],
-    # The answer to a cancellation overtakes the result, which was lost and is sent again.
+    # The answer to a cancellation arrives before the result, which was lost and is sent again.
     [submit(1), FLOW, ("finish", 0, Outcome.ERROR), ("until", Command.DONE, "drop"), ("cancel", 0),
      FLOW, ("settle",)],
-    # The end leaves a lock, a lease and a waiting job open.
+    # At the end a lock, a lease and a waiting job are open.
     [submit(4), FLOW],
     [submit(1), GIVE],
     [submit(1), FLOW, ("restart", "m1"), FLOW, ("finish", 0, OK), submit(1), ("settle",)],
 ]  # fmt: skip
-"""Stories that are seldom drawn."""
+"""Stories that are drawn rarely."""
 
 
 def what_happens(folder, stories):
@@ -111,13 +113,13 @@ def what_happens(folder, stories):
         fleet = Fleet(number=number, journals=Journals(folder), seen=seen)
         for step in story:
             fleet.step(*step)
-        # All nodes count as killed now: jobs and locks may be open.
+        # All nodes count as killed at this point, so jobs and locks may be open.
         fleet.journals.close(lambda name: False)
     return seen
 
 
 def what_is_rebuilt(spark, folder):
-    """Return the same from the journals, and the violations that the pipeline finds."""
+    """Return the state rebuilt from the journals, and the violations that the pipeline finds."""
     text = [
         (path.name, line)
         for path in sorted(folder.iterdir())
@@ -165,7 +167,7 @@ def _tables(jobs, attempts, locks, lanes, counted):
     for row in counted:
         job = (row.owner, row.owner_epoch, row.job)
         worker = (*job, seen.leases[*job, row.attempt].worker[0])
-        # Of the leases that one worker loses by leaving, one counts.
+        # Of the leases that one worker loses by leaving, only one counts.
         seen.jobs[job].lost += row.value == 1 or worker not in left
         if row.value == 2:
             left.add(worker)
@@ -196,11 +198,11 @@ def differences(had, found):
 
 
 def drawn(count):
-    """Draw so many stories, of which few are alike."""
+    """Draw this number of stories, few of which are alike."""
     stories = []
 
-    # No example fails here, so no example is shrunk: shrinking takes minutes, as Spark plans each
-    # time.
+    # No example fails here, so no example must be shortened. Shortening takes minutes, because
+    # Spark plans each time.
     @settings(max_examples=count, database=None, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(STORY)
@@ -213,7 +215,7 @@ def drawn(count):
 
 @pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.deep)])
 def test_the_rebuilt_state_equals_that_of_the_machines(spark, tmp_path, count):
-    """A failing story belongs to KNOWN: the key of a difference ends in the story's number."""
+    """Add a story that fails to KNOWN: the key of a difference ends in the story's number."""
     stories = [*KNOWN, *drawn(count)]
     had = what_happens(tmp_path, stories)
     found, broken = what_is_rebuilt(spark, tmp_path)

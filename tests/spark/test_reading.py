@@ -33,7 +33,7 @@ def by_process(lines):
 
 @pytest.fixture(scope="module")
 def damaged(spark, world, tmp_path_factory):
-    """A journal with every fault with which a journal can still be read, and its events."""
+    """Return a journal with every fault with which a journal can still be read, and its events."""
     folder = tmp_path_factory.mktemp("damaged")
     journal = folder / "journal"
     (journal / "deeper").mkdir(parents=True)
@@ -46,10 +46,10 @@ def damaged(spark, world, tmp_path_factory):
     for name, lines in parts.items():
         # A killed process leaves a file with a dot.
         save(journal / f".{name}-000001.jsonl", lines)
-    # One journal is there twice; its finished copy is in another folder.
+    # One journal is there twice, and its finished copy is in another folder.
     twice = managers[0]
     save(journal / "deeper" / f"{twice}-000001.jsonl", parts[twice])
-    # One journal lost a line in the middle, and its end is torn.
+    # One journal has lost a line in the middle, and its end is torn.
     hurt = workers[0]
     lines = [line for line in parts[hurt] if json.loads(line)["n"] != 5]
     torn = lines[-1][: len(lines[-1]) // 2]
@@ -162,7 +162,7 @@ def test_segments_are_those_that_are_finished_or_longer(tmp_path):
 
 
 def test_how_a_journal_was_cut_makes_no_difference(spark, world, tmp_path):
-    """One segment or many, with or without a dot, in any order: the events are the same."""
+    """With one segment or many, with or without a dot, in any order, the events are the same."""
     (tmp_path / "one").mkdir()
     save(tmp_path / "one" / "all-1-000001.jsonl", world.lines)
     (tmp_path / "many").mkdir()
@@ -189,7 +189,7 @@ def test_lines_of_the_schema_alone_are_good(spark, world, tmp_path):
 
 @pytest.mark.parametrize("broken", ["fairness", pytest.param("drops", marks=pytest.mark.deep)])
 def test_an_error_in_the_second_thread_is_raised_too(spark, tmp_path, monkeypatch, broken):
-    """One of the two tables is made in a second thread, and the thread has ended in any case."""
+    """A second thread makes one of the two tables. In any case the thread has ended."""
     where = {"fairness": utilisation, "drops": processes}[broken]
 
     def fail(*_: object) -> None:

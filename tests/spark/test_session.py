@@ -1,4 +1,4 @@
-"""Spark starts, with a bundled Java if the machine has none, and reports a missing part."""
+"""Spark starts, with a bundled Java if the machine has none. A missing part is reported."""
 
 from __future__ import annotations
 

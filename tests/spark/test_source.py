@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module", autouse=True)
 def registered(spark):
-    """Register the source: Spark finds it by name only in an installed package."""
+    """Register the source, because Spark finds a source by name only in an installed package."""
     spark.dataSource.register(JournalSource)
 
 
@@ -114,7 +114,8 @@ def test_a_stream_continues_at_its_checkpoint(spark, world, tmp_path):
     contents = [(path.name.removeprefix("."), path.read_bytes()) for path in world.iterdir()]
     halves = len(contents) // 2
     for name, text in contents[:halves]:
-        (journal / f".{name}").write_bytes(text[: len(text) // 2])  # in the middle of a line
+        # The text ends in the middle of a line.
+        (journal / f".{name}").write_bytes(text[: len(text) // 2])
 
     def run():
         stream = (
@@ -155,7 +156,7 @@ def test_a_stream_continues_at_its_checkpoint(spark, world, tmp_path):
 
 @pytest.mark.deep
 def test_an_installed_package_is_found_by_name(world, tmp_path):
-    """A wheel is installed, and another Spark finds the source without registration."""
+    """A wheel is installed, and another Spark process finds the source without registration."""
     tree = tmp_path / "tree"  # the build writes into this folder
     tree.mkdir()
     for name in ("wmp", "pyspark_wmp"):

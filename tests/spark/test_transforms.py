@@ -87,7 +87,7 @@ def test_a_lane_does_one_job_after_the_other(spark):
 
 
 def test_a_message_that_was_ignored_took_no_job(spark):
-    """Only a second TAKE that was acted on explains a second DONE."""
+    """Only a second TAKE that the worker did not ignore explains a second DONE."""
     ignored = ["claimed", "old session", "unknown session", "duplicate", "gap", "ahead"]
     ignored += sorted(ERROR_CODES)
     lines = []

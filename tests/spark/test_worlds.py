@@ -1,7 +1,7 @@
 """The tables made from the journals of worlds match the worlds, for every job.
 
-The worlds know the truth: they keep a history of each job, and the machines' own tables at the end.
-The journals of all worlds make one journal, so that Spark runs once.
+A world has the true values: its history of each job, and the machines' own tables at the end. The
+journals of all worlds make one journal, so that Spark runs only once.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def timed(tmp_path_factory):
 def broken(tmp_path_factory):
     """Worlds without a safeguard, by safeguard.
 
-    Each is the first world of the safeguard's seeds that breaks a claim that a journal can show.
-    There are two where only time breaks the claim: a journal may not show that the time passed.
+    Each world is that of the first seed that breaks a claim which a journal can show. For a claim
+    that only passing time breaks, there are two worlds, because a journal may not show that the
+    time passed.
     """
     folder = tmp_path_factory.mktemp("broken")
     found = {}
@@ -68,7 +69,7 @@ def tables(spark, sound, timed, broken, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(tables):
-    """The names of the violations found, by world; each violation must be certain."""
+    """Return the names of the violations found, by world; each violation must be certain."""
     names: dict[str, set[str]] = {}
     for row in tables.read("violations").collect():
         assert row.certain, row
@@ -101,11 +102,11 @@ def test_nothing_is_found_in_sound_worlds(sound, found):
 
 
 def test_each_broken_safeguard_is_found_and_named(broken, found):
-    # A journal does not show when a manager that had been stopped read its clock.
+    # A journal does not show when a stopped manager read its clock again.
     wrong = {}
     for switches, worlds in broken.items():
-        # The journal of a manager does not show that workers refuse it. The end of a connection is
-        # in the journal as a note of the manager only, and the pipeline believes the note.
+        # The journal of a manager does not show that workers refuse the manager. The journal has
+        # the end of a connection only as a note of the manager, and the pipeline believes the note.
         if {manager_side.refusal, manager_side.reconnect_grace} & set(switches):
             continue
         named = []
@@ -139,7 +140,7 @@ def test_each_violation_has_its_story(tables):
 
 
 def expected_jobs(worlds):
-    """Return (owner, epoch, job) to end and attempts, by the history that the world kept."""
+    """Return the end and the attempts of each (owner, epoch, job), by the history of the world."""
     for one in worlds:
         for (identity, epoch), jobs in one.world.history.jobs.items():
             owner = f"{one.name}.{name_of_peer(identity)}"
@@ -163,7 +164,7 @@ def test_jobs_end_as_their_submitters_saw(spark, sound, tables):
 
 
 def test_jobs_are_in_the_states_that_their_managers_have_them_in(spark, sound, tables):
-    """A job's state in the tables, which are rebuilt from lines, is its state in the machine."""
+    """The tables are rebuilt from lines. A job's state in them equals its state in the machine."""
     rows = []
     for one in sound:
         for name, node in one.world.simulation.network.nodes.items():
@@ -211,7 +212,7 @@ def test_locks_are_in_the_states_that_their_workers_have_them_in(spark, sound, t
 
 
 def test_executions_are_those_that_worlds_counted(sound, tables):
-    """A lane may be stopped before it begins a job: fewer jobs may begin than a lane was given."""
+    """A stopped lane may begin fewer jobs than the lane was given."""
     counted = {
         f"{one.name}.{name.rstrip('+')}": 0 for one in sound for name in one.world.topology.workers
     }
@@ -227,7 +228,7 @@ def test_executions_are_those_that_worlds_counted(sound, tables):
 
 
 def test_clocks_are_put_right(sound, tables):
-    """The worlds know the error of each clock, and the pipeline corrects it."""
+    """The worlds have the error of each clock, and the pipeline corrects this error."""
     nodes = {(row.node, row.epoch): row for row in tables.read("nodes").collect()}
     checked = 0
     for row in tables.read("offsets").collect():

@@ -34,8 +34,8 @@ def play(
 ) -> Played:
     """Play the world of a seed without these safeguards, and read its journals.
 
-    The nodes of all worlds have the same names. So each world gets new names, and many worlds can
-    make one journal.
+    The nodes of all worlds have the same names. So the names of each world are changed, and many
+    worlds can make one journal.
     """
     name = name or f"s{seed}"
     world = World(seed=seed, timed=timed, journals=Journals(folder / name))
@@ -52,7 +52,7 @@ def play(
         "every job ends",
         "one process for each identity",
     ):
-        # The world was broken off in the middle: no node was closed.
+        # The violation ended the world in the middle, so no node was closed.
         lines = [line for line in lines if '"what":"stop"' not in line]
     return Played(name, violation, lines, world)
 

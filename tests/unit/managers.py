@@ -15,7 +15,7 @@ from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 
 def make(policy: Any = least_recently_used, **settings: Any) -> ManagerMachine:
-    """Return a manager of the epoch 7."""
+    """Return a manager with the epoch 7."""
     return ManagerMachine(ManagerSettings(**{"identity": b"m", "epoch": 7, **settings}), policy)
 
 

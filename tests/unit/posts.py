@@ -121,7 +121,7 @@ def until_cancelled(payload: bytes, job: RunningJob) -> bytes:
     job.report(text=str(os.getpid()))
     never = threading.Event()
     while not job.cancelled:
-        never.wait(0.01)  # the cancelled flag offers no wait
+        never.wait(0.01)  # there is no method that waits for the cancelled flag
     if payload == b"return":
         return b"whatever"
     raise JobCancelled("as you wish")

@@ -52,7 +52,7 @@ def test_blocking_methods_are_not_coroutines(node: str) -> None:
 
 
 def test_both_jobs_have_the_same_names() -> None:
-    # running() and the setters come with concurrent.futures and are not for users.
+    # running() and the setters are part of concurrent.futures and are not for users.
     extra = {"running", "stop", "set_result", "set_exception", "set_running_or_notify_cancel"}
     there = {name for name in dir(aio.Job) if not name.startswith("_")}
     here = {name for name in dir(blocking.Job) if not name.startswith("_")} - extra

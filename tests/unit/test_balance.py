@@ -91,7 +91,8 @@ def test_random_of_two_prefers_the_less_loaded_of_its_pair():
     firsts = [policy(JOB, offers)[0].leased for _ in range(2000)]
     assert min(firsts) == 0
     assert max(firsts) == 8  # the most loaded worker never wins a pair
-    assert 2.5 < sum(firsts) / len(firsts) < 3.5  # a single random choice has the mean 4.5
+    # With a single random choice the mean would be 4.5.
+    assert 2.5 < sum(firsts) / len(firsts) < 3.5
 
 
 @given(
@@ -131,7 +132,7 @@ def test_spread_is_complete_and_even(count, capacities):
     shares = spread(count, capacities)
     assert sum(shares) == min(count, sum(capacities))
     assert all(0 <= share <= capacity for share, capacity in zip(shares, capacities, strict=True))
-    # A worker that got over one job less than another worker is full.
+    # A worker that got fewer jobs than another worker, by more than one, is full.
     for share, capacity in zip(shares, capacities, strict=True):
         assert share == capacity or share >= max(shares) - 1
     # A worker with capacity left never gets fewer jobs than a worker behind it in the policy's

@@ -17,10 +17,10 @@ from wmp.testing.scripted_manager import ScriptedManager
 from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 LAST = Limits.UINT
-"""The greatest epoch: no later start can have a greater one."""
+"""The greatest epoch, so that no later start can have a greater one."""
 BELOW = (b"d", 3, b"local 1")
 BESIDE = (b"d", 3, b"local 2")
-"""Hops of two peers that one device connects."""
+"""Hops of two peers behind one device."""
 
 
 def make_manager(**options):
@@ -161,7 +161,7 @@ def test_there_is_one_challenge_at_a_time(manager, holder):
 @pytest.mark.parametrize("epoch", [4, 6])
 @pytest.mark.parametrize("how", ["silence", "undelivered", "unreachable"])
 def test_another_epoch_takes_over_when_the_holder_is_not_there(manager, holder, how, epoch):
-    """A worker that was killed starts again; its clock may have gone back."""
+    """A worker that was killed starts again. Its clock may have gone back."""
     heir = claim(manager, epoch=epoch, session=0)
     actions = heir.ready(8)
     (challenge,) = sent(actions)
@@ -178,7 +178,7 @@ def test_another_epoch_takes_over_when_the_holder_is_not_there(manager, holder, 
 
 
 def leave(manager, challenge, how):
-    """Let the holder leave without BYE; the manager notices it in one of three ways."""
+    """Let the holder leave without BYE. There are three ways in which the manager notices this."""
     if how == "silence":
         assert manager.handle(Ticked(), 0.9) == []
         return manager.handle(Ticked(), 1.0)
@@ -269,7 +269,7 @@ def test_hops_are_a_part_of_the_route(manager):
 
 @pytest.mark.rule("WMP-15.6")
 def test_an_identity_is_free_when_its_last_holder_left_whatever_the_epoch_was(manager):
-    """A thief that came first used the greatest epoch; then it left."""
+    """A thief that came first used the greatest epoch, and then left."""
     thief = claim(manager)
     thief.ready(1)
     honest = ScriptedWorker(manager, epoch=5, link=b"honest")
@@ -427,7 +427,10 @@ def test_the_session_goes_on_over_another_link(worker, serving):
 
 @pytest.mark.rule("WMP-15.6")
 def test_a_manager_whose_clock_went_back_is_served_again(worker, serving):
-    """The new process is at the same endpoint. A message to the old process reveals it."""
+    """The new process is at the same endpoint.
+
+    A message to the old process shows that it is gone.
+    """
     new = ScriptedManager(worker, epoch=0)
     (challenge,) = sent(new.pong())
     assert challenge.to == (1, b"m1")

@@ -386,7 +386,7 @@ def test_as_many_jobs_as_are_allowed_are_taken(payload):
 
 @pytest.mark.rule("WMP-2.10")
 def test_a_large_frame_is_not_decoded_before_its_lengths_are_known(monkeypatch):
-    filler = b"\x80" * 200_000  # decoding would make as many empty arrays
+    filler = b"\x80" * 200_000  # decoding it would make as many empty arrays
     table = b"\xa2\x01" + item(4, len(filler)) + filler + b"\x02\x01"
     decoded = []
     monkeypatch.setattr(
@@ -525,7 +525,7 @@ def test_a_cycle_or_a_very_deep_value_is_refused():
     for value in (cycle, deep):
         with pytest.raises(TypeError, match="nested too deep"):
             pack_value(value)
-    # Taken apart here, since Python would free the nested lists recursively.
+    # The lists are taken apart here, because Python would free nested lists recursively.
     while isinstance(deep, list):
         deep = deep.pop()
 

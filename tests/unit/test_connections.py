@@ -1,4 +1,4 @@
-"""A connection with too many open bytes is closed, and no other connection is."""
+"""A connection with too many unfinished bytes is closed; other connections stay open."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_nothing_counts_before_the_socket_was_found_empty(kernel: Kernel) -> Non
     assert made.pending
     assert kernel.closed == []
 
-    made.active.add(b"3")  # a message of so many bytes waited to be read
+    made.active.add(b"3")  # a whole message with so many bytes had waited to be read
     made.emptied()
     assert kernel.closed == []
 

@@ -74,7 +74,7 @@ def test_a_delayed_job_can_be_cancelled(manager, worker):
     manager.handle(Ticked(), 2.0)
     worker.now = 2.0
     assert [m.command for m in sent(worker.give(1))] == [Command.NO]
-    assert manager.deadline() is not None  # of the worker
+    assert manager.deadline() is not None  # the deadline is that of the worker's timers
 
 
 def test_many_cancelled_jobs_leave_nothing_behind(manager):
@@ -107,7 +107,7 @@ def test_a_draining_manager_waits_for_its_delayed_jobs(manager, worker):
 
     assert taken(worker.give(1)) == [1]
     assert resolved(worker.done([1])) == [(1, End.OK, b"result")]
-    assert manager.deadline() is None  # it has halted
+    assert manager.deadline() is None  # the manager has halted
 
 
 def test_a_new_job_does_not_overtake_one_that_is_due_in_an_older_batch(manager, worker):

@@ -105,7 +105,7 @@ def test_an_answer_finds_its_way_back_through_two_devices():
 def test_a_message_that_was_here_before_is_dropped(device):
     message = from_worker(Command.READY, to=(), hops=(b"d", 5, b"x", b"e", 1, b"y"))
     assert refused(arrive(device, BELOW, message)) == ErrorCode.LOOP
-    # An earlier start of the same device counts as the same place.
+    # An earlier epoch of the same device counts as the same device.
     message = from_worker(Command.READY, to=(), hops=(b"d", 4, b"x"))
     assert refused(arrive(device, BELOW, message)) == ErrorCode.LOOP
 

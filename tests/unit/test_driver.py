@@ -40,7 +40,7 @@ def test_a_deadline_that_comes_up_after_receiving_had_gone_first_is_met() -> Non
         driver.start()
         try:
             await asyncio.sleep(0)
-            # An earlier turn put off the clock, and its messages moved the deadline away.
+            # An earlier turn moved the clock, and its messages moved the deadline.
             driver._behind = asyncio.get_running_loop().time()
             driver._undelivered(0, Message(Command.PING))
             async with asyncio.timeout(5):

@@ -32,7 +32,7 @@ def test_a_loop_that_sleeps_is_woken_once_for_many_rings(
         wakeup = Wakeup(asyncio.get_running_loop(), answer)
 
         def ring() -> None:
-            for _ in range(100_000):  # more than a pipe holds, and the loop reads only afterwards
+            for _ in range(100_000):  # more than a pipe can hold; the loop reads only afterwards
                 assert wakeup.ring()
 
         for _ in range(2):

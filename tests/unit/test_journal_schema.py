@@ -16,7 +16,7 @@ HEAD = {"v": 1, "node": "m", "epoch": 5, "n": 1, "step": 1, "at": 0, "wall": 0}
 
 
 OMITTED = {"failedattempt", "met"}
-"""A part of ``Resolve``, and an action of which the line of the PONG shows as much."""
+"""A part of ``Resolve``, and an action that the line of the PONG already shows."""
 
 
 def what_can_happen() -> set[str]:

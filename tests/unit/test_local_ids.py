@@ -1,4 +1,6 @@
-"""Local ids: one-to-one, not predictable from libzmq's ids, and bounded."""
+"""Local ids: each routing id has one of its own, libzmq's ids do not reveal it, and tables are
+bounded.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_wake_goes_to_credit_role_and_resources_and_consumes_the_credit(manager)
     (wake,) = sent(submit(manager, b"a", b"b", b"c", kind=GPU), Command.WAKE)
 
     assert wake.receiver == b"able"
-    assert wake.fields[Field.COUNT] == 2  # not 3: its credit is 2
+    assert wake.fields[Field.COUNT] == 2  # not 3, because the credit is 2
     assert wake.fields[Field.ROLE] == "default"
     assert wake.fields[Field.NEEDS] == {"gpu": 1}
     credits = {row.identity: row.credit for row in manager.statistics().workers}
@@ -64,7 +64,7 @@ def test_one_job_wakes_one_worker_and_each_timeout_doubles(manager):
     while wakes := sent(tick(manager), Command.WAKE):
         woken.append(len(wakes))
 
-    assert woken == [1, 1, 2, 4, 8, 4]  # 1, 2, 4, 8, 16 in all, and then all twenty
+    assert woken == [1, 1, 2, 4, 8, 4]  # 1, 2, 4, 8 and 16 in all, and then all twenty
 
 
 def tick(manager):
@@ -127,7 +127,7 @@ def test_ready_of_no_credit_lets_another_be_woken_at_once(manager, worker):
     (wake,) = sent(worker.ready(0), Command.WAKE)
 
     assert wake.receiver == b"w2"
-    assert sent(submit(manager, b"job"), Command.WAKE) == []  # w1 gets no job
+    assert sent(submit(manager, b"job"), Command.WAKE) == []  # WAKE does not go to w1
 
 
 def test_a_policy_that_declines_many_does_not_hide_the_one():
@@ -385,12 +385,12 @@ def test_a_refusal_costs_no_retry_and_waits_for_the_next_report_of_the_worker(ma
 
     actions = worker.done([1], [b"no capacity"], outcome=Outcome.REFUSED)
     assert resolved(actions) == []
-    assert sent(actions) == []  # neither under that lock nor by a WAKE
+    assert sent(actions) == []  # a job comes neither under that lock nor by a WAKE
 
     second = ScriptedWorker(manager, b"w2", link=b"l2")
     (take,) = sent(second.give(1), Command.TAKE)
     assert list(take.columns.attempts) == [2]
-    # Nor a WAKE for the first worker.
+    # The first worker gets no WAKE either.
     assert sent(second.done([1], outcome=Outcome.REFUSED, attempt=2)) == []
 
     (take,) = sent(worker.give(1), Command.TAKE)
@@ -539,7 +539,7 @@ def test_a_worker_that_keeps_refusing_is_asked_less_and_less_often(manager, work
 
 @pytest.mark.rule("WMP-6.5")
 def test_a_worker_that_refused_is_asked_again_at_its_ping(manager, worker):
-    """The worker's capacity is unchanged, so neither READY nor GIVE will come."""
+    """The worker's capacity is unchanged, so it will send neither READY nor GIVE."""
     submit(manager, b"job")
     worker.ready(2)
     assert sent(worker.give(1), Command.TAKE)
@@ -551,7 +551,7 @@ def test_a_worker_that_refused_is_asked_again_at_its_ping(manager, worker):
 
 @pytest.mark.rule("WMP-6.13")
 def test_jobs_of_one_queue_keep_their_order_however_they_were_handed_in(manager, worker):
-    for number in range(200):  # retries and priorities in turn, with a burst now and then
+    for number in range(200):  # retries and priorities in turn; sometimes many jobs at once
         payloads = [b"x"] * (1 if number % 7 else 300)
         submit(manager, *payloads, retries=number % 3, priority=number % 2)
     last = manager._scheduler.last_id
@@ -573,7 +573,8 @@ def test_jobs_of_one_queue_keep_their_order_however_they_were_handed_in(manager,
 def test_nothing_is_kept_of_batches_whose_jobs_are_gone(manager, worker):
     submit(manager, b"stays", priority=-1)
     for number in range(1000):
-        submit(manager, b"goes", retries=number)  # each job has different retries, and so a batch
+        # The retries of each job differ, so each job has its own batch.
+        submit(manager, b"goes", retries=number)
         if number % 2:
             manager.handle(Cancelled([manager._scheduler.last_id]), 0.0)
         else:

@@ -1,4 +1,4 @@
-"""One peer can make a manager keep or print only a bounded amount."""
+"""A single peer can make a manager keep or log only a bounded amount."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_only_the_next_number_is_accepted(manager, worker):
     worker.give(3)
 
     worker.done([1])
-    worker.done([2], number=1)  # a duplicate READY, with any content
+    worker.done([2], number=1)  # another message under the number of an earlier message
     assert manager.statistics().leased == 2
 
     (pong,) = sent(worker.done([3], number=3))
@@ -126,7 +126,7 @@ def test_only_the_next_number_is_accepted(manager, worker):
         True,
         1,
     )
-    assert sent(worker.done([3], number=4)) == []  # only one PING a gap
+    assert sent(worker.done([3], number=4)) == []  # only one PONG for each gap
     assert manager.statistics().leased == 2
 
     worker.done([2], number=2)
@@ -330,7 +330,7 @@ def test_a_job_in_the_held_list_stays(manager, worker):
     submit(manager, b"a")
     worker.give(1)
     worker.ping(held=[(1, 1)], ack=1)
-    worker.ping(ack=1)  # a PING without a list says nothing about jobs
+    worker.ping(ack=1)  # a PING without a list reports nothing about jobs
     assert manager.statistics().leased == 1
 
 

@@ -284,7 +284,8 @@ def test_inputs_that_fit_are_submitted_and_the_others_later() -> None:
     world = World(limit=4)
     pipeline = world.pipeline([b"a", b"b", b"c", b"d"])
     other = world.pipeline([b"x", b"y", b"z"])
-    # The inputs were pulled while the manager was empty; then the other pipeline filled most of it.
+    # The inputs were pulled while the manager had no jobs. Then the other pipeline filled most of
+    # it.
     add, world.submissions.add = (
         world.submissions.add,
         lambda *_: (_ for _ in ()).throw(QueueFull(4)),
@@ -428,8 +429,8 @@ def test_the_signal_is_cleared_before_the_last_look_at_the_results() -> None:
     world = World()
     pipeline = world.pipeline([b"a"])
     assert pipeline.step() is MapWait.DRIVER
-    # The result arrives between `take` and the wait: the step must find it, since no signal
-    # follows.
+    # The result arrives between `take` and the wait. The step must find the result, because no
+    # signal follows.
     world.clear = lambda: world.end([1])  # type: ignore[method-assign]
 
     assert pipeline.step() == [b"1"]

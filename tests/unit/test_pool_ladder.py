@@ -1,7 +1,7 @@
 """Worker processes that are ended by force, replaced in time, or short of memory.
 
-The processes and signals are real. ``grace`` is short where a test waits for its end, and long
-where no signal may come.
+The processes and signals are real. ``grace`` is short in tests that wait for its end, and long in
+tests in which no signal may come.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def test_sigterm_for_a_job_that_has_just_ended_hits_no_other(
     with executor._lock:
         child.condemn(99, time.monotonic() + 0.05)
     executor._wake()
-    pool.run(run(2, [b""]))  # the lane waits, since the child may still end the first lane
+    pool.run(run(2, [b""]))  # the lane must wait, because the child may still end the first lane
     fifo.write_bytes(b"here")
     assert posts.results(1, [1, 2]) == [(OK, b"here"), (OK, b"%d" % pid)]
     assert posts.results(2, [1]) == [(OK, b"%d" % pid)]
@@ -303,7 +303,8 @@ def test_less_memory_than_the_handlers_need_is_a_config_error(posts: Posts) -> N
 )
 def test_a_kill_by_the_kernel_reports_the_used_memory(opened: Opener, posts: Posts) -> None:
     peaks = [resource.getrusage(who).ru_maxrss for who in WHO]
-    amount = (max(peaks) >> 10) + 100  # more than any process before it, so that its peak differs
+    # More memory than any process before, so that its peak differs.
+    amount = (max(peaks) >> 10) + 100
     pool = opened("process", 1, hold=allocate)
     pool.run(run(1, [b"%d" % amount], "hold"))
     pid = pid_of(posts)

@@ -1,6 +1,6 @@
 """Worker processes: the jobs of a process that dies, hangs, is replaced or cannot start.
 
-The processes and signals are real. Handlers report where they are by ``job.report``.
+The processes and signals are real. Handlers report by ``job.report`` how far they have come.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def test_an_idle_child_that_dies_is_replaced(opened: Opener, posts: Posts) -> No
     os.kill(pid, signal.SIGKILL)
     pool.run(run(2, [b"", b""]))
     results = posts.results(2, [1, 2])
-    # The lane may have been sent to the dying child, but the child did not begin it: no job is
-    # lost.
+    # The lane may have been sent to the dying child, but the child did not begin a job of it, so no
+    # job is lost.
     assert [outcome for outcome, _ in results] == [OK, OK]
     assert int(results[0][1]) != pid
 
@@ -150,7 +150,7 @@ def test_the_same_id_of_another_manager_is_not_blamed(opened: Opener, posts: Pos
     pool.run(run(1, [b""]))
     pid = int(posts.results(1, [1])[0][1])
     os.kill(pid, signal.SIGSTOP)
-    pool.run(run(2, [b""]))  # another manager's job 1: sent, and not begun
+    pool.run(run(2, [b""]))  # job 1 of another manager was sent and has not begun
     os.kill(pid, signal.SIGKILL)
     assert posts.results(2, [1])[0][0] is OK
 

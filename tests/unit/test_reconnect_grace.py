@@ -1,4 +1,4 @@
-"""A manager gives up a worker a short time after its direct connection ended (WMP-9.16)."""
+"""A manager gives a worker up a short time after its direct connection ended (WMP-9.16)."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_a_full_disk_costs_lines_which_are_counted_and_nothing_else(tmp_path, ca
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 def test_a_segment_that_cannot_be_begun_is_tried_again(tmp_path):
-    """Every file begins with a line that names the writer."""
+    """Every file must begin with a line that names the writer."""
 
     class Narrow(Journal):
         def open(self, path: Path) -> int:
@@ -189,7 +189,7 @@ def test_partly_written_lines_are_removed_when_the_disk_is_full(tmp_path, monkey
         if file not in FILES:
             return write(file, data)
         calls.append(data)
-        if len(calls) == 2:  # after the start
+        if len(calls) == 2:  # a write after the start
             return write(file, bytes(data)[: len(data) // 2])
         if len(calls) == 3:
             raise OSError(28, "No space left on device")
@@ -208,7 +208,7 @@ def test_partly_written_lines_are_removed_when_the_disk_is_full(tmp_path, monkey
 
 
 def test_a_blocked_disk_does_not_stall_the_node(tmp_path):
-    """The writer hangs in a pipe without a reader; the node continues, and can be closed."""
+    """The writer hangs in a pipe without a reader. The node continues, and can be closed."""
 
     class Pipe(Journal):
         def open(self, path: Path) -> int:
@@ -326,7 +326,7 @@ def test_two_journals_of_one_node_do_not_write_into_one_file(tmp_path):
 
 def test_a_segment_that_is_finished_while_it_is_looked_for_is_found(tmp_path, monkeypatch):
     (tmp_path / "m-5-000001.jsonl").write_text("")
-    before = tmp_path / ".m-5-000001.jsonl"  # the file's name when the folder was listed
+    before = tmp_path / ".m-5-000001.jsonl"  # the name that the file had when the folder was listed
     monkeypatch.setattr(Path, "rglob", lambda self, pattern: iter([before]))
 
     assert find_segments([tmp_path]) == [tmp_path / "m-5-000001.jsonl"]

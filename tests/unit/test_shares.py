@@ -32,7 +32,7 @@ def test_a_large_window_leaves_the_others_their_share(manager):
 
     # The worker gets its next share when it finishes, until no job waits.
     (take,) = sent(quick.done(range(2, 47)), Command.TAKE)
-    assert len(take.columns.ids) == 8  # five jobs are left there, and 13 is half of 25
+    assert len(take.columns.ids) == 8  # five jobs are left at this worker, and 13 is half of 25
     quick.done([*range(47, 52), *take.columns.ids])
     assert manager.statistics().queued < 17
 
@@ -41,7 +41,8 @@ def test_a_few_jobs_stay_at_the_manager_until_the_worker_has_fewer(manager, work
     worker.give(500, hold=5.0, window=499)
     worker.note(submit(manager, *[b"x"] * 100))
 
-    # Of the 100 jobs at the worker 8 run and 92 wait. A quarter of 92 is 23, and one may start.
+    # Of the 100 jobs at the worker 8 run and 92 wait. A quarter of 92 is 23; one more job may
+    # start.
     assert sent(submit(manager, *[b"x"] * 23)) == []
     assert manager.statistics().queued == 23
     (take,) = sent(submit(manager, b"x"), Command.TAKE)
@@ -126,14 +127,15 @@ def test_credit_is_spread_over_workers_before_windows_are_filled(manager):
 @pytest.mark.rule("WMP-4.16")
 def test_a_worker_gets_no_more_leases_than_its_capacity_whatever_it_wants(manager, worker):
     submit(manager, *[b"x"] * 1000)
-    worker.ready(0, window=0)  # 8 slots
+    worker.ready(0, window=0)  # the worker has 8 slots
 
     (take,) = sent(worker.give(1 << 40), Command.TAKE)
     assert len(take.columns.ids) == 8
     assert [m.command for m in sent(worker.give(1 << 40))] == [Command.NO]
 
     (take,) = sent(worker.give(1 << 40, hold=5.0, window=10), Command.TAKE)
-    assert len(take.columns.ids) == 20  # as many may wait there as in use and free places
+    # The worker may have as many waiting jobs as places in use and free places.
+    assert len(take.columns.ids) == 20
     (take,) = sent(worker.done([1, 2, 3]), Command.TAKE)
     assert list(take.columns.ids) == [29, 30, 31]
     assert manager.statistics().leased == 28
@@ -149,7 +151,7 @@ def test_leases_of_different_needs_share_the_resources_of_a_worker(manager, work
 
     takes = sent(worker.give(99, needs={"slots": 3, "gpu": 1}), Command.TAKE)
 
-    # 2 times 3 slots, then 2 slots, and the resource that neither of them needs
+    # 2 workers with 3 slots, then one with 2 slots; and the resource that neither of them needs
     assert [bytes(one) for take in takes for one in take.columns.payloads] == (
         [b"large"] * 2 + [b"small"] * 2 + [b"gpu"] * 2
     )
@@ -158,7 +160,7 @@ def test_leases_of_different_needs_share_the_resources_of_a_worker(manager, work
 @pytest.mark.rule("WMP-4.16")
 def test_a_worker_whose_gives_report_halves_of_its_window_fills_the_window(manager, worker):
     submit(manager, *[b"x"] * 1000)
-    worker.ready(0)  # 8 slots
+    worker.ready(0)  # the worker has 8 slots
     (take,) = sent(worker.give(208, window=200), Command.TAKE)
     assert len(take.columns.ids) == 208
     (take,) = sent(worker.give(200, window=200), Command.TAKE)
@@ -180,7 +182,7 @@ def test_no_report_of_a_worker_is_believed_above_a_limit():
 
     unknown = ScriptedWorker(manager, b"unknown", link=b"1")
     (take,) = sent(unknown.give(1 << 40, window=1 << 39), Command.TAKE)
-    assert len(take.columns.ids) == 512  # no READY
+    assert len(take.columns.ids) == 512  # the worker sent no READY
 
     liar = ScriptedWorker(manager, b"liar", link=b"2", resources={"slots": 1 << 40})
     liar.ready(0)
@@ -215,7 +217,8 @@ def test_a_worker_with_room_has_a_share(manager, worker):
 
     takes = sent(submit(manager, *[b"x"] * 100), Command.TAKE)
 
-    # Eight jobs would start at once there, and one here; each gets half of all.
+    # The other worker could start eight jobs at once, this worker one. Each worker gets half of all
+    # jobs.
     assert {take.receiver: len(take.columns.ids) for take in takes} == {b"w1": 50, b"other": 8}
 
 
@@ -234,7 +237,7 @@ def test_no_search_passes_the_profiles_that_do_not_suit(manager, worker, monkeyp
     for _ in range(10):
         worker.give(8, hold=5.0)
         submit(manager, *[b"x"] * 4)
-    assert len(asked) == 1001  # and one for the profile of this worker
+    assert len(asked) == 1001  # and one check for the profile of this worker
 
 
 def test_kinds_that_are_asked_for_no_more_are_dropped(manager, worker):

@@ -56,7 +56,7 @@ def network(start: float = 0.0, jitter: float = 0.0, **options: object) -> Netwo
 
 
 def do(net: Network, choices: list[int]) -> None:
-    """Perform the moves that these numbers select; every move is legal."""
+    """Perform the moves that these numbers select. Every move is legal."""
     for choice in choices:
         what, which = choice % 10, choice // 10
         busy, lanes = net.busy(), list(net.running())
@@ -168,7 +168,7 @@ def test_payloads_and_messages_are_not_copied():
 
 
 def changed(value: object) -> list[object]:
-    """Return other values that are legal in the place of this value."""
+    """Return other values that are legal in place of this value."""
     if isinstance(value, bool):
         return [not value]
     if type(value) is int:
@@ -190,7 +190,7 @@ def changed(value: object) -> list[object]:
 
 LEFT_OUT = {**manager_state.LEFT_OUT, **worker_state.LEFT_OUT}
 WITHOUT_EFFECT = {
-    # Numbers that are compared with no other number, and ages with a limit.
+    # Numbers that are compared with no other number; and ages with a limit.
     "numbers": {
         "RunningLane.number",
         "Lock.number",
@@ -290,7 +290,10 @@ def test_statistics_and_leftovers_make_no_difference():
 
 
 def test_locks_sessions_and_streams_count_from_where_they_are():
-    """A worker has equal snapshots after two and after three jobs: only its numbers are higher."""
+    """A worker has equal snapshots after two jobs and after three jobs.
+
+    Only its numbers are higher.
+    """
     net = Network()
     net.add("m1", make(identity=b"m1", epoch=1))
     one = WorkerSettings(identity=b"w1", epoch=1, window=0, lane_max=1, hold=0.0, jitter=0.0)

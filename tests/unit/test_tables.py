@@ -85,7 +85,7 @@ def test_a_stale_specification_is_noticed(tmp_path, monkeypatch, capsys):
 
 
 def test_the_code_consults_the_tables(monkeypatch):
-    """A transition that is removed from the table no longer happens."""
+    """If a transition is removed from the table, it no longer happens."""
     from wmp.core.manager import job_lifecycle
 
     job = job_lifecycle.JobRecord(1, b"", None, 0, 3, None)

@@ -219,7 +219,7 @@ def raise_defect() -> None:
 
 
 def test_a_child_whose_thread_ends_exits_and_is_replaced(tmp_path: Path) -> None:
-    """The thread of the child that reports is ended; another child does the job."""
+    """The thread of the child that reports is ended. Another child does the job."""
     program = tmp_path / "broken.py"
     program.write_text(CHILD)
     done = subprocess.run(

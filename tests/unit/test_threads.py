@@ -83,7 +83,7 @@ def test_results_and_reports_come_without_the_thread_that_looks_after_them(
         if payload == b"first":
             return b"first"
         job.report(0.1, "one")
-        job.report(0.2, "two")  # too soon after the first report
+        job.report(0.2, "two")  # the report comes too soon after the first one
         return until_open(payload, job)
 
     pool = opened("thread", warm=upper, default=handle)

@@ -1,4 +1,4 @@
-"""A peer that sends without a pause is dropped or closed, and honest peers are not."""
+"""The messages of a peer that sends without a pause are dropped; honest peers are not affected."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_message_for_another_is_misrouted(worker, manager, command, to):
     message = manager.message(command, fields, Columns([1], [1]), to=to)
     error = refused(worker, message)
     assert error[Field.CODE] == "misrouted"
-    # The ERROR is about the named peer, as far as the message names a peer.
+    # The ERROR is about the peer that the message names, if the message names one.
     named = (to[-1], to[-2]) if to and isinstance(to[-1], bytes) else None
     assert error.get(Field.ABOUT_PEER) == named
 

@@ -44,9 +44,10 @@ def test_a_manager_is_known_by_its_identity_not_by_its_connection():
     manager.link, manager.hops = 1, (b"d", 9, 0)
     assert reasons(manager.pong()) == ["claimed"]
     manager.now = 1.1
-    worker.handle(Ticked(), manager.now)  # the manager did not answer over its old route
+    # The manager did not answer a challenge over its old route.
+    worker.handle(Ticked(), manager.now)
 
-    (run,) = runs(manager.take(1))  # the worker finds the lock although the route differs
+    (run,) = runs(manager.take(1))  # the worker finds the lock, although the route has changed
 
     assert [row.identity for row in worker.statistics().managers] == [b"m1"]
     done = one(finish(worker, run, now=manager.now), Command.DONE)
@@ -224,7 +225,7 @@ def test_places_in_the_window_are_gathered_before_a_manager_in_waiting_gets_them
     worker = make(window=8, lane_max=1)
     busy, first, second = (met(worker, identity=b"m%d" % n) for n in range(3))
     busy.wake(9)
-    (run,) = runs(busy.take(1, *[b"x"] * 9))  # one starts, eight wait
+    (run,) = runs(busy.take(1, *[b"x"] * 9))  # one job starts, eight jobs wait
     first.wake(5)
     second.wake(5)
     gives = []

@@ -16,7 +16,7 @@ from wmp.testing.scripted_worker import sent
 
 @pytest.fixture
 def worker():
-    """Two slots, three more jobs may wait, one job a lane."""
+    """Return a worker with two slots. Three more jobs may wait, and a lane has one job."""
     return WorkerMachine(
         WorkerSettings(
             identity=b"w", epoch=5, hold=0.0, window=3, lane_max=1, resources={"slots": 2}
@@ -32,7 +32,7 @@ def manager(worker):
 
 @pytest.fixture
 def fast():
-    """One slot; lanes of up to four jobs, as for a role that is known to be quick."""
+    """Return a worker with one slot. A lane has up to four jobs, as for a role with quick jobs."""
     worker = WorkerMachine(
         WorkerSettings(identity=b"w", epoch=5, hold=0.0, window=10, lane_max=4), 1
     )
@@ -76,7 +76,7 @@ def test_a_job_whose_process_died_is_answered_lost_with_the_cause(fast):
     assert (done.columns.ids, done.columns.outcomes) == (run.ids[:1], [Outcome.LOST])
     assert done.columns.payloads == [b"killed"]
 
-    # The lane still has the later jobs, and ends them.
+    # The lane still has the later jobs, and they end.
     (rest,) = dones(finish(worker, run, run.ids[1:]))
     assert [outcome for _, _, outcome in rest] == [Outcome.OK, Outcome.OK]
 
@@ -321,7 +321,7 @@ def test_each_part_of_a_lane_is_timed_from_the_one_before():
     (run,) = runs(give(manager, b"1", b"2"))
     finish(worker, run, [2], now=1.01)
     finish(worker, run, [3], now=1.02)
-    # The mean is 2 ms, and moves twice by a quarter of the way to 10 ms: 5.5 ms.
+    # The mean is 2 ms. It moves twice by a quarter of the distance to 10 ms: 5.5 ms.
     assert worker.statistics().window == 3
 
 
@@ -344,7 +344,7 @@ def test_a_job_that_never_begins_holds_no_resources(outcome):
 
 @pytest.mark.rule("WMP-4.17")
 def test_a_job_holds_its_resources_until_its_handler_ends():
-    """DONE of a job that runs for too long is sent before that."""
+    """DONE of a job that runs for too long is sent before its handler ends."""
     worker = make(overrun_grace=1.0)
     manager = met(worker)
     (run,) = runs(give(manager, limits=[1000]))

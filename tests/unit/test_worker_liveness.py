@@ -44,7 +44,7 @@ def test_a_silent_manager_is_pinged_every_interval(worker, manager):
 
 @pytest.mark.rule("WMP-9.1")
 def test_a_silent_manager_is_pinged_although_messages_are_sent_to_it(worker, manager):
-    """The worker sends a message each 0.4 s, so only the other direction is silent."""
+    """The worker sends a message every 0.4 s, so only the other direction is silent."""
     for tenth in range(4, 13, 4):
         manager_cancel = worker.handle(Connected(0), tenth / 10)
         assert sent(manager_cancel)
@@ -101,7 +101,7 @@ def test_a_device_is_asked_now_and_then_for_managers_it_has_got_since(worker):
 
 @pytest.mark.rule("WMP-9.1")
 def test_an_idle_worker_has_timers_only_for_ping_ready_and_links(worker, manager):
-    """The timers of PING ring each second, of the link each three, and of READY each 32."""
+    """PING has a timer of one second, the link of three seconds, and READY of 32 seconds."""
     ticks = 0
     for now, actions in until(worker, 100.0):
         ticks += 1
@@ -161,7 +161,7 @@ def test_a_manager_with_a_short_expire_receives_few_messages(worker, manager, ex
         messages += len(sent(actions))
         manager.pong(expire=expire)
     assert worker.statistics().managers != ()
-    # A PING each tenth of a second, and few READYs and GIVEs.
+    # One PING every tenth of a second, and few READYs and GIVEs.
     assert 30 <= messages <= 90
 
 
@@ -185,7 +185,7 @@ def test_an_error_of_a_manager_is_no_sign_of_life(worker, manager):
 def test_a_manager_that_was_given_up_is_met_again(worker, manager):
     list(until(worker, 6.0))
     assert worker.statistics().managers == ()
-    worker.handle(Connected(0), 6.1)  # the link was replaced meanwhile
+    worker.handle(Connected(0), 6.1)  # the link has been replaced in between
     manager.now = 6.1
     (ping,) = sent(manager.pong(), Command.PING)
     assert Field.SESSION not in ping.fields
@@ -411,7 +411,7 @@ def test_a_draining_worker_hands_back_waiting_jobs_and_finishes_running_ones():
     actions = finish(worker, run)
     done, ping = sent(actions)
     assert (done.command, done.columns.ids) == (Command.DONE, [1])
-    assert ping.command is Command.PING  # so that the ack comes soon
+    assert ping.command is Command.PING  # this PING makes the ack come soon
     bye, halt = manager.pong(ack=2)
     assert (bye.message.command, halt) == (Command.BYE, Halt(None))
 

@@ -84,7 +84,8 @@ def test_a_job_is_looked_up_by_its_owner():
     manager.wake(2)
     manager.take(1, more=True, ids=[7])
     manager.owner = (b"far", 3)
-    (run,) = runs(manager.take(1, ids=[7]))  # the same id and another owner: another job
+    # The id is the same, but with another owner it is another job.
+    (run,) = runs(manager.take(1, ids=[7]))
 
     assert run.manager == (b"far", 3)
     assert one(finish(worker, run), Command.DONE).fields[Field.MANAGER] == (b"far", 3)
@@ -167,7 +168,7 @@ def test_a_withdrawn_lock_is_released_5_s_after_its_withdrawal():
 
 @pytest.mark.rule("WMP-4.11", "WMP-3.5")
 def test_a_manager_that_did_not_answer_a_give_gets_a_new_ready():
-    """That manager counts the credit as spent, and no other message would correct it."""
+    """The manager counts the credit as spent, and no other message would correct this."""
     worker = make(resources={"slots": 2}, lock_timeout=5.0)
     first, second = met(worker), met(worker, identity=b"m2")
     give(second)
@@ -218,7 +219,7 @@ def test_jobs_of_a_take_beyond_its_lock_run_only_if_they_fit():
 
     actions = first.take(1, b"1", b"2", b"3")
 
-    # One job fills the lock, one the free place; the third place belongs to the other manager.
+    # One job uses the lock, one the free place. The third place belongs to the other manager.
     assert [id for run in runs(actions) for id in run.ids] == [1, 2]
     done = one(actions, Command.DONE)
     assert (done.columns.ids, done.columns.outcomes) == ([3], [Outcome.REFUSED])
@@ -395,7 +396,8 @@ def test_a_job_of_an_older_give_starts_on_the_place_that_a_newer_one_holds():
         actions = finish(worker, waiting.pop(0))
         waiting += runs(actions)
         gives += [give.fields[Field.LOCK] for give in sent(actions, Command.GIVE)]
-    assert gives == [2, 3, 4, 5]  # 2 and 3 promise the window, 4 and 5 hold the slots
+    # Locks 2 and 3 promise places of the window, 4 and 5 hold the slots.
+    assert gives == [2, 3, 4, 5]
 
     actions = manager.take(2)
 
@@ -451,7 +453,7 @@ def test_credit_is_kept_up_beside_held_gives_once_an_interval():
     manager.wake()  # the held GIVE answers this WAKE with credit 0
     assert manager.credit == 0
     (run,) = runs(manager.take(1))
-    give = one(finish(worker, run), Command.GIVE)  # answers the WAKE; READY is not due yet
+    give = one(finish(worker, run), Command.GIVE)  # GIVE answers the WAKE, and READY is not due yet
     manager.now = 1.5
 
     held, ready = sent(manager.no(give.fields[Field.LOCK]))

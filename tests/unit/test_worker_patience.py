@@ -15,7 +15,7 @@ pytestmark = pytest.mark.rule("WMP-6.18")
 
 
 def quick(**options):
-    """Return a worker that has done a quick job, so that jobs may wait at it, and its manager."""
+    """Return a worker and its manager. The worker has done a quick job, so jobs may wait at it."""
     worker = make(**{"window": None, "lane_max": 1, "patience": 0.25, **options})
     manager = met(worker)
     for run in runs(give(manager)):
@@ -24,7 +24,7 @@ def quick(**options):
 
 
 def taken(manager, count, **changes):
-    """Send as many jobs as there is capacity for; return the worker's actions."""
+    """Send as many jobs as the worker has capacity for; return the worker's actions."""
     (lock,) = sent(manager.wake(count, **changes), Command.GIVE)
     assert lock.fields[Field.WANT] == count
     return runs(manager.take(lock.fields[Field.LOCK], *[b"job"] * count, **changes))

@@ -131,7 +131,8 @@ def test_a_new_route_gets_all_that_is_not_acknowledged():
     (done,) = sent(actions, Command.DONE)
     assert done.to == (b"x", 3, b"d", 1, b"m1")
     assert {a.link for a in actions if not isinstance(a, Drop)} == {1}
-    assert numbers(manager.pong(ack=0)) == []  # no repeat, since the route is the same
+    # Nothing is sent again, because the route is the same.
+    assert numbers(manager.pong(ack=0)) == []
 
 
 @pytest.mark.rule("WMP-7.3")
@@ -228,7 +229,7 @@ def test_a_worker_without_a_session_pings_without_a_session_at_a_later_number(wo
 
 @pytest.mark.rule("WMP-7.8")
 def test_a_session_found_by_discovery_is_not_taken_for_a_new_one(worker):
-    """The answer to a PING without receiver may name a session that was forgotten here."""
+    """The answer to a PING without receiver may name a session that the worker has forgotten."""
     worker.handle(Connected(0), 0.0)
     manager = ScriptedManager(worker, session=4)
 
@@ -249,7 +250,7 @@ def test_a_session_begins_with_number_1_when_nothing_was_acknowledged(worker):
     assert not sent(actions, Command.PING)
 
     other = ScriptedManager(worker, b"m2", session=4)
-    # The manager has results of a session that is forgotten here.
+    # The manager has results of a session that the worker has forgotten.
     actions = other.take(1, number=1, ack=3)
     assert not runs(actions)
     assert sent(actions, Command.PING)
@@ -278,7 +279,7 @@ def test_too_many_kept_results_close_the_room_until_they_are_acknowledged():
     (ready,) = sent(manager.wake(), Command.READY)
     assert ready.fields[Field.CREDIT] == 0
 
-    (give_,) = sent(manager.pong(ack=1), Command.GIVE)  # the worker remembered the WAKE
+    (give_,) = sent(manager.pong(ack=1), Command.GIVE)  # the worker has kept the WAKE
     assert give_.fields[Field.WANT] == 1
 
 

@@ -35,7 +35,7 @@ def test_a_job_that_has_not_begun_by_its_expiry_is_not_begun():
 
     (run,) = runs(actions)
     assert (run.ids, run.deadlines) == ([15], [0.15])
-    assert run.expires == [0.15]  # the earlier of the two
+    assert run.expires == [0.15]  # the earlier of deadline and expiry
     assert dones(actions)[0][-1] == (14, 1, Outcome.CANCELLED)
 
 

@@ -15,7 +15,7 @@ from wmp.testing.scripted_worker import sent
 
 
 def make(links: int = 1, **options: Any) -> WorkerMachine:
-    """Return a worker that by default holds no GIVE and takes no more jobs than it runs."""
+    """Return a worker that, by default, holds no GIVE and accepts only as many jobs as can run."""
     options = {"hold": 0.0, "window": 0, **options}
     return WorkerMachine(WorkerSettings(identity=b"w", epoch=5, **options), links)
 
