@@ -54,7 +54,7 @@ def test_the_network_needs_security() -> None:
         ("tcp://127.0.0.1", "expected tcp://HOST:PORT"),
         ("tcp://:5555", "expected tcp://HOST:PORT"),
         ("tcp://127.0.0.1:http", "expected tcp://HOST:PORT"),
-        ("tcp://127.0.0.1:70000", "at most 65535"),
+        ("tcp://127.0.0.1:70000", "above 65535"),
         ("ipc://", "expected tcp://HOST:PORT"),
         ("ipc:///" + 120 * "x", "shorter"),
     ],
@@ -86,7 +86,7 @@ def test_keys_are_checked_and_the_secret_is_not_shown() -> None:
     other = Security.generate()
     with pytest.raises(ConfigError, match="does not belong to the secret key"):
         Security(public_key=other.public_key, secret_key=security.secret_key)
-    with pytest.raises(ConfigError, match="not a CURVE key"):
+    with pytest.raises(ConfigError, match="no CURVE key"):
         Security(public_key=security.public_key, secret_key=40 * " ")
     with pytest.raises(ConfigError, match="collection"):
         Security.generate(allowed=security.public_key)  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ def test_drops_after_a_restart_are_logged_without_a_warning(
 
     *usual, wrong = caplog.records
     assert {record.levelno for record in usual} == {logging.DEBUG}
-    assert all("no action needed" in record.getMessage() for record in usual)
+    assert all("no action is needed" in record.getMessage() for record in usual)
     assert wrong.levelno == logging.WARNING
     assert tally.counts()["misrouted"] == 1
 

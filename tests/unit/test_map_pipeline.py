@@ -177,7 +177,7 @@ def test_an_input_that_is_no_payload_is_raised_in_its_place() -> None:
     world.end(world.jobs())
 
     pipeline.take()
-    with pytest.raises(TypeError, match="got int"):
+    with pytest.raises(TypeError, match="of type int"):
         pipeline.finished  # noqa: B018
 
 

@@ -106,7 +106,7 @@ def test_each_cause_is_logged_once_when_it_stands(caplog):
     watch.look((able, *kinds))
     watch.look((able, *kinds))
     assert [message.partition(": ")[2] for message in caplog.messages] == [
-        *(f"jobs of role 'r{n}' wait (3): no worker is connected" for n in range(5)),
+        *(f"jobs of role 'r{n}' wait (3 jobs): no worker is connected" for n in range(5)),
         "jobs of 2 more kinds wait; statistics() lists them",
     ]
 
