@@ -36,7 +36,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "DELAYED": "the job waits for its time",
         "LEASED": "a worker holds the job",
         "CANCELLING": "CANCEL was sent, and the answer is still to come",
-        "ENDED": "the submitter has an end",
+        "ENDED": "the manager reported the end of the job",
         "GRANT": "the job goes out in a TAKE",
         "RESULT": "DONE *ok* or *error* of the current attempt",
         "AGAIN": "DONE *error* or *overrun* of the current attempt, and the job is tried again",

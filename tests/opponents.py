@@ -1,15 +1,16 @@
-"""The kit against honest peers under load: ``python tests/opponents.py``, or ``tox -e opponents``.
+"""The kit against honest peers on a busy machine: ``python tests/opponents.py``.
 
-pytest does not collect this file. Each run plays every case with a worker, a manager and a device
-in JavaScript (tests/peers); the habits of the peers change from run to run. Beside them, programs
-use the processors until the load is as high as asked for.
+pytest does not collect this file. ``tox -e opponents`` runs it. Each run plays every case with a
+worker, a manager and a device in JavaScript (tests/peers). The habits of the peers change from run
+to run. Other programs use the processors, so that the load is as high as ``--load`` states.
 
-    python tests/opponents.py                      20 runs at load 15
+    python tests/opponents.py                      20 runs at a load of 15
     python tests/opponents.py --runs 2 --load 0    two runs on a machine that does nothing else
     python tests/opponents.py --into FILE          appends the figures of each run to a file
     python tests/opponents.py --report FILE        prints the totals of such a file
 
-Exit status: 0 no peer was accused, 1 one was, or too many cases were void, 2 wrong usage.
+Exit status: 0 if no peer was accused; 1 if a peer was accused or too many cases were void; 2 for
+wrong usage.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 @contextmanager
 def busy(programs: int) -> Iterator[None]:
-    """Let programs use the processors meanwhile."""
+    """Let this number of programs keep the processors busy during the block."""
     children = [subprocess.Popen([sys.executable, "-S", "-c", _BUSY]) for _ in range(programs)]
     try:
         yield
@@ -55,7 +56,7 @@ def busy(programs: int) -> Iterator[None]:
 
 
 def play(folder: Path, kind: str, number: int, examples: int, at_once: int) -> dict[str, Any]:
-    """Play all cases with one opponent; return the figures."""
+    """Play all cases with one opponent. Return the figures of the run."""
     habits = HABITS[kind][number % len(HABITS[kind])]
     live, began = opponent(folder, kind, habits), time.monotonic()
     plan = RunPlan(live, cases_for(kind), examples, number, at_once=at_once)
@@ -77,7 +78,7 @@ def play(folder: Path, kind: str, number: int, examples: int, at_once: int) -> d
 
 
 def judge(figures: Sequence[dict[str, Any]]) -> int:
-    """Print the totals; return the exit status."""
+    """Print the totals. Return the exit status."""
     plays = sum(one["cases"] for one in figures)
     void = Counter(case for one in figures for case in one["void"])
     runs = Counter(one["peer"].partition(" ")[0] for one in figures)
@@ -99,14 +100,18 @@ def judge(figures: Sequence[dict[str, Any]]) -> int:
 
 def main() -> int:
     """Run the program; return the exit status."""
-    parser = argparse.ArgumentParser(description="the kit against honest peers under load")
+    parser = argparse.ArgumentParser(
+        description="Play the kit against honest peers on a busy machine."
+    )
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
-    parser.add_argument("--load", type=int, default=15, help="processes that want a processor")
-    parser.add_argument("--peer", choices=list(HABITS), action="append", help="only this peer")
-    parser.add_argument("--examples", type=int, default=3, help="drawn conversations a run")
-    parser.add_argument("--into", type=Path, metavar="FILE", help="append the figures to this file")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="print the totals of a file")
+    parser.add_argument("--load", type=int, default=15, help="load of the machine")
+    parser.add_argument(
+        "--peer", choices=list(HABITS), action="append", help="play only with this peer"
+    )
+    parser.add_argument("--examples", type=int, default=3, help="drawn conversations of each run")
+    parser.add_argument("--into", type=Path, metavar="FILE", help="append the figures here")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="only print its totals")
     chosen = parser.parse_args()
     if chosen.report:
         lines = chosen.report.read_text(encoding="utf-8").splitlines()

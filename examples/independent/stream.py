@@ -20,7 +20,7 @@ class Stream:
     # [time, number, …] of each message.
     unacknowledged: deque[list[Any]] = field(default_factory=deque)
     size: int = 0  # bytes of payloads in `unacknowledged`
-    resends: int = 0  # since the last ack
+    resends: int = 0  # number of messages sent again since the last ack
     replaced: set[int] = field(default_factory=set)  # numbers of refused messages
 
     def acknowledge(self, ack: int) -> None:

@@ -31,7 +31,7 @@ class Job:
     take: int = 0  # number of the TAKE with the job
     cancelling: bool = False
     refused: tuple[bytes, int] | None = None  # a worker, and its value of `asked` at its refusal
-    alone: bool = False  # whether it goes out in a TAKE of its own (WMP-7.11)
+    alone: bool = False  # whether the job goes out in a TAKE of its own (WMP-7.11)
 
     def left(self) -> int | None:
         """Return milliseconds to the deadline, rounded up (WMP-6.7)."""

@@ -80,7 +80,7 @@ class Worker(Node[Manager]):
         manager.wake = message.fields if fits else manager.wake
         self.share_room()
         if manager.wake or not fits:
-            self.say_ready(0, manager)  # and a WAKE that fits stays pending (WMP-3.9)
+            self.say_ready(0, manager)  # a WAKE that fits stays pending (WMP-3.9)
 
     def take(self, manager: Manager, message: Message) -> None:
         fields, columns = message.fields, message.columns

@@ -115,7 +115,7 @@ class Worker:
             return
         if command == WAKE:
             fits = fields[ROLE] in HANDLERS and fields[NEEDS] in ({}, SLOT)
-            manager.wake = fields if fits else manager.wake  # it stays pending (WMP-3.9)
+            manager.wake = fields if fits else manager.wake  # the WAKE stays pending (WMP-3.9)
             self.use_room() if fits and self.room() else self.say_ready(manager, CREDIT)
         elif command in (TAKE, NO):
             if self.lock and self.lock[:2] == (manager, fields[LOCK]):

@@ -33,10 +33,10 @@ def habit(testee: str, rule: str) -> Any:
 
 @habit("manager", "WMP-6.5")
 class GivesARefusedJobAgainAfterPing(Bend):
-    """Keeps a held GIVE open, and gives a refused job under its lock after a PING with ``to``.
+    """Keeps a held GIVE open, and after a PING with ``to`` gives a refused job under its lock.
 
-    The bend cannot number a NO of its own for the rest of such a GIVE. So it keeps only the GIVEs
-    of the case about refused jobs, which ends before their hold does.
+    The bend cannot number a NO of its own for the rest of such a GIVE. So the bend keeps only the
+    GIVEs of the case about refused jobs. That case ends before the hold of the GIVEs ends.
     """
 
     lock = 0
@@ -91,7 +91,7 @@ class RepeatsItsReady(Bend):
 
 @habit("worker", "WMP-4.1")
 class ReportsBeforeItAnswers(Bend):
-    """Sends DONE behind READY and GIVE of the same step."""
+    """Sends DONE after READY and GIVE of the same step."""
 
     def orders(self, sends: list[Sent]) -> list[Sent]:
         done = [one for one in sends if one[1] is not None and one[1].command in NUMBERED]

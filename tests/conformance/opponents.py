@@ -29,7 +29,7 @@ def make_folder(folder: Path) -> None:
     for path in (*(ROOT / "tests" / "peers").glob("*.mjs"), example / "messages.mjs"):
         shutil.copy(path, folder)
     shutil.copy(example / "node.mjs", folder)
-    # The example imports the package zeromq; here that is zmtp.mjs.
+    # The example imports the package zeromq. Here zmtp.mjs takes its place.
     package = folder / "node_modules" / "zeromq"
     package.mkdir(parents=True)
     about = {"name": "zeromq", "version": "0.0.0", "type": "module", "exports": "./index.mjs"}
@@ -38,6 +38,6 @@ def make_folder(folder: Path) -> None:
 
 
 def opponent(folder: Path, kind: str, habits: str, unit: int = 200) -> LiveTestee:
-    """Return how the kit starts an opponent."""
+    """Return the live testee for an opponent."""
     program, _, rest = f"{_COMMANDS[kind]} {habits}".strip().partition(" ")
     return LiveTestee(kind, f"node {shlex.quote(str(folder / program))} {rest}", unit=unit)

@@ -1,4 +1,4 @@
-"""A failure names the broken rule alone, and the listing marks the message that breaks it."""
+"""A failure names only the broken rule, and the listing marks the message that breaks the rule."""
 
 from __future__ import annotations
 

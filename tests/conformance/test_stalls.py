@@ -1,4 +1,4 @@
-"""A case that fails while the machine is too busy for the kit decides nothing, and says so."""
+"""A case that fails while the machine is too busy for the kit is void."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_live_kit_measures_its_own_stalls(
     monkeypatch.setattr(StallWatch, "_measure", lambda self, over: None)  # this machine is busy
 
     def script(talk: object) -> None:
-        """A script that meets a stall."""
+        """A script during which the kit is late."""
         WATCH.note(live_wire._watched + 0.001, lost)
         raise Broken("WMP-3.1", "no READY arrived", accused=accused)
 
@@ -92,7 +92,7 @@ def test_a_live_kit_measures_its_own_stalls(
 
     assert result.verdict is verdict, result.text
     if accused is None and verdict is Verdict.VOID:
-        assert "the kit could not run for 0.06 s; expected 0.05 s at the most" in result.text
+        assert "the kit could not run for 0.06 s; expected at most 0.05 s" in result.text
 
 
 def played(monkeypatch: pytest.MonkeyPatch, *verdicts: Verdict) -> tuple[Verdict, list[int]]:

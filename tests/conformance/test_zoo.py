@@ -1,8 +1,8 @@
 """The kit accuses each broken peer of the rules that it breaks, and of no other rule.
 
 A fault may break several rules: a manager that forgets a lost lease also forgets the lease of a
-worker that left. ``zoo_also.py`` lists these rules for each animal. A refusal shows by its ERROR
-alone; so a peer that drops a wrong message in silence also breaks the rule of that message.
+worker that left. ``zoo_also.py`` lists these rules for each animal. Only an ERROR
+shows a refusal. So a peer that drops a wrong message in silence also breaks that message's rule.
 """
 
 from __future__ import annotations

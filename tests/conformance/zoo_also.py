@@ -1,7 +1,7 @@
-"""Rules that the fault of an animal breaks beside its own: by testee, rule and name.
+"""Further rules that the fault of an animal breaks, by the testee, rule and name of the animal.
 
-Most follow from the fault: a manager that forgets a lease forgets it in every case. Some faults
-of the handshake (WMP-3.8, 4.3, 4.10) keep the scripts of other rules from their job.
+Most follow from the fault: a manager that forgets a lease forgets it in every case. With some
+faults of the handshake (WMP-3.8, 4.3, 4.10) the scripts of other rules do not get their job.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class DoesNotLookAtSides(Bend):
 
 
 def directions(patch: Patch) -> None:
-    """WMP-10.4: a message follows its ``to``, whatever its command is and whence it came."""
+    """WMP-10.4: a message follows its ``to``, whatever its command and sender are."""
     every = frozenset(Command)
     patch.setattr(device, "SENT_BY_WORKERS", every)
     patch.setattr(device, "SENT_BY_MANAGERS", every)

@@ -263,7 +263,7 @@ switched(W, "WMP-4.11", worker_side.lock_timeout, "never unlocks")
 
 @bent(W, "WMP-4.11")
 class ReleasesLocksInSilence(Bend):
-    """Sends no READY when a lock has had no answer for too long."""
+    """Sends no READY after it released a lock that had no answer for too long."""
 
     gave = -9.0
 

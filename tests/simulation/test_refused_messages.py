@@ -20,7 +20,7 @@ from wmp.testing.network import Network, Pipe
 
 LOW = CodecLimits(payload=5000, columns=20_000)
 LONG = bytes(9000)
-"""A payload above the limits: it travels in a frame of its own."""
+"""A payload above the limits, which is sent in a frame of its own."""
 
 
 class Limited(Network):
@@ -46,7 +46,7 @@ class Limited(Network):
 
 
 def play(limited: str) -> tuple[Limited, dict[str, set[End]]]:
-    """Do short jobs, jobs with long payloads and jobs with long results; return their ends."""
+    """Do short jobs, jobs with long payloads and jobs with long results. Return their ends."""
     network = Limited(limited)
     settings = ManagerSettings(identity=b"m", epoch=1)
     network.add("m", ManagerMachine(settings, least_recently_used))

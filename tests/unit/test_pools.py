@@ -385,7 +385,7 @@ def test_inline_runs_on_the_caller_and_has_posted_all_when_it_returns(
     pool.run(run(1, [b""] * 10))
     assert posts.threads == {threading.current_thread()}
     ids: list[int] = []
-    while len(ids) < 10:  # more than one event if the jobs took long
+    while len(ids) < 10:  # the progress comes in more than one event if the jobs took long
         ids += posts.next(timeout=0).ids
     assert ids == list(range(1, 11))
     assert posts.ended[1, 1] == (OK, threading.current_thread().name.encode())

@@ -1,4 +1,4 @@
-"""Numbered messages that their receiver never accepts: others take their place (spec §7)."""
+"""Numbered messages that the receiver never accepts: other messages replace them (spec §7)."""
 
 from __future__ import annotations
 

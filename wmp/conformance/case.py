@@ -38,7 +38,7 @@ class Verdict(Enum):
     UNCLEAN = "UNCLEAN"
     """The case passed, but the testee did not exit cleanly."""
     VOID = "VOID"
-    """The case failed while the machine was too busy for the kit, and so decides nothing."""
+    """The case failed while the machine was too busy for the kit. So the failure shows nothing."""
 
 
 class Broken(AssertionError):
@@ -48,8 +48,8 @@ class Broken(AssertionError):
         rule: The id of the rule.
         text: The observation and the expectation.
         level: must, should or may: the level of the broken part of the rule.
-        accused: The line of the message that breaks the rule, counted from the begin of the
-            conversation; None when the breach is no message.
+        accused: The line of the message that breaks the rule, counted from the start of the
+            conversation; None if no message is the breach.
     """
 
     def __init__(

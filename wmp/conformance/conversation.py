@@ -112,7 +112,7 @@ class Conversation:
     subject: int | None = None
     """The line of the message that the script took last; None after the script has waited since."""
     means: Mapping[str, str] = field(factory=dict)
-    """A rule that is always checked to the rule whose breach it shows in this script."""
+    """A rule that is always checked, to the rule that its breach shows to be broken here."""
     finding: str = ""
     """The observation of an informational case."""
     _jobs: int = 0
@@ -219,7 +219,7 @@ class Conversation:
         message: Message | None,
         receivers: Sequence[Player],
     ) -> None:
-        """Check a message, and let its receivers take it in."""
+        """Check a message, and give it to its receivers."""
         self.check_form(frames)
         if message is None:
             raise Broken("WMP-2.4", "the frames that the testee sent are not a message")
@@ -234,7 +234,9 @@ class Conversation:
             return
         devices = {getattr(player, "hops", ())[:2] for player in self.players}
         if message.command is Command.ERROR and message.to and message.to[::-1] in devices:
-            raise Broken("WMP-10.3", "the testee answered an ERROR of a device by ERROR")
+            raise Broken(
+                "WMP-10.3", "the testee answered an ERROR of a device by ERROR; expected no answer"
+            )
         self._elsewhere(message)
         if message.to and known:
             raise Broken(

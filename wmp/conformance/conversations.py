@@ -52,8 +52,8 @@ class ManagerConversation(Conversation):
             if isinstance(player, PlayedWorker) and message.to == player.path[::-1]:
                 raise Broken(
                     "WMP-1.2",
-                    f"{message.command.name} to {player.name} arrives on another connection than "
-                    "that of its last message",
+                    f"{message.command.name} to {player.name} arrives on the connection of another "
+                    f"peer; expected the connection of the last message of {player.name}",
                 )
 
     def still_works(self) -> None:
@@ -64,7 +64,9 @@ class ManagerConversation(Conversation):
         """
         self.remark("check that the manager still works")
         newcomer = self.met("newcomer", roles=["still"])
-        newcomer.ready(4)  # a manager may be wrong about GIVEs without READY (WMP-4.3)
+        newcomer.ready(
+            4
+        )  # the manager may have a defect with GIVEs that come without READY (WMP-4.3)
         name = self.submit(b"still there?", role="still")
         newcomer.serve(name)
 

@@ -90,7 +90,7 @@ def draw(
             failures.append(result)
             raise _BrokenConversation(result.rule)
         if result.verdict is not Verdict.VOID or not results:
-            results[:] = [result]  # one conversation that is not void decides
+            results[:] = [result]  # one conversation that is not void is enough for the verdict
 
     failures: list[CaseResult] = []
     try:

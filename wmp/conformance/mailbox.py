@@ -66,7 +66,7 @@ class Mailbox:
         return found
 
     def rule_of_missing(self, commands: Sequence[Command]) -> str:
-        """Return the rule that a missing message breaks when the script names none."""
+        """Return the rule that a missing message breaks if the script names no rule."""
         return self.talk.first_rule
 
     def wait_for(

@@ -45,7 +45,7 @@ class Neighbor(Mailbox):
         self.connection = connection
         others = [one.path for one in self.talk.players if isinstance(one, Neighbor)]
         if not message.hops and message.source[:2] in others:
-            raise Broken("WMP-8.3", "'from' has no hop of the device; expected one at its end")
+            raise Broken("WMP-8.3", "'from' has no hop of the device; expected this hop at its end")
         line = len(self.talk.lines) - 1
         self.inbox.append(ReceivedMessage(self.talk.now, connection, message, frames, line=line))
 

@@ -43,12 +43,12 @@ class GivenJob:
     """Whether the job may wait at the worker without resources."""
     needs: Mapping[str, int]
     until: float = -inf
-    """The time before which the handler cannot have ended; the start of the worker may be later."""
+    """The time before which the handler cannot have ended. The handler may have begun late."""
 
 
 @define
 class DoubtfulLock:
-    """A GIVE that exceeds the resources if the jobs on their way at its arrival were begun.
+    """A GIVE that exceeds the resources if the jobs that were unanswered at its arrival had begun.
 
     A job that is refused, expired or handed back never holds resources (WMP-4.1), and its DONE may
     arrive after the GIVE (WMP-3.11). So the outcomes of the jobs decide.
@@ -71,10 +71,10 @@ class DoubtfulLock:
 
     @property
     def text(self) -> str:
-        """The breach in words."""
+        """The text of the breach."""
         ids = ", ".join(str(id) for _, id, _ in self.jobs)
         return (
-            f"with GIVE of lock {self.number}, {self.locked} {self.resource} are locked, and the "
-            f"running jobs {ids} use {sum(self.jobs.values())}; expected {self.total} in all at "
-            "the most"
+            f"after GIVE of lock {self.number} the worker locks {self.locked} {self.resource}, "
+            f"and its running jobs {ids} use {sum(self.jobs.values())}; expected at most "
+            f"{self.total} in all, its total"
         )

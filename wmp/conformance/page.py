@@ -48,7 +48,7 @@ _MEANINGS: Final = {
     Verdict.NON_STRICT: "a SHOULD does not hold",
     Verdict.INFORMATIONAL: "the rule allows several ways; the text names the observed way",
     Verdict.UNIMPLEMENTED: "the testee does not implement what the case needs",
-    Verdict.VOID: "the machine was too busy for the kit; play the case again",
+    Verdict.VOID: "the case failed, but the machine was too busy for the kit; play the case again",
 }
 _MARKED: Final = re.compile(r"`([^`]+)`|\b(MUST(?: NOT)?|SHOULD(?: NOT)?|MAY)\b")
 _LETTER: Final = 6.6

@@ -20,7 +20,7 @@ from wmp.testing.manager_messages import ManagerMessages
 __all__ = ["PlayedManager", "WorkerBook"]
 
 _EARLY = 0.05
-"""Units by which the clock of a handler may be fast."""
+"""Units by which a handler may end early, because its clock is fast."""
 
 
 @define
@@ -133,7 +133,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             lasts = int(payload) / self.talk.wire.unit if slow and payload.isdigit() else 0.0
             until = self.talk.now + lasts - _EARLY
             if before is not None:
-                until = min(until, before.until)  # the handler of that attempt may go on
+                until = min(until, before.until)  # the handler of the earlier attempt may go on
             self.given[owner, id] = GivenJob(id, attempt, payload, windowed, needs, until)
         if known is not None and not (more and known.want > 0):
             self._close(lock)
@@ -165,7 +165,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             # cross (WMP-6.10).
             self.expected[owner, id, attempt] += 1
             if (held := self.given.get((owner, id))) is not None:
-                held.until = -inf  # the handler may be interrupted at once
+                held.until = -inf  # the worker may interrupt the handler at once
         self.transmit(self.compose_cancel(ids, attempt, **fields))
 
     def new_session(self) -> None:
@@ -425,7 +425,8 @@ class PlayedManager(PlayedPeer, ManagerMessages):
                 }
             if locked > total:
                 raise Broken(
-                    "WMP-4.1", f"{locked} {name} are locked, expected {total} in all at the most"
+                    "WMP-4.1",
+                    f"the worker has locked {locked} {name}; expected at most {total}, its total",
                 )
             doubt = DoubtfulLock(give["lock"], give.line, name, total, locked, jobs)
             if doubt.excess:

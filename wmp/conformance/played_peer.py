@@ -24,7 +24,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
     """A peer that the kit plays; it keeps the rules unless a script breaks them."""
 
     _RULE_OF_ROUTES: ClassVar[str] = "WMP-1.8"
-    """The rule that a testee breaks which keeps sending over a route that it has left."""
+    """The rule that a testee breaks if it sends over an old route of the peer."""
 
     connection: Connection | None = None
     lively: bool = True
@@ -40,7 +40,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
     last_sent: float = -inf
     _seen: dict[tuple[int, int], Any] = field(factory=dict)
     _open: set[tuple[int, int]] = field(factory=set)
-    """Places in streams whose message may change, as (session, number)."""
+    """The (session, number) of each message in whose place another message may be sent."""
     _paths: set[Path] = field(factory=set)
     _past: set[Path] = field(factory=set)
     _left: set[tuple[int, Path]] = field(factory=set)
@@ -114,13 +114,13 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         def there() -> bool:
             return any(one.message.to == self.path[::-1] for one in self.received_all[start:])
 
-        text = f"{self.name} moved to another route and received no message over it"
+        text = f"{self.name} moved to another route; expected a message over that route"
         try:
             self.talk.until(there, within, "WMP-15.6", text)
         except Broken:
-            # This message must go over the new route. The testee has admitted that route.
+            # The message with 'again' must go over the new route, which the testee has admitted.
             if any(one["again"] for one in self.received_all[start:]):
-                text = f"{text}; the message with 'again' went over the old route"
+                text = f"{text}, but the message with 'again' arrived over the old route"
                 raise Broken(self._RULE_OF_ROUTES, text) from None
             raise
 
@@ -197,7 +197,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         self.transmit(self.compose_error(code, **fields))
 
     def refuse(self, received: ReceivedMessage, code: str = ErrorCode.LIMIT) -> None:
-        """Send ERROR about a numbered message; another message may then have its number."""
+        """Send ERROR about a numbered message. Another message may then have its number."""
         number = received["number"]
         self._seen.pop((self.session, number), None)
         self.error(

@@ -327,7 +327,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             one.command is Command.WAKE for worker in workers for one in worker.received_all
         )
         if list(commands) == [Command.WAKE] and not woken:
-            return "WMP-3.6"  # no READY was ever answered
+            return "WMP-3.6"  # the manager has answered no READY at all
         return self.talk.first_rule
 
     # -- liveness

@@ -173,9 +173,9 @@ class SocketWire:
     _dialled: int = field(default=0, init=False)
     _began: float = field(init=False)
     _watched: float = field(init=False)
-    """The time since which stalls of the kit count."""
+    """The time since which the delays of the kit count."""
     _returned: float = field(default=0.0, init=False)
-    """The time at which the kit last turned to the testee's messages; 0 before."""
+    """The time at which the kit last looked for messages of the testee; 0 before the first look."""
     _absent: float = field(default=0.0, init=False)
     """The longest time in seconds for which the kit did not look for messages."""
     complaint: str = field(default="", init=False)
@@ -245,7 +245,7 @@ class SocketWire:
             return ""
         return (
             f"this machine was busy: the kit could not run for {stall:.2f} s; "
-            f"expected {most:.2f} s at the most"
+            f"expected at most {most:.2f} s"
         )
 
     def now(self) -> float:

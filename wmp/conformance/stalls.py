@@ -1,7 +1,7 @@
-"""How long this process could not run because the machine was busy.
+"""Measurement of how long this process cannot run because the machine is busy.
 
 A busy machine delays the kit and the testee alike, so that an honest testee seems late. A case that
-fails while the kit was kept waiting for long is void (:class:`~wmp.conformance.case.Verdict`).
+fails after the kit was delayed for long is void (:class:`~wmp.conformance.case.Verdict`).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _KEPT = 50_000
 
 @define(eq=False)
 class StallWatch:
-    """Measures on a thread of its own how late the thread runs, while any conversation is live."""
+    """Measures on a thread of its own how late this thread runs. It runs during conversations."""
 
     _lost: deque[tuple[float, float]] = field(factory=lambda: deque(maxlen=_KEPT), init=False)
-    """(time, lost seconds) of each noticeable delay."""
+    """(time, seconds) of each delay that is noticed."""
     _users: int = field(default=0, init=False)
     _over: Event = field(factory=Event, init=False)
     _lock: Lock = field(factory=Lock, init=False)
 
     def begin(self) -> float:
-        """Measure until the matching ``end``; return the time."""
+        """Begin to measure, until the matching ``end``. Return the time."""
         with self._lock:
             self._users += 1
             if self._users == 1:
@@ -42,7 +42,7 @@ class StallWatch:
         return time.monotonic()
 
     def end(self) -> None:
-        """Stop measuring when no conversation is left."""
+        """Stop the measurement if no conversation is left."""
         with self._lock:
             self._users -= 1
             if not self._users:
@@ -50,7 +50,7 @@ class StallWatch:
                 self._lost.clear()
 
     def note(self, at: float, lost: float) -> None:
-        """Record a delay that ended at a time."""
+        """Record a delay and the time of its end."""
         if lost > _SMALL:
             self._lost.append((at, lost))
 

@@ -90,7 +90,7 @@ def describe(message: Message | None, frames: Sequence[Frame]) -> str:
 def accusing(
     lines: Sequence[TranscriptLine], accused: int | None, rule: str
 ) -> list[TranscriptLine]:
-    """Return a conversation with a remark behind the message that breaks a rule, if any does."""
+    """Return a conversation with a remark after the message that breaks a rule, if there is one."""
     if accused is None or not 0 <= accused < len(lines):
         return list(lines)
     remark = TranscriptLine(lines[accused].at, "", "#", text=f"{_ACCUSED} {rule}")
@@ -98,7 +98,7 @@ def accusing(
 
 
 def excerpt(lines: Sequence[ReportedLine], most: int) -> Sequence[ReportedLine]:
-    """Return the last lines of a conversation, after the accused message if it came earlier."""
+    """Return the last lines of a conversation. The accused message comes first if it is older."""
     last = lines[-most:]
     place = next((at for at, line in enumerate(lines) if line.text.startswith(_ACCUSED)), -1)
     early = 0 <= place < len(lines) - len(last)

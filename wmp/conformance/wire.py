@@ -106,10 +106,10 @@ class Wire(Protocol):
         """Units within which a testee must start."""
 
     def stalled(self, evident: bool) -> str:
-        """How long the kit could not run, in words; "" when that explains no failure.
+        """Text about a delay of the kit; "" if no such delay explains the failure.
 
         Args:
-            evident: Whether a message of the testee shows the failure, and not its absence.
+            evident: Whether a message of the testee shows the failure, and not a missing message.
         """
 
     def now(self) -> float:

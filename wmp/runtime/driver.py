@@ -198,7 +198,7 @@ class Driver:
             local_ids=self._local_ids,
         )
         self._resting = False
-        """Whether the ROUTER is not read, because too many of its messages were dropped."""
+        """Whether the node does not read its ROUTER, because it dropped too many messages."""
         self._gather: Callable[[Finished, float], Sequence[Action]] | None
         self._gather = getattr(machine, "gather", None)
         self._throttle = Throttle(transport.max_chatter, transport.max_refused, forwards=forwards)
@@ -313,7 +313,7 @@ class Driver:
                 readable.pop(self._sockets.router, None)
             if readable or self._inbox.entries or self._late:
                 self._inbox.schedule()
-            if not self._resting:  # the end of the rest begins a turn
+            if not self._resting:  # after a rest, its end begins the next turn
                 self._arm()
         except Exception as error:  # noqa: BLE001 — a defect; without a timer the node is deaf
             self._stop_after(ThreadEnded("a turn", error))
@@ -354,7 +354,7 @@ class Driver:
         for port in ports:
             router = port.index is None
             if router and self._resting:
-                port.readable()  # clears the descriptor, which would wake the loop at once again
+                port.readable()  # clear the descriptor, else it wakes the loop again
                 continue
             for count in range(_BATCH):
                 # In most cases there is one message, and a check for more is cheaper than a receive

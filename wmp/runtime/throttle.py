@@ -42,14 +42,16 @@ _MOST_OWED: Final = 2 * Limits.JOBS
 _IGNORED: Final = 10.0
 """Seconds for which a connection is ignored."""
 _ROUND: Final = 256
-"""Dropped messages without a result among them after which a node rests, or twice the number of
-ignored connections if that is more."""
+"""Number of messages that a node drops in a row before it rests, if no result is among them.
+
+The number is twice that of the ignored connections if that is more.
+"""
 _IDLE: Final = 8.0
 """Seconds of rest for each second that the dropped messages took."""
 _REST: Final = 0.02
-"""Limit of the seconds of rest, by which the messages of honest peers are late."""
+"""Limit of the seconds of rest. The messages of honest peers are late by the rest."""
 _ANSWERS: Final = 200
-"""Frames a second that are no message and are answered with ERROR, for the node."""
+"""Number of ERRORs a second with which the node answers frames that are no message."""
 _MOST: Final = 50_000
 """Number of budgets that are remembered at most. Above this limit all budgets begin anew."""
 
@@ -73,7 +75,7 @@ class Throttle:
         self._ignored: dict[Link, float] = {}
         """Connections that are ignored, and until when."""
         self._drops, self._first = 0, 0.0
-        """Number of messages dropped since the last result, and the time of the first."""
+        """Number of messages dropped since the last result, and the time of the first one."""
 
     def ignores(self, link: Link, now: float) -> bool:
         """Return whether a message of this connection must be dropped unread."""

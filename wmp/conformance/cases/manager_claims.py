@@ -67,12 +67,12 @@ def claim_of_another_epoch(talk: ManagerConversation) -> None:
         talk.means = {"WMP-9.2": "WMP-15.1", "WMP-4.6": "WMP-15.1"}
         worker.clear()
         claimant.ready(4)
-        if ahead == 1:  # soon after a challenge the next claim may fail without one (WMP-15.5)
+        if ahead == 1:  # a claim that follows soon may fail unasked (WMP-15.5)
             worker.expect(
                 Command.PONG,
                 where=lambda received: received["challenge"] is not None,
                 rule="WMP-15.3",
-                what="the holder must be asked about the claim",
+                what="the manager must ask the holder about the claim",
             )
         claimant.ping(to=())
         what = "another process holds the identity"

@@ -117,7 +117,7 @@ def repeated_ready(talk: ManagerConversation) -> None:
     worker.ready(1)
     talk.submit()
     worker.expect(Command.WAKE)
-    talk.means = {"WMP-3.4": "WMP-3.3"}  # a later WAKE uses the credit of a repeated READY
+    talk.means = {"WMP-3.4": "WMP-3.3"}  # such a WAKE uses the credit of the repeated READY
     worker.ready(1, ready=worker.ready_number)
     worker.ready(1, ready=worker.ready_number)
     talk.submit()

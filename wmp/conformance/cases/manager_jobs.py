@@ -247,7 +247,7 @@ def not_to_who_refused(talk: ManagerConversation) -> None:
     name = talk.submit()
     lock = worker.give(3, hold=4.0)
     worker.expect(Command.TAKE, lock=lock, rule="WMP-4.3")
-    worker.lively = False  # after a PING with a receiver the manager may give the job again
+    worker.lively = False  # after a PING of the worker the manager may give the job again
     worker.done(*worker.held.values(), outcome=Outcome.REFUSED, payloads=[b"no capacity"])
     worker.never(
         Command.TAKE, during=2.0, what="the worker has refused this job and sent nothing since"

@@ -33,7 +33,7 @@ def a_list_of_another_session(talk: ManagerConversation) -> None:
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     job = worker.one()
-    talk.means = {"WMP-6.4": "WMP-7.7"}  # the list ends the lease of a worker that has its job
+    talk.means = {"WMP-6.4": "WMP-7.7"}  # the list would end the lease of a worker
     worker.inbox.clear()
     worker.send(Command.PING, idle=True, session=worker.session + 7, ack=worker.received)
     pong = worker.expect(Command.PONG, rule="WMP-9.2")

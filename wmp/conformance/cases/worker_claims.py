@@ -51,12 +51,12 @@ def claim_to_a_manager(talk: WorkerConversation) -> None:
         claimant = _rival(talk, manager, ahead)
         manager.clear()
         claimant.pong()
-        if ahead == 1:  # soon after a challenge the next claim may fail without one (WMP-15.5)
+        if ahead == 1:  # a claim that follows soon may fail unasked (WMP-15.5)
             manager.expect(
                 Command.PING,
                 where=lambda received: received["challenge"] is not None,
                 rule="WMP-15.3",
-                what="the holder must be asked about the claim",
+                what="the worker must ask the holder about the claim",
             )
         what = "another process holds the identity"
         replies = Command.READY, Command.PING, Command.GIVE

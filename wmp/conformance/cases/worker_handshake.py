@@ -41,7 +41,7 @@ SHORT = 0.05
 
 
 def fill(talk: WorkerConversation, manager: PlayedManager, units: float) -> list[int]:
-    """Give slow jobs until the worker has no capacity; returns their ids.
+    """Give slow jobs until the worker has no capacity. Return the ids of the jobs.
 
     The jobs that hold resources run for ``units`` after that, and while a script twice waits for
     "at once". The jobs behind them in the window are short: a worker may keep freed places of its
@@ -196,7 +196,7 @@ def woken_without_capacity(talk: WorkerConversation) -> None:
     ready = second.expect(
         Command.READY,
         Command.GIVE,
-        # A READY without a receiver answers no WAKE; a worker may send one at any time.
+        # A READY without a receiver answers no WAKE. A worker may send such a READY at any time.
         where=lambda received: second.is_open(received) or bool(received.message.to),
         what="WAKE is answered by READY to the manager that sent it, or by GIVE",
     )
@@ -215,7 +215,8 @@ def pending_wake_does_not_age(talk: WorkerConversation) -> None:
     first, second = talk.met(), talk.met()
     jobs = fill(talk, first, 8.0)
     second.wake(1)
-    # A worker with a window may wait until a quarter of it is free: some of the short jobs.
+    # A worker with a window may wait until a quarter of the window is free. Some of the short
+    # jobs must end before that.
     within = 8.5 + 6 * talk.wire.grace + 2 * SHORT * len(jobs)
     second.lock(within, what="a WAKE is pending and the worker has capacity again")
 
@@ -223,10 +224,10 @@ def pending_wake_does_not_age(talk: WorkerConversation) -> None:
 @case("WMP-3.10")
 def turns(talk: WorkerConversation) -> None:
     """Managers that always have jobs are served in turn: each once in any 2·M places."""
-    # The order in which the worker serves is the order of its locks. A worker with a
-    # window has several locks open at a time, and the order in which the kit uses them is the
-    # kit's affair. Such a worker may also hand a quarter of its window to one manager: the bound
-    # then counts quarters, and a place is one job.
+    # The worker serves in the order of its locks. A worker with a window has several locks open at
+    # a time, and the kit uses them in any order. So the case takes the lock with the lowest number
+    # first. Such a worker may also give a quarter of its window to one manager at once. So the
+    # bound grows with the number of jobs in a quarter, and each place is one job.
     managers = [talk.met() for _ in range(3)]
     for manager in managers:
         manager.wake(1)
@@ -243,8 +244,8 @@ def turns(talk: WorkerConversation) -> None:
         missing = [manager.name for manager in managers if manager.name not in some]
         talk.check(
             not missing,
-            f"the worker served {served}; expected each manager within {most} places, and "
-            f"{missing} got none",
+            f"the worker gave places to {served}; expected one place for each manager among any "
+            f"{most} places in a row, but among {most} of them {missing} got none",
         )
 
 

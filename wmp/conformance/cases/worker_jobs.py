@@ -166,7 +166,7 @@ def cancel_unstarted(talk: WorkerConversation) -> None:
 
 @case("WMP-6.18")
 def waiting_jobs_handed_back(talk: WorkerConversation) -> None:
-    """Before a worker hands waiting jobs back, it takes back what promises capacity for them."""
+    """Before a worker hands waiting jobs back, it withdraws held GIVEs and the reported window."""
     manager = talk.met()
     lock = manager.woken(64, role="slow")
     for _ in range(20):
@@ -176,7 +176,7 @@ def waiting_jobs_handed_back(talk: WorkerConversation) -> None:
             manager.done_of(job, within=1.0 + talk.wire.grace)
         lock = manager.woken(64, role="slow")
     if not lock.window:
-        talk.inform("the worker takes no jobs beyond its resources")
+        talk.inform("the worker accepts no more jobs than it has resources for")
         return
     open_ = {number for number in manager.locks if talk.book.locks[number].hold}
     payloads = [slowly(talk, 5.0)] * lock.locked + [b"0"] * lock.window
@@ -188,7 +188,7 @@ def waiting_jobs_handed_back(talk: WorkerConversation) -> None:
         where=lambda received: Outcome.CANCELLED in received.outcomes,
     )
     if done is None:
-        talk.inform("the worker hands no waiting jobs back")
+        talk.inform("the worker hands no waiting jobs back to the manager")
         return
     window = 0
     for received in manager.received_all:
@@ -202,17 +202,17 @@ def waiting_jobs_handed_back(talk: WorkerConversation) -> None:
             open_.discard(received["lock"])
     talk.check(
         not open_,
-        f"DONE hands jobs back while held GIVEs are open, of locks {sorted(open_)}; expected their "
-        "withdrawal before",
+        f"DONE hands jobs back while the held GIVEs of locks {sorted(open_)} are open; expected "
+        "first GIVE with 'want' 0 for each",
         level="must",
     )
     talk.check(
         not window,
-        f"DONE hands jobs back while the newest READY has window {window}; expected READY with "
-        "window 0 before",
+        f"DONE hands jobs back while the newest READY has window {window}; expected first READY "
+        "with window 0",
         level="must",
     )
-    talk.inform("the worker hands waiting jobs back")
+    talk.inform("the worker hands waiting jobs back to the manager")
 
 
 @case("WMP-6.14")

@@ -228,7 +228,7 @@ def newer_epoch(talk: WorkerConversation) -> None:
     manager.expect(
         Command.READY,
         within=1.5 + talk.wire.grace,
-        # A READY from before the restart, or a repeated one, may still arrive.
+        # A READY that was sent before the restart, or a repeated READY, may still arrive.
         where=lambda received: received["ready"] > before,
         what=f"the new epoch of the manager must receive a READY with a number above {before}",
     )

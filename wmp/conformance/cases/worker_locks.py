@@ -224,14 +224,14 @@ def report_of_a_released_lock(talk: WorkerConversation) -> None:
     """When a lock is released without an answer, its manager receives READY at once."""
     first, _ = talk.met(), talk.met()
     lock = _lock_everything(talk, first)
-    first.answers = False  # a PONG would cause READY as well (WMP-3.13)
+    first.answers = False  # a PONG would also cause a READY (WMP-3.13)
     first.locks.pop(lock.number)
     released = lock.at + 5.0 + lock.hold
     first.expect(
         Command.READY,
         within=released - talk.now + talk.wire.grace,
         where=lambda received: received.at >= released - 0.1 and bool(received["credit"]),
-        what="the manager may wait for the GIVE whose lock the worker has released",
+        what="else the manager may wait for the GIVE whose lock the worker has released",
     )
 
 

@@ -204,7 +204,7 @@ class JobRecord:
     failed: int = 0
     """Number of attempts that ended as error or overrun."""
     alone: bool = False
-    """Whether the job goes out in a TAKE of its own (WMP-7.11)."""
+    """Whether the job is sent in a TAKE of its own (WMP-7.11)."""
     history: list[FailedAttempt] | None = None
     """Attempts that failed or were lost, oldest first; None for none."""
 

@@ -421,7 +421,7 @@ class ManagerMachine:
         self._forget(worker, "the worker serves another manager of this identity", now)
 
     def _refused(self, link: Link, message: Message, peer: Peer, now: float) -> None:
-        """A node on the route to a worker refuses a message for that worker (WMP-7.11)."""
+        """Replace a message for a worker that a node on the route refuses (WMP-7.11)."""
         worker = self._workers.get(peer[0])
         if worker is None or worker.epoch != peer[1] or not is_on_route(message, link, worker):
             return

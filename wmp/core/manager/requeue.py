@@ -29,9 +29,11 @@ CONNECTION_ENDED: Final = "the connection ended"
 SILENCE: Final = "silence"
 """Cause of the leases of a worker that was given up (WMP-9.3)."""
 REFUSED: Final = "the worker refused the TAKE"
-"""Cause of the leases of a TAKE that the worker cannot read, or that is above its limits."""
+"""Cause of the lost leases of a TAKE that the worker cannot read, or that exceeds its limits."""
 SEPARATED: Final = "the worker refused a TAKE of several jobs"
-"""Cause of the leases of a TAKE in which some job cannot be read; each goes out alone again."""
+"""Cause of the lost leases of a TAKE in which the worker cannot read some job. Each job is sent
+again in a TAKE of its own.
+"""
 _LOST: Final = "lost at the worker"
 _COUNTED: Final = frozenset({CONNECTION_ENDED, SILENCE, REFUSED, _LOST})
 """Causes of which each costs a job a retry.
@@ -67,7 +69,7 @@ class Requeue:
             jobs: The jobs.
             cause: Why the leases are lost.
             now: Seconds.
-            text: More about the cause, for submitters.
+            text: More about the cause, for the submitter.
 
         Returns:
             The queues in which jobs wait again.

@@ -286,7 +286,7 @@ class Scheduler:
         Args:
             worker: The worker.
             take: The TAKE.
-            text: Why the worker refuses the TAKE, for submitters.
+            text: Why the worker refuses the TAKE, for the submitter.
             now: Seconds.
         """
         lock = take.fields[Field.LOCK]

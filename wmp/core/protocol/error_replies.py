@@ -35,10 +35,10 @@ def refusal(
 
 
 def garbled(me: Peer, link: Link, error: DecodeError) -> list[Send]:
-    """Answer frames that are no message; an ERROR is not answered.
+    """Answer frames that are no message. An ERROR gets no answer.
 
-    The answer names the place of a numbered message, so that its sender can send another message
-    there (WMP-10.7). A device also names the receiver.
+    The answer names the session and number of a numbered message, so that its sender can send
+    another message under the number (WMP-10.7). A device also names the receiver.
     """
     if error.command == Command.ERROR:
         return []

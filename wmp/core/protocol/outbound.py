@@ -57,7 +57,7 @@ class Kept:
     A first sending that was not delivered counts as 0.
     """
     replaced: bool = False
-    """Whether the message stands in place of a message that was refused (WMP-7.11)."""
+    """Whether the message was sent in place of a message that was refused (WMP-7.11)."""
 
 
 @define(eq=False)
@@ -340,7 +340,7 @@ class Outbound(Generic[_Receiver, _Action]):
     # -- messages that the other side refused
 
     def refused(self, peer: _Receiver, error: Message) -> Kept | None:
-        """Return the unacknowledged message that an ERROR is about, None for none (WMP-7.11)."""
+        """Return the unacknowledged message that an ERROR is about, or None (WMP-7.11)."""
         stream, fields = peer.stream, error.fields
         if stream is None or fields.get(Field.SESSION) != stream.session:
             return None

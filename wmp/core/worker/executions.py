@@ -374,8 +374,8 @@ class Executions:
 
         Args:
             manager: The manager.
-            kept: The message that it refuses.
-            text: Why, for people.
+            kept: The message that the manager refuses.
+            text: Why the manager refuses the message, for readers.
             now: Seconds.
 
         Returns:

@@ -360,7 +360,7 @@ class WorkerMachine:
             self._unanswered(manager.identity, now)
 
     def _refused_message(self, link: LinkState, message: Message, peer: Peer, now: float) -> None:
-        """A node on the route to a manager refuses a message for that manager (WMP-7.11)."""
+        """Replace a message for a manager that a node on the route refuses (WMP-7.11)."""
         manager = self._links.managers.get(peer[0])
         if manager is None or manager.epoch != peer[1]:
             return

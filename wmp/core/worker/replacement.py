@@ -1,7 +1,7 @@
-"""Replacements: answers in place of an answer that its manager never accepts (WMP-7.11).
+"""Replacements: answers in place of an answer that the manager never accepts (WMP-7.11).
 
-A message of several jobs may be refused because of one of them. So each job gets a message of its
-own first. Only a job whose own message is refused is answered otherwise.
+A message of several jobs may be refused because of one of the jobs. So the worker first sends a
+message of its own for each job. Only a job whose own message is refused gets another answer.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from wmp.message import Columns, Command, Limits, Outcome
 __all__ = ["JOB_BYTES", "replacements"]
 
 JOB_BYTES: Final = 32
-"""Bytes that an answer counts besides its payload.
+"""Bytes that each answer counts in addition to its payload.
 
 They bound the number of empty results that a worker keeps for a manager that acknowledges nothing.
 """
 
 
 def replacements(kept: Kept, text: str) -> list[tuple[Columns, int]]:
-    """Return the columns of other answers, each with the number of bytes that it counts.
+    """Return the columns of other answers, each with the number of bytes that the answer counts.
 
     Args:
         kept: The refused DONE or STATUS.
-        text: Why the manager refuses it, for people.
+        text: Why the manager refuses the answer, for readers.
     """
     columns = kept.columns
     assert columns is not None
