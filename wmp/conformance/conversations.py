@@ -64,9 +64,7 @@ class ManagerConversation(Conversation):
         """
         self.remark("check that the manager still works")
         newcomer = self.met("newcomer", roles=["still"])
-        newcomer.ready(
-            4
-        )  # the manager may have a defect with GIVEs that come without READY (WMP-4.3)
+        newcomer.ready(4)  # a GIVE alone may find a defect of WMP-4.3
         name = self.submit(b"still there?", role="still")
         newcomer.serve(name)
 
