@@ -148,7 +148,7 @@ class Bench:
         except Skip as reason:
             self.skip(names, str(reason))
         except Exception as error:
-            # An error of one contender must not end the measurement of the others.
+            # An error of one system must not end the measurement of the other systems.
             if any(name.startswith(("map", "submit", "latency", "device")) for name in names):
                 raise
             self.skip(names, f"{type(error).__name__}: {error}")

@@ -1,7 +1,7 @@
 """Throughput of the pipeline: ``python -m benchmarks.pipeline --lines 1000000 --cores 1,2``.
 
 The journal is that of a fleet in virtual time without faults: two managers and eight workers, half
-of them behind a device. More lines are more such fleets, which are copies of the first fleet under
+of them behind a device. For more lines there are more such fleets: copies of the first fleet under
 other names. For each number of cores there is a separate process. It starts Spark, first makes all
 tables of a small journal to warm up, and then makes those of the whole journal.
 

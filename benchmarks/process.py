@@ -112,7 +112,7 @@ class Process:
 
     def cpu(self) -> float:
         """Return the seconds of CPU time that the process has used so far, in all threads."""
-        # The formula of clock_getcpuclockid(3); /proc counts in hundredths of a second.
+        # This is the formula of clock_getcpuclockid(3). /proc counts only hundredths of a second.
         return time.clock_gettime(~self.pid << 3 | 2)
 
     def memory(self) -> int:

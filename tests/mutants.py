@@ -345,7 +345,7 @@ def run(command: Sequence[str], folder: Path, timeout: float | None) -> tuple[bo
 
 
 def tried(mutant: Mutant, folder: Path, limits: Sequence[float]) -> tuple[str, str]:
-    """Return the stage that kills a mutant, empty for none, and the output of that stage."""
+    """Return the stage that kills a mutant, or an empty text, and the output of that stage."""
     file = folder / mutant.path
     source = file.read_bytes()
     file.write_bytes(mutant.applied(source))
@@ -406,7 +406,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog="python tests/mutants.py",
-        description="Try random mutants of the core, print those that no test notices.",
+        description="Try random mutants of the core. Print the mutants that no test notices.",
         epilog="exit status: 0 nothing survived, 1 something did, 2 wrong usage",
     )
     add = made.add_argument

@@ -283,18 +283,33 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     choices = [*PARTS, "report"]
     add("parts", nargs="*", metavar="PART", help=f"{', '.join(choices)} (default: all but report)")
-    add("--seeds", type=parse_seeds, default=range(WANTED["schedules"]), help="of schedules")
+    add(
+        "--seeds",
+        type=parse_seeds,
+        default=range(WANTED["schedules"]),
+        help="seeds of the schedules",
+    )
     add(
         "--minutes",
         type=float,
         default=inf,
-        help="stop after so many: all schedules, or each world",
+        help="stop after this time: all schedules together, and each world",
     )
-    add("--worlds", type=_worlds, default=list(WORLDS), help=f"of states: {'; '.join(WORLDS)}")
-    add("--kills", type=_count, default=WANTED["kills"], help="how many")
-    add("--seed", type=_count, default=None, help="of the order of kills (default: any)")
-    add("--peers", type=_count, default=WANTED["peers"], help="how many")
-    add("--jobs", type=_count, default=os.cpu_count() or 1, help="processes at once")
+    add(
+        "--worlds",
+        type=_worlds,
+        default=list(WORLDS),
+        help=f"worlds whose states are visited: {'; '.join(WORLDS)}",
+    )
+    add("--kills", type=_count, default=WANTED["kills"], help="number of kills")
+    add("--seed", type=_count, default=None, help="seed of the order of kills (default: random)")
+    add("--peers", type=_count, default=WANTED["peers"], help="number of peers")
+    add(
+        "--jobs",
+        type=_count,
+        default=os.cpu_count() or 1,
+        help="number of processes that run at once",
+    )
     add("--into", type=Path, metavar="FILE", help="add the figures to those of earlier pieces")
     add("--json", action="store_true", help="print the figures as one JSON object")
     return made

@@ -56,11 +56,11 @@ class Dask:
         self._stack.close()
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
-        """``map`` and ``gather``."""
+        """Do the jobs by ``map`` and ``gather``."""
         futures = self._client.map(echo, payloads, pure=False)
         return iter(self._client.gather(futures))
 
     def one(self, payload: bytes) -> bytes:
-        """Submit and wait."""
+        """Submit one job and wait for its result."""
         result: bytes = self._client.submit(echo, payload, pure=False).result()
         return result

@@ -1,6 +1,6 @@
 """NATS with Python at both ends. ``python -m benchmarks --only peers``.
 
-There is a queue group of workers and one inbox for all results, with a thousand jobs under way.
+There is a queue group of workers and one inbox for all results, with a thousand unfinished jobs.
 NATS core makes no promise: a message that a worker held when it was killed is lost. The worker is
 ``python -m benchmarks.peers.nats PORT``.
 """

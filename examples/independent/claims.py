@@ -8,7 +8,7 @@ from messages import BYE, Message
 from stream import Claim, Peer
 
 LOST = ("unreachable", "misrouted")  # codes of ERROR that mean that the route is lost
-REFUSALS = ("malformed", "limit")  # codes of ERROR that mean: never accepted (WMP-7.11)
+REFUSALS = ("malformed", "limit")  # codes of ERROR that mean that the message is never accepted
 
 P = TypeVar("P", bound=Peer)
 

@@ -103,7 +103,7 @@ class Watched:
         self.me = (machine.settings.identity, machine.settings.epoch)
         self.broken: list[str] = []
         self.heard = 0
-        """DONEs that arrived, whatever became of them."""
+        """DONEs that arrived, accepted or not."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._machine, name)

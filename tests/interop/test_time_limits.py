@@ -51,7 +51,7 @@ def test_a_thread_is_answered_for_after_the_grace() -> None:
     ):
         job = manager.submit(b"job", run_limit=0.1)
 
-        with pytest.raises(wmp.JobTimeout, match="its handler goes on"):
+        with pytest.raises(wmp.JobTimeout, match="its handler still runs"):
             job.result(WAIT)
         gate.go.set()
         assert manager.submit(b"next").result(WAIT) == b"next"

@@ -198,7 +198,7 @@ def differences(had, found):
 
 
 def drawn(count):
-    """Draw this number of stories, few of which are alike."""
+    """Draw this number of stories, of which few are equal."""
     stories = []
 
     # No example fails here, so no example must be shortened. Shortening takes minutes, because

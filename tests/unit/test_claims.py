@@ -52,7 +52,7 @@ def claim(manager, **options):
 
 
 def challenge_in(actions):
-    """Return the number of the challenge among these actions, None for none."""
+    """Return the number of the challenge among these actions, or None."""
     numbers = [m.fields[Field.CHALLENGE] for m in sent(actions) if Field.CHALLENGE in m.fields]
     assert len(numbers) <= 1
     return numbers[0] if numbers else None

@@ -72,7 +72,7 @@ def test_nothing_counts_before_the_socket_was_found_empty(kernel: Kernel) -> Non
     assert made.pending
     assert kernel.closed == []
 
-    made.active.add(b"3")  # a whole message with so many bytes had waited to be read
+    made.active.add(b"3")  # a whole message of this size had waited to be read
     made.emptied()
     assert kernel.closed == []
 

@@ -106,7 +106,7 @@ def test_an_attempt_that_goes_on_is_answered_and_keeps_its_resources():
     actions = worker.handle(Ticked(), 2.5)
 
     assert dones(actions) == [[(2, 1, Outcome.OVERRUN)]]
-    assert texts(actions) == [b"ran for longer than its run_limit of 0.5 s; its handler goes on"]
+    assert texts(actions) == [b"ran for longer than its run_limit of 0.5 s; its handler still runs"]
     assert Recall(run.lane, [3]) in actions  # the job behind it would wait for ever
     worker.check_invariants()
     actions = worker.handle(Recalled(run.lane, [3]), 2.6)

@@ -340,7 +340,7 @@ class Manager(AsyncNode[ManagerSettings]):
         """Yield the result of every payload, in their order.
 
         Inputs are pulled as results are taken, so the inputs may be endless. Leaving the loop early
-        cancels the jobs under way. With ``contextlib.aclosing`` this happens at once.
+        cancels the unfinished jobs. With ``contextlib.aclosing`` this happens at once.
 
         Args:
             payloads: The inputs, an iterable or an async iterable; iterated on the loop.

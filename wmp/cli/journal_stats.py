@@ -20,7 +20,7 @@ _NOTED: Final = frozenset(("received", "undelivered", "garbled", "drop"))
 
 
 def in_words(counts: Mapping[str, int]) -> str:
-    """Return counts as text, the most frequent first; ``none`` for none."""
+    """Return counts as text, the most frequent first; ``none`` if there are no counts."""
     rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
     return ", ".join(f"{name} {count}" for name, count in rows) or "none"
 

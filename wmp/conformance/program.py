@@ -287,7 +287,7 @@ def _write(
 def compare(files: Sequence[Path], html: Path, junit: Path | None) -> int:
     """Put several reports on one page: each rule, and the verdict on each peer.
 
-    Reports are files written by --json, of managers, workers and devices alike.
+    Reports are files that --json wrote. They may be about managers, workers and devices.
     """
     reports = [read(file) for file in files]
     _write(reports, html=html, junit=junit)

@@ -43,7 +43,7 @@ _WEIGHT: Final = (
     Verdict.UNCLEAN,
     Verdict.FAILED,
 )
-"""Verdicts by weight. Of several verdicts on one rule, the one that is last in this list counts."""
+"""Verdicts by weight. Of several verdicts on one rule, the last of them in this list counts."""
 
 
 @frozen

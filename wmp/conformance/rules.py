@@ -1,4 +1,4 @@
-"""The rules of the specification, and those that the kit cannot test.
+"""The rules of the specification, and the rules that the kit cannot test.
 
 ``rules.json`` beside this file is written by ``specs/build_rules.py``.
 """

@@ -1,7 +1,7 @@
 """One step of a machine as lines of its journal: a function of values, without I/O.
 
 In a step a driver gives an event to a machine and gets actions. The event makes one line, and each
-action makes one line, however many jobs they are about. A tick without actions makes no line.
+action makes one line, for any number of jobs. A tick without actions makes no line.
 
 Templates make the lines, and no encoder of objects. So the cost of a message grows with its fields,
 and the cost of a job with the digits of its number. Text that a step needs twice (for results that

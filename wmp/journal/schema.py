@@ -105,11 +105,11 @@ COLUMNS: Final[tuple[Column, ...]] = (
            "the jobs"),
     Column("source_epoch", _I, "as source", "epoch of the source"),
     Column("target", _T, _MESSAGE, "identity of the end node that receives the message; absent "
-           "for none"),
+           "if there is none"),
     Column("target_epoch", _I, "as target", "epoch of the target"),
     Column("hops", _I, _MESSAGE, "number of devices that the message has passed"),
     Column("via", Type.TEXTS, _MESSAGE, "identities of all devices on the message's route, in the "
-           "order of the route; absent for none"),
+           "order of the route; absent if there are none"),
     # -- fields of the head, by their names in specs/wmp.md
     Column("number", _I, "TAKE NO CANCEL DONE STATUS", "place in the numbered stream"),
     Column("ack", _I, "any command", "highest number received in order of the other stream"),
@@ -163,22 +163,25 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("waits", Type.INTEGERS, "DONE", "ms after which each job must be granted again, "
            "null for no such request; a single entry applies to all jobs; absent when all are "
            "null"),
-    Column("checksums", Type.INTEGERS, "TAKE DONE", "CRC-32 of each payload, null for none; a "
-           "single entry applies to all jobs; absent when no payload has one"),
-    Column("outcomes", Type.INTEGERS, "DONE, finished", "0 ok, 1 error, 2 refused, 3 cancelled, "
-           "4 lost, 5 overrun; a single entry applies to all jobs"),
+    Column("checksums", Type.INTEGERS, "TAKE DONE", "CRC-32 of each payload, null if there is "
+           "none; a single entry applies to all jobs; absent if no payload has a CRC-32"),
+    Column("outcomes", Type.INTEGERS, "DONE, finished", "how each attempt ended: 0 ok, 1 error, 2 "
+           "refused, 3 cancelled, 4 lost, 5 overrun; a single entry applies to all jobs"),
     Column("ends", Type.TEXTS, "resolve", "ok, error, cancelled, timeout, lost: how each job ended "
            "for its submitter; a single entry applies to all jobs"),
     Column("bytes", _I, "TAKE DONE; at a device any command",
            "bytes of all payloads together; at a device, bytes after the head"),
     Column("priority", _I, "submitted", "jobs of a higher priority are granted first"),
-    Column("timeout", _I, "submitted", "µs in which the jobs must end; absent for no limit"),
-    Column("retries", _I, "submitted", "lost leases after which a job is still queued again"),
-    Column("expires_in", _I, "submitted", "µs in which the jobs may be begun; absent for any time"),
-    Column("tries", _I, "submitted", "times that the jobs are tried again after errors, by "
-           "settings of their own; absent when their handlers decide"),
-    Column("delay", _I, "submitted", "µs before which no job may be granted; absent for none"),
-    Column("run_limit", _I, "submitted", "µs that one attempt may run; absent for no limit"),
+    Column("timeout", _I, "submitted", "µs in which the jobs must end; absent without a limit"),
+    Column("retries", _I, "submitted", "number of lost leases after which a job is still "
+           "queued again"),
+    Column("expires_in", _I, "submitted", "µs in which the jobs may be begun; absent without a "
+           "limit"),
+    Column("tries", _I, "submitted", "number of times that the jobs are tried again after errors; "
+           "absent if the settings of their handlers decide"),
+    Column("delay", _I, "submitted", "µs before which no job may be granted; absent without a "
+           "delay"),
+    Column("run_limit", _I, "submitted", "µs that one attempt may run; absent without a limit"),
     Column("lane", _I, "run, recall, interrupt, begun, finished, recalled, reported",
            "number of the lane at the worker"),
     # -- causes

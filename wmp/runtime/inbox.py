@@ -86,7 +86,7 @@ InboxEntry = Event | OpenSubmission | ThreadEnded
 """An event, jobs that later become an event, or the reason to stop the node."""
 
 _ONE: Final = (1).to_bytes(8, sys.byteorder)
-"""The bytes of one write. An eventfd takes exactly so many."""
+"""The bytes of one write. An eventfd takes exactly eight bytes."""
 
 
 class Wakeup:

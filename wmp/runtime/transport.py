@@ -98,7 +98,7 @@ class Transport:
 
     def __attrs_post_init__(self) -> None:
         check_count("high_water_mark", self.high_water_mark, 1, _INT)
-        # Jobs with small payloads share a frame with so many bytes at most, which must be accepted.
+        # Jobs with small payloads share a frame of at most this size, which must be accepted.
         check_count("max_frame", self.max_frame, Limits.COLUMNS, Limits.UINT)
         check_count("parked", self.parked)
         check_count("parked_bytes", self.parked_bytes)

@@ -174,7 +174,7 @@ class _Follower:
         return begun and not status["isTriggerActive"]
 
     def _batch(self) -> int:
-        """Return the number of the last committed batch, -1 for none."""
+        """Return the number of the last committed batch, or -1."""
         names = (self._where / _KEPT / "lines" / "_spark_metadata").glob("[0-9]*")
         return max((int(path.name.partition(".")[0]) for path in names), default=-1)
 

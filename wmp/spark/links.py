@@ -19,7 +19,7 @@ def process_hash() -> Column:
 
 
 def _way() -> Column:
-    """Return the devices on the way as a number; null for none."""
+    """Return the number of devices that the message passed; null if it passed none."""
     return F.when(F.size("via") > 0, F.xxhash64("via"))
 
 

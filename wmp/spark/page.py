@@ -98,7 +98,7 @@ def _began(data: ReportData) -> str:
 def _verdict(data: ReportData) -> Mapping[str, str]:
     certain, uncertain = int(data.number("violations")), int(data.number("uncertain violations"))
     if not data.number("lines"):
-        words = "none", "The journal is empty", "it has no readable line"
+        words = "none", "The journal is empty", "the journal has no readable line"
     elif certain:
         headline = f"{amount(certain)} violation{'s' * (certain > 1)} found"
         words = "bad", headline, "the section Violations shows what happened"

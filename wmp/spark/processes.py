@@ -1,4 +1,4 @@
-"""The processes that wrote journals, those that left none, and the lines that are missing."""
+"""The processes that wrote journals, the processes without a journal, and the missing lines."""
 
 from __future__ import annotations
 

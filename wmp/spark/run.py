@@ -51,7 +51,7 @@ _DISTINCT: Final = ("n", "step", "at", "wall", "sent_n", "sent_at", "received_n"
 class Tables:
     """Parquet tables in a directory, or below a URL that Spark knows.
 
-    Names that begin with ``_`` are of intermediate steps; their columns are not promised.
+    Tables whose names begin with ``_`` are intermediate steps. Their columns are not promised.
     """
 
     spark: SparkSession

@@ -46,7 +46,7 @@ class Agenda:
         heapq.heappush(self._calls, (max(when, self.now), self._ties, what, arguments))
 
     def after(self, seconds: float, what: Callable[..., None], *arguments: Any) -> None:
-        """Call ``what`` in so many seconds."""
+        """Call ``what`` after this number of seconds."""
         self.at(self.now + seconds, what, *arguments)
 
     def call_first(self) -> None:

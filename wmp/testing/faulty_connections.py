@@ -78,7 +78,7 @@ class FaultyConnections:
             network.happen(below, Connected(link))
 
     def attempt_soon(self, below: str, link: int, seconds: float) -> None:
-        """Connect a link within so many seconds."""
+        """Connect a link within this number of seconds."""
         self.agenda.after(self.draw.uniform(0, seconds), self.attempt, below, link)
 
     def part(self, name: str, link: int) -> None:

@@ -267,7 +267,7 @@ class Fleet:
         """Give a node all events that waited for it."""
         if name not in self.paused or (node is not None and self.network.nodes[name] is not node):
             return
-        self.trace.note(self.agenda.now, f"{name} goes on")
+        self.trace.note(self.agenda.now, f"{name} continues")
         for what, arguments in self.paused.pop(name):
             what(*arguments)
         self.plan(name)

@@ -64,7 +64,7 @@ INVARIANTS: Mapping[str, str] = {
     "no livelock": "a world needs no more events than its budget, and time moves on",
     "one process for each identity": (
         "a worker stops as superseded only while another process has its identity; of two such "
-        "processes, one that no manager serves stops"
+        "processes, the process that no manager serves stops"
     ),
     "no crash": "no machine raises an exception, and each machine's own invariants hold",
 }

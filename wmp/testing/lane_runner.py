@@ -106,7 +106,7 @@ class LaneRunner:
         self.network.bereave(name, lane)
 
     def hang(self, name: str, lane: LinkQueue, seconds: float) -> None:
-        """Keep the handler of a lane's first job from returning for so many seconds."""
+        """Keep the handler of a lane's first job running for this number of seconds."""
         self.handlers.hangs(name, lane)
         id, now = lane.left[0], self.agenda.now
         self.trace.note(now, f"a handler of {name} hangs, in lane {lane.run.lane}")

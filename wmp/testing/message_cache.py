@@ -15,7 +15,7 @@ __all__ = ["MessageCache"]
 
 @define(eq=False)
 class MessageCache:
-    """Messages on their way. Each is read and outlined once, in however many worlds it is."""
+    """Messages on their way. Each is read and outlined only once, even if many worlds have it."""
 
     read: dict[tuple[tuple[Frame, ...], bool], Message] = field(factory=dict)
     drawn: dict[tuple[Frame, ...], Outline] = field(factory=dict)

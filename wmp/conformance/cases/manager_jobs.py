@@ -92,7 +92,7 @@ def an_attempt_not_yet_granted(talk: ManagerConversation) -> None:
 
 @case("WMP-6.3")
 def one_end(talk: ManagerConversation) -> None:
-    """A job ends once, however many DONEs arrive and from any worker."""
+    """A job ends once, although several DONEs arrive and come from several workers."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     job = worker.one()

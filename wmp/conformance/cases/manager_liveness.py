@@ -244,7 +244,7 @@ def missing_from_the_list(talk: ManagerConversation) -> None:
     talk.check(
         [job.id for job in again] == [jobs[0].id],
         f"another worker received jobs {[job.id for job in again]}; expected {[jobs[0].id]}, the "
-        "one that PING lacked",
+        "job that PING lacked",
     )
     worker.ping(held=[])
     talk.settle()

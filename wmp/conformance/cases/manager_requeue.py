@@ -24,7 +24,7 @@ def _in_order(talk: ManagerConversation, given: list[str], names: list[str]) -> 
 
 @case("WMP-6.28", profile="reliable")
 def lost_jobs_keep_their_order(talk: ManagerConversation) -> None:
-    """Jobs that one BYE loses stand before those that wait, in the order of their submission."""
+    """Jobs that one BYE loses are queued before the waiting jobs, in the order of submission."""
     worker = talk.met()
     names = [talk.submit() for _ in range(4)]
     worker.some(3)
@@ -35,7 +35,7 @@ def lost_jobs_keep_their_order(talk: ManagerConversation) -> None:
 
 @case("WMP-6.28")
 def refused_jobs_keep_their_order(talk: ManagerConversation) -> None:
-    """Jobs that one DONE refuses stand before those that wait, in the order of their submission."""
+    """Jobs that one DONE refuses are queued before the waiting jobs, in the order of submission."""
     worker = talk.met()
     names = [talk.submit() for _ in range(4)]
     first, second, third = worker.some(3)

@@ -31,7 +31,7 @@ def _rival(talk: WorkerConversation, holder: PlayedManager, ahead: int) -> Playe
 
 @case("WMP-15.4")
 def challenge(talk: WorkerConversation) -> None:
-    """A challenge is answered at once over the route on which it came, known or not."""
+    """A challenge over a known or unknown route is answered at once over the same route."""
     manager, _ = talk.met(), talk.met()
     for one in (manager, _rival(talk, manager, 1)):
         one.pong(challenge=77)

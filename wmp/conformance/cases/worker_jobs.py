@@ -139,7 +139,7 @@ def cancel_what_runs(talk: WorkerConversation) -> None:
 
 @case("WMP-6.10")
 def cancel_another_attempt(talk: WorkerConversation) -> None:
-    """CANCEL of an attempt that is not held gets DONE; the attempt that is held goes on."""
+    """CANCEL of an attempt that is not held gets DONE. The attempt that is held continues."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 1.0), role="slow", attempt=3)
     manager.cancel(job, attempt=2)
@@ -243,7 +243,7 @@ def checksums(talk: WorkerConversation) -> None:
 
 @case("WMP-6.16")
 def force(talk: WorkerConversation) -> None:
-    """A job that goes on after CANCEL may be ended by force."""
+    """A job that continues after CANCEL may be ended by force."""
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 4.0), role="slow")
     talk.wait(0.2)

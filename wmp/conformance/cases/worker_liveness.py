@@ -94,7 +94,7 @@ def least_expire(talk: WorkerConversation) -> None:
 
 @case("WMP-9.1")
 def pings_in_traffic(talk: WorkerConversation) -> None:
-    """Every third interval there is a PING, whatever other messages go out."""
+    """Every third interval there is a PING, although other messages are sent."""
     manager = talk.met()
     talk.settle()
     manager.inbox.clear()
@@ -244,7 +244,7 @@ def newer_epoch(talk: WorkerConversation) -> None:
 
 @case("WMP-9.8")
 def superseded_others(talk: WorkerConversation) -> None:
-    """ERROR superseded about another epoch: the worker goes on, or forgets that manager."""
+    """After ERROR superseded about another epoch the worker continues, or forgets that manager."""
     manager, _ = talk.met(), talk.met()
     assert manager.testee is not None
     identity, epoch = manager.testee

@@ -428,7 +428,7 @@ class Scheduler:
         return filled
 
     def _take(self, queue: Queue, most: int, give: Give, now: float) -> tuple[list[Part], int]:
-        """Take out jobs for a GIVE, and end those that have expired, by the time of this step."""
+        """Take out jobs for a GIVE, and end the jobs that have expired at the time of this step."""
         while True:
             parts, count = queue.take(most, self.settings.bundle_bytes, give.worker.mark)
             limited = [part for part in parts if part.limits is not None]

@@ -136,7 +136,7 @@ class Claims(Generic[_Holder, _Action]):
             self._refuse(holder, claim)
 
     def end(self, holder: _Holder) -> Claim | None:
-        """End the claim to an identity; return the claim, None for none."""
+        """End the claim to an identity. Return the claim, or None if there is none."""
         claim = holder.claim
         if claim is not None:
             holder.claim = None

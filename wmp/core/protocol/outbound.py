@@ -244,7 +244,7 @@ class Outbound(Generic[_Receiver, _Action]):
     # -- messages to a peer
 
     def link_to(self, peer: _Receiver) -> Link | None:
-        """Return the link over which a message to ``peer`` can leave now, None for none."""
+        """Return the link over which a message to ``peer`` can be sent now, or None."""
         return peer.link
 
     def send(

@@ -287,7 +287,7 @@ class Executions:
         held = lane.held
         lane.answered.add(job)
         attempts = self._release(held, [job], ExecutionInput.ABANDON)
-        text = f"{_too_long(lane, job)}; its handler goes on".encode()
+        text = f"{_too_long(lane, job)}; its handler still runs".encode()
         codec = lane.kind.codec
         self._refuse(held.manager, held.owner, codec, [job], attempts, Outcome.OVERRUN, text)
         # the jobs behind this job would have to wait for its end

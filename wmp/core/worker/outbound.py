@@ -63,8 +63,8 @@ class LinkState:
     def silent_at(self, interval: float, silence: int, most: float) -> float:
         """Return when the socket must be replaced if no message comes.
 
-        This is after ``silence`` intervals the first time, then with a backoff on top that doubles
-        up to ``most``.
+        The first time, this is after ``silence`` intervals. Then there is an additional backoff,
+        which doubles up to ``most``.
         """
         due = self.received_at + silence * interval
         if self.replaced:
@@ -157,7 +157,7 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
         )
 
     def link_to(self, manager: RemoteManager) -> Link | None:
-        """Return the link over which a message to ``manager`` can leave now, None for none."""
+        """Return the link over which a message to ``manager`` can be sent now, or None."""
         reachable = manager.path is not None and self.links.states[manager.link].connected
         return manager.link if reachable else None
 

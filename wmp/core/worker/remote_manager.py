@@ -69,7 +69,7 @@ class RemoteManager:
 
     None after a report that the route is unreachable.
     """
-    # The route is the one that holds the identity (spec §15).
+    # This route holds the identity (spec §15).
     received_at: float
     """When the last message of the manager came."""
     sent_at: float

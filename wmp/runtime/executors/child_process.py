@@ -184,7 +184,7 @@ class ChildProcess:
 
     @property
     def condemned(self) -> int:
-        """The job for which SIGTERM was sent, 0 for none."""
+        """The job for which SIGTERM was sent; 0 if there is none."""
         return self._condemned
 
     def pardon(self) -> bool:

@@ -53,7 +53,7 @@ class RestartPolicy:
         """Record that a child died before it was ready: another child starts later.
 
         Returns:
-            Whether so many children died in a row that no job should wait for the next child.
+            Whether too many children died in a row, so that no job should wait for the next child.
         """
         if not self._first.is_set():
             self._problem = problem

@@ -141,7 +141,7 @@ class MapPipeline:
             Exception: The inputs raised this error, and all results before it were returned.
         """
         while not self.finished:
-            # After one chunk, results that have arrived come first.
+            # After each chunk, results that have arrived are returned before the next chunk.
             self._filled = not (self._filled and self.ready()) and self.fill()
             if self._filled:
                 return MapWait.DRIVER

@@ -53,8 +53,8 @@ Snapshot = tuple[Hashable, ...]
 """A canonical state: it can be compared, hashed, and read in a debugger. Its form may change."""
 
 _FAR: Final = 1 << 50
-"""Value that is added to times in microseconds to make them positive, because CPython hashes -1
-and -2 alike.
+"""Value that is added to times in microseconds to make them positive, because CPython has one
+hash for -1 and -2.
 """
 
 DOWN: Final = "down"
