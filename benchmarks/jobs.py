@@ -89,7 +89,7 @@ def _executor(jobs: JobSet, chunk: int) -> Iterator[_Mapping]:
 
 @contextlib.contextmanager
 def _workers(jobs: JobSet, workers: int, *options: str) -> Iterator[_Mapping]:
-    """Yield the map of a manager with such workers."""
+    """Yield ``map`` of a manager with this number of workers, which run with these options."""
     with Map(workers=workers, options=("--handler", jobs.handler.__name__, *options)) as ours:
         yield ours.map
 

@@ -82,7 +82,7 @@ def test_a_wrong_result_is_found_and_no_kill_kills_no_worker(monkeypatch, capfd)
 @pytest.mark.parametrize(
     ("number", "code", "said"),
     [
-        # Chaos is interrupted below.
+        # A test below interrupts the demo with --chaos.
         pytest.param(signal.SIGINT, 130, "interrupted", marks=pytest.mark.deep),
         (signal.SIGTERM, 143, "terminated"),
     ],

@@ -38,7 +38,7 @@ class ReceivedMessage:
     line: int = -1
     """The line of the message in the conversation."""
     asked: set[int] = field(factory=set)
-    """Jobs of this message that a script has requested."""
+    """Ids of the jobs of this message that the script has taken."""
 
     @property
     def command(self) -> Command:

@@ -124,7 +124,9 @@ class VirtualWire:
         still = 0
         while not self._arrived:
             if self.ended and not self.may_end:
-                raise Broken("WMP-10.1", "the testee ended during the case; expected it to run on")
+                raise Broken(
+                    "WMP-10.1", "the testee ended during the case; expected it to run until the end"
+                )
             due = self.testee.deadline()
             if due is None or due > until:
                 self._now = max(self._now, until)

@@ -55,7 +55,10 @@ def results_as_they_are(talk: WorkerConversation) -> None:
         (job,) = manager.run(payload)
         done = manager.expect(Command.DONE, within=2.0)
         talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}; expected {[(job, 1)]}")
-        talk.check(done.payloads == [payload], f"the result of {size} bytes arrives changed")
+        talk.check(
+            done.payloads == [payload],
+            f"the result of {size} bytes differs from the payload; expected the payload",
+        )
         if size > 4096:
             apart = len(done.frames) == 3
             text = f"a result of {size} bytes is in the columns; expected a frame of its own"

@@ -25,7 +25,7 @@ class ManagerRow:
     link: int
     """Link of the newest message."""
     session: int | None
-    """None while no session is known."""
+    """Number of the session; None while the worker knows no session with the manager."""
     reachable: bool
     done: int
     """Number of answered jobs."""

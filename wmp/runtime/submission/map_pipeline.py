@@ -50,7 +50,7 @@ class MapWait(Enum):
     """The condition that a consumer waits for before its next step."""
 
     DRIVER = auto()
-    """No condition. A consumer on the driver's loop lets the driver run once."""
+    """The consumer need not wait. If it runs on the driver's loop, it lets the driver run once."""
     FREE = auto()
     """The manager may accept more jobs."""
     RESULTS = auto()
