@@ -81,7 +81,7 @@ def _between(kind: str) -> Iterator[_Between]:
 
 
 def measure(bench: Bench) -> None:
-    """Add the cost of a TAKE that is passed on, by the number of its jobs."""
+    """Add the figures of the cost of a TAKE that a device passes on, by the number of its jobs."""
     bursts = max(1, bench.scale.jobs["100"] // 8 // _BURST)
     costs: dict[str, list[float]] = {}
     with _between("device") as device, _between("proxy") as proxy:

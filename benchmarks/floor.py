@@ -67,7 +67,7 @@ def take(payload: bytes) -> list[Any]:
 
 
 def done(payload: bytes) -> list[Any]:
-    """Return the frames of the DONE that answers it."""
+    """Return the frames of a DONE that answers the TAKE, with this result."""
     fields = {Field.NUMBER: 1000, Field.ACK: 1000, Field.SESSION: 1, Field.MANAGER: MANAGER}
     columns = Columns([1000], [1], outcomes=[Outcome.OK], payloads=[payload])
     return codec.encode(Message(Command.DONE, MANAGER[::-1], WORKER, fields, columns))

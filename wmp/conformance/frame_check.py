@@ -170,7 +170,9 @@ def _check_fields(command: int, fields: Any) -> None:
 def _check_columns(command: int, directed: bool, frames: Sequence[Frame]) -> None:
     if len(frames) == 1:
         if command in _NEEDED:
-            raise Broken("WMP-2.8", f"the message of command {command} lacks columns")
+            raise Broken(
+                "WMP-2.8", f"the message of command {command} has no columns; expected columns"
+            )
         return
     if command not in _NEEDED and not (command == 9 and directed):
         raise Broken("WMP-2.8", f"the message of command {command} has columns; expected none")

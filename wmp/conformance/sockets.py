@@ -308,7 +308,8 @@ class SocketWire:
             if not self.may_end and not self._drained:
                 raise Broken(
                     "WMP-10.1",
-                    f"the testee ended {self._process.how} during the case; expected it to run until the end",
+                    f"the testee ended {self._process.how} during the case; expected it to run "
+                    "until the end",
                 )
             return True
         return False

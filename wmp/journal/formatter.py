@@ -3,7 +3,7 @@
 In a step a driver gives an event to a machine and gets actions. The event makes one line, and each
 action makes one line, for any number of jobs. A tick without actions makes no line.
 
-Templates make the lines, and no encoder of objects. So the cost of a message grows with its fields,
+Templates make the lines, not an encoder of objects. So the cost of a message grows with its fields,
 and the cost of a job with the digits of its number. Text that a step needs twice (for results that
 arrive and end their jobs) is made once.
 """

@@ -117,7 +117,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("again", _B, "PING PONG", "whether the sender saw a gap in the stream"),
     Column("ready", _I, "READY PONG", "number of a READY"),
     Column("credit", _I, "READY PONG", "number of jobs that the worker may take now"),
-    Column("window", _I, "READY GIVE", "number of the jobs in credit or want that would wait for resources"),
+    Column("window", _I, "READY GIVE", "number of the jobs in credit or want that would wait for "
+           "resources"),
     Column("roles", Type.TEXTS, "READY GIVE, start", "roles that the worker offers"),
     Column("resources", Type.AMOUNTS, "READY, start", "all resources of the worker"),
     Column("count", _I, "WAKE", "number of jobs that wait for this worker"),

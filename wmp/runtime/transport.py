@@ -32,7 +32,7 @@ class Transport:
     linger: float = 0.5
     """Time for which a closed node tries to send its last messages."""
     heartbeat: float = 2.0
-    """Interval of a DEALER's ZMTP heartbeats, which find dead hosts below WMP's own liveness."""
+    """Interval of a DEALER's ZMTP heartbeats, by which libzmq itself finds dead hosts."""
     reconnect: float = 0.05
     """Time for which a DEALER waits before it tries again to connect.
 

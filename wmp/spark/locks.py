@@ -53,7 +53,7 @@ def lock_states(events: DataFrame) -> DataFrame:
         )
         .withColumn("jobs", F.when(command == "TAKE", F.size("ids")))
     )
-    key = ["lock", "node", "epoch"]  # the number comes first: it differs most
+    key = ["lock", "node", "epoch"]  # the lock's number is first, because it differs most
     return (
         rows.select(*_READ)
         .repartition(*key)

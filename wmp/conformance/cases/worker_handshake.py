@@ -160,7 +160,7 @@ def ready_at_first(talk: WorkerConversation) -> None:
         "echo" in ready["roles"],
         f"READY has the roles {ready['roles']!r}; expected 'echo' among them",
     )
-    talk.check(bool(ready["resources"]), "READY names no resources")
+    talk.check(bool(ready["resources"]), "READY names no resources; expected at least one")
 
 
 @case("WMP-3.2", links=2)

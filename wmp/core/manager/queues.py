@@ -47,7 +47,7 @@ _DEAD = 64
 jobs.
 """
 _MOST = 256
-"""Number of jobs in a batch at most. So many places move when a job is added or removed."""
+"""Limit of the jobs in a batch. At most this number of jobs move when a job is added or removed."""
 _SPENT = 64
 """Number of empty batches that may be kept beyond the number of batches with jobs."""
 

@@ -164,7 +164,7 @@ class WaitingBatch:
     def late(self, now: float, first: int, last: int) -> int:
         """Return the place of the first job, from ``first`` on, that may not begin any more.
 
-        Else ``last``.
+        Return ``last`` if all jobs may begin.
         """
         return last if self.times is None else self.times.late(now, first, last)
 
