@@ -141,7 +141,7 @@ class Rung:
         return map(self.one, payloads)
 
     def one(self, payload: bytes) -> bytes:
-        """Echo one payload and wait for it."""
+        """Echo one payload and wait for the echo."""
         if self._thread is None:
             self._send(payload)
             self._loop.run_forever()

@@ -73,7 +73,7 @@ class Raw:
             yield receive()[2]
 
     def one(self, payload: bytes) -> bytes:
-        """Echo one payload and wait for it."""
+        """Echo one payload and wait for the echo."""
         socket = self._socket(len(payload))
         socket.send_multipart((b"\x01", b"echo", payload))
         result: bytes = socket.recv_multipart()[2]

@@ -33,7 +33,7 @@ TESTS = ROOT / "tests"
 KIT = ROOT / "wmp" / "conformance" / "rules.json"
 
 UNTESTED: Mapping[str, str] = {}
-"""Rule to the reason why no test can hold it. It should stay empty."""
+"""Each rule that no test can check, and the reason. This table should stay empty."""
 
 _SECTION = re.compile(r"^## (\d+)\. (.+)$")
 _RULE = re.compile(r"^- \*\*(WMP-(\d+)\.\d+)\*\* \(([a-z]+)\) (.+)$")

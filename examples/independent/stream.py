@@ -41,7 +41,7 @@ class Stream:
         kept[2:] = command, {**fields, "number": kept[1]}, columns
 
     def accept(self, number: int) -> tuple[bool, bool]:
-        """Return whether it is the next number, and whether it first shows a gap (WMP-7.1)."""
+        """Return whether ``number`` is next, and whether it is the first after a gap (WMP-7.1)."""
         if number == self.received + 1:
             self.received, self.gap = number, False
             return True, False

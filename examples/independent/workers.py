@@ -42,7 +42,7 @@ class Worker(Peer):
     window: int = 0  # the greatest of its READYs and GIVEs
 
     def places(self) -> int:
-        """Return how many more leases it may have (WMP-4.16)."""
+        """Return how many more leases the worker may have (WMP-4.16)."""
         most = self.resources.get("slots", 0) + 2 * self.window if self.ready else UNREPORTED
         return max(0, most - len(self.leases))
 

@@ -86,7 +86,7 @@ def stubborn(payload: bytes, job: RunningJob) -> bytes:
 
 
 def tidy(payload: bytes, job: RunningJob) -> bytes:
-    """Write a file when SIGTERM ends it."""
+    """Write a file when SIGTERM ends the handler."""
     if not payload:
         return b"%d" % os.getpid()
     try:

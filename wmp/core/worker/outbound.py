@@ -46,7 +46,7 @@ class LinkState:
     """When PING without ``to`` was last sent over the link."""
     pings: int = 0
     doubted: tuple[bytes, ...] = ()
-    """Managers at the other end of the link before it was connected again (WMP-9.12)."""
+    """Managers at the other end of the link before the link was connected again (WMP-9.12)."""
     replaced: int = 0
     """Number of replacements of the socket since the last message."""
     refused_since: float | None = None
