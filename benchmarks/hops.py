@@ -187,7 +187,7 @@ async def follow(runs: int = _RUNS) -> Way:
 
 
 def main() -> None:
-    """Print the numbers, and with ``--list`` the way itself."""
+    """Print the numbers, and with ``--list`` each hop."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hops", description=__doc__)
     parser.add_argument(
         "--list", action="store_true", help="print every file and every call between them"

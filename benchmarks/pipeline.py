@@ -42,7 +42,7 @@ FLEET = 250_000
 STEP = 5e-6
 """Seconds that each message takes."""
 BATCH = 16
-"""Jobs submitted at a time."""
+"""Number of jobs that are submitted at a time."""
 WORK = ("spark_jobs", "stages", "tasks")
 """The parts of a step in Spark."""
 WARM = 20_000

@@ -12,7 +12,7 @@ UNREPORTED = 512  # leases of a worker without a READY
 
 
 def fits(amounts: dict[str, int]) -> bool:
-    """Return whether a job needs no more than this."""
+    """Return whether a job with these needs fits into these amounts."""
     return all(amounts.get(resource, 0) >= amount for resource, amount in NEEDS.items())
 
 

@@ -86,7 +86,7 @@ class PeerProcess:
         """How the process ended, in words."""
         status = self._child.poll()
         if status is None:
-            return "without an exit status yet"
+            return "and has no exit status yet"
         return f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
 
     def write_line(self, line: str) -> None:

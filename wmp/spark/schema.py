@@ -64,20 +64,20 @@ def _c(name: str, type: str, doc: str) -> TableColumn:
 
 _JOB: Final = (
     _c("owner", "string", "identity of the manager to which the job was submitted"),
-    _c("owner_epoch", "bigint", "epoch of the node in the column before"),
+    _c("owner_epoch", "bigint", "epoch of the node that the previous column names"),
     _c("job", "bigint", "number of the job at this manager"),
 )
 _WORKER: Final = (
     _c("worker", "string", "identity of the worker"),
-    _c("worker_epoch", "bigint", "epoch of the node in the column before"),
+    _c("worker_epoch", "bigint", "epoch of the node that the previous column names"),
 )
 _MANAGER: Final = (
     _c("manager", "string", "identity of the manager"),
-    _c("manager_epoch", "bigint", "epoch of the node in the column before"),
+    _c("manager_epoch", "bigint", "epoch of the node that the previous column names"),
 )
 _PROCESS: Final = (
     _c("node", "string", "identity of the node"),
-    _c("epoch", "bigint", "epoch of the node in the column before"),
+    _c("epoch", "bigint", "epoch of the node that the previous column names"),
 )
 _SPREAD: Final = (
     _c("count", "bigint", "samples"),
@@ -162,20 +162,20 @@ TABLES: Final[Mapping[str, Table]] = {
             "one message on one connection, recorded at both ends of the connection",
             _c("command", "string", "the command"),
             _c("source", "string", "identity of the end node that made the message"),
-            _c("source_epoch", "bigint", "epoch of the node in the column before"),
+            _c("source_epoch", "bigint", "epoch of the node that the previous column names"),
             _c("target", "string", "identity of the end node that receives the message"),
-            _c("target_epoch", "bigint", "epoch of the node in the column before"),
+            _c("target_epoch", "bigint", "epoch of the node that the previous column names"),
             _c("session", "bigint", "session of a numbered message"),
             _c("number", "bigint", "place in the stream; lock of a GIVE, number of a READY"),
             _c("hops", "bigint", "number of devices that the message had passed before"),
             _c("via", "array<string>", "identities of all devices on the route of the message"),
             _c("sender", "string", "identity of the node at this end"),
-            _c("sender_epoch", "bigint", "epoch of the node in the column before"),
+            _c("sender_epoch", "bigint", "epoch of the node that the previous column names"),
             _c("sent_n", "bigint", "its line"),
             _c("sent_at", "bigint", "time on the monotonic clock of this node, µs"),
             _c("sent", "timestamp", "when"),
             _c("receiver", "string", "identity of the node at the other end"),
-            _c("receiver_epoch", "bigint", "epoch of the node in the column before"),
+            _c("receiver_epoch", "bigint", "epoch of the node that the previous column names"),
             _c("received_n", "bigint", "its line"),
             _c("received_at", "bigint", "time on the monotonic clock of this node, µs"),
             _c("received", "timestamp", "when"),
@@ -187,7 +187,7 @@ TABLES: Final[Mapping[str, Table]] = {
             *_PROCESS,
             _c("peer", "string", "identity of the other process, whose (identity, epoch) is the "
                "greater one"),
-            _c("peer_epoch", "bigint", "epoch of the node in the column before"),
+            _c("peer_epoch", "bigint", "epoch of the node that the previous column names"),
             _c("forward", "bigint", "µs: least difference of the clocks for messages from the "
                "node to the peer"),
             _c("backward", "bigint", "µs: least difference of the clocks for messages from the "

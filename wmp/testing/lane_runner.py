@@ -148,7 +148,7 @@ class TaskHandlers:
         self.runner.agenda.after(takes, self.end, name, lane, id)
 
     def end(self, name: str, lane: LinkQueue, id: int) -> None:
-        """End a task, as cancelled if it ends early on cancellation."""
+        """End a task. A task that ends early on cancellation ends as cancelled."""
         if self.runner.may_end(self.end, name, lane, id):
             task = self.tasks[lane.payload(id)]
             outcome, result = task.outcome, task.result

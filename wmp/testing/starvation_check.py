@@ -19,7 +19,7 @@ from wmp.testing.topology import Topology, can
 __all__ = ["StarvationCheck"]
 
 _Pair = tuple[str, int, str]
-"""(manager, job, worker)."""
+"""(manager, job, worker) of each pair that should meet."""
 
 
 @define(eq=False)
