@@ -212,7 +212,7 @@ def main() -> None:
         print()
         for file in way.files:
             print(("  " if file in holding else "- ") + file)
-        print("(- without the job)\n")
+        print("(-: the functions of this file do not receive the job)\n")
         counted = set(way.hops())
         for step in dict.fromkeys(way.steps):
             caller, called = step

@@ -261,7 +261,7 @@ def payload_outside(talk: ManagerConversation) -> None:
     worker.number += 1
     worker.raw(head, b"\xa4\x01\x81" + id + b"\x02\x81\x01\x04\x81\x00\x05\x81\xf6", b"outside")
     end = talk.end_of(name)
-    talk.check(end.payload == b"outside", f"the manager reported {end.payload!r}")
+    talk.check(end.payload == b"outside", f"the result is {end.payload!r}; expected b'outside'")
 
 
 @case("WMP-2.9")
@@ -448,7 +448,7 @@ def a_job_never_given_out(talk: ManagerConversation) -> None:
         error["code"] == ErrorCode.UNKNOWN, f"ERROR has code {error['code']!r}; expected 'unknown'"
     )
     end = talk.end_of(name)
-    talk.check(end.payload == b"mine", f"the manager reported {end.payload!r}")
+    talk.check(end.payload == b"mine", f"the result is {end.payload!r}; expected b'mine'")
 
 
 @case("WMP-10.6")

@@ -213,7 +213,7 @@ def forgotten_session(talk: WorkerConversation) -> None:
 
 @case("WMP-7.8", profile="liveness")
 def no_way_back(talk: WorkerConversation) -> None:
-    """A worker does not enter again a session in which numbers were used and that it forgot."""
+    """A worker that has forgotten a session with used numbers does not enter that session again."""
     manager, other = talk.met(), talk.met()
     (job,) = manager.run()
     manager.done_of(job)
