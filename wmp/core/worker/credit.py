@@ -112,7 +112,7 @@ class Credit:
         remembered = message.fields.get(Field.READY)
         if remembered is None or remembered < manager.ready:
             manager.announced = 0
-            # A manager that remembers no READY needs none while no job may come.
+            # While the worker accepts no job, a manager that remembers no READY needs no READY.
             locked = self.locks.of(manager.identity)
             if remembered is not None and not locked and manager.wake is None:
                 self.greet(manager)

@@ -106,7 +106,7 @@ class HeldJobs:
         rows: dict[int, int] = {}
         for row, (job, attempt) in enumerate(zip(ids, attempts, strict=True)):
             if job in self.attempts:
-                # WMP-4.14: the one answer to a held job answers for the newer lease too.
+                # WMP-4.14: a held job has one answer, which also ends the newer lease.
                 newer = attempt > self.attempts[job]
                 if newer and self.step(job, ExecutionInput.TAKE) is not None:
                     self.attempts[job] = attempt
