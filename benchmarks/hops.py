@@ -52,7 +52,7 @@ class Way(NamedTuple):
     """Caller and callee of each call in order; None for a caller outside of ``wmp``."""
 
     def hops(self) -> list[tuple[Place, Place]]:
-        """Return the pairs of functions, each once."""
+        """Return each pair of a caller and another function of ``wmp`` that it calls, once."""
         return list(dict.fromkeys((a, b) for a, b in self.steps if a is not None and a != b))
 
     def hops_between_files(self) -> list[tuple[Place, Place]]:

@@ -41,7 +41,7 @@ def draw(module: ModuleType) -> str:
         ),
         "```",
         "",
-        "Every other pair is ignored, for a reason:",
+        "A pair of state and input that is not in the diagram changes nothing:",
         "",
         "| state | input | why nothing happens |",
         "|---|---|---|",

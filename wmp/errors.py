@@ -65,7 +65,7 @@ class WMPError(Exception):
     """Root of every exception that this library raises on purpose. It can be pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the attributes and not the arguments: a subclass may take other arguments."""
+        """Unpickle without ``__init__``, whose parameters a subclass may change."""
         return _again, (type(self), self.args), self.__dict__
 
 

@@ -150,7 +150,7 @@ class Adversary(RuleBasedStateMachine):
         return remote.epoch, remote.stream.session, remote.stream.received
 
     def books_of(self, identity):
-        """Return the books of the worker's current session, and close those of older sessions."""
+        """Return the books of a manager's current session; begin new books for a new session."""
         stream = self.stream_of(identity)
         key = None if stream is None else stream[:2]
         books = self.books.get(identity)

@@ -172,11 +172,11 @@ BREACHES: dict[str, tuple[str, Callable[[ManagerMachine], object]]] = {
         lambda m: eligible(m).giving.update(x=profile(m)),
     ),
     "credited": (
-        "in the line of credit if it has credit",
+        "exactly those with credit",
         lambda m: profile(m).credited.pop(b"w3"),
     ),
     "giving": (
-        "in the line of GIVEs if it has an open GIVE",
+        "exactly those with an open GIVE",
         lambda m: profile(m, b"w4").giving.clear(),
     ),
     "profile": (

@@ -151,7 +151,7 @@ def test_leases_of_different_needs_share_the_resources_of_a_worker(manager, work
 
     takes = sent(worker.give(99, needs={"slots": 3, "gpu": 1}), Command.TAKE)
 
-    # 2 workers with 3 slots, then one with 2 slots; and the resource that neither of them needs
+    # Two large jobs take 6 of the 8 slots, and two small jobs the other 2. Gpu jobs need no slot.
     assert [bytes(one) for take in takes for one in take.columns.payloads] == (
         [b"large"] * 2 + [b"small"] * 2 + [b"gpu"] * 2
     )

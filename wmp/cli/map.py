@@ -136,7 +136,7 @@ _TURN: Final = 0.1
     metavar="N",
     type=click.IntRange(min=0),
     default=None,
-    help="Try a job whose handler fails again, at most N times; default: its handler decides.",
+    help="When a handler fails, try its job again, at most N times; default: the handler decides.",
 )
 @click.option(
     "--wait",
@@ -144,7 +144,7 @@ _TURN: Final = 0.1
     type=float,
     default=60.0,
     show_default=True,
-    help="Give up after SECONDS without a worker that can do the jobs; 0: never.",
+    help="Exit with an error after SECONDS without a worker that can do the jobs; 0: never.",
 )
 @key_flags(connects=False, binds=True)
 @journal_flag

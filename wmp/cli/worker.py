@@ -120,7 +120,7 @@ class _WorkerCommand(ProgramCommand):
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Try a job whose handler fails again, at most N times, unless the job sets its own N.",
+    help="When a handler fails, try its job again, at most N times. A job may set its own N.",
 )
 @click.option(
     "--max-jobs-per-child",
@@ -150,7 +150,7 @@ class _WorkerCommand(ProgramCommand):
     type=float,
     default=0.0,
     show_default=True,
-    help="Give up after SECONDS without an answer of a manager; 0: never.",
+    help="Exit with an error after SECONDS without an answer from any manager; 0: never.",
 )
 @click.option(
     "--drain-timeout",

@@ -87,7 +87,7 @@ def _int(number: int) -> bytes:
         return _SMALL[number]
     if number < 0:
         if number < -UINT_MAX - 1:
-            raise ValueError("an integer is below -2**63, the least that CBOR can hold")
+            raise ValueError(f"an integer is {number}; expected -2**63 or more (WMP-2.2)")
         return _initial(0x20, -1 - number)
     if number < 0x10000:
         return _pack_2(0x19, number)

@@ -83,7 +83,7 @@ def bad_heads(good: Message) -> Iterator[BadMessage]:
     """Yield messages with a defect in the head, for testees of every kind.
 
     Args:
-        good: A message with a ``to``; a testee acts on it.
+        good: A valid message with a ``to``. The defects are put into copies of it.
     """
     head, *rest = codec.encode(good)
     head = bytes(head)
@@ -141,7 +141,7 @@ def meaningless(good: Message) -> Iterator[BadMessage]:
     """Yield messages that lack parts which the command needs; `core` drops them.
 
     Args:
-        good: A message with a ``to``; a testee acts on it.
+        good: A valid message with a ``to``. The defects are put into copies of it.
     """
     rest = codec.encode(good)[1:]
     wants = (Field.ROLES, Field.NEEDS) if good.command is Command.GIVE else ()

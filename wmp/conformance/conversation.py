@@ -2,8 +2,8 @@
 
 A script is plain blocking code. It makes peers with :meth:`ManagerConversation.worker` or
 :meth:`WorkerConversation.manager` (:mod:`wmp.conformance.conversations`), lets them send, and
-waits for answers. Meanwhile the peers keep their connections alive by themselves. Every message of
-the testee is checked against the rules that are always valid, in every script.
+waits for answers. Meanwhile the peers keep their connections alive by themselves. Every script
+checks every message of the testee against the rules that hold at all times.
 """
 
 from __future__ import annotations

@@ -118,11 +118,18 @@ class Security:
             ConfigError: A file is missing or has no such key, other users can read the secret key,
                 or the two keys of ``path`` do not belong together.
         """
-        for name in (path, server, allowed):
-            if name is not None and not os.path.exists(name):
-                raise ConfigError(
-                    f"there is no file {os.fspath(name)}; make keys with: wmp keys NAME"
-                )
+        missing = "there is no file {}; make keys with: wmp keys NAME"
+        if not os.path.exists(path):
+            raise ConfigError(missing.format(os.fspath(path)))
+        if server is not None and not os.path.exists(server):
+            raise ConfigError(
+                f"there is no file {os.fspath(server)}; copy the .key file of the server"
+            )
+        if allowed is not None and not os.path.isdir(allowed):
+            raise ConfigError(
+                f"there is no folder {os.fspath(allowed)}; expected a folder with the .key files "
+                "of the peers that may connect"
+            )
         try:
             public, secret = zmq.auth.load_certificate(os.fspath(path))
             server_key = zmq.auth.load_certificate(os.fspath(server))[0] if server else None

@@ -329,7 +329,7 @@ TABLES: Final[Mapping[str, Table]] = {
         _table(
             "violation_events",
             "one line of the story of a violation",
-            _c("violation", "string", "number of the violation, as in `violations`"),
+            _c("violation", "string", "key of the violation, as in `violations`"),
             _c("place", "bigint", "place of the line in the story, from 1 in the order of time"),
             *_PROCESS,
             _c("n", "bigint", "number of the line"),

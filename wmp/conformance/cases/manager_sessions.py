@@ -49,7 +49,7 @@ def a_list_of_another_session(talk: ManagerConversation) -> None:
 
 @case("WMP-7.11", "WMP-6.15")
 def refused_take(talk: ManagerConversation) -> None:
-    """A TAKE that its worker refuses becomes NO; its job is lost and is given again."""
+    """NO takes the place of a refused TAKE; the lease is lost, and the job is given again."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=1)
     worker.ack_override = 0

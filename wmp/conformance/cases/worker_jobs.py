@@ -253,4 +253,6 @@ def force(talk: WorkerConversation) -> None:
     manager.cancel(job)
     before = talk.now
     manager.done_of(job, None, within=4.0 + talk.wire.grace)
-    talk.inform(f"the worker answered a running job {talk.now - before:.1f} units after CANCEL")
+    talk.inform(
+        f"the worker sent DONE {talk.now - before:.1f} units after CANCEL of the running job"
+    )

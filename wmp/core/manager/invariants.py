@@ -246,13 +246,13 @@ def _check_selection(selection: WorkerSelection, workers: Mapping[bytes, RemoteW
         credited = standing is not None and identity in standing.credited
         giving = standing is not None and identity in standing.giving
         assert credited == (worker.credit > 0), (
-            "a worker must be in the line of credit if it has credit, and only then"
+            "the workers in `credited` must be exactly those with credit"
         )
         assert giving == bool(worker.gives), (
-            "a worker must be in the line of GIVEs if it has an open GIVE, and only then"
+            "the workers in `giving` must be exactly those with an open GIVE"
         )
         assert worker.has_capacity == (credited or giving), (
-            "a worker must have capacity if it has credit or an open GIVE, and only then"
+            "the workers with capacity must be exactly those with credit or an open GIVE"
         )
         assert worker.busy is profiles.busy, "all workers must share one count of busy workers"
         busy.update(() if worker.has_capacity else tuple(worker.held))

@@ -241,8 +241,8 @@ class JobRecord:
     def passes_over(self, identity: bytes, session: int, reports: int) -> bool:
         """Return whether the job must not go to this worker now.
 
-        The worker refused the job, or left with the job several times, and has reported capacity
-        too seldom since.
+        True if the worker refused the job, or left with the job several times. The answer becomes
+        false when the worker has reported capacity often enough since then.
         """
         if self.left is not None:
             again = self.left.get(identity, 0) - _MOST_TAKEN_AT_ONCE

@@ -278,8 +278,8 @@ class Credit:
             self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:
-        # A lower bound, so that the timer advances with any setting.
         settings = self.outbound.settings
+        # At least 10 ms: with ``ready_backoff_max=0`` the timer would be due again at once.
         self._backoff = min(self._backoff, max(0.01, settings.ready_backoff_max))
         wait = self._backoff * jitter(settings.identity, self.number, settings.jitter)
         self.outbound.timers.set(_REPEAT, now + wait)

@@ -522,7 +522,8 @@ class Executions:
             return (lane, ids) if ids else (None, ())
         known = [job for job in each if job in lane.ids]
         self.outbound.drop(
-            "unknown job", detail=f"lane {number} does not run {len(ids) - len(known)} of the jobs"
+            "unknown job",
+            detail=f"{len(ids) - len(known)} of {len(ids)} jobs are not on lane {number}",
         )
         return (lane, known) if known else (None, ())
 

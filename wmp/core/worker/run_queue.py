@@ -136,9 +136,9 @@ class HeldJobs:
         return state
 
     def remove(self, ids: Sequence[int], what: ExecutionInput) -> list[int]:
-        """Remove jobs that end by ``what``; return their attempts.
+        """Remove jobs that the input ``what`` ends; return their attempts.
 
-        The table is consulted once for each state of these jobs, not once for each job.
+        ``TRANSITIONS`` is consulted once for each state of these jobs, not once for each job.
         """
         for state in set(map(self.states.pop, ids)):
             assert TRANSITIONS[state, what] is ExecutionState.ABSENT
