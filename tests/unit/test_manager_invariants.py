@@ -151,7 +151,7 @@ BREACHES: dict[str, tuple[str, Callable[[ManagerMachine], object]]] = {
     "batch columns": ("as many payloads as numbers", lambda m: change("payloads", ())(batch(m))),
     "members": ("members of a profile", lambda m: add("members")(profile(m))),
     "with_capacity": ("with_capacity of a profile", lambda m: add("with_capacity")(profile(m))),
-    "capacity": ("must have capacity if it has credit", lambda m: no_capacity(m, b"w4")),
+    "capacity": ("exactly those with credit or an open GIVE", lambda m: no_capacity(m, b"w4")),
     "busy": ("busy must count", lambda m: worker(m, b"w4").busy.count(Kind("none"), 1)),
     "kind": ("only kinds that the selection knows", lambda m: profiles(m)._eligible.clear()),
     "roles": (

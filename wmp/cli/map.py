@@ -136,7 +136,7 @@ _TURN: Final = 0.1
     metavar="N",
     type=click.IntRange(min=0),
     default=None,
-    help="When a handler fails, try its job again, at most N times; default: the handler decides.",
+    help="Try a failed job again, at most N times; default: the handler decides.",
 )
 @click.option(
     "--wait",
