@@ -120,7 +120,7 @@ class _WorkerCommand(ProgramCommand):
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Try a failed job again, at most N times. A job may set its own N.",
+    help="Try failed jobs again, at most N times, unless a job sets its own number.",
 )
 @click.option(
     "--max-jobs-per-child",
