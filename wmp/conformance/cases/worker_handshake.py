@@ -119,13 +119,14 @@ def a_socket_for_each_manager(talk: WorkerConversation) -> None:
 
 @case("WMP-1.5", "WMP-1.8", "WMP-2.5")
 def answers_follow_the_latest_route(talk: WorkerConversation) -> None:
-    """A message to a manager follows the path of the manager's last message."""
+    """DONE takes the new route of a manager, once the worker has admitted the route."""
     manager, _ = talk.met(), talk.met()
-    (job,) = manager.run(slowly(talk, 1.0), role="slow")
+    # The worker sends a PING each unit, and learns the new route from the answer.
+    (job,) = manager.run(slowly(talk, 3.0), role="slow")
     manager.move(hops=(b"another", 9, 4))
     manager.pong()
     talk.settle()
-    done = manager.expect(Command.DONE, within=1.0 + talk.wire.grace, rule="WMP-1.8")
+    done = manager.expect(Command.DONE, within=3.0 + talk.wire.grace, rule="WMP-1.8")
     talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}; expected {[(job, 1)]}")
     talk.check(
         done.message.to == manager.path[::-1],
