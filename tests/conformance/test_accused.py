@@ -103,3 +103,20 @@ def test_a_drawn_failure_breaks_one_rule() -> None:
 def test_a_breach_keeps_its_line() -> None:
     assert Broken("WMP-3.1", "text").accused is None
     assert Broken("WMP-3.1", "text", accused=4).accused == 4
+
+
+def test_a_wake_that_crosses_a_ready_uses_no_credit_of_that_ready() -> None:
+    def script(talk: Any) -> None:
+        """A WAKE is on its way when the worker sends its next READY."""
+        worker = talk.met()
+        worker.ready(3)
+        talk.submit()
+        worker.ready(3)
+        worker.ask()
+
+    case = Case("manager/crossing", "manager", ("WMP-3.4",), script)
+    # Over sockets "at once" takes time, and the kit does not wait for it before each READY.
+    wire = VirtualWire(GOOD["manager"](terms_of(case)), grace=0.5)
+    result = play(case, wire, still_works=False)
+
+    assert result.verdict is Verdict.OK, result.text

@@ -399,8 +399,9 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
                 f"WAKE is for {count} jobs of role {role!r} with needs {needs!r}; expected a WAKE "
                 f"that fits the credit, roles and resources of a READY: {left}",
             )
-        for ready in fitting:
-            ready.left -= count
+        if len(self._readies) == 1:
+            fitting[0].left -= count
+        # Else the WAKE may be older than the newest READY, and then uses the credit of another.
 
     def _took(self, received: ReceivedMessage) -> None:
         lock = self._locks.get(received["lock"])
@@ -498,6 +499,8 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             raise Broken(
                 "WMP-9.2", f"PONG names lock {lock}; {self.name} sent no GIVE with this lock"
             )
+        if ready is not None:  # it has replaced the older ones (WMP-3.3)
+            self._readies = [one for one in self._readies if one.number >= ready]
         for remembered in self._readies:
             if remembered.number == ready and (received["credit"] or 0) > remembered.left:
                 raise Broken(
