@@ -29,7 +29,8 @@ INVARIANTS: Mapping[str, str] = {
         "a job is begun at most once for each lease, so at most 1 + its lost leases times"
     ),
     "leases are lost for a cause": (
-        "a new attempt is granted only after a refusal, a return, BYE, silence for `expire`, "
+        "a new attempt is granted only after a refusal, a return, BYE, ERROR `superseded` from the "
+        "worker, silence for `expire`, "
         "the end of a direct connection for `reconnect_grace`, a newer epoch, a new session, "
         "a list of held jobs without the job, DONE `lost`, or a refused TAKE"
     ),

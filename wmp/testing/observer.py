@@ -112,6 +112,10 @@ class Observer:
                         contact.last_message, contact.parted = now, None  # admitted in this step
                     else:
                         self._lose(me, contact, leaving=False)
+        sent = [action.message for action in actions if isinstance(action, Send)]
+        for message in sent:
+            # Jobs of an ended session may be granted before the first message of the next session.
+            self._enter(me, contacts, message, now)
         for action in actions:
             if isinstance(action, Send):
                 self._sent(me, contacts, action.message, now)
@@ -218,7 +222,7 @@ class Observer:
             self._lose(me, contact)
         elif command is Command.PING and message.to:
             session = fields.get(Field.SESSION)
-            if session is None:
+            if session is None and Field.ANSWER not in fields:
                 self._lose(me, contact)
             elif columns is not None and session == contact.session:
                 held, ack = set(columns.ids), fields.get(Field.ACK, 0)
@@ -245,17 +249,17 @@ class Observer:
                 if outcome > Outcome.ERROR and lease is not None and lease[0] == attempt:
                     self._over(me, contact, id, counts=outcome == Outcome.LOST)
 
-    def _sent(
+    def _enter(
         self, me: Peer, contacts: dict[bytes, _Contact], message: Message, now: float
     ) -> None:
-        """Record the leases that a message of a manager grants."""
+        """Record the new session of a manager's message; the leases of the old session are lost."""
         session = message.fields.get(Field.SESSION)
         if session is None or message.receiver is None:
             return
         contact = contacts.get(message.receiver)
         if contact is None:
             contact = contacts[message.receiver] = _Contact(message.to[-2], now)  # type: ignore[arg-type]
-        if session != contact.session:
+        if session > contact.session:
             # Another process may hold the identity now, because its claim was admitted.
             self._lose(me, contact)
             if contact.epoch != message.to[-2]:
@@ -264,8 +268,16 @@ class Observer:
                 contact.last_message, contact.parted, contact.link = now, None, None
             contact.session, contact.number, contact.received = session, 0, 0
             contact.single.clear()
+
+    def _sent(
+        self, me: Peer, contacts: dict[bytes, _Contact], message: Message, now: float
+    ) -> None:
+        """Record the leases that a message of a manager grants."""
         number = message.fields.get(Field.NUMBER)
-        if number is None:
+        if number is None or message.receiver is None:
+            return
+        contact = contacts.get(message.receiver)
+        if contact is None or message.fields.get(Field.SESSION) != contact.session:
             return
         if number <= contact.number:
             if number in contact.sends:
