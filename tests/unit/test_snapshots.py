@@ -68,7 +68,8 @@ def do(net: Network, choices: list[int]) -> None:
             net.finish(*lanes[which % len(lanes)])
         elif what == 6:
             kind = BIG if which % 3 == 0 else Kind()
-            timeout = 2.0 if which % 5 == 0 else None
+            # A TAKE rounds the rest of this time up to milliseconds. So the rest must not be whole.
+            timeout = 2.0005 if which % 5 == 0 else None
             net.submit(("m1", "m2")[which % 2], [b"x"] * (1 + which % 3), kind, timeout=timeout)
         elif what == 7:
             net.cancel(("m1", "m2")[which % 2], [1 + which % 5])
