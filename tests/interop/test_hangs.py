@@ -117,5 +117,5 @@ def test_the_program_replaces_itself_and_does_the_next_job(
 
 
 def test_an_unknown_reaction_is_refused() -> None:
-    with pytest.raises(wmp.ConfigError, match="on_hang 'ignore': expected one of report, stop"):
+    with pytest.raises(wmp.ConfigError, match="on_hang is 'ignore'; expected one of report, stop"):
         wmp.Worker("tcp://127.0.0.1:1", handlers=bytes.upper, on_hang="ignore")
