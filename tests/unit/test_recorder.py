@@ -167,7 +167,7 @@ def test_a_segment_that_cannot_be_begun_is_tried_again(tmp_path):
 
     def lose(recorder: Recorder) -> None:
         wait_until(lambda: recorder.lost == 1)
-        assert len(list(tmp_path.iterdir())) == 2
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
 
     def first(recorder: Recorder) -> None:
         wait_until(lambda: any("ids" in line for line in read(tmp_path)))
