@@ -63,4 +63,4 @@ def test_an_unknown_drill_is_reported_with_the_known_drills() -> None:
     )
 
     assert found.returncode == 2
-    assert "no drill 'nonsense'; there are garbage, " in found.stderr
+    assert "there is no drill 'nonsense'; expected some of garbage, " in found.stderr

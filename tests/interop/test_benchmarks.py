@@ -96,7 +96,7 @@ def test_a_file_without_figures_is_reported(tmp_path):
     path.write_text("[]")
     found = run("--from", str(path))
     assert found.returncode == 1
-    assert found.stderr.startswith(f"{path} is no file of --json: ")
+    assert found.stderr.startswith(f"{path} is no file that --json wrote: ")
     assert found.stderr.count("\n") == 1
 
 

@@ -92,7 +92,7 @@ def test_a_lock_that_is_never_released_is_found(monkeypatch):
     monkeypatch.setattr(Locks, "_remove", leak)
     explored = found(PLANS["pair"])
     assert explored.violation.name == "no crash"
-    assert "w1 breaks its own" in explored.violation.detail
+    assert "an invariant of w1 is broken" in explored.violation.detail
 
 
 def test_a_worker_that_books_twice_is_found(monkeypatch):

@@ -239,7 +239,7 @@ def test_values_travel_with_the_codec():
     world = SimulatedWorld(2, codec="cbor")
     world.worker(lambda numbers: {"sum": sum(numbers)})
     assert list(world.map([[1, 2], [3, 4]])) == [{"sum": 3}, {"sum": 7}]
-    with pytest.raises(TypeError, match="not a CBOR value"):
+    with pytest.raises(TypeError, match="cannot be encoded as CBOR"):
         world.submit(object())
 
 

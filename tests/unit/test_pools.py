@@ -453,11 +453,11 @@ def test_close_flags_running_jobs_and_waits_for_them(
 
 
 def test_opening_a_pool_reports_wrong_arguments(posts: Posts) -> None:
-    with pytest.raises(ConfigError, match="'fork': expected one of thread, process, inline"):
+    with pytest.raises(ConfigError, match="'fork'; expected one of thread, process, inline"):
         open_pool("fork", {"default": upper}, 1, posts)
     with pytest.raises(ConfigError, match="slots is 0"):
         open_pool("thread", {"default": upper}, 0, posts)
-    with pytest.raises(ConfigError, match="no handlers"):
+    with pytest.raises(ConfigError, match="handlers is empty"):
         open_pool("thread", {}, 1, posts)
     with pytest.raises(ConfigError, match=r"expected f\(payload\)"):
         open_pool("thread", {"default": lambda: None}, 1, posts)
