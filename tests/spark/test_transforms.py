@@ -122,7 +122,7 @@ def test_lanes_that_take_more_than_there_is(spark):
 
     row = found.collect()
     assert [(r.name, r.n, r.detail) for r in row] == [
-        ("no double booking", 4, "the jobs that run on w need 4 slots, but it has 3")
+        ("no double booking", 4, "the running jobs of worker w need 4 slots; the worker has 3")
     ]
 
 
