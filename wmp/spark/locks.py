@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from wmp.core.worker.locks import TRANSITIONS, LockInput, LockState
+from wmp.message import ErrorCode
 from wmp.spark.arrow import Values, map_groups, schema_of
 from wmp.spark.job_events import UNHEEDED
 
@@ -37,7 +38,10 @@ _READ: Final = (
 def lock_states(events: DataFrame) -> DataFrame:
     """Make the states of each lock of each worker, as ``FOUND``."""
     what, command = F.col("what"), F.col("command")
-    heeded = F.coalesce(~F.col("reason").isin(*UNHEEDED), F.lit(True))
+    # A NO for a lock of a session that the worker has forgotten is in order in its stream. The
+    # worker refuses only the lock.
+    ignored = [reason for reason in UNHEEDED if reason != ErrorCode.UNKNOWN]
+    heeded = F.coalesce(~F.col("reason").isin(*ignored), F.lit(True))
     answer = (what == "received") & command.isin("TAKE", "NO") & heeded
     give = (what == "send") & (command == "GIVE")
     note = (what == "note") & F.col("locks").isNotNull()
