@@ -500,7 +500,7 @@ class Manager(AsyncNode[ManagerSettings]):
         usual = self._usual_terms
         plain = kind is usual.kind and limits is NO_LIMITS and not priority
         if plain and retries is None and retry is None:
-            return usual  # the queue finds this object without comparing values
+            return usual  # ``Submissions.add`` compares the same object without its values
         retries = self.retries if retries is None else check_count("retries", retries)
         return JobTerms(
             kind,

@@ -166,7 +166,7 @@ class _WorkerCommand(ProgramCommand):
     default="replace",
     show_default=True,
     help=(
-        "What to do when a function continues in its thread after its job was interrupted: "
+        "Action when a function continues in its thread after its job was interrupted: "
         "replace this process, stop with exit code 1, or only log it."
     ),
 )
