@@ -27,7 +27,7 @@ ALSO: dict[tuple[str, str, str], str] = {
     ("device", "WMP-10.4", "has one code for everything"): "1.6 2.10 8.5 8.6 8.8 8.9 10.6 10.7",
     ("device", "WMP-12.3", "ignores tags"): "2.2",
     ("manager", "WMP-1.1", "calls itself another name to each worker"): "2.7 9.12 10.7",
-    ("manager", "WMP-1.2", "answers where it first heard"): "15.6",
+    ("manager", "WMP-1.2", "answers on its first route"): "15.6",
     (
         "manager",
         "WMP-1.5",
@@ -46,7 +46,7 @@ ALSO: dict[tuple[str, str, str], str] = {
     (
         "manager",
         "WMP-4.3",
-        "serves only who said ready",
+        "serves only workers with ready",
     ): "2.7 4.4 4.5 5.3 6.4 6.5 6.12 6.13 6.23 7.3 7.4 7.5 7.7 7.11 7.12 9.3 9.7 9.11 10.1",
     ("manager", "WMP-4.6", "gives more than is wanted"): "9.11",
     ("manager", "WMP-5.3", "does not keep gives"): "9.11",

@@ -41,7 +41,7 @@ class CallsItselfAnotherNameToEachWorker(Bend):
 
 
 @bent(M, "WMP-1.2")
-class AnswersWhereItFirstHeard(Bend):
+class AnswersOnItsFirstRoute(Bend):
     def __attrs_post_init__(self) -> None:
         self.first: dict[Any, Link] = {}
 
@@ -152,7 +152,7 @@ class ThinksThatCreditZeroIsNothingNew(Bend):
 
 
 @bent(M, "WMP-4.3")
-class ServesOnlyWhoSaidReady(Bend):
+class ServesOnlyWorkersWithReady(Bend):
     def __attrs_post_init__(self) -> None:
         self.credit: dict[Any, int] = {}
 
