@@ -125,7 +125,7 @@ class Crowd:
                 self._say_ready(number)
 
     def serve(self) -> None:
-        """Answer without end. After a line on standard input, every worker sends PING."""
+        """Answer for ever. After a line on standard input, every worker sends PING."""
         lines: Any = zmq.Context.instance().socket(zmq.PULL)
         lines.bind("inproc://lines")
         threading.Thread(target=_read_lines, daemon=True).start()

@@ -36,7 +36,7 @@ class _Between:
     router: zmq.Socket[bytes]
     dealer: zmq.Socket[bytes]
     way: list[bytes]
-    """Frames before a message on the way to the DEALER."""
+    """Frames that precede a message on the way to the DEALER."""
     route: Path
     """``to`` of a message on the way to the DEALER."""
 

@@ -182,7 +182,7 @@ def idle_waits(waiting: list[Span], busy: dict[int, list[Span]]) -> list[float]:
                 edges += [(edge, 1), (start, -1)]
             edge = max(edge, end)
     edges.sort()
-    # Periods in which at least one worker is idle, and the idle time before each edge.
+    # ``idle`` has, for each time in ``at``, the seconds before it in which a worker was idle.
     idle, depth = [0.0], 0
     at = [edges[0][0]] if edges else [0.0]
     for (here, step), (there, _) in pairwise(edges):

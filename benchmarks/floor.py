@@ -166,7 +166,7 @@ class Rung:
 
 
 def serve(name: str) -> None:
-    """Echo without end, in the way of one of these echoes; first print the address."""
+    """Echo for ever, in the way of one of these echoes; first print the address."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     router: Any = context.socket(zmq.ROUTER)
     router.linger = 0

@@ -180,7 +180,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
 
 
 _WORDS = {"submit": "", "map": "_map", "delay": "_delayed", "scatter": "_scattered"}
-"""The ways to make jobs wait, as the names of figures have them."""
+"""The ways to make jobs wait, with the words that the names of figures have."""
 
 
 def _queued(bench: Bench, points: tuple[int, ...]) -> None:

@@ -26,7 +26,7 @@ from benchmarks.work import Failure
 __all__ = ["Holder", "main", "sink"]
 
 _EXPIRE = 600.0
-"""Value of ``expire`` in seconds, so that idle workers of a crowd need not PING during other
+"""Value of ``expire`` in seconds: so long that idle workers of a crowd need not PING during other
 measurements.
 """
 

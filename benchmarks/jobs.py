@@ -2,9 +2,14 @@
 
 ``python -m benchmarks --only work``.
 
-Each set of jobs is done in turn by an executor of the standard library with chunks of 1, which is
-the other figure of each ratio, by the same executor with chunks of 16 (processes only), by two
-workers with a thread each, and by one worker with a pool. All have the same number of places.
+Each set of jobs is done in turn
+
+- by an executor of the standard library with chunks of 1, to which the ratios compare the others;
+- by the same executor with chunks of 16 (processes only);
+- by two workers with a thread each;
+- by one worker with a pool.
+
+All have the same number of places.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ __all__ = ["AGAINST", "measure"]
 AGAINST: Final = "the same without"
 
 _PAIRS: Final = 3
-"""Number of pairs of runs for each repeat of other cases, because the differences are small."""
+"""Number of pairs of runs in place of each repeat, because the differences are small."""
 
 
 def measure(bench: Bench) -> None:

@@ -7,7 +7,7 @@ from wmp.balance import Jobs, Offer
 
 
 def nearest_first(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
-    """Ask the workers of the own rack first, and among them the worker that has done least."""
+    """Ask the workers in rack r7 first, and among these the worker that has done least."""
     return sorted(offers, key=lambda offer: (offer.headers.get("rack") != "r7", offer.done))
 
 

@@ -17,14 +17,14 @@ SPECS = Path(__file__).parent
 DRAFT = SPECS / "rfc" / "README.md"
 
 TEMPLATE = DRAFT.parent / "template.md"
-"""The parts that the draft has besides; `{history}`, `{sections}` and `{grammar}` are filled in."""
+"""The parts of the draft that no other file has, with places for the history, rules and grammar."""
 
 _DIAGRAMS = (
     " [`machines/`](machines/locks.md) draws them as diagrams, and gives for each missing pair"
     " the reason why nothing happens."
 )
 WITHOUT = (" [`security.md`](security.md) lists the attacks that remain.", _DIAGRAMS)
-"""Sentences of ``wmp.md`` about files beside it, which the draft leaves out."""
+"""Sentences of ``wmp.md`` that the draft leaves out: they are about files beside ``wmp.md``."""
 
 _POINT = re.compile(r"^\*\*(\d+a?\. .+?)\*\* (.*?)(?=^\*\*\d|^## |\Z)", re.MULTILINE | re.DOTALL)
 _RULE = re.compile(r"WMP-\d+\.\d+(?: to WMP-\d+\.\d+)?")

@@ -77,7 +77,8 @@ class SpecError(ValueError):
 
 
 def parse_profiles(text: str) -> dict[str, str]:
-    """Read the table of profiles: section, or rule apart from its section, to profile.
+    """Read the table of profiles: the profile of each section, and of rules that differ from
+    theirs.
 
     Raises:
         SpecError: A section or rule is there twice.

@@ -90,7 +90,7 @@ STATES = {
     "lock": ("A lock at its worker", "wmp.core.worker.locks"),
     "execution": ("A job at a worker", "wmp.core.worker.execution_lifecycle"),
 }
-"""Generated part to its title and module."""
+"""Title and module of each generated part, by its name."""
 
 
 def table(title: str, path: str) -> str:

@@ -45,7 +45,7 @@ class Rng(Protocol):
     """The part of :class:`random.Random` that policies use."""
 
     def random(self) -> float:
-        """A float in [0, 1)."""
+        """Return a float in [0, 1)."""
 
 
 @in_order
@@ -85,9 +85,9 @@ def weighted(weigh: Callable[[Offer], float]) -> Policy:
     """Share in proportion: ask first the workers that had the fewest jobs for their weight.
 
     Args:
-        weigh: Returns the worker's weight. While both have capacity, a worker of weight 2 gets
-            twice as many jobs as a worker of weight 1. A worker with a weight of 0 or less is not
-            asked.
+        weigh: Returns the worker's weight. A worker of weight 2 gets twice as many jobs as a
+            worker of weight 1 while both have capacity. A worker with a weight of 0 or less is
+            not asked.
     """
 
     def choose(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:

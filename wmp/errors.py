@@ -17,8 +17,8 @@
     │   └── Reject               never try the job again
     ├── QueueFull                the manager holds as many jobs as it may
     ├── Superseded               another process has this identity
-    ├── HandlerHung              handlers went on in threads, and the worker stopped
-    ├── ClosedError              used after, or ended by, ``close``
+    ├── HandlerHung              handlers did not end, so the worker stopped
+    ├── ClosedError              the object is closed, or ``close`` ended the call
     ├── ConfigError              a setting, flag or file is wrong (ValueError)
     └── TransportError           ZeroMQ refused (``__cause__`` is its error)
 """
@@ -125,8 +125,8 @@ class JobError(WMPError):
     Attributes:
         job_id: The job's number at its manager; 0 when the number is not known.
         history: The attempts that failed or were lost, oldest first, if the job was tried again:
-            each with its ``attempt``, ``worker``, ``at`` (seconds since 1970) and ``error``. Of
-            more than 32 attempts only the first and the last are kept.
+            each with its ``attempt``, ``worker``, ``at`` (seconds since 1970) and ``error``. If
+            there are more than 32, only the first and the last are kept.
     """
 
     history: tuple[Any, ...] = ()

@@ -93,7 +93,7 @@ class Submitted:
     run_limit: float | None = None
     """Seconds for which one attempt may run."""
     delay: float = 0.0
-    """Seconds from now before which no job may be granted. The other times count from then."""
+    """Seconds from now until the jobs may be granted. The other times count from then."""
     retry: Retry | None = None
     """Settings that name the errors after which a job is tried again; None: the handlers decide."""
 

@@ -1,4 +1,5 @@
-"""Attacks on a node with work, compared with an attacker that only uses as much CPU time.
+"""Attacks on a node at work, compared with a process that uses as much CPU time and attacks no
+node.
 
 ``python -m benchmarks.attacks`` runs every drill of :mod:`benchmarks.attacks.drills`.
 """

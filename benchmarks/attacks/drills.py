@@ -146,7 +146,7 @@ def _thief(attacker: Attacker) -> None:
 
 
 def _replay(attacker: Attacker) -> None:
-    """Do one job, and send its DONE again without end."""
+    """Do one job, and send its DONE again and again."""
     dealer = attacker.connect()
     to = _meet(dealer, b"replay").answer_to
     give = {

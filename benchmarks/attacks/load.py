@@ -1,4 +1,7 @@
-"""Honest work during a drill: jobs without end. Each result is compared with its payload."""
+"""Honest work during a drill: an endless series of jobs.
+
+Each result is compared with its payload.
+"""
 
 from __future__ import annotations
 

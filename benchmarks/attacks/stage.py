@@ -31,7 +31,7 @@ class Finding:
 
     drill: str
     rate: float
-    """Honest jobs a second during the attack."""
+    """Number of honest jobs a second during the attack."""
     baseline: float
     """The same figure beside a process that uses as much CPU time and attacks no node."""
     share: float
@@ -39,10 +39,11 @@ class Finding:
     memory: float
     """Largest growth of a node in megabytes."""
     kept_cpu: float
-    """Honest jobs for each second of the honest nodes' CPU time, as a part of the same figure of
-    the baseline. Other load on this machine hardly affects it."""
+    """Number of honest jobs for each second of the honest nodes' CPU time, as a part of the same
+    figure of the baseline. Other load on this machine hardly affects it.
+    """
     left: int
-    """Honest jobs that had not ended a minute after the attack."""
+    """Number of honest jobs that had not ended a minute after the attack."""
     failed: tuple[str, ...]
     """Errors of honest jobs."""
     dropped: dict[str, int]
@@ -104,9 +105,9 @@ class _Sample:
     """The honest work of some seconds."""
 
     rate: float
-    """Jobs a second."""
+    """Number of jobs a second."""
     each_cpu: float
-    """Jobs for each second of the nodes' CPU time."""
+    """Number of jobs for each second of the nodes' CPU time."""
     share: float
     """CPU time of the attacker's process, as a share of one core."""
 

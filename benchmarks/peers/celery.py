@@ -24,7 +24,7 @@ _URL = "BENCHMARK_REDIS"
 
 
 def make_app(url: str) -> Any:
-    """The application; the worker's program finds it as ``benchmarks.peers.celery:app``."""
+    """Return the application. The worker's program imports ``benchmarks.peers.celery:app``."""
     app = import_module("celery").Celery("benchmarks", broker=url, backend=url)
     app.conf.update(
         # Payloads are bytes, which JSON cannot hold and pickle should not carry.
@@ -94,7 +94,7 @@ class Celery:
         self._stack.close()
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
-        """Send all tasks, then take all results. A group would add a second of its own."""
+        """Send all tasks, then take all results. A group would take one second longer."""
         if not self._chunk:
             results = [self._echo.delay(payload) for payload in payloads]
             for result in results:

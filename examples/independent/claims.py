@@ -84,7 +84,7 @@ class Claims(Generic[P]):
         self.ask_again(peer, again=True)
 
     def error(self, connection: Any, message: Message) -> None:
-        """Act on an ERROR for the route over which it came. It must have a receiver (WMP-15.8)."""
+        """Act on an ERROR that has a receiver, for the route over which it came (WMP-15.8)."""
         fields, code = message.fields, message.fields["code"]
         one = message.sender[:2] if code in REFUSALS else [b"", 0]
         identity, epoch = about = fields.get("about_peer", one)

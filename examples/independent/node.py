@@ -16,7 +16,7 @@ from claims import Claims
 from messages import CANCEL, ERROR, NAMES, PAYLOAD, TAKE, Message, Refused, decode, encode
 from stream import Peer, others, size_of
 
-# Units, units, number of jobs in a message, number of times
+# The first two in units; jobs of a message; times that a message is sent again.
 RESEND, EXPIRE, BATCH, MOST_RESENDS = 3, 6, 1000, 10
 
 

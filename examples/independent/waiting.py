@@ -131,7 +131,7 @@ class Queue:
         for number in sorted(worker.leases):
             job = self.jobs[number]
             if (number, job.attempt) not in held and job.take <= last:
-                # Else the lease did not count.
+                # Otherwise the lease did not count.
                 left = worker.stream and job.take <= worker.stream.left
                 self.lose(number, b"the worker is gone, or has it no more", spend=bool(left))
 

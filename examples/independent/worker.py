@@ -59,7 +59,7 @@ class Worker(Node[Manager]):
             link.send(Message(wire.READY, [], self.me, fields))
 
     def share_room(self) -> None:
-        """GIVE to the managers that sent WAKE, the least recently served first (WMP-3.10)."""
+        """Send GIVE to the managers that sent WAKE, the least recently served first (WMP-3.10)."""
         for manager in sorted(self.peers.values(), key=lambda manager: manager.served):
             if manager.wake and manager.connection:
                 slots = self.jobs.slots_for(manager.wake["needs"])
@@ -88,7 +88,7 @@ class Worker(Node[Manager]):
         self.jobs.unlock(manager, fields["lock"], count if fields.get("more") else wire.JOBS)
         sums = zip(columns.get("checksums", ()), columns["payloads"], strict=False)
         damaged = any(sum not in (None, crc32(payload)) for sum, payload in sums)
-        role = "" if damaged else fields["role"]  # so that it is refused (WMP-2.12)
+        role = "" if damaged else fields["role"]  # an empty role is refused (WMP-2.12)
         names = ("ids", "attempts", "left", "expires", "limits", "payloads")
         for name in names[2:5]:
             columns.setdefault(name, [None] * count)
@@ -197,7 +197,7 @@ class Worker(Node[Manager]):
             self.ping()
 
     def ping(self) -> None:
-        """PING every manager, and links without a known manager (WMP-3.1, WMP-9.1)."""
+        """Send PING to every manager, and on links without a known manager (WMP-3.1, WMP-9.1)."""
         if self.pings == 0:  # the link is new, or it is time to search for managers again
             self.say_ready(self.room())
         known = [manager.connection for manager in self.peers.values()]

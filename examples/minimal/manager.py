@@ -30,7 +30,7 @@ RECEIVES: dict[int, dict[int, type]] = {  # required fields
     PING: {},
     BYE: {},
 }
-SILENCE, SLOT = 6, {"slots": 1}  # units after which a worker is given up, the needs of a job
+SILENCE, SLOT = 6, {"slots": 1}  # units after which a worker is given up; needs of a job
 
 
 class Manager:
@@ -197,5 +197,5 @@ if __name__ == "__main__":
                 if word == "submit":
                     manager.submit(*words)
         except (ValueError, TypeError, LookupError, AttributeError, cbor2.CBORError) as error:
-            print("dropped:", repr(error), file=sys.stderr)  # and the manager goes on (WMP-10.1)
+            print("dropped:", repr(error), file=sys.stderr)  # the manager continues (WMP-10.1)
         manager.tick()

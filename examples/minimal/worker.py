@@ -30,7 +30,7 @@ RECEIVES: dict[int, dict[int, type]] = {  # required fields
     CANCEL: {NUMBER: int, SESSION: int, MANAGER: list},  # the worker only counts CANCEL
     PONG: {EXPIRE: int, SESSION: int},
 }
-LOCK_TIMEOUT, PING_INTERVAL, SLOT = 5, 1, {"slots": 1}  # units, units, all resources
+LOCK_TIMEOUT, PING_INTERVAL, SLOT = 5, 1, {"slots": 1}  # units; units; resources in all
 
 
 def slow(payload: bytes) -> bytes:
@@ -147,7 +147,7 @@ class Worker:
             self.job = None if self.job and self.job[0] is known else self.job
             numbers = {"epoch": epoch, "session": session, "sent": 0, "received": 0, "served": 0}
             known = self.managers[identity] = SimpleNamespace(**numbers, ready=1, wake=None)
-        known.link, known.to = link, sender[::-1]  # the latest route to it (WMP-1.8)
+        known.link, known.to = link, sender[::-1]  # the latest route to the manager (WMP-1.8)
         return known
 
     def is_next(self, manager: Any, number: int) -> bool:

@@ -1,4 +1,4 @@
-"""Each safeguard around times and further attempts is off: some timed world notices.
+"""Safeguards around times and further attempts: without each, some timed world breaks.
 
 See :mod:`tests.ablation.test_worlds`. Run limits are no part of an invariant: the conformance kit
 and the tests of rules notice that they are not kept.

@@ -33,7 +33,8 @@ def habit(testee: str, rule: str) -> Any:
 
 @habit("manager", "WMP-6.5")
 class GivesARefusedJobAgainAfterPing(Bend):
-    """Keeps a held GIVE open, and after a PING with ``to`` gives a refused job under its lock.
+    """Keeps a held GIVE open, and after a PING with ``to`` gives a refused job under the GIVE's
+    lock.
 
     The bend cannot number a NO of its own for the rest of such a GIVE. So the bend keeps only the
     GIVEs of the case about refused jobs. That case ends before the hold of the GIVEs ends.

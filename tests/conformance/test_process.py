@@ -22,7 +22,7 @@ def python(program: str, *arguments: str) -> PeerProcess:
 
 
 def hear(process: PeerProcess) -> list[str]:
-    """Return its next lines."""
+    """Return the next lines of the process."""
     lines: list[str] = []
     while not lines:
         assert select.select([process.output], [], [], 30)[0], "it says nothing"

@@ -200,7 +200,7 @@ def test_a_page_takes_no_text_for_markup() -> None:
     assert tags.structure == Tags(page([told(HARMLESS), told(HARMLESS)])).structure
     assert SHOWN in tags.words
     assert [given["title"] for _, given in tags.seen if "title" in given].count(f"OK: {SHOWN}")
-    assert text.encode()  # the replaced characters are those that cannot be written
+    assert text.encode()  # no character is left that has no encoding
 
 
 def test_a_diagram_has_a_line_for_each_peer_and_an_arrow_for_each_message() -> None:

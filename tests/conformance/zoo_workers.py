@@ -353,7 +353,7 @@ def never_withdraws(patch: Patch) -> None:
 
 @bent(W, "WMP-5.2")
 class HoldsWhatAnotherWaitsFor(Bend):
-    """Offers a freed place by a held GIVE to the manager that had it, while another one waits."""
+    """Offers a freed place by a held GIVE to the manager that had it, though another waits."""
 
     def __attrs_post_init__(self) -> None:
         self.pending: Any = None

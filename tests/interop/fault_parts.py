@@ -127,7 +127,9 @@ class Watched:
         return actions
 
     def _plain(self, action: Any) -> Any:
-        """Remove the attempt from results, because the history must have each result beforehand."""
+        """Remove the attempt from results, because the history compares them with results known
+        before.
+        """
         if not isinstance(action, Resolve):
             return action
         plain: list[Frame] = []

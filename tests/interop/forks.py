@@ -1,7 +1,8 @@
 """Runs of programs, each in a separate process, without the half second of a start.
 
 One process has imported all modules of the programs, and forks for each run. ``programs.py`` starts
-programs as a shell does. Use it where the start itself matters, or worker processes.
+programs as a shell does. Use that module if the start itself matters, or if the program has worker
+processes.
 """
 
 from __future__ import annotations
@@ -143,9 +144,9 @@ def forks() -> Forks:
 
 
 def wmp(*argv: str, cwd: Path | None = None) -> Program:
-    """Start ``wmp``. A program with worker processes starts as from a shell.
+    """Start ``wmp``: by a fork, or in a new interpreter if the program has worker processes.
 
-    Worker processes import the main module of their parent, which must be that of the program.
+    Worker processes import the main module of their parent. In a fork this is the wrong module.
     """
     return (
         wmp_of_a_shell(*argv, cwd=cwd) if "process" in argv else ForkedProgram(forks(), argv, cwd)
@@ -155,7 +156,7 @@ def wmp(*argv: str, cwd: Path | None = None) -> Program:
 def serve(number: int) -> None:
     """Fork for each order. The fork forks again, and writes the end of the program into a pipe.
 
-    The modules of the programs are imported here, so that no fork has to.
+    The modules of the programs are imported here, so that the forks need not import them.
     """
     import wmp_programs
     from wmp.cli import demo, device, journal, map, program, worker  # noqa: F401
@@ -173,7 +174,7 @@ def serve(number: int) -> None:
                 os.close(file)
             os.waitpid(pid, 0)
             continue
-        # The first fork ends at once, so that nobody has to wait for the second fork.
+        # The first fork ends at once, so that no process has to wait for the second fork.
         if os.fork():
             os._exit(0)
         orders.close()

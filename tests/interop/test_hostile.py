@@ -186,7 +186,7 @@ def test_a_flood_below_a_device_does_not_reach_the_manager() -> None:
                 loud.send(loud.compose_done([(1, 1)], [b""], [Outcome.OK], manager=(b"m", 1)))
                 loud.ping()
             wait_until(lambda: seen() >= before + 1000, "a thousand messages arrive")
-            # At most 50 at once, and 10 a second.
+            # A worker may send at most 50 PINGs at once, and 10 a second.
             assert device.statistics().forwarded["PING"] < 250
             calm.ping(label="calm")
             while b"calm" not in above.recv_multipart()[1]:

@@ -72,7 +72,7 @@ def run(pytester):
 
 
 def outcomes(result):
-    """Return pytest's counts without warnings."""
+    """Return pytest's counts, except that of warnings."""
     counted = result.parseoutcomes()
     return {name: counted.get(name, 0) for name in ("passed", "failed", "skipped", "errors")}
 

@@ -208,7 +208,7 @@ def test_messages_parked_for_a_leaving_peer_are_undelivered(context: Any) -> Non
                 world.outbox.send(Send(link, message(number)))
             assert world.undelivered == []
             slow.close()
-            # A ROUTER notices only when it reads that a peer has gone; the driver always reads.
+            # A ROUTER notices a lost peer only when it reads; the driver always reads.
             await until(lambda: not world.port.readable() and len(world.undelivered) > 0)
             numbers = [int(m.fields[Field.LABEL]) for _, m in world.undelivered]
             assert numbers == list(range(numbers[0], 30))

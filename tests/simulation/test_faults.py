@@ -199,7 +199,7 @@ def test_allowed_histories_break_no_invariant():
     told.resolved(M, 1, End.LOST, b"", 2, None)
     told = history()
     told.asked(M, 1)
-    told.asked(M, 99)  # for example, with an older epoch
+    told.asked(M, 99)  # no such job, as after a restart of the manager
     told.resolved(M, 1, End.CANCELLED, b"", 1, A)
     told = history()
     told.died(M)  # jobs end with the process of their manager

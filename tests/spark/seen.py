@@ -105,7 +105,7 @@ class Seen:
     locks: dict[tuple[str, int, int], Lock] = field(factory=dict)
     lanes: dict[tuple[str, int, int, int], Lane] = field(factory=dict)
     _held: dict[tuple[str, int], dict[int, tuple[int, tuple[str, int]]]] = field(factory=dict)
-    """By manager: job to the number and holder of its lease, after the last step."""
+    """By manager: the number and holder of each job's lease after the last step, by job."""
     _arrived: defaultdict[tuple[str, int], dict[bytes, tuple[int, int]]] = field(
         factory=lambda: defaultdict(dict)
     )

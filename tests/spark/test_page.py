@@ -68,7 +68,7 @@ def test_no_text_of_a_journal_is_taken_for_markup():
     assert tags.structure == Tags(page(hostile(HARMLESS))).structure
     assert tags.words.count(SHOWN) > 20
     assert f"{SHOWN} 1" in [given.get("title") for _, given in tags.seen]
-    assert text.encode()  # the replaced characters are those that cannot be written
+    assert text.encode()  # no character is left that has no encoding
 
 
 def test_it_needs_nothing_else():

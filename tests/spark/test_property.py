@@ -167,7 +167,7 @@ def _tables(jobs, attempts, locks, lanes, counted):
     for row in counted:
         job = (row.owner, row.owner_epoch, row.job)
         worker = (*job, seen.leases[*job, row.attempt].worker[0])
-        # Of the leases that one worker loses by leaving, only one counts.
+        # If one worker loses several leases of a job by leaving, only one of them counts.
         seen.jobs[job].lost += row.value == 1 or worker not in left
         if row.value == 2:
             left.add(worker)

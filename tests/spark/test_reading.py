@@ -189,7 +189,7 @@ def test_lines_of_the_schema_alone_are_good(spark, world, tmp_path):
 
 @pytest.mark.parametrize("broken", ["fairness", pytest.param("drops", marks=pytest.mark.deep)])
 def test_an_error_in_the_second_thread_is_raised_too(spark, tmp_path, monkeypatch, broken):
-    """A second thread makes one of the two tables. In any case the thread has ended."""
+    """A second thread makes one of the two tables. The thread ends in any case."""
     where = {"fairness": utilisation, "drops": processes}[broken]
 
     def fail(*_: object) -> None:

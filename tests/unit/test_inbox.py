@@ -18,7 +18,7 @@ from wmp.runtime.inbox import Inbox, Wakeup
 def test_a_loop_that_sleeps_is_woken_once_for_many_rings(
     platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if platform == "other":  # as on a system without eventfd
+    if platform == "other":  # a system without eventfd
         monkeypatch.setattr(sys, "platform", "other")
     answers: list[int] = []
 

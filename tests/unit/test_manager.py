@@ -319,7 +319,7 @@ def test_a_result_of_an_old_attempt_is_not_accepted(manager, worker):
     assert resolved(worker.done([1], attempt=1)) == []
     assert manager.statistics().dropped == {"stale result": 1}
     (pong,) = sent(worker.ping(), Command.PONG)
-    assert pong.fields[Field.ACK] == 1  # counts as received although it is refused
+    assert pong.fields[Field.ACK] == 1  # the refused DONE counts as received
 
     assert resolved(worker.done([1], [b"second"], attempt=2)) == [(1, End.OK, b"second")]
     assert resolved(worker.done([1], [b"third"], attempt=2)) == []

@@ -499,7 +499,7 @@ def test_results_for_jobs_never_given_out_are_unknown(manager, worker):
     worker.give(1)
     submit(manager, b"b")
     worker.give(1)
-    # The job that the manager knows counts.
+    # The manager counts the result of job 2, which it knows, and drops the other.
     assert errors(worker.done([2, 99])) == [ErrorCode.UNKNOWN]
     assert manager.statistics().ended == {End.OK: 1}
     assert errors(worker.done([1], manager=(b"somebody", 1))) == [ErrorCode.UNKNOWN]

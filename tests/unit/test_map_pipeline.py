@@ -285,7 +285,7 @@ def test_inputs_that_fit_are_submitted_and_the_others_later() -> None:
     pipeline = world.pipeline([b"a", b"b", b"c", b"d"])
     other = world.pipeline([b"x", b"y", b"z"])
     # The inputs were pulled while the manager had no jobs. Then the other pipeline filled most of
-    # it.
+    # the manager.
     add, world.submissions.add = (
         world.submissions.add,
         lambda *_: (_ for _ in ()).throw(QueueFull(4)),

@@ -32,7 +32,7 @@ def test_a_large_window_leaves_the_others_their_share(manager):
 
     # The worker gets its next share when it finishes, until no job waits.
     (take,) = sent(quick.done(range(2, 47)), Command.TAKE)
-    assert len(take.columns.ids) == 8  # five jobs are left at this worker, and 13 is half of 25
+    assert len(take.columns.ids) == 8  # 13, half of the 25 waiting jobs, less the 5 left here
     quick.done([*range(47, 52), *take.columns.ids])
     assert manager.statistics().queued < 17
 
@@ -237,7 +237,7 @@ def test_no_search_passes_the_profiles_that_do_not_suit(manager, worker, monkeyp
     for _ in range(10):
         worker.give(8, hold=5.0)
         submit(manager, *[b"x"] * 4)
-    assert len(asked) == 1001  # and one check for the profile of this worker
+    assert len(asked) == 1001  # one more check, for the profile of this worker
 
 
 def test_kinds_that_are_asked_for_no_more_are_dropped(manager, worker):

@@ -60,7 +60,7 @@ def test_every_state_and_input_of_the_specification_has_a_meaning(tables):
 
 
 def test_the_bytes_of_the_conversation_are_read_by_the_codec():
-    """The codec decodes the hex of each message in the specification as it was sent."""
+    """The codec decodes the hex of each message in the specification to that message."""
     text = build_wmp.SPEC.read_text(encoding="utf-8")
     shown = re.findall(r"```\n(?:worker|manager): (\w+)\n(.*?)```", text, re.DOTALL)
     sent = [message for _, message in build_wmp.conversation()]

@@ -1,4 +1,4 @@
-"""Manager, Worker and Device for asyncio: the real API.
+"""Manager, Worker and Device for asyncio. :mod:`wmp.blocking` wraps these classes.
 
 ::
 

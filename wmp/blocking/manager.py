@@ -41,7 +41,7 @@ class Manager(BlockingNode[aio.Manager]):
         label: Name for people; host and process by default.
         codec: ``"bytes"``, or ``"cbor"`` for values (numbers, text, bytes, lists, dicts).
         policy: The order of workers: a name of :mod:`wmp.balance` or a callable.
-        max_jobs: Most jobs held. Above it ``submit`` waits, and ``submit_nowait`` raises.
+        max_jobs: Largest number of jobs held. At it ``submit`` waits, ``submit_nowait`` raises.
         retries: Number of dead workers that a job survives.
         expire: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.
@@ -206,7 +206,7 @@ class Manager(BlockingNode[aio.Manager]):
 
         Args:
             jobs: The jobs. A job that is named twice is yielded once.
-            timeout: Seconds from the call within which the last job must have ended.
+            timeout: Seconds, counted from the call, in which the last job must end.
 
         Raises:
             TimeoutError: Some jobs have not ended within this time. They continue.

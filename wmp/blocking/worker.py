@@ -32,9 +32,9 @@ class Worker(BlockingServer[aio.Worker]):
 
     Args:
         connect: Endpoints of managers or devices.
-        handlers: Role to handler, or one callable for the role ``default``.
+        handlers: Handlers by role, or one callable for the role ``default``.
         slots: Jobs done at once.
-        resources: Resources beside slots: name to amount.
+        resources: Amounts of resources besides slots, by name.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         max_jobs_per_child: Jobs that a worker process begins before another takes its place.
         memory_per_child: Bytes of data that a worker process may have.

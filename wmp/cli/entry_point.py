@@ -36,7 +36,7 @@ USAGE: Final = 2
 """Exit code: an option, an address or a file is wrong, and the program did nothing."""
 
 SIGNALLED: Final = 128
-"""Exit code after a signal, without the signal's number, as in shells."""
+"""As in shells, the exit code after a signal is this value plus the number of the signal."""
 
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as in shells."""

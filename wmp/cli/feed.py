@@ -17,10 +17,10 @@ from wmp.message import Limits
 __all__ = ["Feed", "Item", "MapInput", "inputs"]
 
 _JOBS: Final = 8192
-"""Number of inputs that are read in advance of the results at most."""
+"""Largest number of inputs that are read in advance of the results."""
 
 _BYTES: Final = 256 << 20
-"""Bytes of inputs that are read in advance at most; one input may exceed this limit alone."""
+"""Largest number of bytes that are read in advance; a single input may have more."""
 
 _CHUNK: Final = 1 << 16
 """Bytes of one read of a file that is read line by line."""
@@ -91,7 +91,7 @@ def _lines(name: str) -> Iterator[MapInput]:
 
 
 class _Line:
-    """A line whose end has not been read. Of a line that is too large only the size is kept."""
+    """A line whose end has not been read. If the line is too large, only its size is kept."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -133,7 +133,7 @@ class Feed:
 
     def __init__(self, manager: Manager, source: Iterator[MapInput], order: dict[str, Any]) -> None:
         self.count = 0
-        """Inputs seen so far."""
+        """Number of inputs so far."""
         self._manager = manager
         self._source = source
         self._order = order

@@ -26,7 +26,8 @@ __all__ = ["keys"]
 def keys(name: str) -> int:
     """Make a pair of CURVE keys: NAME.key to hand out, NAME.key_secret for this node alone.
 
-    A node with keys may listen to the network; see --secret, --server and --allowed.
+    A node with keys may accept connections from other machines; see --secret, --server and
+    --allowed.
     """
     public, secret = Path(f"{name}.key"), Path(f"{name}.key_secret")
     for path in (public, secret):

@@ -96,7 +96,7 @@ class ProgressBar:
 
 
 def _bar(above: bool) -> Progress:
-    # This import is a ninth of the program's start, and only a terminal needs it.
+    # This import takes a ninth of the program's start, and only a terminal needs it.
     from rich.console import Console
     from rich.progress import (
         BarColumn,

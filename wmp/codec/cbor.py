@@ -45,15 +45,15 @@ class CodecLimits:
     payload: int = Limits.PAYLOAD
     """Bytes of one payload."""
     jobs: int = Limits.JOBS
-    """Jobs in one message."""
+    """Number of jobs in one message."""
     frames: int = Limits.FRAMES
-    """Frames of one message."""
+    """Number of frames of one message."""
     hops: int = Limits.HOPS
-    """Devices on a path."""
+    """Number of devices on a path."""
     identity: int = Limits.IDENTITY
     """Bytes of an identity or routing id."""
     roles: int = Limits.ROLES
-    """Entries of ``roles``, ``resources`` and ``needs``."""
+    """Number of entries of ``roles``, ``resources`` and ``needs``."""
     name: int = Limits.TEXT
     """Bytes of a role, a resource's name, a codec's name or an error's code."""
     text: int = Limits.LONG_TEXT

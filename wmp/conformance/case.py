@@ -81,7 +81,7 @@ class Case:
     slots: int = 1
     """Number of jobs that the worker must be able to run at the same time."""
     links: int = 1
-    """Endpoints to which the worker or device must connect."""
+    """Number of endpoints to which the worker or device must connect."""
     profile: str = "core"
     """The profile of the first rule, unless the case needs another one."""
 

@@ -74,10 +74,10 @@ class Player(Protocol):
     name: str
 
     def is_for(self, connection: Connection, message: Message) -> bool:
-        """Whether a message of the testee is for this peer."""
+        """Return whether a message of the testee is for this peer."""
 
     def was_for(self, message: Message) -> bool:
-        """Whether a message was meant for this peer before its last restart."""
+        """Return whether a message was meant for this peer before its last restart."""
 
     def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
         """Take a message in; answer it if the answer keeps the connection alive.
@@ -87,7 +87,7 @@ class Player(Protocol):
         """
 
     def due(self) -> float:
-        """The time of the next call of ``wait``; infinity for none."""
+        """Return the time of the next call of ``wait``; infinity for none."""
 
     def wait(self) -> None:
         """Act at the due time."""
@@ -112,7 +112,7 @@ class Conversation:
     subject: int | None = None
     """The line of the message that the script took last; None after the script has waited since."""
     means: Mapping[str, str] = field(factory=dict)
-    """A rule that is always checked, to the rule that its breach shows to be broken here."""
+    """Maps rules that are always checked to the rules that are reported in their place."""
     finding: str = ""
     """The observation of an informational case."""
     _jobs: int = 0

@@ -30,8 +30,8 @@ def moves(testee: str, most: int = 30) -> st.SearchStrategy[list[list[Any]]]:
     """Draw the moves of a conversation with a kind of testee."""
     number = st.integers(0, 9)
     move = st.tuples(st.sampled_from(MOVES[testee]), number, number, number).map(list)
-    # Lists of lists, because a single list mostly has five items. Hypothesis shortens each level
-    # separately.
+    # Lists of lists, because Hypothesis mostly draws lists of about five items. It shortens each
+    # level separately.
     parts = st.lists(st.lists(move, max_size=most), max_size=most)
     return parts.map(lambda some: [one for part in some for one in part][:most])
 
@@ -59,7 +59,7 @@ def draw(
         testee: manager, worker or device.
         wire: Starts a testee for a case.
         examples: The number of conversations.
-        most: The number of moves in one conversation at most.
+        most: The largest number of moves in one conversation.
         number: The seed: equal seeds draw equal conversations.
         sure: Starts a testee with a larger unit, at which a busy machine cannot cause a late
             answer. A failure is played again with this unit, and counts if it fails again.

@@ -22,7 +22,7 @@ class OfferedLock:
     roles: Sequence[str]
     needs: Mapping[str, int]
     hold: float
-    """In units."""
+    """Units for which the manager may keep the GIVE."""
     at: float
     open: bool = True
 
@@ -43,7 +43,7 @@ class GivenJob:
     """Whether the job may wait at the worker without resources."""
     needs: Mapping[str, int]
     until: float = -inf
-    """The time before which the handler cannot have ended. The handler may have begun late."""
+    """The earliest time at which the handler may have ended. It may have begun late."""
 
 
 @define

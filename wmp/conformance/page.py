@@ -95,7 +95,7 @@ def page(reports: Sequence[ConformanceReport]) -> str:
 
 
 _Cells = list[tuple[Verdict | None, str] | None]
-"""For each report (verdict on a rule, case or reason); None if the rule does not bind."""
+"""For each report: (verdict on a rule, case or reason), or None if the rule does not bind."""
 
 
 def _sections(reports: Sequence[ConformanceReport]) -> dict[str, list[tuple[Rule, _Cells]]]:

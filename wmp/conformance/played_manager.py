@@ -243,7 +243,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         return self.locks[received["lock"]]
 
     def is_open(self, received: ReceivedMessage) -> bool:
-        """Whether the message is a GIVE that wants jobs and is still open."""
+        """Return whether the message is a GIVE that wants jobs and is still open."""
         asks = received.command is Command.GIVE and bool(received["want"])
         return asks and received["lock"] in self.locks
 

@@ -147,7 +147,7 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         self._seen.clear()
 
     def was_for(self, message: Message) -> bool:
-        """Whether a message on its way was meant for an older epoch of this peer."""
+        """Return whether a message on its way was meant for an older epoch of this peer."""
         return message.to[::-1] in self._past
 
     def settle(self) -> None:

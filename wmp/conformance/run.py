@@ -27,7 +27,7 @@ _SHRINKING = 60.0
 
 
 def drawn_id(testee: str) -> str:
-    """The id of the entry for all drawn conversations."""
+    """Return the id of the entry for all drawn conversations."""
     return drawn_case(testee, ()).id
 
 
@@ -71,7 +71,7 @@ def unspoken(case: Case, profiles: Collection[str]) -> CaseResult | None:
 
 
 def begins(live: LiveTestee) -> ReportEntry:
-    """Whether the testee starts and does its simplest work.
+    """Return whether the testee starts and does its simplest work.
 
     Raises:
         OSError: The testee cannot be run.
@@ -188,6 +188,6 @@ class _WireFactory:
 
 
 def known(testee: str, id: str) -> Case | None:
-    """A case by its id, with or without the kind of testee."""
+    """Return a case by its id, with or without the kind of testee."""
     cases_for(testee)
     return CASES.get(id) or CASES.get(f"{testee}/{id}")

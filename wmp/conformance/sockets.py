@@ -254,7 +254,7 @@ class SocketWire:
     # -- messages
 
     def start(self) -> None:
-        """Do nothing: the testee runs since this wire was made."""
+        """Do nothing: the testee has run since this wire was made."""
 
     def dial(self) -> Connection:
         self._dialled += 1

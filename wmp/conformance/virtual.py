@@ -38,7 +38,7 @@ class Testee(Protocol):
         """Handle a message that could not be sent: there is no such connection (EHOSTUNREACH)."""
 
     def deadline(self) -> float | None:
-        """The time of the next ``tick``; None when no tick is due."""
+        """Return the time of the next ``tick``; None when no tick is due."""
 
     def tick(self, now: float) -> Sends:
         """Act at the due time."""

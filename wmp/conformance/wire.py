@@ -1,6 +1,6 @@
 """The base of a script: a way to and from one testee, and a clock.
 
-Two implementations: :mod:`wmp.conformance.virtual` (a sans-I/O implementation in this
+There are two implementations: :mod:`wmp.conformance.virtual` (a sans-I/O implementation in this
 process, in virtual time) and :mod:`wmp.conformance.sockets` (a live peer, in real time).
 All times are *units*: a unit is one second of the specification's timers. A testee may scale
 its timers to make a unit shorter. ``unit`` is its length in milliseconds, for the fields that
@@ -56,7 +56,7 @@ class SubmittedJob:
     run_limit: float | None = None
     """Units for which one attempt may run."""
     delay: float | None = None
-    """Units before which the job may not begin."""
+    """Units until the job may begin."""
     tries: int | None = None
     """Number of retries after any error, by settings of the job; None without settings."""
     wait: float | None = None
@@ -78,7 +78,7 @@ class Terms:
     """The settings with which a testee is started."""
 
     endpoints: int = 1
-    """Endpoints to which the testee connects (worker, device)."""
+    """Number of endpoints to which the testee connects (worker, device)."""
     slots: int = 1
     """Number of jobs that the testee can run at the same time (worker)."""
     options: dict[str, str] = field(factory=dict)

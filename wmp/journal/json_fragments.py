@@ -37,7 +37,7 @@ _RUN: Final = 4
 """Length up to which lists of numbers are written in full."""
 
 REMEMBERED: Final = 4096
-"""Number of paths, templates and similar values that are kept at most."""
+"""Largest number of paths, templates and similar values that are kept."""
 
 
 def size_of(payloads: Sequence[Frame]) -> int:
@@ -154,7 +154,7 @@ class HeadFormatter:
     _templates: dict[tuple[int | str, ...], tuple[str, tuple[tuple[int, _Make], ...]]] = field(
         factory=dict
     )
-    """Keys to a template for ``%``, and the fields whose values must be made into JSON first."""
+    """A template for ``%``, and the fields whose values must be made into JSON first, by keys."""
     _amounts: dict[tuple[tuple[str, int], ...], str] = field(factory=dict)
 
     def text(self, fields: Mapping[int | str, Any]) -> str:

@@ -29,7 +29,7 @@ _STUB: Final = 34
 _GAP: Final = 4
 """Distance between the tip of an arrow and the middle of a dot."""
 _LEAST: Final = 0.75
-"""A diagram is scaled down to this part of its width at most, so that text stays readable."""
+"""The smallest part of its width to which a diagram is scaled down: text stays readable."""
 
 
 @frozen

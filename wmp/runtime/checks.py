@@ -32,13 +32,13 @@ Its milliseconds fit every field of a message.
 """
 
 OFFER: Final = 8 * 1024
-"""Bytes of a head that the names of roles and resources may take together.
+"""Limit of the bytes of a head that the names of roles and resources may take together.
 
-A long route takes as many bytes.
+The rest of the head is left for a long route.
 """
 
 HEADERS: Final = 1024
-"""Bytes that a worker's headers may take in each of its READYs."""
+"""Limit of the bytes that a worker's headers may take in each of its READYs."""
 
 
 def check_count(name: str, value: object, least: int = 0, most: int = Limits.UINT) -> int:
@@ -89,7 +89,7 @@ def check_descriptors(what: str, needed: int) -> None:
 
     Args:
         what: The part of the program that needs the descriptors, for the error.
-        needed: Number of descriptors that this part opens at most.
+        needed: Largest number of descriptors that this part opens.
 
     Raises:
         TransportError: Fewer descriptors are left.

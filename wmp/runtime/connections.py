@@ -1,5 +1,5 @@
-"""The connections of a socket: the bytes of unfinished messages on each connection, and the end of
-abusers.
+"""The connections of a socket: the bytes of unfinished messages on each connection, and the closing
+of abusive connections.
 
 libzmq bounds a frame (``ZMQ_MAXMSGSIZE``) and the number of messages in a pipe (``ZMQ_RCVHWM``). It
 does not bound a message: libzmq keeps the frames of a message that never ends, and never delivers
@@ -26,14 +26,14 @@ _GROWTH: Final = 16 << 20
 """Bytes by which the memory must grow before all connections are checked."""
 
 _TURNS: Final = 20
-"""Number of checks in which a busy socket has delivered a message of each connection.
+"""Number of checks within which a busy socket has delivered a message of each connection.
 
 libzmq reads the connections in turn.
 """
 
 _ALERT: Final = 600
-"""Number of checks after the end of an abusive connection in which the kernel is asked in any
-case.
+"""Number of checks after the end of an abusive connection for which the kernel is asked even if
+the memory has not grown.
 """
 
 _RECEIVED: Final = 128
@@ -71,9 +71,9 @@ class Connections:
         self._silent: dict[int, None] = {}
         """Connections that have sent no message, oldest first."""
         self._open: dict[int, int] = {}
-        """Open bytes of each connection, as far as known."""
+        """Number of bytes of the unfinished message of each connection, as far as known."""
         self._received: dict[int, int] = {}
-        """Received bytes of each connection at the last check."""
+        """Number of bytes that each connection had received at the last check."""
         self.descriptors: dict[bytes, int] = {}
         self._keys: dict[int, bytes] = {}
         self.active: set[bytes] = set()
@@ -182,7 +182,7 @@ def _memory() -> int:
 
 
 def _bytes_received(descriptor: int) -> int | None:
-    """Return the bytes that a TCP connection has received; None for any other descriptor."""
+    """Return the number of bytes that a TCP connection received; None for any other descriptor."""
     try:
         stream = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, descriptor)
     except OSError:

@@ -68,7 +68,7 @@ logger = logging.getLogger("wmp")
 Action = ManagerAction | WorkerAction | DeviceAction
 
 _BATCH = 256
-"""Number of messages of one socket, and of posted events, that one turn handles at most."""
+"""Largest number of messages of one socket, and of posted events, for one turn."""
 
 _STALL = 0.05
 """Seconds until the next ``Ticked`` for a machine whose deadline has passed."""
@@ -313,7 +313,7 @@ class Driver:
                 readable.pop(self._sockets.router, None)
             if readable or self._inbox.entries or self._late:
                 self._inbox.schedule()
-            if not self._resting:  # after a rest, its end begins the next turn
+            if not self._resting:  # the end of a rest begins the next turn
                 self._arm()
         except Exception as error:  # noqa: BLE001 — a defect; without a timer the node is deaf
             self._stop_after(ThreadEnded("a turn", error))

@@ -171,13 +171,13 @@ class Recorder:
         """µs by which the wall clock is ahead of the loop's."""
         self._chunks: deque[list[str]] = deque()
         self._put = 0
-        """Bytes put into the buffer so far."""
+        """Number of bytes put into the buffer so far."""
         self._lost: Counter[str] = Counter()
         """Number of lines that did not reach the writer, by reason."""
         self._missed = 0
         """Their sum."""
         self._written: Counter[str] = Counter()
-        """Lost lines that are in the journal already, by reason."""
+        """Number of lost lines that the journal has reported already, by reason."""
         self._lost_written = 0
         """Their sum."""
         self._ended = False
@@ -288,14 +288,14 @@ class _Writer:
         self._chunks = chunks
         self._times = times
         self.taken = 0
-        """Bytes taken out of the buffer so far."""
+        """Number of bytes taken out of the buffer so far."""
         self.failed = 0
-        """Lines that could not be written."""
+        """Number of lines that could not be written."""
         self._segment = 0
         self._file: int | None = None
         self._path = journal.folder
         self._size = 0
-        """Bytes of whole lines in the file."""
+        """Number of bytes of whole lines in the file."""
         self._opened = 0.0
         self._work = threading.Event()
         self._hurry = threading.Event()

@@ -27,8 +27,9 @@ A full cache is emptied, because its entries can be computed again.
 class LocalIds:
     """Turns routing ids into local ids and back.
 
-    A routing id that libzmq made has five bytes, and the first byte is 0. The peer itself chose any
-    other routing id. Such an id needs no secrecy and is used unchanged as local id.
+    A routing id that libzmq made has five bytes, and the first byte is 0. Every other
+    routing id was chosen by the peer itself. Such an id needs no secrecy and is used unchanged as
+    local id.
     """
 
     def __init__(self) -> None:
@@ -63,8 +64,7 @@ class LocalIds:
         for number in rounds:
             mask = blake2b(right, digest_size=2, key=self._key, salt=bytes([number])).digest()
             left, right = right, bytes([left[0] ^ mask[0], left[1] ^ mask[1]])
-        # The halves change places once more, so that the inverse network begins with the halves in
-        # its order.
+        # The halves change places once more: the inverse network expects them in this order.
         return b"\0" + right + left
 
 

@@ -191,7 +191,7 @@ class NodeSockets:
             self._lookout = self._loop.call_later(_LOOK, self._look_around)
 
     def _look_around(self) -> None:
-        """Check for messages without an end while there are connections."""
+        """Check for messages that never end while there are connections."""
         self._lookout = None
         for port in tuple(self):
             if port.connections:

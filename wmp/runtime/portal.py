@@ -156,7 +156,7 @@ class Portal:
         return self.call(answer())
 
     def check_thread(self) -> None:
-        """Check that waiting for the loop can end.
+        """Check that a wait for the loop would end.
 
         Raises:
             RuntimeError: Called on the loop's own thread, which would wait for itself.

@@ -71,7 +71,7 @@ class Security:
 
     def __attrs_post_init__(self) -> None:
         if not zmq.has("curve"):
-            return  # when a socket uses the keys, they are refused with a reason
+            return  # a socket that uses the keys raises an error with the reason
         try:
             public = zmq.curve_public(self.secret_key)
         except (ValueError, zmq.ZMQError) as error:

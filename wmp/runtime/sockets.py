@@ -167,10 +167,10 @@ def dealer(
     socket = _open(context, zmq.DEALER, transport, ipv6="[" in endpoint)
     port = None
     try:
-        # Without ZMQ_IMMEDIATE. With this option libzmq drops messages that it received and this
-        # node has not read, when the peer closes: for example the last messages of a manager.
-        # Instead the send queue keeps messages back while there is no connection, because an old
-        # READY helps no manager.
+        # ZMQ_IMMEDIATE is not set. With this option libzmq would drop received messages that this
+        # node has not read when the peer closes, for example the last messages of a manager. The
+        # option would also refuse messages while there is no connection. The send queue does this
+        # itself, because an old READY helps no manager.
         socket.reconnect_ivl = int(transport.reconnect * 1000)
         longest = transport.reconnect_max
         if longest is None:

@@ -69,7 +69,7 @@ def start_thread(
 
 
 async def aside(act: Callable[[], object], name: str, timeout: float) -> None:
-    """Call a function that blocks on a separate thread, or on this thread if no thread can be
+    """Call a blocking function on a separate thread. Call it on this thread if no thread can be
     started.
 
     Args:

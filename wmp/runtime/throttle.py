@@ -28,7 +28,7 @@ __all__ = ["Throttle"]
 
 _CHATTER: Final = frozenset((Command.READY, Command.GIVE, Command.PING, Command.BYE))
 _SECONDS: Final = 5
-"""Seconds for which the budget may be used at once."""
+"""Number of seconds whose budget may be used at once."""
 _RACE: Final = 0.02
 """Cost of a message that came late or twice. Restarts and new routes cause many such messages."""
 _RACES: Final = frozenset(
@@ -38,13 +38,13 @@ _UNASKED: Final = 1 / 8
 """Cost of STATUS, ERROR, and a DONE that answers no TAKE: a worker that lost a connection or its
 device sends many of them."""
 _MOST_OWED: Final = 2 * Limits.JOBS
-"""Number of jobs of one worker for which a DONE is expected at most."""
+"""Largest number of jobs of one worker for which a DONE is expected."""
 _IGNORED: Final = 10.0
 """Seconds for which a connection is ignored."""
 _ROUND: Final = 256
 """Number of messages that a node drops in a row before it rests, if no result is among them.
 
-The number is twice that of the ignored connections if that is more.
+If many connections are ignored, the number is twice the number of these connections.
 """
 _IDLE: Final = 8.0
 """Seconds of rest for each second that the dropped messages took."""
@@ -53,7 +53,7 @@ _REST: Final = 0.02
 _ANSWERS: Final = 200
 """Number of ERRORs a second with which the node answers frames that are no message."""
 _MOST: Final = 50_000
-"""Number of budgets that are remembered at most. Above this limit all budgets begin anew."""
+"""Largest number of budgets that are remembered. Above this limit all budgets begin anew."""
 
 
 class Throttle:

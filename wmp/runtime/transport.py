@@ -49,48 +49,48 @@ class Transport:
     until then.
     """
     parked: int = 1000
-    """Number of messages that are kept for a full pipe at most.
+    """Largest number of messages that are kept for a full pipe.
 
     Further messages count as undelivered.
     """
     parked_bytes: int = field(default=64 << 20)
-    """Bytes of messages that are kept for a full pipe at most.
+    """Largest number of bytes in the messages that are kept for a full pipe.
 
     Above this limit or the limit before it, the connection of the peer is closed, because the peer
     reads nothing. The peer may connect again, and then undelivered messages are sent again.
     """
     parked_total: int = field(default=256 << 20)
-    """Bytes of messages that are kept for the full pipes of all peers together.
+    """Largest number of bytes in the messages that are kept for the full pipes of all peers.
 
     Above this limit the connection of the peer with the most bytes is closed.
     """
     max_message: int = field(default=320 << 20)
-    """Bytes of one message at most, in all its frames.
+    """Largest number of bytes of one message, in all its frames.
 
     The connection of a peer that sends more before the message ends is closed. This works on Linux
     with tcp only.
     """
     max_open: int = field(default=512 << 20)
-    """Bytes of unfinished messages of all connections together at most.
+    """Largest number of bytes in the unfinished messages of all connections together.
 
     The connection with the most is closed first.
     """
     max_silent: int = 1000
-    """Number of connections that have not sent a message yet at most, in the handshake or after it.
+    """Largest number of connections that have not sent a message yet, in the handshake or after it.
 
     Above this limit the oldest of them is closed.
     """
 
     max_chatter: int = 30
-    """READY, GIVE, PING and BYE that are read from one worker in a second without a result in
-    between.
+    """Number of READY, GIVE, PING and BYE that are read from one worker in a second without a
+    result in between.
 
     Five times as many are read at once. The limit of STATUS, ERROR, and DONE that answer no TAKE is
     eight times as high. Messages above a limit are dropped.
     """
     max_refused: int = 20
-    """Refused messages that one connection may send in a second. Five times as many may come at
-    once.
+    """Number of refused messages that one connection may send in a second. Five times as many may
+    come at once.
 
     A connection above this limit is ignored for 10 seconds. Messages that came through a device do
     not count.

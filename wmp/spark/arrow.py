@@ -16,7 +16,7 @@ Values = tuple[Any, ...]
 """The values of a row, in the order of the columns."""
 
 _ROWS: Final = 8192
-"""Rows of a batch."""
+"""Number of rows in a batch."""
 
 _TYPES: Final = {
     "string": pyarrow.string(),

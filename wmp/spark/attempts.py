@@ -43,7 +43,7 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
     take, done = command == "TAKE", command == "DONE"
     sent, received = what == "send", what == "received"
     heeded = F.coalesce(~F.col("reason").isin(*_NOT_ACCEPTED), F.lit(True))
-    # No other end has no message: a job was given up while its worker had it.
+    # A deadline may end a job while a worker has it. Every other end comes with a message.
     timed = (what == "resolve") & F.array_contains("ends", End.TIMEOUT.value)
     about = (take | done) & (sent | received) | (what == "note") | timed
     lines = (

@@ -58,7 +58,7 @@ def _rank(file: Path) -> tuple[bool, int] | None:
         try:
             return not one.name.startswith("."), one.stat().st_size
         except FileNotFoundError:
-            continue  # the segment has lost its dot since it was found
+            continue  # the segment was finished, and thus renamed, since it was found
     return None
 
 
@@ -92,9 +92,9 @@ def advance(
 
 
 def _end_of_line(path: str, begin: int, wanted: int, size: int) -> int:
-    """Return the last end of a line up to ``wanted``.
+    """Return the position behind the last line that ends at or before ``wanted``.
 
-    Else the first end after it; else ``begin``.
+    If no line ends there, return the end of the first line behind ``wanted``, or else ``begin``.
     """
     with _open(path) as file:
         high = wanted

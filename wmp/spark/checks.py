@@ -1,4 +1,4 @@
-"""Rules that single lines of a node can show to be broken, without the history of a job or lock."""
+"""Checks of rules that need only the lines of one node, and no history of a job or lock."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def lane_spans(events: DataFrame) -> DataFrame:
 
 
 def double_booking(events: DataFrame, spans: DataFrame) -> DataFrame:
-    """Started jobs never exceed a worker's resources (WMP-4.1)."""
+    """Check that started jobs never exceed a worker's resources (WMP-4.1)."""
     have = (
         events.where((F.col("what") == "start") & F.col("resources").isNotNull())
         .select(*_PROCESS, F.explode("resources").alias("resource", "have"))
@@ -113,7 +113,7 @@ def double_booking(events: DataFrame, spans: DataFrame) -> DataFrame:
 
 
 def _streams(events: DataFrame) -> DataFrame:
-    """Numbers start at 1 in a session and grow by 1 (WMP-7.1)."""
+    """Check that numbers start at 1 in a session and grow by 1 (WMP-7.1)."""
     sent = events.where((F.col("what") == "send") & F.col("number").isNotNull())
     # A device passes on the numbers of other nodes and has no stream of its own.
     own = sent.where((F.col("source") == F.col("node")) & (F.col("source_epoch") == F.col("epoch")))
@@ -134,7 +134,7 @@ def _streams(events: DataFrame) -> DataFrame:
 
 
 def _numbers_of_ready(events: DataFrame) -> DataFrame:
-    """A READY never has a lower number than an earlier READY (WMP-3.2)."""
+    """Check that a READY never has a lower number than an earlier READY (WMP-3.2)."""
     sent = events.where(
         (F.col("what") == "send")
         & (F.col("command") == "READY")
@@ -152,7 +152,7 @@ def _numbers_of_ready(events: DataFrame) -> DataFrame:
 
 
 def _credit(events: DataFrame) -> DataFrame:
-    """A manager's WAKE never has more jobs than the remembered credit (WMP-3.4)."""
+    """Check that a manager's WAKE never has more jobs than the remembered credit (WMP-3.4)."""
     what, command = F.col("what"), F.col("command")
     ready = (what == "received") & (command == "READY") & F.col("reason").isNull()
     wake = (what == "send") & (command == "WAKE") & (F.col("source") == F.col("node"))
@@ -179,7 +179,7 @@ def _credit(events: DataFrame) -> DataFrame:
 
 
 def _one_process(events: DataFrame, processes: DataFrame) -> DataFrame:
-    """A worker stops as superseded only beside another process of its identity.
+    """Check that a worker stops as superseded only beside another process of its identity.
 
     A worker that no manager serves must not continue (WMP-15.9).
     """

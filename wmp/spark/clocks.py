@@ -21,7 +21,7 @@ __all__ = ["Clock", "JournalProcess", "Offset", "clocks", "offsets"]
 
 
 def offsets(pairs: DataFrame, processes: DataFrame) -> DataFrame:
-    """The table ``offsets``, from :func:`wmp.spark.links.pairs`."""
+    """Make the table ``offsets``, from :func:`wmp.spark.links.pairs`."""
     one_way = pairs.groupBy("sent_process", "received_process").agg(
         F.min(F.col("received_at") - F.col("sent_at")).alias("least"),
         F.count("*").alias("messages"),

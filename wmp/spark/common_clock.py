@@ -32,12 +32,14 @@ def on_common_clock(
 
 
 def jobs(frame: DataFrame, nodes: DataFrame) -> DataFrame:
-    """The table ``jobs``."""
+    """Make the table ``jobs``."""
     return on_common_clock(frame, nodes, {"owner": ("submitted", "asked", "ended")})
 
 
 def attempts(frame: DataFrame, nodes: DataFrame) -> DataFrame:
-    """The table ``attempts``; durations between two times of one clock are taken on that clock."""
+    """Make the table ``attempts``; durations between two times of one clock are taken on that
+    clock.
+    """
     lengths = {
         "lane_wait": ("started", "received"),
         "done_wait": ("done", "finished"),
@@ -63,22 +65,22 @@ def attempts(frame: DataFrame, nodes: DataFrame) -> DataFrame:
 
 
 def executions(frame: DataFrame, nodes: DataFrame) -> DataFrame:
-    """The table ``executions``."""
+    """Make the table ``executions``."""
     return on_common_clock(frame, nodes, {"worker": ("handed", "began", "ended")})
 
 
 def locks(frame: DataFrame, nodes: DataFrame) -> DataFrame:
-    """The table ``locks``."""
+    """Make the table ``locks``."""
     return on_common_clock(frame, nodes, {"worker": ("given", "answered", "closed")})
 
 
 def wakes(frame: DataFrame, nodes: DataFrame) -> DataFrame:
-    """The table ``wakes``."""
+    """Make the table ``wakes``."""
     return on_common_clock(frame, nodes, {"worker": ("received",)})
 
 
 def conversations(frame: DataFrame, nodes: DataFrame) -> DataFrame:
-    """The table ``conversations``."""
+    """Make the table ``conversations``."""
     return on_common_clock(
         frame, nodes, {"worker": ("ready", "woken", "given", "answered", "done")}
     )

@@ -20,7 +20,7 @@ def outcome_name(number: Column) -> Column:
 
 
 def executions(events: DataFrame) -> DataFrame:
-    """The table ``executions``, with monotonic times: ``handed``, ``began``, ``ended`` in µs.
+    """Make the table ``executions``, with monotonic times: ``handed``, ``began``, ``ended`` in µs.
 
     A lane does one job after the other, and may report several ends at once. The jobs that a lane
     reports together share the time since its last report evenly.
@@ -30,7 +30,8 @@ def executions(events: DataFrame) -> DataFrame:
         "outcomes",
     )  # fmt: skip
     run = F.col("what") == "run"
-    # The lane's last report of a begin or an end. Jobs that never began do not count.
+    # The time of a line, unless the line recalls jobs: such jobs never began. ``since`` is the last
+    # such time of the lane before the line.
     word = F.when(F.col("what") != "recalled", F.col("at"))
     before = Window.partitionBy(*_LANE).orderBy("n").rowsBetween(Window.unboundedPreceding, -1)
     known = lines.withColumn("since", F.last(word, ignorenulls=True).over(before)).withColumn(

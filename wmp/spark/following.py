@@ -3,9 +3,9 @@
 A stream copies each line once into a Parquet table. Its source counts bytes, its sink commits whole
 batches, and a checkpoint keeps both. So the stream continues correctly after a kill at any moment.
 The tables are made from the copied lines by the same steps as from files, so they equal the tables
-of :func:`report`. A report costs as much each time. So it is made only when there are new lines,
-and takes at most half of the time. This suits a journal of hours; read a journal of months when it
-is complete.
+of :func:`report`. Each report is made of all lines and costs as much as the first. So a report is
+made only when there are new lines, and reports take at most half of the time. This suits a journal
+of hours; read a journal of months when it is complete.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _KEPT: Final = "_stream"
 _LOOK: Final = "2 seconds"
 _BYTES: Final = 64 << 20
 _REST: Final = 2.0
-"""Seconds between two reports at least."""
+"""Least number of seconds between two reports."""
 _PATIENCE: Final = 60.0
-"""Seconds for which a report waits at most for a stream that still reads."""
+"""Largest number of seconds for which a report waits for a stream that still reads."""
 
 Made = Callable[[JournalReport, int], bool]
 """Called with each report and the number of its lines; returns whether to continue."""

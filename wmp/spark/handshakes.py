@@ -69,7 +69,7 @@ def wakes(turns: DataFrame, locks: DataFrame) -> DataFrame:
 
 
 def conversations(turns: DataFrame, locks: DataFrame, attempts: DataFrame) -> DataFrame:
-    """The table ``conversations``, with times of the worker's clock."""
+    """Make the table ``conversations``, with times of the worker's clock."""
     so_far = Window.partitionBy(*_PAIR, "turn").orderBy("n")
     woken = F.last(F.when(F.col("command") == "WAKE", F.struct("at", "ready")), ignorenulls=True)
     gives = turns.withColumn("woken", woken.over(so_far)).where(F.col("command") == "GIVE")

@@ -121,7 +121,7 @@ def _earliest_timeout() -> Column:
 def _ends(events: DataFrame, executions: DataFrame) -> DataFrame:
     """Return the ends of jobs in lanes.
 
-    Their lines do not name the owner; the line of the run does.
+    The lines about ends do not name the owner of the jobs. The line ``run`` of the lane names it.
     """
     key = ["node", "epoch", "lane", "job"]
     lines = events.where(F.col("what").isin("finished", "recalled")).select(

@@ -24,7 +24,7 @@ _BATCH: Final = 4096
 def find_segments(paths: Sequence[str | Path]) -> list[str]:
     """Return the segments in these files and directories, sorted; names with a dot are included.
 
-    Of two segments of the same name one counts: the finished segment, or else the longer one. A
+    If two segments have one name, one of them counts: the finished segment, or else the longer. A
     path with a scheme (``s3://…``) is returned unchanged, for Spark to read.
 
     Raises:

@@ -38,8 +38,8 @@ _READ: Final = (
 def lock_states(events: DataFrame) -> DataFrame:
     """Make the states of each lock of each worker, as ``FOUND``."""
     what, command = F.col("what"), F.col("command")
-    # A NO for a lock of a session that the worker has forgotten is in order in its stream. The
-    # worker refuses only the lock.
+    # If NO names a lock of a forgotten session, the worker refuses the lock, but accepts the
+    # message as the next one of its stream.
     ignored = [reason for reason in UNHEEDED if reason != ErrorCode.UNKNOWN]
     heeded = F.coalesce(~F.col("reason").isin(*ignored), F.lit(True))
     answer = (what == "received") & command.isin("TAKE", "NO") & heeded

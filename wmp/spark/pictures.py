@@ -165,7 +165,7 @@ def activity(data: ReportData) -> Picture | None:
 
 
 def _bars(data: ReportData) -> dict[str, dict[str | None, dict[float, tuple[float, int]]]]:
-    """Return phase to role to low to (high, count)."""
+    """Return the bars: (high, count) by phase, role and low end."""
     bars: dict[str, dict[str | None, dict[float, tuple[float, int]]]] = {}
     for row in data.tables["histogram"]:
         bars.setdefault(row["phase"], {}).setdefault(row["role"], {})[row["low"]] = (

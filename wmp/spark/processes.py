@@ -57,7 +57,7 @@ def processes(events: DataFrame) -> DataFrame:
 def nodes(
     spark: SparkSession, processes: DataFrame, clocks: Mapping[tuple[str, int], Clock]
 ) -> DataFrame:
-    """The table ``nodes``."""
+    """Make the table ``nodes``."""
     rows = [(node, epoch, c.clock, c.error) for (node, epoch), c in clocks.items()]
     known = spark.createDataFrame(
         rows, "node string, epoch bigint, clock bigint, clock_error bigint"
@@ -69,7 +69,7 @@ def nodes(
 
 
 def missing_nodes(events: DataFrame, processes: DataFrame) -> DataFrame:
-    """The table ``missing_nodes``."""
+    """Make the table ``missing_nodes``."""
     end = F.explode(
         F.array(
             F.struct(F.col("source").alias("node"), F.col("source_epoch").alias("epoch")),
@@ -88,7 +88,7 @@ def missing_nodes(events: DataFrame, processes: DataFrame) -> DataFrame:
 
 
 def drops(events: DataFrame) -> DataFrame:
-    """The table ``drops``."""
+    """Make the table ``drops``."""
     received = F.col("what").isin("received", "undelivered", "garbled", "drop")
     return (
         events.where(received & F.col("reason").isNotNull())

@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 _KINDS: Final = ("manager", "device", "worker")
 
 MOST_VIOLATIONS: Final = 40
-"""Number of violations that are drawn at most."""
+"""Largest number of violations that are drawn."""
 MOST_LINES: Final = 80
 """Number of the last lines of a story that are drawn."""
 
@@ -52,7 +52,7 @@ class ReportData:
     names: Mapping[tuple[str, str, bool], int]
     """Number of violations by name, meaning and certainty."""
     stories: Mapping[str, Sequence[Row]]
-    """Key of each violation in ``tables`` to the last lines of its story."""
+    """The last lines of the story of each violation in ``tables``, by the violation's key."""
 
     def number(self, name: str) -> float:
         """Return a number of the table ``summary``; 0 if the table does not have it."""

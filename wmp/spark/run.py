@@ -102,7 +102,7 @@ class PipelineResult:
     uncertain: int
     """Number of the violations that gaps in the journals may explain."""
     summary: dict[str, float]
-    """The table ``summary``: name to value."""
+    """The table ``summary``: values by name."""
 
 
 def build(

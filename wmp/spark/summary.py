@@ -74,7 +74,7 @@ NUMBERS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
     },
     "drops": {"drops": ("sum(lines)", "messages ignored, whole or in part")},
 }
-"""Table to name to its aggregate in SQL and its meaning."""
+"""The numbers of each table: the aggregate in SQL and the meaning, by name."""
 
 
 def summary(tables: Mapping[str, DataFrame]) -> DataFrame:

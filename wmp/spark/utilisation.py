@@ -168,7 +168,7 @@ def activity(jobs: DataFrame, length: int) -> DataFrame:
 
 
 def requeues(attempts: DataFrame) -> DataFrame:
-    """The table ``requeues``."""
+    """Make the table ``requeues``."""
     over = attempts.where(F.col("cause").isNotNull())
     return over.groupBy("cause", "role", "worker", "worker_epoch").agg(F.count("*").alias("leases"))
 

@@ -20,7 +20,7 @@ _SPACING: Final = 250
 _MARGIN: Final = 300
 """Space for text beside the last lifeline."""
 _MOST: Final = 6
-"""Number of lifelines at most. Other processes appear only in the lines of their peers."""
+"""Largest number of lifelines. Other processes appear only in the lines of their peers."""
 _JOINED: Final = re.compile(r"\b(?:number|session|ready|lock)=\S+")
 
 

@@ -38,7 +38,7 @@ FINDINGS: Final[Mapping[str, str]] = {
     "WMP-6.6": "each job of a TAKE is answered by exactly one entry of DONE",
     "WMP-7.1": "the numbers of a stream start at 1 in a session and grow by 1",
 }
-"""Name of each finding to the text of its invariant or rule."""
+"""Text of the invariant or rule, by the name of the finding."""
 
 
 def violations(found: DataFrame, nodes: DataFrame) -> DataFrame:

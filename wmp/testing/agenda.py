@@ -17,8 +17,9 @@ __all__ = ["Agenda", "NodeClocks"]
 
 @define(eq=False)
 class Agenda:
-    """A heap of calls, each with a time. Of the calls for one time, the call that was added first
-    goes first.
+    """A heap of calls, each with a time.
+
+    Calls for the same time are made in the order in which they were added.
 
     Args:
         network: Has the current time in ``now``.
@@ -55,7 +56,7 @@ class Agenda:
         what(*arguments)
 
     def latest(self, what: Callable[..., None]) -> float:
-        """The time of the last call of ``what``; 0 if there is no such call."""
+        """Return the time of the last call of ``what``; 0 if there is no such call."""
         return max((when for when, _, call, _ in self._calls if call == what), default=0.0)
 
 
@@ -76,7 +77,7 @@ class NodeClocks:
     """The deadline of each node that has one, in the world's time."""
 
     def local(self, name: str) -> float:
-        """The time on the clock of a node."""
+        """Return the time on the clock of a node."""
         offset, rate = self.skew.get(name, (0.0, 1.0))
         shown = max(offset + rate * self.network.now, self.shown.get(name, -inf))
         self.shown[name] = shown
@@ -91,7 +92,7 @@ class NodeClocks:
             self._due[name] = max(self.network.now, (when - offset) / rate)
 
     def earliest(self) -> tuple[float, str]:
-        """The earliest deadline and its node; infinite without deadlines."""
+        """Return the earliest deadline and its node; infinite without deadlines."""
         due = self._due
         if not due:
             return inf, ""

@@ -17,7 +17,7 @@ from wmp.testing.world import WorldReport, simulate
 __all__ = ["CampaignResult", "replay_command", "reports"]
 
 _KEPT = 20
-"""Number of violations that are reported in full at most."""
+"""Largest number of violations that are reported in full."""
 
 
 @define(eq=False)
@@ -26,9 +26,9 @@ class CampaignResult:
 
     schedules: int = 0
     hours: float = 0.0
-    """Virtual time."""
+    """Hours of virtual time."""
     steps: int = 0
-    """Events that machines handled."""
+    """Number of events that machines handled."""
     messages: int = 0
     """Number of messages put on a connection, counted at every node of their routes."""
     jobs: int = 0
@@ -61,7 +61,7 @@ class CampaignResult:
                 self.failed.append(report)
 
     def as_dict(self) -> dict[str, Any]:
-        """The result for JSON."""
+        """Return the result for JSON."""
         return {
             "schedules": self.schedules,
             "simulated_hours": round(self.hours, 4),
@@ -89,7 +89,7 @@ class CampaignResult:
 
 
 def replay_command(seed: int, *, timed: bool = False) -> str:
-    """The command that plays the world of a seed again and prints all of it."""
+    """Return the command that plays the world of a seed again and prints all of it."""
     return f"python -m wmp.testing --seeds {seed} --trace" + (" --timed" if timed else "")
 
 

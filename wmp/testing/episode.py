@@ -17,7 +17,7 @@ __all__ = ["ProcessDeaths", "draw_episode"]
 _LONGEST = 60.0
 """The longest time with faults, in simulated seconds."""
 _LINES = 16
-"""Number of lines after which a handler is ended in the middle at most."""
+"""Largest number of lines that run before a handler is ended in the middle."""
 
 
 def draw_episode(

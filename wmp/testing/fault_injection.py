@@ -23,7 +23,7 @@ from wmp.testing.workload import SubmitBatch, Task
 __all__ = ["FaultInjector"]
 
 _HERD = 8
-"""Number of jobs for each manager in a wake herd."""
+"""Number of jobs that each manager gets at once in the fault ``wake herd``."""
 
 _T = TypeVar("_T")
 

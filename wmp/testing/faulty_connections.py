@@ -52,7 +52,7 @@ class FaultyConnections:
     rates: Mapping[Fault, float] = field(factory=dict, init=False)
     """The probability of each fault for a message."""
     latency: dict[str, float] = field(factory=dict, init=False)
-    """The longest time of a message, in seconds, by sender."""
+    """The longest time that a message takes, in seconds, by sender."""
     cut: dict[tuple[str, str], float] = field(factory=dict, init=False)
     """(sender, receiver) between which no message passes, with the end of that time."""
     stale: set[Pipe] = field(factory=set, init=False)

@@ -30,7 +30,7 @@ __all__ = ["Fleet", "identity_of"]
 
 
 def identity_of(name: str) -> bytes:
-    """The identity of a node; a name's double has the same identity."""
+    """Return the identity of a node; a name's double has the same identity."""
     return name.rstrip("+").encode()
 
 
@@ -75,7 +75,7 @@ class Fleet:
     """Called with the lanes that the killed process ran."""
     _epochs: Counter[bytes] = field(factory=Counter, init=False)
     _ended: dict[bytes, float] = field(factory=dict, init=False)
-    """Identity to the time at which a process of it last ended."""
+    """Time at which a process of each identity last ended, by identity."""
 
     # -- the nodes
 

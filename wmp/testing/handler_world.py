@@ -33,7 +33,7 @@ __all__ = ["HandlerWorld"]
 _RETRY = 0.1
 """Seconds until a fault that hit no node strikes again."""
 _EVENTS = 400
-"""Number of events for one more job at most."""
+"""Largest number of events that one more job may cause."""
 
 
 @define(eq=False, kw_only=True)

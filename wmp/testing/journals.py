@@ -56,7 +56,8 @@ class Journals:
         formatter, file, _ = entry
         lines = formatter.step(event, actions, at, BEGINNING + at)
         if not lines and at >= self._last[name] + _QUIET:
-            # A real node writes a heartbeat by timer. In a world each event may show the time.
+            # A real node has a timer for ``beat`` lines. In a world the next event writes such a
+            # line.
             lines = [formatter.beat(0, at, BEGINNING + at)]
         if lines:
             self._last[name] = at

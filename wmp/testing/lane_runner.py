@@ -54,7 +54,7 @@ class LaneRunner:
     trace: Trace
     handlers: LaneHandlers = field(init=False)
     begun: Counter[str] = field(factory=Counter, init=False)
-    """Executions by worker."""
+    """Number of executions by worker."""
     slow: dict[str, float] = field(factory=dict, init=False)
     """Workers with slow handlers, each with its factor of time."""
     hung: set[tuple[LinkQueue, int]] = field(factory=set, init=False)
@@ -77,7 +77,7 @@ class LaneRunner:
         self.handlers.call(name, lane, id)
 
     def is_current(self, name: str, lane: LinkQueue, id: int) -> bool:
-        """Whether a job is still the current job of its lane."""
+        """Return whether a job is still the current job of its lane."""
         return self.network.lanes[name].get(lane.run.lane) is lane and lane.left[0] == id
 
     def may_end(

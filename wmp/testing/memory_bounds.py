@@ -14,7 +14,7 @@ __all__ = ["check_tables", "sizes"]
 
 
 def sizes(machine: ManagerMachine | WorkerMachine) -> dict[str, int]:
-    """The number of entries of each table of a machine."""
+    """Return the number of entries of each table of a machine."""
     if isinstance(machine, ManagerMachine):
         scheduler = machine._scheduler
         workers = list(machine._workers.values())

@@ -141,7 +141,7 @@ class Model(Network):
         return self.done == len(self.plan.script) and not self.waits
 
     def first(self, pipe: Pipe) -> Message:
-        """The next message of a pipe."""
+        """Return the next message of a pipe."""
         return self._messages.message(self.pipes[pipe][0], peek=False)
 
     # -- moves

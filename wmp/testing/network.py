@@ -72,7 +72,7 @@ class LinkQueue:
     cancelled: set[int] = field(factory=set)
 
     def payload(self, id: int) -> bytes:
-        """The payload of one of these jobs."""
+        """Return the payload of one of these jobs."""
         return bytes(self.run.payloads[list(self.run.ids).index(id)])
 
 
@@ -102,7 +102,7 @@ class Network:
     ticks: Counter[str] = field(factory=Counter)
     """Number of times that each node was woken by its own deadline."""
     sent: Counter[Command] = field(factory=Counter)
-    """Messages put on a pipe, by command."""
+    """Number of messages put on a pipe, by command."""
     _far: dict[Pipe, Pipe] = field(factory=dict)
     _joined: Counter[Pipe] = field(factory=Counter)
     _last_id: dict[str, int] = field(factory=dict)
@@ -147,11 +147,11 @@ class Network:
         ]
 
     def far(self, pipe: Pipe) -> Pipe | None:
-        """The other direction of the same connection; None if there is no connection."""
+        """Return the other direction of the same connection; None if there is no connection."""
         return self._far.get(pipe)
 
     def receiver(self, pipe: Pipe) -> str:
-        """The node at the other end of a pipe."""
+        """Return the node at the other end of a pipe."""
         return self._far[pipe][0]
 
     def restart_ids(self, name: str) -> None:
@@ -159,7 +159,7 @@ class Network:
         self._last_id[name] = 0
 
     def alive(self, name: str) -> bool:
-        """Whether the node's process runs."""
+        """Return whether the node's process runs."""
         return name not in self.halted and name not in self.down
 
     def connect(self, name: str) -> None:
@@ -257,7 +257,7 @@ class Network:
         self.happen(name, Undelivered(link, read(frames)))
 
     def running(self) -> Iterator[tuple[str, LinkQueue]]:
-        """All lanes of all workers, with the worker's name."""
+        """Return all lanes of all workers, with the worker's name."""
         for name, lanes in self.lanes.items():
             for lane in tuple(lanes.values()):
                 yield name, lane
@@ -320,7 +320,7 @@ class Network:
             self.end(name, lane, Outcome.CANCELLED, b"")
 
     def deadline(self) -> float | None:
-        """The earliest deadline of all nodes."""
+        """Return the earliest deadline of all nodes."""
         times = (node.deadline() for name, node in self.nodes.items() if self.alive(name))
         return min((time for time in times if time is not None), default=None)
 
@@ -373,7 +373,7 @@ class Network:
     # -- decisions of the schedule
 
     def local(self, name: str) -> float:
-        """The time on the clock of a node."""
+        """Return the time on the clock of a node."""
         return self.now
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:

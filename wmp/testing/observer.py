@@ -282,7 +282,7 @@ class Observer:
         if number <= contact.number:
             if number in contact.sends:
                 contact.sends[number] = min(contact.sends[number] + 1, 2)
-            if message.command is Command.NO:  # perhaps in place of a refused TAKE (WMP-7.11)
+            if message.command is Command.NO:  # NO may replace a refused TAKE (WMP-7.11)
                 for id in [id for id, lease in contact.leases.items() if lease[1] == number]:
                     self._over(me, contact, id, counts=number in contact.single)
             return

@@ -55,9 +55,9 @@ class ModelPlan:
     kinds: tuple[str, ...] = tuple(FAULTS)
     """The kinds of faults that may occur."""
     faults: int = 2
-    """The number of faults that may occur at most."""
+    """The largest number of faults that may occur."""
     ticks: int = 3
-    """The number of timers that may fire at most while a job waits for its end."""
+    """The largest number of timers that may fire while a job waits for its end."""
     slow: bool = True
     """Whether timers may fire while messages are on the way."""
     settled: bool = False

@@ -96,7 +96,7 @@ def _name(item: pytest.Item) -> str:
     return re.sub(rf"\b{_SEED}\d+\b", _SEED, item.nodeid)
 
 
-@pytest.hookimpl(hookwrapper=True)  # older versions of pytest lack the newer kind
+@pytest.hookimpl(hookwrapper=True)  # older versions of pytest lack wrapper=
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, Any, None]:

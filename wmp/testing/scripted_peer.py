@@ -1,9 +1,9 @@
 """A peer with scripted messages: the common part of the workers and managers of tests.
 
 The peers of the unit tests (:mod:`wmp.testing.scripted_worker` and
-:mod:`wmp.testing.scripted_manager`) drive a machine, those of the conformance kit
-(:mod:`wmp.conformance.played_worker` and :mod:`wmp.conformance.played_manager`) a process. All of
-them compose their messages by :mod:`wmp.testing.worker_messages` and
+:mod:`wmp.testing.scripted_manager`) drive a machine. The peers of the conformance kit
+(:mod:`wmp.conformance.played_worker` and :mod:`wmp.conformance.played_manager`) drive a process.
+All of them compose their messages by :mod:`wmp.testing.worker_messages` and
 :mod:`wmp.testing.manager_messages`.
 """
 
@@ -81,7 +81,7 @@ class ScriptedPeer:
         return self.received
 
     def milliseconds(self, seconds: float) -> int:
-        """The value of a field for a time."""
+        """Return the value of a field for a time."""
         return int(seconds * 1000)
 
     def columns(

@@ -29,7 +29,9 @@ from wmp.testing.plan import ModelPlan
 __all__ = ["SearchBounds", "SearchOrder", "SearchResult", "explore"]
 
 _JUMP: Final = 1 / 32
-"""Probability with which the order ``MIXED`` jumps to another state: about once in a way."""
+"""Probability with which the order ``MIXED`` jumps to another state: about once on the way to an
+end.
+"""
 
 _Way = tuple[int, "_Way"] | tuple[()]
 """The way to a state: the last move, and the way before it."""
@@ -72,7 +74,7 @@ class SearchResult:
     """Number of moves on the longest way to a state (``BREADTH`` finds the shortest way to each).
     """
     leaves: int
-    """States without moves; from each the world was run to its end."""
+    """Number of states without moves; from each the world was run to its end."""
     emptied: bool
     """Whether every state within the plan's bounds was seen."""
     seconds: float

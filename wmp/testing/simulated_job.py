@@ -57,7 +57,7 @@ class SimulatedJob:
     _status: Status | None = field(default=None, init=False)
 
     def done(self) -> bool:
-        """Whether the job has ended."""
+        """Return whether the job has ended."""
         return self._end is not None
 
     def result(self) -> Any:
@@ -96,7 +96,7 @@ class SimulatedJob:
         return True
 
     def cancelled(self) -> bool:
-        """Whether the job has ended by cancellation."""
+        """Return whether the job has ended by cancellation."""
         return self.done() and isinstance(self.exception(), JobCancelled)
 
     def status(self) -> Status | None:

@@ -77,7 +77,7 @@ class SimulatedNetwork(Network):
             Network.happen(self, name, event)
 
     def local(self, name: str) -> float:
-        """The time on the clock of a node."""
+        """Return the time on the clock of a node."""
         return self.clocks.local(name)
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
@@ -167,7 +167,7 @@ class Simulation:
         network.watchers.append(self.checks.handled)
 
     def stream(self, name: str) -> Random:
-        """A random stream of its own, by name."""
+        """Return a random stream of its own, by name."""
         return Random(f"{self.seed}:{name}")
 
     # -- time
@@ -237,7 +237,7 @@ class Simulation:
 
     @property
     def settled(self) -> bool:
-        """Return whether every job has ended, and every process without peers beside a rival."""
+        """Return whether every job has ended, and no process without peers runs beside a rival."""
         if any(self.history.open.values()):
             return False
         return not self.fleet.unserved()

@@ -38,7 +38,7 @@ class StarvationCheck:
 
     @staticmethod
     def bound(topology: Topology) -> float:
-        """The longest allowed wait in seconds.
+        """Return the longest allowed wait in seconds.
 
         A worker that its manager has forgotten sends READY after the next PONG. A lock that another
         manager does not answer is free after its timeout.

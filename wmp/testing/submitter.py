@@ -88,7 +88,7 @@ class Submitter:
     story: NarratedTrace
     jobs: list[SimulatedJob] = field(factory=list, init=False)
     _held: dict[tuple[Peer, int], SimulatedJob] = field(factory=dict, init=False)
-    """(manager, id) to the job."""
+    """The jobs, by (manager, id)."""
     _handed: SimulatedJob | None = field(default=None, init=False)
     """The job of the current submission."""
 
@@ -160,7 +160,7 @@ class Submitter:
                 self._held[me, action.id].progress(Status(action.fraction, action.text))
 
     def job(self, lane: LinkQueue) -> SimulatedJob:
-        """The current job of a lane."""
+        """Return the current job of a lane."""
         return self._held[lane.run.manager, lane.left[0]]
 
     def note(self, text: str, job: SimulatedJob) -> None:

@@ -22,7 +22,7 @@ class TimeFacts:
     """The limits that a submitter set, on the clock of the job's manager, and the failures."""
 
     due: float
-    """Time before which no attempt may be granted; it moves with every failure."""
+    """Time from which an attempt may be granted; it moves with every failure."""
     expires: float | None
     limited: bool
     """Whether an attempt may run only for a limited time."""
@@ -34,11 +34,11 @@ class TimeFacts:
     """Whether the newest attempt was answered overrun."""
 
     def too_early(self, now: float) -> str:
-        """Return the fault of a lease that is granted now too early; empty for no fault."""
+        """Return in words why a lease that is granted now is too early; empty if it is not."""
         return f"at {now}, before its start time {self.due}" if now < self.due else ""
 
     def too_late(self, now: float) -> str:
-        """Return the fault of a lease that is granted now too late; empty for no fault."""
+        """Return in words why a lease that is granted now is too late; empty if it is not."""
         expired = self.expires is not None and self.expires + _ROUNDED <= now
         return f"at {now}, after its expiry {self.expires}" if expired else ""
 

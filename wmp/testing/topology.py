@@ -37,7 +37,7 @@ class TimerSettings:
     backoff: float
     """The longest backoff of READY and of new connections."""
     latency: float
-    """The longest time of a message on one connection without a fault."""
+    """The longest time that a message takes on one connection without a fault."""
 
     @property
     def trip(self) -> float:
@@ -64,7 +64,7 @@ class Topology:
     """The manager or worker that may get a second process of the same identity."""
 
     def above(self, name: str) -> list[str]:
-        """The managers that a worker reaches, with their doubles."""
+        """Return the managers that a worker reaches, with their doubles."""
         found: dict[str, None] = {}
         for upstream in self.uplinks.get(name, ()):
             if upstream in self.uplinks:
@@ -98,7 +98,7 @@ class Topology:
 
 
 def can(settings: WorkerSettings, kind: Kind) -> bool:
-    """Whether a worker with these settings can do jobs of ``kind``."""
+    """Return whether a worker with these settings can do jobs of ``kind``."""
     have = settings.resources
     return kind.role in settings.roles and all(have.get(n, 0) >= a for n, a in kind.needs)
 

@@ -79,11 +79,11 @@ class Trace:
         self._hash.update(f"{now!r} {text}\n".encode())
 
     def digest(self) -> str:
-        """The hash of all steps so far: equal for equal steps, on every machine."""
+        """Return the hash of all steps so far: equal for equal steps, on every machine."""
         return self._hash.hexdigest()
 
     def lines(self) -> list[str]:
-        """The kept steps, in words."""
+        """Return the kept steps, in words."""
         lines = []
         for now, name, event, actions in self._last:
             if not name:

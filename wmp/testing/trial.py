@@ -138,7 +138,7 @@ def _played(test: Callable[..., None], trial: Trial) -> Callable[..., None]:
 
 
 def _asked(signature: inspect.Signature) -> list[inspect.Parameter]:
-    """The parameters for pytest. The world comes last, because it is passed only by name."""
+    """Return the parameters for pytest. The world comes last, because it is passed only by name."""
     others = [p for p in signature.parameters.values() if p.name != ARGUMENT]
     world = inspect.Parameter(FIXTURE, inspect.Parameter.KEYWORD_ONLY)
     return [

@@ -29,7 +29,7 @@ from wmp.testing.submitter import HandlerHistory, Submitter
 __all__ = ["Cast", "UserHandlers"]
 
 _KILLS = 2
-"""Number of kills in the middle of one job's handlers at most; more kills could lose the job."""
+"""Largest number of kills in the middle of one job's handlers; more kills could lose the job."""
 _SHOWN = 80
 """Number of characters of an error that are shown."""
 

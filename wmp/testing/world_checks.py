@@ -36,7 +36,7 @@ class WorldChecks:
         network: Has the nodes.
         fleet: Restarts the nodes whose machines halt.
         clocks: Has the time on each node's clock.
-        observer: Records in the history the nodes' actions.
+        observer: Records the nodes' actions in the history.
         trace: Records every step.
         journals: The journals of the nodes; None for none.
     """
@@ -50,7 +50,7 @@ class WorldChecks:
     looks: bool = field(default=True, init=False)
     """Whether the machines' tables are checked; only where their bounds are known."""
     accepted: Callable[[Peer, Submitted], None] = field(init=False)
-    """Records in the history the jobs that a manager accepted."""
+    """Records the jobs that a manager accepted in the history."""
     ends: Counter[End] = field(factory=Counter, init=False)
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:

@@ -1,8 +1,8 @@
 """Declared tables of journals: Spark finds their order and runs independent ones at once.
 
 The transforms are those of ``wmp report``. Times in these tables are on the clocks of their nodes.
-Tables of all lines read views of the journals, and not the growing table: Spark lists the files of
-a table once a run, before that run has written to it.
+Tables that need all lines read the journals through views, and not the growing table. Spark lists
+the files of a table once in each run, before the run writes to the table.
 """
 
 from pyspark import pipelines as dp

@@ -67,7 +67,7 @@ def claim_of_another_epoch(talk: ManagerConversation) -> None:
         talk.means = {"WMP-9.2": "WMP-15.1", "WMP-4.6": "WMP-15.1"}
         worker.clear()
         claimant.ready(4)
-        if ahead == 1:  # a claim that follows soon may fail unasked (WMP-15.5)
+        if ahead == 1:  # soon after a claim, another may fail without a challenge (WMP-15.5)
             worker.expect(
                 Command.PONG,
                 where=lambda received: received["challenge"] is not None,

@@ -51,7 +51,7 @@ def claim_to_a_manager(talk: WorkerConversation) -> None:
         claimant = _rival(talk, manager, ahead)
         manager.clear()
         claimant.pong()
-        if ahead == 1:  # a claim that follows soon may fail unasked (WMP-15.5)
+        if ahead == 1:  # soon after a claim, another may fail without a challenge (WMP-15.5)
             manager.expect(
                 Command.PING,
                 where=lambda received: received["challenge"] is not None,

@@ -43,9 +43,9 @@ SHORT = 0.05
 def fill(talk: WorkerConversation, manager: PlayedManager, units: float) -> list[int]:
     """Give slow jobs until the worker has no capacity. Return the ids of the jobs.
 
-    The jobs that hold resources run for ``units`` after that, and while a script twice waits for
-    "at once". The jobs behind them in the window are short: a worker may keep freed places of its
-    window until a quarter of the window is free (WMP-3.10), and that must not take long.
+    The jobs that hold resources run for ``units`` after that, and longer by two waits of a script
+    for "at once". The jobs behind them in the window are short: a worker may keep freed places of
+    its window until a quarter of the window is free (WMP-3.10), and that must not take long.
     """
     units += 3 * talk.wire.grace
     talk.check(

@@ -78,7 +78,7 @@ def result_without_ack(talk: WorkerConversation) -> None:
 
 @case("WMP-10.7")
 def unreadable_take(talk: WorkerConversation) -> None:
-    """ERROR about a TAKE that cannot be read names its session and number, which stays open."""
+    """ERROR about an unreadable TAKE names its session and number; the number stays open."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
     number = manager.number + 1

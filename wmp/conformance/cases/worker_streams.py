@@ -45,7 +45,7 @@ def duplicate_is_dropped(talk: WorkerConversation) -> None:
 
 @case("WMP-7.1")
 def gap_is_asked_for_once(talk: WorkerConversation) -> None:
-    """A number behind a gap is dropped and answered by PING with ``again``, once a gap."""
+    """A number behind a gap is dropped and answered by PING with ``again``, once for each gap."""
     talk.means = {"WMP-7.2": "WMP-7.1"}  # an ack shows that a message was accepted
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
@@ -82,7 +82,7 @@ def acks_are_reported(talk: WorkerConversation) -> None:
 
 @case("WMP-7.3")
 def sent_again_when_asked(talk: WorkerConversation) -> None:
-    """After ``again`` unacknowledged messages are sent again from ack + 1."""
+    """Unacknowledged messages are sent again from ack + 1 after ``again``."""
     manager, _ = talk.met(), talk.met()
     manager.ack_override = 0
     (job,) = manager.run(b"question")
@@ -109,7 +109,7 @@ def sent_again_on_a_new_route(talk: WorkerConversation) -> None:
 
 @case("WMP-7.3")
 def sent_again_with_age(talk: WorkerConversation) -> None:
-    """After ``resend`` unacknowledged messages are sent again, until they are acknowledged."""
+    """Unacknowledged messages are sent again after ``resend``, until they are acknowledged."""
     manager, _ = talk.met(), talk.met()
     manager.ack_override = 0
     (job,) = manager.run(b"question")

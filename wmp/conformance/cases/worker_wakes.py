@@ -68,7 +68,7 @@ def an_older_wake_stays(talk: WorkerConversation) -> None:
 
 @case("WMP-4.14", "WMP-6.6")
 def one_job_twice_in_a_take(talk: WorkerConversation) -> None:
-    """Of two entries of a TAKE with one id the higher attempt counts, and is answered once."""
+    """If a TAKE has two entries with one id, the higher attempt counts, and is answered once."""
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
     fields: dict[int | str, Any] = {

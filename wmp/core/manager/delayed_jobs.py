@@ -24,7 +24,7 @@ _DEAD: Final = 64
 """Number of ended entries that the heap may have beyond the number of waiting entries."""
 
 _MOST: Final = 4096
-"""Number of entries that one step releases at most, because a step must stay short."""
+"""Largest number of entries that one step releases, because a step must stay short."""
 
 
 @define(eq=False)
@@ -39,7 +39,7 @@ class DelayedJobs:
     """Number of heap entries of jobs that ended before their start time."""
     _heap: list[tuple[float, int, Batch | JobRecord]] = field(factory=list)
     _ties: int = 0
-    """Number of entries made so far. Of two entries with one time, the older goes first."""
+    """Number of entries made so far. Entries with the same time are released in this order."""
 
     def add(self, due: float, part: Batch | JobRecord, count: int = 1) -> None:
         """Keep ``count`` jobs until ``due``."""

@@ -36,7 +36,7 @@ class Failures:
     leases: Leases
     delayed: DelayedJobs
     epoch: int
-    """Epoch of the manager: jitter differs from start to start."""
+    """Epoch of the manager, which makes jitter differ from start to start."""
 
     def settle(self, worker: RemoteWorker, returned: Returned, now: float) -> bool:
         """Settle a job whose attempt ended as error or overrun; its lease is over.

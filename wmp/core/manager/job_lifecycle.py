@@ -191,7 +191,7 @@ class JobRecord:
     attempt: int = 0
     """Number of the newest lease; 0 before the first."""
     lost: int = 0
-    """Lost leases whose attempt may have started."""
+    """Number of lost leases whose attempt may have started."""
     holder: bytes | None = None
     """Identity of the worker that holds the lease; None while no worker does."""
     take: int = 0
@@ -211,7 +211,7 @@ class JobRecord:
     def record(self, worker: str, at: float, error: str) -> None:
         """Record an attempt that failed or was lost.
 
-        Of many attempts only the first and the last are kept.
+        If there are many attempts, only the first and the last are kept.
         """
         if self.history is None:
             self.history = []

@@ -39,9 +39,9 @@ class Offer:
     spare: int
     """Number of these jobs that would start at once."""
     leased: int
-    """Jobs of this manager that the worker holds."""
+    """Number of jobs of this manager that the worker holds."""
     done: int
-    """Jobs of this manager that the worker has done."""
+    """Number of jobs of this manager that the worker has done."""
     served: int
     """When the worker was last woken or granted jobs, as a growing count; 0 for never."""
 

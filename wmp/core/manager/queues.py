@@ -41,13 +41,13 @@ GRANTED: Final = TRANSITIONS[JobState.QUEUED, JobInput.GRANT]
 """The step of the table that every job needs, looked up once."""
 
 FEW: Final = 8
-"""Number of jobs of a queue that are checked at most for a refusal by a worker."""
+"""Largest number of jobs of a queue that are checked for a refusal by a worker."""
 _DEAD = 64
 """Number of places of ended jobs that the lines of a queue may have beyond the number of waiting
 jobs.
 """
 _MOST = 256
-"""Limit of the jobs in a batch. At most this number of jobs move when a job is added or removed."""
+"""Limit of the jobs in a batch. To add or remove a job moves at most this number of jobs."""
 _SPENT = 64
 """Number of empty batches that may be kept beyond the number of batches with jobs."""
 
@@ -114,7 +114,7 @@ class Batch:
     """Number of the first job that was ever in the batch."""
     limits: JobLimits | None = None
     due: float | None = None
-    """Time before which no job of the batch may be granted; None when that time has passed."""
+    """Time from which the jobs of the batch may be granted; None when that time has passed."""
     ids: array[int] = field(factory=lambda: array("Q"))
     payloads: tuple[Frame, ...] = ()
     """A tuple, because a garbage collector ignores a tuple of bytes."""
@@ -349,7 +349,7 @@ class Queue:
         self.waiting += len(ids)
 
     def join(self, part: Batch | JobRecord) -> None:
-        """Add jobs whose start time has come behind the others of their priority (WMP-6.24)."""
+        """Add jobs behind the others of their priority at their start time (WMP-6.24)."""
         self._line(part.priority).new.append(part)
         self.waiting += 1 if type(part) is JobRecord else len(part.ids)  # type: ignore[union-attr]
         self.batches.seal()

@@ -36,7 +36,7 @@ again in a TAKE of its own.
 """
 _LOST: Final = "lost at the worker"
 _COUNTED: Final = frozenset({CONNECTION_ENDED, SILENCE, REFUSED, _LOST})
-"""Causes of which each costs a job a retry.
+"""Causes that cost a job a retry each time.
 
 Other causes count once for each identity of a worker, because a worker can leave and come back with
 two messages (WMP-6.23).
@@ -52,7 +52,7 @@ class Requeue:
     queues: Queues
     failures: Failures
     counts: Counter[str] = field(factory=Counter)
-    """Jobs that were queued again, by cause."""
+    """Number of jobs that were queued again, by cause."""
 
     def lose(
         self,
@@ -88,7 +88,7 @@ class Requeue:
     def take_back(
         self, worker: RemoteWorker, returned: Sequence[Returned], now: float
     ) -> list[Queue]:
-        """Queue jobs again that a worker answered without a result.
+        """Queue again the jobs that a worker answered without a result.
 
         Returns:
             The queues in which jobs wait again.

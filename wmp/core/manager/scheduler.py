@@ -59,7 +59,7 @@ class Scheduler:
     requeue: Requeue = field(init=False)
     last_id: int = 0
     held_gives: int = 0
-    """Open GIVEs of all workers."""
+    """Number of open GIVEs of all workers."""
 
     def __attrs_post_init__(self) -> None:
         self.delayed = DelayedJobs(self.queues.batches)
@@ -330,7 +330,8 @@ class Scheduler:
         self.close_wakes(worker)
 
     def close_wakes(self, worker: RemoteWorker, roles: Iterable[str] | None = None) -> None:
-        """Forget the WAKEs of a worker for these roles: GIVE answered them, or never will."""
+        """Forget the WAKEs of a worker for these roles: GIVE has answered them, or no GIVE will "
+        "come."""
         for kind, count in tuple(worker.woken.items()):
             if roles is None or kind.role in roles:
                 del worker.woken[kind]

@@ -43,7 +43,7 @@ class ManagerStatistics(Statistics):
     requeued: Mapping[str, int]
     """Number of leases that ended without a result, by cause."""
     dropped: Mapping[str, int]
-    """Messages ignored, by reason."""
+    """Number of messages ignored, by reason."""
     workers: Sequence[WorkerRow]
     waiting: Sequence[WaitingRow]
     """The waiting jobs by role and needs, and the reason why no worker can do them."""

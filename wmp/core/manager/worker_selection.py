@@ -26,7 +26,7 @@ from wmp.message import Kind
 __all__ = ["Eligible", "Line", "Profile", "Profiles", "WorkerSelection", "spread"]
 
 Line: TypeAlias = dict[bytes, tuple[int, RemoteWorker]]
-"""Identity to (place, worker), in the order of the places. Places only grow."""
+"""(place, worker) by identity, in the order of the places. Places only grow."""
 
 _Key: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, int], ...]]
 """Roles and resources."""
@@ -246,11 +246,11 @@ number.
 _ALL = 1 << 62
 
 _SEEN = 8
-"""Number of offers that a policy which keeps their order sees for a single job."""
+"""Number of offers that a policy sees for a single job if it keeps their order."""
 
 _Candidate = tuple[RemoteWorker, int, int]
-"""A worker, the number of jobs that would start there at once, and the number that it may get at
-most.
+"""A worker, the number of jobs that would start there at once, and the largest number that it
+may get.
 """
 
 

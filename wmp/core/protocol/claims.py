@@ -61,7 +61,7 @@ class Claim:
 
 
 class Holder(Receiver, Protocol):
-    """The part of a remote peer that claims need."""
+    """The part of a remote peer that :class:`Claims` uses."""
 
     claim: Claim | None
     confirmed_at: float

@@ -50,7 +50,7 @@ class Kept:
     columns: Columns | None
     sent_at: float
     size: int
-    """Payload bytes."""
+    """Number of payload bytes."""
     sends: int = 0
     """Number of times that the message was sent: 0, 1, or 2 for two and more.
 
@@ -73,9 +73,9 @@ class Stream:
     received: int = 0
     """Highest number received in order: the ack to send."""
     size: int = 0
-    """Payload bytes in ``kept``."""
+    """Number of payload bytes in ``kept``."""
     unacked_bytes: int = 0
-    """Payload bytes received since an ack was last sent."""
+    """Number of payload bytes received since an ack was last sent."""
     kept: deque[Kept] = field(factory=deque)
     fruitless: int = 0
     """Number of times that messages were sent again since the last ack."""
@@ -159,7 +159,7 @@ class Stream:
 
 
 class Receiver(Protocol):
-    """The part of a remote peer that sending needs."""
+    """The part of a remote peer that :class:`Outbound` uses."""
 
     @property
     def identity(self) -> bytes:
@@ -269,7 +269,7 @@ class Outbound(Generic[_Receiver, _Action]):
         return True
 
     def note_sent(self, peer: _Receiver, now: float) -> None:
-        """Record a message that leaves: called for each; only a worker records the time."""
+        """Note that a message leaves: called for each message; only a worker notes the time."""
 
     # -- numbered streams
 

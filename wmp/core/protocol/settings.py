@@ -28,34 +28,34 @@ class ManagerSettings:
     wake_timeout: float = 0.25
     """Time after which twice as many workers are woken, if jobs wait and no GIVE comes."""
     wake_scan: int = 64
-    """Number of offers that a policy sees at the same time at most, the oldest first."""
+    """Largest number of offers that a policy sees at the same time, the oldest first."""
     resend: float = 3.0
     """Age at which an unacknowledged message is sent again."""
     reply_margin: float = 0.5
     """Time before the end of its hold at which a held GIVE is answered; at most half of the hold.
     """
     bundle: int = 512
-    """Number of jobs in one TAKE at most."""
+    """Largest number of jobs in one TAKE."""
     bundle_bytes: int = 1 << 20
-    """Payload bytes in one TAKE at most; one job may exceed this limit alone."""
+    """Largest number of payload bytes in one TAKE; the payload of a single job may be larger."""
     challenge: float = 1.0
     """Time in which a peer must answer when another process claims its identity."""
     max_jobs: int = 1_000_000
-    """Number of jobs, queued and leased, at most.
+    """Largest number of jobs, queued and leased.
 
     The runtime makes submitters wait at this limit.
     """
     max_bytes: int = 2 << 30
-    """Payload bytes of these jobs at which the manager accepts no further job.
+    """Number of payload bytes of these jobs from which on the manager accepts no further job.
 
     Payloads up to 512 bytes do not count.
     """
     max_leases: int = 8192
     """Limit of the leases of one worker, whatever capacity it reports."""
     max_workers: int = 100_000
-    """Number of workers that are remembered at most."""
+    """Largest number of workers that are remembered."""
     max_identities: int = 10_000
-    """Number of workers that are remembered at most for one connection; a device may have many
+    """Largest number of workers that are remembered for one connection; a device may have many
     workers.
     """
     max_gives: int = 20_000
@@ -79,7 +79,7 @@ class WorkerSettings:
     window: int | None = None
     """Number of jobs beyond the resources that may wait here.
 
-    None: as many as end within ``window_time``, and none if the jobs are slow.
+    None: the number of jobs that end within ``window_time``; none if the jobs are slow.
     """
     window_time: float = 0.06
     window_max: int = 4096
@@ -123,7 +123,7 @@ class WorkerSettings:
     challenge: float = 1.0
     """Time in which a peer must answer when another process claims its identity."""
     unacked_bytes: int = 64 << 20
-    """Payload bytes of results that are kept for resending.
+    """Limit of the payload bytes of results that are kept for resending.
 
     Above this limit the worker accepts no more jobs.
     """

@@ -49,7 +49,7 @@ class Timers(Generic[_T]):
     _at: dict[_T, tuple[float, int]] = field(factory=dict)
     _heap: list[tuple[float, int, _T]] = field(factory=list)
     _ties: int = 0
-    """Number of settings so far. Of two timers for one time the earlier setting rings first."""
+    """Number of settings so far. Timers for the same time ring in this order."""
 
     def __len__(self) -> int:
         return len(self._at)
@@ -90,7 +90,9 @@ class Timers(Generic[_T]):
             at.pop(timer, None)
 
     def next(self) -> float | None:
-        """The earliest time set, in seconds on the clock of ``now``; None when no timer is set."""
+        """Return the earliest time set, in seconds on the clock of ``now``; None when no timer is
+        set.
+        """
         heap = self._heap
         while heap:
             when, tie, timer = heap[0]

@@ -80,7 +80,7 @@ class Credit:
         return fits + self.window_left
 
     def _windowed_of(self, credit: int) -> int:
-        """Return the number of those of ``credit`` jobs that would wait without resources."""
+        """Return how many of ``credit`` jobs would wait without resources."""
         return min(credit, self.window_left + self.locks.windowed)
 
     # -- events

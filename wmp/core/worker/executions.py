@@ -40,7 +40,7 @@ from wmp.message import (
 __all__ = ["Executions"]
 
 _DONE_BYTES: Final = 4 << 20
-"""Payload bytes in one DONE at most; one result may exceed the limit alone."""
+"""Largest number of payload bytes in one DONE; a single result may be larger."""
 _LOOK: Final = PatienceTimer()
 """The only timer for jobs that wait."""
 _STATUS_KEPT: Final = 1024
@@ -240,7 +240,7 @@ class Executions:
                     self.outbound.actions.append(ask(lane.number, jobs))
 
     def forget(self, manager: RemoteManager) -> int:
-        """End the jobs of a manager's lost session without DONE (WMP-7.6).
+        """End the jobs of a manager's lost session; no DONE is sent (WMP-7.6).
 
         Returns:
             The number of these jobs.

@@ -162,7 +162,7 @@ class Locks:
     resources: Resources
     """The resources that lanes and locks share."""
     windowed: int = 0
-    """Places in the window that open locks promise."""
+    """Number of places in the window that open locks promise."""
     late: int = 0
     """Number of jobs that came after their lock was closed."""
     newest: int = 0
@@ -175,7 +175,7 @@ class Locks:
         return self._open.get(manager, _NO_LOCKS)
 
     def covered(self, manager: RemoteManager) -> int:
-        """Jobs that may still come under held GIVEs."""
+        """Number of jobs that may still come under held GIVEs."""
         locks = self.of(manager.identity).values()
         return sum(lock.want for lock in locks if lock.state is LockState.HELD)
 

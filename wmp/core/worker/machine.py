@@ -323,7 +323,7 @@ class WorkerMachine:
         self._credit.compare(manager, message)
 
     def _error(self, link: LinkState, message: Message, now: float) -> None:
-        """A peer or a device reports an error about a message of this worker (spec §10)."""
+        """Act on the ERROR of a peer or a device about a message of this worker (spec §10)."""
         outbound, fields = self._outbound, message.fields
         code, peer = fields[Field.CODE], error_replies.about(message)
         reason = f"ERROR {code}" if code in ERROR_CODES else "ERROR"

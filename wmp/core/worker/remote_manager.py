@@ -101,7 +101,7 @@ class RemoteManager:
     The manager with the least place is next (WMP-3.10).
     """
     hold_after: float = -inf
-    """Time before which no held GIVE is sent. It is set when held GIVEs did not help."""
+    """Time until which no held GIVE is sent. It is set when held GIVEs did not help."""
     last_lock: int = 0
     """Highest lock number sent to the manager."""
     pinged_lock: int = 0

@@ -46,7 +46,7 @@ class Throughput:
         self.window = self._window()
 
     def record(self, role: str, seconds: float, jobs: int) -> None:
-        """A lane took ``seconds`` for ``jobs`` jobs."""
+        """Record that a lane took ``seconds`` for ``jobs`` jobs."""
         each = max(0.0, seconds) / jobs
         mean = self.means.get(role)
         self.means[role] = each if mean is None else mean + _WEIGHT * (each - mean)
@@ -154,7 +154,7 @@ class WaitingBatch:
     """Times of the jobs; None when no job has a time."""
     payloads: Sequence[Frame]
     turn: int
-    """Grows with every TAKE."""
+    """A number that grows with every TAKE."""
     since: float
     """When the TAKE came."""
 
@@ -338,11 +338,13 @@ class RunQueue:
 
     @property
     def loaded(self) -> list[RunningLane]:
-        """Return the lanes on which jobs wait for the first."""
+        """Return the lanes on which jobs wait behind the first job."""
         return [lane for lane in self.running.values() if len(lane.ids) > 1 and not lane.lost]
 
     def blocked(self, since: float) -> list[WaitingJobs]:
-        """Return lines whose first job waits since ``since`` while no such lane reported."""
+        """Return lines that have waited since ``since``, while no lane with the same needs
+        reported.
+        """
         if not self.parked:
             return []
         moving = {lane.kind.needs for lane in self.running.values() if lane.since > since}

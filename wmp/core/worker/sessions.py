@@ -141,7 +141,7 @@ class Sessions:
     # -- claims to an identity (spec §15)
 
     def admit(self, manager: RemoteManager, claim: Claim, now: float) -> None:
-        """Give the identity of a manager that did not answer to the claiming peer (WMP-15.6).
+        """Give an identity to the peer that claims it: the manager did not answer (WMP-15.6).
 
         The messages of that peer were dropped. PING makes it send the numbered ones again.
         """

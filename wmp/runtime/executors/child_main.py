@@ -161,7 +161,7 @@ class _Child:
         self._mark = mark
         self._results = results
         self._left = max_jobs
-        """Jobs that may still begin; None for any number."""
+        """Number of jobs that may still begin; None for no limit."""
         self._send = send
         self._lanes = LocalExecutor(self._post)
         self._queue: SimpleQueue[Lane | None] = SimpleQueue()

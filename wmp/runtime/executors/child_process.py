@@ -77,7 +77,7 @@ class ChildProcess:
         self.assignment: Assignment | None = None
         self.mask = 0
         self.retiring = False
-        """Whether the child has begun its last job; another child takes its place."""
+        """Whether the child has begun its last job, and another child takes its place."""
         self.kill_at: float | None = None
         """Time at which the child is killed if it still runs; until then it gets no lane."""
         self._open = True
@@ -110,8 +110,8 @@ class ChildProcess:
             theirs.close()
         self.pid = self._process.pid
         self._pidfd = _open_pidfd(self.pid)
-        # The sentinel is a pipe, which processes that a handler forks keep open. A pidfd has no
-        # such copies.
+        # The sentinel is a pipe: a process that a handler forks has a copy of it, and the copy
+        # hides the end of the child. A pidfd has no such copies.
         self.sentinels = [self._process.sentinel if self._pidfd is None else self._pidfd]
 
     @property
@@ -223,8 +223,8 @@ class ChildProcess:
         if code == -signal.SIGKILL and not self._killed:
             how += ", perhaps because the machine had no memory left"
             after = _peak(own=False)
-            # This is the peak of all ended children. The value of a child begins with that of its
-            # parent.
+            # The system reports one peak for all ended children. The peak of a child begins with
+            # that of its parent.
             if after > max(before, _peak(own=True)):
                 how += f" (the process had used {after >> 20} MiB)"
         return how

@@ -67,7 +67,7 @@ PostEvent = Callable[[PoolEvent], None]
 """Puts an event into the driver's inbox. Any thread may call it."""
 
 FLUSH_INTERVAL: Final = 0.005
-"""Seconds for which a result waits at most for other results of its lane.
+"""Largest number of seconds for which a result waits for other results of its lane.
 
 The time is long enough that a bundle of fast jobs is one event. It is too short for a person to
 notice.
@@ -91,7 +91,7 @@ def lost(lane: int, ids: list[int], cause: str) -> Finished:
 
 
 def remarked(event: Finished, remarks: dict[int, tuple[str, int | None]]) -> Finished:
-    """Return ends of jobs with texts and waits of failed jobs, and forget these values."""
+    """Return ends of jobs with the texts and waits of those that failed; forget both."""
     found = [remarks.pop(id, None) for id in event.ids]
     if not any(found):
         return event
@@ -154,7 +154,7 @@ class Lane:
         self.outcomes: list[Outcome] = []
         self.payloads: list[Frame] = []
         self.remarks: dict[int, tuple[str, int | None]] = {}
-        """Text and wait of each job that failed; the runner adds before ``done`` has the job."""
+        """Text and wait of each failed job; the runner adds them before it adds to ``done``."""
 
     def __len__(self) -> int:
         return len(self.action.ids)
@@ -384,7 +384,7 @@ async def run_lane_async(lane: Lane) -> None:
         action.deadlines or repeat(None),
         action.expires or action.deadlines or repeat(None),
         action.payloads,
-        strict=False,  # ``repeat`` yields without end
+        strict=False,  # ``repeat`` never ends
     ):
         if done and not lane.watched:
             # The next job may be slow, and results must not wait for it.

@@ -148,7 +148,7 @@ class InlineExecutor(LocalExecutor):
 
     def run(self, action: Run, served: Served) -> None:
         lane = self.lanes[action.lane] = Lane(action, served, self)
-        lane.watched = True  # the reporter's thread would only wait for the driver
+        lane.watched = True  # no reporter: it would only wait for the driver
         run_lane(lane)
         self.forget(lane.number)
 

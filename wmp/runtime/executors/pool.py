@@ -166,7 +166,7 @@ def open_pool(
     Args:
         kind: ``thread``, ``process`` (spawned children) or ``inline`` (on the caller's thread).
             With any kind, ``async def`` handlers run on an event loop of the pool.
-        handlers: Role to handler.
+        handlers: Handlers by role.
         slots: Number of lanes of plain handlers that run at the same time.
         post: Takes the pool's events. It is called from any thread, also from inside the pool's
             methods, and must only queue.

@@ -69,7 +69,7 @@ class ProcessExecutor:
         self._handlers = b""
         self._lock = Lock()
         self._assignments: dict[int, Assignment] = {}
-        """Assignments by the number of their lane."""
+        """All assignments, by the number of their lane."""
         self._children_at: dict[int, ChildProcess] = {}
         """The children that run jobs, by the number of their lane."""
         self._queue: deque[Assignment] = deque()
@@ -95,8 +95,8 @@ class ProcessExecutor:
         """
         self._handlers = pack_handlers(self._served)
         self._selector = ChildSelector()
-        # This function comes before multiprocessing's own, which would wait for the children to end
-        # by themselves.
+        # At the exit this function is called before that of multiprocessing, which would wait for
+        # the children to end by themselves.
         atexit.register(self._at_exit)
         self._thread = start_thread(self._serve, "wmp-processes", failed=self._post)
         if self._thread is None:

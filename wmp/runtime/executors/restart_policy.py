@@ -29,7 +29,7 @@ class RestartPolicy:
         self.start_at = NEVER
         """Time at which missing children are started."""
         self._failures = 0
-        """Children in a row that died before they were ready."""
+        """Number of children in a row that died before they were ready."""
         self._first = Event()
         """Set when the first child is ready, or no child will be."""
         self._problem: str | None = None

@@ -52,7 +52,7 @@ class MapInputs:
         else:
             self._coming = iter(payloads)
         self.ended = False
-        """Whether no input follows, because the last was pulled or one raised an error."""
+        """Whether no input follows: the last input was pulled, or the inputs raised an error."""
         self.error: BaseException | None = None
         """Error that the inputs raised; it belongs behind the last input."""
         self.unfit: Exception | None = None

@@ -23,10 +23,10 @@ from wmp.runtime.submission.submissions import Submissions, result_of
 __all__ = ["MapPipeline", "MapSignal", "MapWait"]
 
 _CHUNK = 512
-"""Number of inputs that are pulled at most before they are submitted."""
+"""Largest number of inputs that are pulled before they are submitted."""
 
 _BYTES = 256 << 20
-"""Bytes of payloads that one map has submitted at a time at most."""
+"""Largest number of payload bytes that one map has submitted at a time."""
 
 _PARTS = 8
 """Number of parts in which these bytes are submitted, so that new jobs arrive while old jobs run.
@@ -40,7 +40,7 @@ pages of memory, which cost the kernel more than the copy.
 """
 
 _BURST = 256
-"""Number of results that are taken at most between two calls of ``fill``.
+"""Largest number of results that are taken between two calls of ``fill``.
 
 A call of ``fill`` costs as much as a few results.
 """
@@ -102,7 +102,7 @@ class MapPipeline:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._parts: deque[tuple[int, int]] = deque()
-        """Last job and bytes of each chunk: cheaper than a size for each job."""
+        """Last job and number of bytes of each chunk: cheaper than a number for each job."""
         self._inputs = (
             AsyncInputs(payloads, codec, limit, signal.set, lenient=lenient)
             if isinstance(payloads, AsyncIterable)

@@ -28,10 +28,10 @@ from wmp.runtime.submission.results import Ended, Status, error_of, with_history
 __all__ = ["JobOwner", "Submissions", "pack", "result_of"]
 
 _BUNDLE = 4096
-"""Number of jobs in one Submitted at most, so that a turn of the driver stays short."""
+"""Largest number of jobs in one Submitted, so that a turn of the driver stays short."""
 
 _FEW_BYTES: Final = 512
-"""Size of a payload up to which its bytes do not count against the limit of bytes."""
+"""Payloads of at most this many bytes do not count against the limit of bytes."""
 
 
 class JobOwner(Protocol):
@@ -82,7 +82,8 @@ class Submissions:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._sizes: dict[int, int] = {}
-        """Payload bytes of each job with more than a few, by the job's number."""
+        """Number of payload bytes of the jobs with more than ``_FEW_BYTES``, by the job's number.
+        """
         self.codec = codec
         self._post = post
         self._lock = threading.Lock()

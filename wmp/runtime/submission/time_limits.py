@@ -31,12 +31,12 @@ class TimeLimits:
     run_limit: float | None = None
     """Seconds for which one attempt may run."""
     delay: float | None = None
-    """Seconds before which the job may not begin."""
+    """Seconds until the job may begin."""
     start_at: datetime | float | None = None
     """The end of the delay as a time: a ``datetime``, or seconds since 1970."""
 
     def wait(self) -> float:
-        """Return the seconds from now before which the job may not begin."""
+        """Return the seconds from now until the job may begin."""
         start = self.start_at
         if start is None:
             return self.delay or 0.0

@@ -256,7 +256,7 @@ def _fields_shape(
     worker: Peer,
     session: int,
 ) -> Hashable:
-    """Return fields without the numbered ones."""
+    """Return the shape of the fields; the pen records the numbers that belong to a series."""
     rest: list[Hashable] = []
     mine, theirs = (UP, DOWN) if command in _BY_WORKERS else (DOWN, UP)
     sender = worker if command in _BY_WORKERS else manager

@@ -48,7 +48,7 @@ def clone(thing: _Thing) -> _Thing:
     """Copy ``thing`` and all objects that belong to it.
 
     The copy and the original behave the same, and a change of one leaves the other unchanged.
-    Functions are shared: both call a policy with a state of its own.
+    Functions are shared: a policy that keeps a state of its own serves both.
     """
     return cast(_Thing, _copy(thing, {}))
 

@@ -120,7 +120,7 @@ def _gone_shape(pen: Pen, worker: WorkerMachine) -> Hashable:
 
 
 def _asked_shape(pen: Pen, me: Peer, manager: RemoteManager, asked: dict[bytes, int]) -> bool:
-    """Return the answer for which each manager was last asked for an ack, while draining."""
+    """Return whether the draining worker has asked this manager to ack its last answer."""
     if not asked or manager.identity not in asked or manager.stream is None:
         return False
     series: Series = (UP, manager.peer, me, manager.stream.session)
