@@ -7,13 +7,18 @@ import pytest
 from tests.unit.managers import lease
 from wmp.actions import Note
 from wmp.core.manager.requeue import CONNECTION_ENDED
-from wmp.events import Disconnected, Ticked
+from wmp.events import Disconnected, Ticked, Undelivered
 from wmp.message import Command
 from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 
 def lost(actions):
     return [(action.reason, *action.ids) for action in actions if isinstance(action, Note)]
+
+
+def refuse_newest_message(manager, worker, now):
+    (pong,) = sent(worker.ping(), Command.PONG)
+    manager.handle(Undelivered(worker.link, pong), now)
 
 
 @pytest.mark.rule("WMP-9.16")
@@ -39,6 +44,28 @@ def test_a_worker_that_returns_in_time_keeps_its_jobs(manager, worker):
 
     assert lost(manager.handle(Ticked(), 2.5)) == []
     assert manager.statistics().leased == 1
+
+
+@pytest.mark.rule("WMP-9.16")
+def test_each_end_of_the_connection_gives_the_whole_grace(manager, worker):
+    lease(manager, worker, b"a")
+    manager.handle(Disconnected(worker.link), 1.0)
+    worker.link = b"its new connection"
+    worker.ping()
+    refuse_newest_message(manager, worker, 4.0)
+    manager.handle(Disconnected(worker.link), 4.0)
+
+    assert lost(manager.handle(Ticked(), 4.9)) == []
+    assert lost(manager.handle(Ticked(), 5.0)) == [(CONNECTION_ENDED, 1)]
+
+
+@pytest.mark.rule("WMP-9.16")
+def test_a_worker_that_no_message_reaches_is_given_up_too(manager, worker):
+    lease(manager, worker, b"a")
+    refuse_newest_message(manager, worker, 1.0)
+    manager.handle(Disconnected(worker.link), 1.0)
+
+    assert lost(manager.handle(Ticked(), 2.0)) == [(CONNECTION_ENDED, 1)]
 
 
 @pytest.mark.rule("WMP-9.16")

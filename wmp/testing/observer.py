@@ -15,7 +15,7 @@ from attrs import define, field
 from wmp.actions import Drop, Resolve, Send
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Cancelled, Disconnected, Received, Submitted, Ticked, Undelivered
-from wmp.message import Columns, Command, Field, Link, Message, Outcome, Peer
+from wmp.message import Columns, Command, Field, Link, Message, Outcome, Path, Peer
 from wmp.testing.invariants import History
 from wmp.testing.state.canonical import DOWN, UP, Outline, Pen
 from wmp.testing.time_facts import TimeFacts
@@ -33,8 +33,8 @@ class _Contact:
     """The link of the worker's first message; None when a device stands between."""
     parted: float | None = None
     """When the connection of that message ended; None while it is open."""
-    claimed: bool = False
-    """Whether a later message came over another route, which the manager does not admit yet."""
+    claims: set[tuple[Link, Path]] = field(factory=set)
+    """The routes of messages that the manager dropped as claims, and may still admit."""
     session: int = 0
     number: int = 0
     """Highest number sent in the session."""
@@ -77,6 +77,7 @@ class Observer:
         me: Peer = (settings.identity, settings.epoch)
         contacts = self._contacts.setdefault(me, {})
         sender: Peer | None = None
+        _admit(contacts, actions, now)
         ends = [action.ids for action in actions if isinstance(action, Resolve)]
         if ends:
             self.ended = set(chain(*ends))
@@ -87,7 +88,7 @@ class Observer:
             if (not message.to or message.to == me[::-1]) and not _unheeded(actions):
                 self._read(me, contacts, event.link, message, now)
             elif contact is not None and _dropped(actions, "claimed"):
-                contact.claimed = True
+                contact.claims.add((event.link, message.answer_to))
             if contact is not None and _dropped(actions, "rival"):  # WMP-15.8
                 self._lose(me, contact)
         elif isinstance(event, Undelivered):
@@ -103,15 +104,12 @@ class Observer:
                     contact.parted = now
         elif isinstance(event, Ticked):
             grace = settings.reconnect_grace
-            for identity, contact in contacts.items():
+            for contact in contacts.values():
                 parted = contact.parted
                 if contact.last_message + settings.expire <= now or (
                     grace is not None and parted is not None and parted + grace <= now
                 ):
-                    if contact.claimed and _addressed(actions, identity, contact.session):
-                        contact.last_message, contact.parted = now, None  # admitted in this step
-                    else:
-                        self._lose(me, contact, leaving=False)
+                    self._lose(me, contact, leaving=False)
         sent = [action.message for action in actions if isinstance(action, Send)]
         for message in sent:
             # Jobs of an ended session may be granted before the first message of the next session.
@@ -211,7 +209,7 @@ class Observer:
             self._lose(me, contact)
             contact.epoch = epoch
             contact.ready = contact.window = 0
-        contact.last_message, contact.parted, contact.claimed = now, None, False
+        contact.last_message, contact.parted = now, None
         contact.link = None if message.hops else link
         command, fields, columns = message.command, message.fields, message.columns
         if command in (Command.READY, Command.GIVE):
@@ -266,6 +264,7 @@ class Observer:
                 contact.epoch = message.to[-2]  # type: ignore[assignment]
                 contact.ready = contact.window = 0
                 contact.last_message, contact.parted, contact.link = now, None, None
+                contact.claims.clear()
             contact.session, contact.number, contact.received = session, 0, 0
             contact.single.clear()
 
@@ -370,7 +369,7 @@ def outline_of_observer(observer: Observer) -> Outline:
                 pen.place((DOWN, me, peer, contact.session), number)
                 leases.append((id, attempt, contact.sends.get(number)))
             parted = contact.parted is not None
-            known_by = (contact.session > 0, parted, contact.claimed)
+            known_by = (contact.session > 0, parted, tuple(sorted(contact.claims)))
             contacts.append((me, peer, *known_by, tuple(leases)))
     for ids in history.jobs.values():
         pen.ahead += [j.deadline for j in ids.values() if j.deadline is not None]
@@ -404,14 +403,23 @@ def _dropped(actions: Sequence[object], *reasons: str) -> bool:
     return any(isinstance(action, Drop) and action.reason in reasons for action in actions)
 
 
-def _addressed(actions: Sequence[object], identity: bytes, session: int) -> bool:
-    """Return whether a message of a session to this identity is among the actions."""
-    return any(
-        isinstance(action, Send)
-        and action.message.receiver == identity
-        and action.message.fields.get(Field.SESSION) == session
-        for action in actions
-    )
+def _admit(contacts: Mapping[bytes, _Contact], actions: Sequence[object], now: float) -> None:
+    """Record the routes that a manager admits: a message of the session goes over the route of a
+    claim (WMP-15.6).
+    """
+    for action in actions:
+        if not isinstance(action, Send) or Field.CHALLENGE in action.message.fields:
+            continue
+        message = action.message
+        contact = contacts.get(message.receiver or b"")
+        if (
+            contact is not None
+            and (action.link, message.to) in contact.claims
+            and message.fields.get(Field.SESSION) == contact.session
+        ):
+            contact.last_message, contact.parted = now, None
+            contact.claims.clear()
+            contact.link = None if len(message.to) > 2 else action.link
 
 
 def _rows(columns: Columns) -> list[tuple[int, int, int]]:

@@ -222,7 +222,7 @@ class ManagerMachine:
                 case Standing.CLAIMED:
                     return
                 case Standing.MOVED:
-                    worker.link, worker.path = link, path
+                    self._set_route(worker, link, path)
                     # A worker that has forgotten the session cannot use a replay, and its leases
                     # would count as begun.
                     if not ends_session(message):
@@ -288,6 +288,7 @@ class ManagerMachine:
             now,
             origin=link,
             link=link,
+            newest_link=link,
             path=path,
             busy=self._scheduler.selection.profiles.busy,
         )
@@ -454,10 +455,16 @@ class ManagerMachine:
         if grace is None:
             return
         for worker in self._workers.values():
-            if worker.link == link and worker.direct:
+            if worker.newest_link == link and worker.direct:
                 self._lose_route(worker, now)
                 self._timers.set(ReconnectTimer(worker.identity), now + grace)
                 return
+
+    def _set_route(self, worker: RemoteWorker, link: Link, path: Path) -> None:
+        """Send to a worker over another route from now on."""
+        worker.link, worker.newest_link, worker.path = link, link, path
+        # A later end of this connection gives the worker the whole grace again (WMP-9.16).
+        self._timers.clear(ReconnectTimer(worker.identity))
 
     def _lose_route(self, worker: RemoteWorker, now: float) -> None:
         """Send nothing more to a worker until its next message; its leases stay (WMP-9.12)."""
@@ -481,7 +488,7 @@ class ManagerMachine:
                 self._forget(worker, "the worker sent BYE", now)
             return
         if claim.epoch == worker.epoch:
-            worker.link, worker.path = claim.link, claim.path
+            self._set_route(worker, claim.link, claim.path)
             worker.last_received = now
             if not claim.forgetful:
                 self._outbound.replay(worker, now)

@@ -87,6 +87,8 @@ class RemoteWorker:
     """The connection of the worker's first message."""
     link: Link | None = None
     """Link of the worker; None while no route is known."""
+    newest_link: Link | None = None
+    """Link of the worker's newest message."""
     path: Path = ()
     """The ``to`` that reaches the worker."""
     claim: Claim | None = None

@@ -152,6 +152,7 @@ def _worker_shape(
         peer,
         stream,
         worker.link,
+        worker.newest_link,
         worker.path,
         claim_shape(pen, worker.claim, worker.confirmed_at, me, patience),
         worker.label,
