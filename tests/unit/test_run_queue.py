@@ -92,6 +92,22 @@ def test_bundles_have_a_limit_and_share_the_free_slots(queue, held):
     assert [len(ids) for ids in started(queue)] == [8, 8]
 
 
+def test_jobs_are_shared_among_all_lanes_and_not_only_the_free_ones(queue, held):
+    queue.throughput.record("default", 0.0, 1)
+    park(queue, held, 1)
+    assert started(queue) == [[1]]
+    park(queue, held, 2, 3, 4, 5)
+    assert started(queue) == [[2, 3]]
+
+
+@pytest.mark.parametrize(("places", "jobs"), [(50, 5), (100, 10), (200, 20), (1000, 20)])
+def test_bundles_are_longer_with_many_places(places, jobs):
+    settings = WorkerSettings(identity=b"w", epoch=1, lane_time=0.05)
+    throughput = Throughput(settings, places)
+    throughput.record("default", 0.01, 1)
+    assert throughput.bundle("default", 100_000, places) == jobs
+
+
 def test_a_lane_holds_its_resources_until_its_last_job_ends(queue, held):
     queue.throughput.record("default", 0.0, 1)
     park(queue, held, *range(1, 5))

@@ -22,6 +22,15 @@ from wmp.message import Frame, Kind, Peer
 
 __all__ = ["HeldJobs", "RunQueue", "RunningLane", "Throughput", "WaitingBatch", "WaitingJobs"]
 
+_LANES = 50
+"""Number of places from which on bundles become longer.
+
+Each lane costs the worker a step at its start and at its end. With many places these steps would
+take as long as the jobs.
+"""
+_LONGEST = 4.0
+"""Limit of the number of lane times that a bundle should take."""
+
 _WEIGHT = 0.25
 """Weight of the newest measure in the mean. After some ten bundles an old value is replaced."""
 
@@ -39,20 +48,24 @@ class Throughput:
     """Number of jobs that run at the same time."""
     means: dict[str, float] = field(factory=dict)
     """Seconds of a job, by role."""
-    window: int = field(init=False)
-    """Number of jobs that should wait here beside the running jobs, by the newest measure."""
-
-    def __attrs_post_init__(self) -> None:
-        self.window = self._window()
+    _window: int | None = None
+    """The value of ``window``; None when a newer measure exists."""
 
     def record(self, role: str, seconds: float, jobs: int) -> None:
         """Record that a lane took ``seconds`` for ``jobs`` jobs."""
         each = max(0.0, seconds) / jobs
         mean = self.means.get(role)
         self.means[role] = each if mean is None else mean + _WEIGHT * (each - mean)
-        self.window = self._window()
+        self._window = None
 
-    def _window(self) -> int:
+    @property
+    def window(self) -> int:
+        """Number of jobs that should wait here beside the running jobs, by the newest measure."""
+        if self._window is None:
+            self._window = self._measured_window()
+        return self._window
+
+    def _measured_window(self) -> int:
         settings = self.settings
         if settings.window is not None:
             return settings.window
@@ -65,12 +78,19 @@ class Throughput:
         return self._jobs(settings.window_time, slowest, settings.window_max, max(1, self.places))
 
     def bundle(self, role: str, waiting: int, places: int) -> int:
-        """Return the number of jobs for one lane if ``waiting`` jobs wait for ``places`` lanes."""
+        """Return the number of jobs for one lane.
+
+        Args:
+            role: Role of the jobs.
+            waiting: Number of jobs that wait.
+            places: Number of lanes of such jobs, free or not.
+        """
         settings = self.settings
         mean = self.means.get(role)
         if mean is None:
             return 1
-        most = self._jobs(settings.lane_time, mean, settings.lane_max)
+        seconds = settings.lane_time * min(max(1.0, places / _LANES), _LONGEST)
+        most = self._jobs(seconds, mean, settings.lane_max)
         return max(1, min(most, -(-waiting // places)))
 
     @staticmethod
@@ -284,14 +304,20 @@ class RunQueue:
         expired: list[tuple[WaitingJobs, list[int]]] = []
         spare = self.resources.spare()
         waiting = list(self._lines.values()) if self.parked else []
+        bundles: dict[int, int] = {}
         while waiting:
             line = min(waiting, key=_turn) if len(waiting) > 1 else waiting[0]
             if line.batches[0].times is not None and (late := self._weed(line, now)):
                 expired.append((line, late))
-            fits = spare.fits(line.kind.needs) if line.waiting else 0
-            if fits:
+            if line.waiting and spare.fits(line.kind.needs):
                 spare.take(line.kind.needs)
-                runs.append(self._run(line, fits, now))
+                most = bundles.get(id(line))
+                if most is None:
+                    # Busy lanes will be free soon, so the jobs are shared among all lanes.
+                    places = self.resources.capacity(line.kind.needs)
+                    most = self.throughput.bundle(line.kind.role, line.waiting, places)
+                    bundles[id(line)] = most
+                runs.append(self._run(line, min(most, line.waiting), now))
             elif line.waiting:
                 spare.set_aside(line.kind.needs)
                 waiting.remove(line)
@@ -390,10 +416,9 @@ class RunQueue:
         self.parked -= len(late)
         return late
 
-    def _run(self, line: WaitingJobs, fits: int, now: float) -> Run:
-        """Put the next bundle of a line on a new lane."""
+    def _run(self, line: WaitingJobs, left: int, now: float) -> Run:
+        """Put the next bundle of a line, with ``left`` jobs at most, on a new lane."""
         kind, held = line.kind, line.held
-        left = self.throughput.bundle(kind.role, line.waiting, fits)
         ids: list[int] = []
         payloads: list[Frame] = []
         parts: list[tuple[int, JobTimes | None]] = []

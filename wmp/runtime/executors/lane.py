@@ -16,7 +16,7 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from itertools import repeat
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
@@ -66,12 +66,17 @@ threads.
 PostEvent = Callable[[PoolEvent], None]
 """Puts an event into the driver's inbox. Any thread may call it."""
 
-FLUSH_INTERVAL: Final = 0.005
+FLUSH_INTERVAL: Final = 0.05
 """Largest number of seconds for which a result waits for other results of its lane.
 
 The time is long enough that a bundle of fast jobs is one event. It is too short for a person to
 notice.
 """
+
+_LANES: Final = 50
+"""Number of lanes from which on results wait longer: each event costs the driver a step."""
+_LONGEST: Final = 2.0
+"""Limit of the number of intervals for which a result waits."""
 
 _CANCELLATIONS: Final = (JobCancelled, concurrent.futures.CancelledError)
 
@@ -149,7 +154,7 @@ class Lane:
         self.task: asyncio.Task[None] | None = None
         self.lock = Lock()
         self.watched = False
-        """Whether the reporter flushes this lane within ``FLUSH_INTERVAL``."""
+        """Whether the reporter flushes this lane within its interval."""
         self.done: list[int] = []
         self.outcomes: list[Outcome] = []
         self.payloads: list[Frame] = []
@@ -295,10 +300,12 @@ class Reporter:
     timer while no lane has results.
 
     Args:
+        lanes: All lanes that run.
         failed: Takes the unexpected end of the thread.
     """
 
-    def __init__(self, failed: FailedCall) -> None:
+    def __init__(self, lanes: Sized, failed: FailedCall) -> None:
+        self._lanes = lanes
         self._failed = failed
         self._due: deque[Lane] = deque()
         self._something = Event()
@@ -306,8 +313,13 @@ class Reporter:
         self._thread: Thread | None = None
         self._closed = False
 
+    @property
+    def interval(self) -> float:
+        """Return the seconds for which a result waits at most for other results of its lane."""
+        return FLUSH_INTERVAL * min(max(1.0, len(self._lanes) / _LANES), _LONGEST)
+
     def watch(self, lane: Lane) -> None:
-        """Flush ``lane`` once, after ``FLUSH_INTERVAL``. Returns at once, from any thread."""
+        """Flush ``lane`` once, after ``interval``. Returns at once, from any thread."""
         lane.watched = True
         self._due.append(lane)
         if self._thread is None and not self._start():
@@ -337,7 +349,7 @@ class Reporter:
             # Cleared before ``due`` is read: a lane that is added later sets the event again.
             self._something.clear()
             while due and not self._closed:
-                sleep(FLUSH_INTERVAL)
+                sleep(self.interval)
                 for _ in range(len(due)):
                     lane = due.popleft()
                     # Cleared before the flush: a result that comes after the flush requests another
@@ -372,7 +384,7 @@ async def run_lane_async(lane: Lane) -> None:
     codec, manager, role = action.kind.codec, action.manager[0], action.kind.role
     decode, encode = CODERS[codec]
     done, outcomes, payloads = lane.done, lane.outcomes, lane.payloads
-    clock, interval = monotonic, FLUSH_INTERVAL
+    clock, interval, reporter = monotonic, FLUSH_INTERVAL, lane.host.reporter
     ok, cancelled = Outcome.OK, Outcome.CANCELLED
     result: Any
     limited = action.limits is not None
@@ -388,7 +400,7 @@ async def run_lane_async(lane: Lane) -> None:
     ):
         if done and not lane.watched:
             # The next job may be slow, and results must not wait for it.
-            lane.host.reporter.watch(lane)
+            reporter.watch(lane)
         try:
             begin(id)
         except KeyError:
@@ -437,7 +449,7 @@ async def run_lane_async(lane: Lane) -> None:
         outcomes.append(outcome)
         done.append(id)
         now = clock()
-        if now - reported >= interval:
+        if now - reported >= interval and now - reported >= reporter.interval:
             lane.flush(now)
             reported = now
     lane.flush(now)

@@ -17,7 +17,7 @@ from wmp.message import Frame, Outcome
 __all__ = ["BUFFER_SIZE", "ResultBuffer"]
 
 BUFFER_SIZE: Final = 1 << 16
-"""Size in bytes: enough for 2 ms of small results. Results that do not fit are sent at once."""
+"""Size in bytes: enough for some hundred small results. Other results are sent at once."""
 
 _HEAD: Final = Struct("=qBL")
 """Number of the job, outcome, and length of the payload that follows."""
