@@ -10,7 +10,7 @@ from wmp.balance import in_order, least_recently_used, weighted
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import LocalProtocolError
-from wmp.events import Cancelled, Submitted, Ticked
+from wmp.events import Cancelled, Drained, Submitted, Ticked
 from wmp.message import Columns, Command, Field, Kind, Outcome
 from wmp.testing.scripted_worker import ScriptedWorker, sent
 from wmp.testing.state.manager_state import all_jobs
@@ -462,6 +462,19 @@ def test_a_result_that_is_faster_than_the_cancel_counts(manager, worker):
     lease(manager, worker, b"job")
     manager.handle(Cancelled([1]), 0.0)
     assert resolved(worker.done([1], [b"done"])) == [(1, End.OK, b"done")]
+
+
+@pytest.mark.rule("WMP-6.10")
+def test_a_draining_manager_acknowledges_the_answer_to_a_cancel_that_came_late(manager, worker):
+    lease(manager, worker, b"job")
+    manager.handle(Cancelled([1]), 0.0)
+    manager.handle(Drained(), 0.0)
+    worker.done([1], ack=1)  # before the CANCEL arrives
+    assert manager.deadline() is not None  # the manager has not ended
+
+    (pong,) = sent(worker.done([1], [b""], outcome=Outcome.CANCELLED, ack=2), Command.PONG)
+    assert pong.fields[Field.ACK] == 2
+    assert manager.deadline() is None
 
 
 @pytest.mark.rule("WMP-6.12")

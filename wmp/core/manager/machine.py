@@ -162,7 +162,7 @@ class ManagerMachine:
             case _:
                 assert_never(event)
         self._scheduler.leases.report()
-        if self._draining and self._scheduler.empty and not self._halted:
+        if self._draining and not self._halted and self._scheduler.empty and self._all_answered():
             self._end_in_order(now)
         outbound = self._outbound
         actions, outbound.actions = outbound.actions, []
@@ -578,6 +578,18 @@ class ManagerMachine:
             self._timers.set(ExpiryTimer(worker.identity), until)
 
     # -- the end
+
+    def _all_answered(self) -> bool:
+        """Return whether every CANCEL has arrived.
+
+        The answer to a CANCEL that crossed the result comes after the end of the job (WMP-6.10).
+        The worker would send it again until it gives this manager up.
+        """
+        return not any(
+            kept.command is Command.CANCEL
+            for worker in self._workers.values()
+            for kept in worker.stream.kept
+        )
 
     def _end_in_order(self, now: float) -> None:
         """Stop after the end of all jobs: release the workers' locks, acknowledge results."""
