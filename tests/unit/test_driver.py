@@ -75,7 +75,13 @@ def test_ends_of_jobs_that_wait_together_are_gathered_up_to_the_last() -> None:
     async def main() -> GatheringMachine:
         machine, inbox = GatheringMachine(), Inbox()
         driver = Driver(
-            machine, inbox, [], transport=Transport(), name="test", halted=lambda error: None
+            machine,
+            inbox,
+            [],
+            transport=Transport(),
+            name="test",
+            halted=lambda error: None,
+            gather=machine.gather,
         )
         inbox.entries.extend([*ends[:3], begun, *ends[3:]])
         driver.start()

@@ -300,7 +300,13 @@ class Worker(AsyncServer[WorkerSettings]):
             self._pool, self._machine = pool, machine
             watch = HangWatch(pool, lambda: machine.lanes, self._hang_timeout, self._hung)
             self._hang_watch = watch
-            self._node.start(machine, executors=watch, link_events=True, owed=self._owed)
+            self._node.start(
+                machine,
+                executors=watch,
+                gather=machine.gather,
+                link_events=True,
+                owed=self._owed,
+            )
         except BaseException:
             self._starting = False
             self._machine = self._pool = None

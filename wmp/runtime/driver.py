@@ -49,7 +49,7 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.message import Command, Frame, Link, Message, named, printable
+from wmp.message import Command, Frame, Link, Message, Path, named, printable
 from wmp.runtime.counters import Counters, describe_drop
 from wmp.runtime.inbox import Event, Inbox, OpenSubmission
 from wmp.runtime.journal import Recorder
@@ -61,11 +61,14 @@ from wmp.runtime.threads import LONGEST_WAIT, ThreadEnded
 from wmp.runtime.throttle import Throttle
 from wmp.runtime.transport import Transport
 
-__all__ = ["Action", "Driver", "Executors", "Machine", "Submitters"]
+__all__ = ["Action", "Driver", "Executors", "Gather", "Machine", "Submitters"]
 
 logger = logging.getLogger("wmp")
 
 Action = ManagerAction | WorkerAction | DeviceAction
+
+Gather = Callable[[Finished, float], Sequence[Action]]
+"""Takes an event of a worker's lane at a time, as ``Machine.handle`` does."""
 
 _BATCH = 256
 """Largest number of messages of one socket, and of posted events, for one turn."""
@@ -129,6 +132,7 @@ class Driver:
         halted: Called when the machine has ended; the driver gives the machine no further event.
         submitters: Perform a manager's actions about jobs.
         executors: Perform a worker's actions about lanes.
+        gather: Takes the end of jobs when another end follows at once; None without executors.
         reopen: Opens the DEALER of that number again.
         forwards: Whether messages only pass through, as at a device. Then only their heads are read
             (WMP-8.4), and a message for a full pipe counts as undelivered at once (WMP-1.6).
@@ -150,6 +154,7 @@ class Driver:
         halted: Callable[[Exception | None], None],
         submitters: Submitters | None = None,
         executors: Executors | None = None,
+        gather: Gather | None = None,
         reopen: Callable[[int], Port] | None = None,
         forwards: bool = False,
         link_events: bool = False,
@@ -199,8 +204,7 @@ class Driver:
         )
         self._resting = False
         """Whether the node does not read its ROUTER, because it dropped too many messages."""
-        self._gather: Callable[[Finished, float], Sequence[Action]] | None
-        self._gather = getattr(machine, "gather", None)
+        self._gather = gather
         self._throttle = Throttle(transport.max_chatter, transport.max_refused, forwards=forwards)
         self._performers = self._make_performers(submitters, executors)
         """The method that carries out each action."""
@@ -352,7 +356,8 @@ class Driver:
         ports = list(readable)
         readable.clear()
         for port in ports:
-            router = port.index is None
+            index = port.index
+            router = index is None
             if router and self._resting:
                 port.readable()  # clear the descriptor, else it wakes the loop again
                 continue
@@ -370,46 +375,53 @@ class Driver:
                     if self.running:
                         self._count("transport", f"cannot receive on {port.name}: {error}")
                     break
-                if router:
-                    routing_id, ids = bytes(frames[0]), self._local_ids
-                    link: Link = routing_id if ids is None else ids.local(routing_id)
-                    if self._throttle.ignores(link, self._now):
-                        self._count(
-                            "ignored", "messages of this connection are ignored for some seconds"
-                        )
-                        if self._rests():
-                            break
-                        continue
-                    del frames[0]
-                else:
-                    link = port.index  # type: ignore[assignment]
-                try:
-                    message = self._decode(frames)
-                except DecodeError as error:
-                    if router:
-                        self._refused(link, max(0, (len(error.source) - 2) // 3), error.code)
-                        if not self._throttle.answers(self._now):
-                            self._count(error.code, str(error))
-                            if self._rests():
-                                break
-                            continue
-                    self._feed(Garbled(link, error))
-                else:
-                    if router and not self._throttle.admits(
-                        link, message.command, message.source, self._now
-                    ):
-                        self._count(
-                            "flood", f"the connection sends {message.command.name} without a pause"
-                        )
-                        self._refused(link, message.hops, "flood")
-                        if self._rests():
-                            break
-                        continue
-                    self._feed(Received(link, message))
+                link = self._link(frames.pop(0)) if index is None else index
+                event: Received | Garbled | None = None
+                if not router or self._listens(link):
+                    try:
+                        message = self._decode(frames)
+                    except DecodeError as error:
+                        if not router or self._answers(link, error):
+                            event = Garbled(link, error)
+                    else:
+                        if not router or self._admits(link, message.command, message.source):
+                            event = Received(link, message)
+                if event is not None:
+                    self._feed(event)
+                elif self._rests():
+                    break
                 if not self.running:
                     return
             else:
                 readable[port] = None
+
+    def _link(self, frame: Frame) -> Link:
+        """Return the link of a message that came with this routing id."""
+        routing_id, ids = bytes(frame), self._local_ids
+        return routing_id if ids is None else ids.local(routing_id)
+
+    def _listens(self, link: Link) -> bool:
+        """Return whether a message of this connection is read; count the message if not."""
+        if not self._throttle.ignores(link, self._now):
+            return True
+        self._count("ignored", "messages of this connection are ignored for some seconds")
+        return False
+
+    def _answers(self, link: Link, error: DecodeError) -> bool:
+        """Return whether the machine takes frames that are no message; count them if not."""
+        self._refused(link, max(0, (len(error.source) - 2) // 3), error.code)
+        if self._throttle.answers(self._now):
+            return True
+        self._count(error.code, str(error))
+        return False
+
+    def _admits(self, link: Link, command: Command, source: Path) -> bool:
+        """Return whether the machine takes a message; count the message if not."""
+        if self._throttle.admits(link, command, source, self._now):
+            return True
+        self._count("flood", f"the connection sends {command.name} without a pause")
+        self._refused(link, (len(source) - 2) // 3, "flood")
+        return False
 
     def _rests(self) -> bool:
         """Count a dropped message; return whether the ROUTER is not read for a moment."""

@@ -25,7 +25,7 @@ from wmp.runtime.checks import (
     check_seconds,
     check_text,
 )
-from wmp.runtime.driver import Driver, Executors, Machine, Submitters
+from wmp.runtime.driver import Driver, Executors, Gather, Machine, Submitters
 from wmp.runtime.endpoints import check_endpoints
 from wmp.runtime.inbox import Inbox
 from wmp.runtime.journal import CLOSE, Journal, Recorder, make_journal
@@ -282,6 +282,7 @@ class Node:
         *,
         submitters: Submitters | None = None,
         executors: Executors | None = None,
+        gather: Gather | None = None,
         forwards: bool = False,
         link_events: bool = False,
         owed: Callable[[int], bool] | None = None,
@@ -342,6 +343,7 @@ class Node:
             halted=self.halted,
             submitters=submitters,
             executors=executors,
+            gather=gather,
             reopen=self._dealer,
             forwards=forwards,
             link_events=link_events,

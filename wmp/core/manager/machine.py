@@ -162,7 +162,7 @@ class ManagerMachine:
             case _:
                 assert_never(event)
         self._scheduler.leases.report()
-        if self._draining and not self._halted and self._scheduler.empty and self._all_answered():
+        if self._draining and self._scheduler.empty and self._all_answered() and not self._halted:
             self._end_in_order(now)
         outbound = self._outbound
         actions, outbound.actions = outbound.actions, []

@@ -48,24 +48,20 @@ class Throughput:
     """Number of jobs that run at the same time."""
     means: dict[str, float] = field(factory=dict)
     """Seconds of a job, by role."""
-    _window: int | None = None
-    """The value of ``window``; None when a newer measure exists."""
+    window: int = field(init=False)
+    """Number of jobs that should wait here beside the running jobs, by the newest measure."""
+
+    def __attrs_post_init__(self) -> None:
+        self.window = self._window()
 
     def record(self, role: str, seconds: float, jobs: int) -> None:
         """Record that a lane took ``seconds`` for ``jobs`` jobs."""
         each = max(0.0, seconds) / jobs
         mean = self.means.get(role)
         self.means[role] = each if mean is None else mean + _WEIGHT * (each - mean)
-        self._window = None
+        self.window = self._window()
 
-    @property
-    def window(self) -> int:
-        """Number of jobs that should wait here beside the running jobs, by the newest measure."""
-        if self._window is None:
-            self._window = self._measured_window()
-        return self._window
-
-    def _measured_window(self) -> int:
+    def _window(self) -> int:
         settings = self.settings
         if settings.window is not None:
             return settings.window

@@ -56,7 +56,7 @@ LEFT_OUT: Final = {
     "Stream.fruitless": "it matters only after ten resends, which no exploration reaches",
     "Stream.size": "it follows from the kept messages",
     "Throughput.places": "a setting, which never changes",
-    "Throughput._window": "it follows from the means",
+    "Throughput.window": "it follows from the means",
     "Throughput.means": "they decide only the window and the size of bundles",
     "Timers._heap": "the timers, and cleared timers that are removed later",
     "Timers._ties": "only its order matters, which the outline has",
