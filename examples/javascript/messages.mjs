@@ -1,5 +1,5 @@
 // WMP/1 messages to frames and back, written from specs/wmp.md section 2 alone.
-// CBOR is decoded here because WMP-2.2 is stricter than libraries are: 1.0 is not 1, 0x1809 is the key 9 too.
+// This file decodes CBOR itself, because WMP-2.2 is stricter than libraries: 1.0 is not 1, and 0x1809 is the key 9 too.
 
 export const [READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL, PING, PONG, BYE, ERROR] = Array.from({ length: 12 }, (_, n) => n + 1);
 export const [OK, FAILED, REFUSED, CANCELLED, LOST, OVERRUN] = [0, 1, 2, 3, 4, 5]; // outcomes
@@ -7,7 +7,7 @@ const HEAD = 1 << 14, COLUMNS = 1 << 24, PAYLOAD = 1 << 28, JOBS = 4096, HOPS = 
 
 export class Float { constructor(value) { this.value = value; } }
 
-/** No message: the ERROR's code and text; `back` and `command` as far as they can be read. */
+/** Thrown for frames that are no message. Has the code and text of the ERROR, and `back` and `command` if they can be read. */
 export class Refused extends Error {
   constructor(code, text) { super(text); Object.assign(this, { code, back: [], place: {} }); }
 }
@@ -82,7 +82,7 @@ function start(major, count) {
   return buffer;
 }
 
-/** CBOR as WMP-2.2 wants it; floats, which a worker need not send, in 9 bytes. */
+/** Encode a value as WMP-2.2 requires. A float takes 9 bytes; a worker need not send floats. */
 export function encode(value) {
   if (value === null || typeof value === "boolean") return Buffer.from([value === null ? 0xf6 : value ? 0xf5 : 0xf4]);
   if (typeof value === "number" || typeof value === "bigint") {
@@ -97,7 +97,7 @@ export function encode(value) {
   return Buffer.concat([start(5, entries.length), ...entries.flat()]);
 }
 
-// --- what the values of a message have to be ---
+// --- the types and limits of the values in a message ---
 
 const uint = (least, most = MOST) => (x) => (typeof x === "number" || typeof x === "bigint") && x >= least && x < most;
 const [natural, positive] = [uint(0), uint(1)];
@@ -144,7 +144,7 @@ function parse(frame) {
   return [value, reader.at === frame.length && !reader.odd];
 }
 
-/** Frames to {command, to, from, fields, columns}; throws Refused, and nothing else. */
+/** Decode frames to {command, to, from, fields, columns}. Throws no error but Refused. */
 export function decodeMessage(frames) {
   let head = null;
   try {
@@ -218,14 +218,14 @@ function readColumns(command, to, frames) {
   return columns;
 }
 
-/** {command, to, from, fields, columns} to frames; large payloads in frames of their own. */
+/** Encode {command, to, from, fields, columns} to frames. Large payloads get frames of their own. */
 export function encodeMessage({ command, to, from, fields, columns }) {
   const keyed = (named, names, first) => new Map(Object.entries(named).map(([word, x]) => [names.indexOf(word) + first, x]));
   const frames = [encode([1, command, to, from, keyed(fields, Object.keys(FIELDS), 0)])];
   if (!columns) return frames;
   const payloads = columns.payloads ?? [], behind = payloads.filter((x) => x.length > INLINE);
   const table = { ...columns, ...(columns.payloads && { payloads: payloads.map((x) => (x.length > INLINE ? null : x)) }) };
-  for (const word of ["attempts", "outcomes"]) { // one value stands for equal ones
+  for (const word of ["attempts", "outcomes"]) { // a single value stands for equal values
     if (table[word]?.every((x) => x === table[word][0])) table[word] = table[word][0];
   }
   return [...frames, encode(keyed(table, Object.keys(ENTRIES), 1)), ...behind];

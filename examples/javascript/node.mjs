@@ -1,4 +1,4 @@
-// What a worker of WMP/1 does before it looks at what a message wants: links, routes, sessions and their numbers.
+// The steps of a worker of WMP/1 before the command of a message counts: links, routes, sessions and their numbers.
 
 import { Dealer } from "zeromq";
 import { ERROR, PING, Refused, decodeMessage, encode, encodeMessage } from "./messages.mjs";
@@ -9,7 +9,7 @@ export const hex = (bytes) => Buffer.from(bytes).toString("hex");
 export const same = (one, other) => encode(one).equals(encode(other));
 const sizeOf = (columns) => (columns?.payloads ?? []).reduce((sum, payload) => sum + payload.length, 0);
 
-export class Link { // the DEALER to one endpoint: sends one message after the other, drops when too many wait
+export class Link { // the DEALER to one endpoint: sends one message after the other, and drops messages if too many wait
   constructor(endpoint, receive) { Object.assign(this, { endpoint, receive, heard: Date.now(), patience: 0 }); this.connect(); }
 
   connect() {
@@ -34,7 +34,7 @@ export class Link { // the DEALER to one endpoint: sends one message after the o
     if (socket === this.socket) this.sending = false;
   }
 
-  replaceIfSilent(interval, unit) { // at once after three intervals, then ever later (WMP-9.4)
+  replaceIfSilent(interval, unit) { // after three silent intervals, then after longer and longer silence (WMP-9.4)
     if (Date.now() < this.heard + Math.max(3 * interval, this.patience)) return false;
     [this.heard, this.patience] = [Date.now(), Math.min(Math.max(unit, 2 * this.patience), PATIENCE * unit)];
     this.connect();
@@ -47,7 +47,7 @@ export class Node {
   constructor(identity, unit) {
     Object.assign(this, { identity, unit, epoch: Date.now(), greeted: 0 });
     this.me = [identity, this.epoch];
-    [this.managers, this.left, this.challenges] = [new Map(), new Map(), 0]; // left: sessions not to enter again
+    [this.managers, this.left, this.challenges] = [new Map(), new Map(), 0]; // left: sessions that must not be entered again
   }
 
   // --- sending ---
@@ -58,7 +58,7 @@ export class Node {
     manager.link?.send({ command, to: manager.to, from: this.me, fields: { ...fields, ...acks }, columns });
   }
 
-  sendNumbered(manager, command, fields, columns) { // and keep it until its ack
+  sendNumbered(manager, command, fields, columns) { // send a message, and keep it until its ack
     const { stream } = manager;
     if (!stream) return;
     const kept = { number: ++stream.sent, at: Date.now(), command, fields: { ...fields, number: stream.sent }, columns };
@@ -75,7 +75,7 @@ export class Node {
     }
   }
 
-  complain(link, to, code, command, more = {}) { // never about an ERROR (WMP-10.3)
+  complain(link, to, code, command, more = {}) { // answer with ERROR, but never to an ERROR (WMP-10.3)
     const about = command === null || command === undefined ? {} : { about: command };
     if (command !== ERROR) link.send({ command: ERROR, to, from: this.me, fields: { code, ...about, ...more } });
   }
@@ -102,7 +102,7 @@ export class Node {
     if (fields.answer !== undefined && manager.claim?.number === fields.answer) this.refuse(manager);
     const moved = manager.link !== link || !same(manager.to, back);
     Object.assign(manager, { link, to: back, heard: Date.now() });
-    if (link.fresh && from.length === 2) { // who stood there before has gone, and its locks go with the next tick (WMP-9.12)
+    if (link.fresh && from.length === 2) { // the manager that had this connection has gone; the next tick releases its locks (WMP-9.12)
       link.fresh = false;
       for (const other of this.managers.values()) if (other !== manager && other.link === link && other.to.length === 2) other.link = null;
     }
@@ -116,11 +116,11 @@ export class Node {
       return gap ? this.send(manager, PING, { again: true }) : undefined;
     }
     if (stream && fields.number !== undefined) Object.assign(stream, { received: fields.number, gap: false });
-    this.flush(); // a place is free when its DONE has gone
+    this.flush(); // sends the DONEs: a place is free only after its DONE
     act.call(this, manager, message, link);
   }
 
-  // --- who holds an identity (WMP-15) ---
+  // --- the holder of an identity (section 15) ---
 
   admits(manager, link, message, back) {
     if (!manager || (manager.link === link && same(manager.to, back))) return true;
@@ -145,7 +145,7 @@ export class Node {
     if (epoch !== manager.epoch) this.complain(link, back, "superseded", command, { about_peer: [back.at(-1), epoch] });
   }
 
-  admit(manager) { // the holder is gone: the one that claims the identity holds it (WMP-15.6)
+  admit(manager) { // the holder has gone: the peer that claims the identity holds it now (WMP-15.6)
     const { claim } = manager;
     manager.claim = null;
     if (!claim) return;
@@ -190,7 +190,7 @@ export class Node {
     if (often) this.replace(manager, stream.unacknowledged[0], "no ack came"); else this.resend(manager);
   }
 
-  replace(manager, kept, text) { // the manager never accepts this message: others take its place (WMP-7.11)
+  replace(manager, kept, text) { // the manager never accepts this message: other messages take its place (WMP-7.11)
     const { stream } = manager;
     if (kept.replaced) {
       this.forget(manager);
@@ -211,7 +211,7 @@ export class Node {
     if (manager) this.forget(manager);
   }
 
-  error(link, { to, from, fields }) { // it counts for the route that it came over (WMP-15.8)
+  error(link, { to, from, fields }) { // an ERROR counts for the route over which it came (WMP-15.8)
     const { code } = fields, refusal = code === "malformed" || code === "limit";
     const about = fields.about_peer ?? (refusal ? from.slice(0, 2) : undefined);
     if (!about || !same(to, [this.epoch, this.identity])) return;
@@ -224,12 +224,12 @@ export class Node {
       if (kept && kept.command === fields.about) this.replace(manager, kept, fields.text ?? "");
     } else if (code === "superseded" && !manager.claim) this.part(manager.key);
     else if (["superseded", "unreachable", "misrouted"].includes(code)) {
-      manager.link = null; // and its locks go with the next tick
+      manager.link = null; // the next tick releases its locks
       this.admit(manager);
     }
   }
 
-  refused(link, from) { // that manager serves another process of this identity; others may not (WMP-15.9)
+  refused(link, from) { // the manager serves another process of this identity; other managers may serve this one (WMP-15.9)
     const manager = this.managers.get(hex(from[0])), now = Date.now(), patience = 3 * this.unit;
     if (manager) {
       if (manager.link !== link || !same(manager.to, [...from].reverse())) return;

@@ -9,7 +9,7 @@ import { crc32 } from "node:zlib";
 import { BYE, CANCEL, CANCELLED, DONE, FAILED, GIVE, LOST, NO, OK, OVERRUN, PING, PONG, READY, REFUSED, TAKE, WAKE, encode } from "./messages.mjs";
 import { Link, Node, RESEND, hex } from "./node.mjs";
 
-const LEAST_EXPIRE = 0.3, LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, MOST_KEPT = 1 << 28; // units, units, pings, jobs, bytes
+const LEAST_EXPIRE = 0.3, LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, MOST_KEPT = 1 << 28; // in units, units, pings, jobs, bytes
 const ROLES = {
   echo: async (payload) => payload,
   fail: async () => { throw new Error("the role fail always fails"); },
@@ -32,7 +32,7 @@ class Worker extends Node {
     this.tick();
   }
 
-  sayReady(credit, manager) { // to one manager, or without a receiver to all behind the links
+  sayReady(credit, manager) { // send READY to one manager, or without a receiver to all managers behind the links
     this.ready += 1;
     const fields = { ready: this.ready, credit, roles: Object.keys(ROLES), resources: { slots: this.slots } };
     for (const one of manager ? [manager] : this.managers.values()) one.ready = this.ready;
@@ -41,7 +41,7 @@ class Worker extends Node {
     for (const link of this.links) link.send({ command: READY, to: [], from: this.me, fields });
   }
 
-  // --- room ---
+  // --- capacity ---
 
   room() {
     let used = 0, kept = 0;
@@ -53,12 +53,12 @@ class Worker extends Node {
     return this.ending || kept > MOST_KEPT ? 0 : Math.max(0, this.slots - used);
   }
 
-  slotsFor(needs) { // one at least, too many if it is impossible
+  slotsFor(needs) { // the slots of one job: at least one, and too many if its needs are impossible
     const others = [...needs].some(([resource, amount]) => resource !== "slots" && amount > 0);
     return others ? this.slots + 1 : Math.max(1, Number(needs.get("slots") ?? 0));
   }
 
-  shareRoom(grew) { // first to those with a WAKE, the one served least recently before all (WMP-3.10)
+  shareRoom(grew) { // offer free slots, first to managers with a WAKE, the least recently served first (WMP-3.10)
     for (const manager of [...this.managers.values()].sort((one, other) => one.served - other.served)) {
       if (!manager.wake || !manager.link) continue;
       const { count, role, needs } = manager.wake, slots = this.slotsFor(needs);
@@ -72,13 +72,13 @@ class Worker extends Node {
     if (grew && this.room()) this.sayReady(this.room());
   }
 
-  // --- what managers say ---
+  // --- messages of managers ---
 
   wake(manager, { fields }) {
     const fits = Object.hasOwn(ROLES, fields.role) && this.slotsFor(fields.needs) <= this.slots;
     if (fits) manager.wake = fields;
     this.shareRoom(false);
-    if (manager.wake || !fits) this.sayReady(0, manager); // and a WAKE that fits stays pending (WMP-3.9)
+    if (manager.wake || !fits) this.sayReady(0, manager); // a WAKE that fits stays pending (WMP-3.9)
   }
 
   take(manager, { fields, columns }) {
@@ -94,7 +94,7 @@ class Worker extends Node {
       else if (left?.[at] === 0 || expires?.[at] === 0) this.answer(job, CANCELLED); // WMP-6.7, WMP-6.19
       else { this.jobs.set(name, job); this.run(name, job, ROLES[fields.role], payloads[at], limits?.[at]); }
     });
-    this.shareRoom(true); // before any DONE of these (WMP-3.11)
+    this.shareRoom(true); // report the rest before any DONE of these jobs (WMP-3.11)
   }
 
   no(manager, { fields, from, command }, link) {
@@ -118,7 +118,7 @@ class Worker extends Node {
     if (differs && !manager.wake && !manager.locks.size) this.sayReady(room, manager);
   }
 
-  forget(manager) { // its locks, and its jobs, for which no DONE is sent (WMP-7.6, WMP-9.14)
+  forget(manager) { // drop its locks and its jobs, without DONE (WMP-7.6, WMP-9.14)
     const { stream, key } = manager;
     if (stream && stream.sent + stream.received > 0) this.left.set(`${key} ${manager.epoch}`, stream.session);
     Object.assign(manager, { stream: null, wake: null, locks: new Map() });
@@ -137,12 +137,12 @@ class Worker extends Node {
       result = outcome === FAILED ? encode([error.name, error.message, error.stack ?? ""]) : Buffer.from(late ? "ran for longer than its limit" : "");
     }
     clearTimeout(timer);
-    if (this.jobs.get(name) !== job) return; // its manager is forgotten
+    if (this.jobs.get(name) !== job) return; // the manager of the job was forgotten
     this.jobs.delete(name);
     this.answer(job, outcome, result);
   }
 
-  answer({ manager, owner, id, attempt }, outcome, payload = Buffer.alloc(0)) { // sent with others of this turn
+  answer({ manager, owner, id, attempt }, outcome, payload = Buffer.alloc(0)) { // keep an answer until the end of this turn, when all answers are sent
     const name = `${manager.key} ${hex(encode(owner))}`;
     if (!this.answers.has(name)) this.answers.set(name, { manager, owner, rows: [] });
     this.answers.get(name).rows.push([id, attempt, outcome, payload]);
@@ -182,7 +182,7 @@ class Worker extends Node {
     this.flush();
     this.shareRoom(grew);
     if (now < this.pingAt && this.pings) return;
-    if (!this.pings) this.sayReady(this.room()); // there is a new link, or somebody is to be found again
+    if (!this.pings) this.sayReady(this.room()); // there is a new link, or a manager must be found again
     const known = [...this.managers.values()].map((manager) => manager.link);
     for (const link of this.links) {
       if (!known.includes(link) || this.pings % SEARCH === 0) link.send({ command: PING, to: [], from: this.me, fields: {} });
@@ -192,7 +192,7 @@ class Worker extends Node {
     this.pings += 1;
   }
 
-  async end(status, text) { // hand back what is held, and say BYE (WMP-9.10)
+  async end(status, text) { // hand back the held jobs, and send BYE (WMP-9.10)
     this.ending = true;
     if (text) console.error(text);
     for (const job of this.jobs.values()) this.answer(job, CANCELLED);
@@ -200,7 +200,7 @@ class Worker extends Node {
     this.flush();
     if (!status) for (const manager of this.managers.values()) this.send(manager, BYE);
     clearInterval(this.timer);
-    setTimeout(() => process.exit(status), 200); // what is still to be written is written by then
+    setTimeout(() => process.exit(status), 200); // the last messages have been written by then
   }
 }
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env node
 // A device of WMP/1 for Node.js, an opponent of the conformance kit: node device.mjs tcp://HOST:PORT tcp://HOST:PORT[,…]
-// The first address is bound, the others are those of the upstream managers. It reads the head of a message and nothing else.
+// The first address is bound, the others are those of the upstream managers. The device reads only the head of a message.
 
 import { randomBytes } from "node:crypto";
 import { BYE, CANCEL, DONE, ERROR, GIVE, NO, PING, PONG, READY, Reader, Refused, STATUS, TAKE, WAKE, decodeMessage, encode } from "./messages.mjs";
 import { Dealer, Router } from "./zmtp.mjs";
 
 const UPWARD = [READY, GIVE, DONE, STATUS, PING, BYE, ERROR], DOWNWARD = [WAKE, TAKE, NO, CANCEL, PONG, ERROR], HOPS = 16;
-const JOBS = [TAKE, DONE, STATUS, CANCEL], ANY = Buffer.from("a40181010201040005814161", "hex"); // columns that fit
+const JOBS = [TAKE, DONE, STATUS, CANCEL], ANY = Buffer.from("a40181010201040005814161", "hex"); // columns that every such command may have
 const same = (one, other) => encode(one).equals(encode(other));
 
 class Device {
@@ -65,7 +65,7 @@ class Device {
   }
 }
 
-/** Check a head as an end node would; return its items, and the bytes of the fields as they came. */
+/** Check a head as an end node would. Return its items, and the bytes of the fields unchanged. */
 function head(frames) {
   const { command, to, from } = decodeMessage(JOBS.includes(frames[0]?.[2]) ? [frames[0], ANY] : frames.slice(0, 1));
   const reader = new Reader(frames[0]);

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // A manager of WMP/1 for Node.js, an opponent of the conformance kit: node manager.mjs tcp://127.0.0.1:5570 [--unit MS]
-// Its habits: it grants jobs in several TAKEs (--parts N jobs each), it gives a refused job again after any message of
-// capacity, and it sends PONG without being asked (--often). Orders come on stdin, as specs/testee.md has them.
+// Its habits: it grants jobs in several TAKEs (--parts N jobs each), it gives a refused job again after any message about
+// capacity, and it sends PONG without a PING (--often). It reads orders from stdin, as specs/testee.md defines them.
 
 import { randomBytes } from "node:crypto";
 import { parseArgs } from "node:util";
@@ -162,7 +162,7 @@ class Manager {
     this.share();
   }
 
-  replace(worker, kept, text) { // the worker never accepts this message (WMP-7.11)
+  replace(worker, kept, text) { // send another message in place of one that the worker never accepts (WMP-7.11)
     if (kept.command !== TAKE || kept.replaced) {
       this.renew(worker);
       return this.pong(worker);
@@ -178,7 +178,7 @@ class Manager {
     this.share();
   }
 
-  unreachable(worker) { // the route is gone and nothing else (WMP-9.12)
+  unreachable(worker) { // forget the route of a worker, and nothing else (WMP-9.12)
     if (worker.link === null) return;
     Object.assign(worker, { link: null, credit: 0 });
     worker.woken.clear();
@@ -196,7 +196,7 @@ class Manager {
     return worker;
   }
 
-  renew(worker) { // another session: leases and open GIVEs of the one before are lost
+  renew(worker) { // begin another session: the leases and open GIVEs of the last session are lost
     this.lose([...worker.leases], "the worker began another session");
     worker.gives.clear();
     Object.assign(worker, { session: ++this.sessions, sent: 0, received: 0, gone: 0, gap: false, kept: [], resends: 0 });
@@ -240,7 +240,7 @@ class Manager {
     const lost = [], again = [];
     for (const [id, attempt, outcome, payload, sum, waits, text] of this.rows(worker, fields, columns, command, from, ["outcomes", "payloads", "checksums", "waits", "texts"])) {
       const job = this.jobs.get(id);
-      if (job?.holder !== worker || job.attempt !== attempt) continue; // another entry of this DONE may have ended it
+      if (job?.holder !== worker || job.attempt !== attempt) continue; // an earlier entry of this DONE may have ended the job
       if (typeof sum === "number" && sum !== crc32(payload)) lost.push([id, "the result is damaged"]);
       else if (outcome === OK) this.end(job, "ok", payload);
       else if (outcome === FAILED || outcome === OVERRUN) this.failed(job, outcome, payload, waits, text);
@@ -272,7 +272,7 @@ class Manager {
     }
   }
 
-  *rows(worker, fields, columns, command, from, names) { // of current leases (WMP-6.2, WMP-10.5)
+  *rows(worker, fields, columns, command, from, names) { // yield the rows about current leases (WMP-6.2, WMP-10.5)
     const mine = same(fields.manager, this.me), { ids, attempts } = columns;
     if (!mine || ids.some((id) => id > this.last)) {
       this.complain(worker.link, [...from].reverse(), "unknown", command, { about_number: fields.number });
@@ -323,7 +323,7 @@ class Manager {
     return this.roles.get(name);
   }
 
-  free(job) { // it is in no queue and at no worker any more
+  free(job) { // from now on the job is in no queue and at no worker
     job.holder?.leases.delete(job.id);
     if (job.state === "waiting") {
       const { waiting } = this.role(job.role);
@@ -339,7 +339,7 @@ class Manager {
     report("ended", job.name, word, hex(payload) || "-");
   }
 
-  requeue(ids) { // before those that wait, in the order of their submission (WMP-6.28)
+  requeue(ids) { // put jobs before the waiting jobs, in the order of their submission (WMP-6.28)
     this.front -= ids.length;
     [...ids].sort((one, other) => one - other).forEach((id, at) => {
       const job = this.jobs.get(id);
@@ -426,7 +426,7 @@ class Manager {
     this.sendNumbered(worker, TAKE, fields, columns);
   }
 
-  share() { // open GIVEs first, in the order of the offers, then WAKEs (WMP-5.3)
+  share() { // serve open GIVEs first, in the order of the offers, then send WAKEs (WMP-5.3)
     const workers = [...this.workers.values()].sort((one, other) => one.offered - other.offered);
     for (const worker of workers) if (worker.gives.size && worker.link !== null) this.serve(worker);
     for (const [name, role] of this.roles) {
@@ -479,7 +479,7 @@ class Manager {
   }
 }
 
-function split(jobs, most) { // into TAKEs; a job that was in a refused TAKE goes out alone
+function split(jobs, most) { // divide jobs among TAKEs; a job of a refused TAKE gets a TAKE of its own
   const parts = [];
   for (const job of jobs) {
     const last = parts.at(-1);

@@ -39,7 +39,7 @@ class Worker extends Node {
     return Math.max(0, this.slots - running - this.locks().reduce((sum, lock) => sum + lock.slots * lock.run, 0));
   }
 
-  places() { // no place while nothing else is asked for: a worker without slots must be able to say so
+  places() { // free places of the window
     const waiting = this.queue.length + this.locks().reduce((sum, lock) => sum + lock.wait, 0);
     return Math.max(0, this.habits.window - waiting);
   }
@@ -69,7 +69,7 @@ class Worker extends Node {
     this.send(manager, GIVE, fields);
   }
 
-  share(changed) { // to those with a WAKE, the one served least recently before all (WMP-3.10)
+  share(changed) { // offer capacity, first to managers with a WAKE, the least recently served first (WMP-3.10)
     for (const manager of [...this.managers.values()].sort((one, other) => one.served - other.served)) {
       if (!manager.wake || !manager.link || this.ending) continue;
       const { count, role, needs } = manager.wake, slots = this.slotsFor(needs);
@@ -103,10 +103,10 @@ class Worker extends Node {
   // --- messages of managers ---
 
   wake(manager, { fields }) {
-    const never = !(fields.role in ROLES) || this.slotsFor(fields.needs) > this.slots; // an older WAKE stays
+    const never = !(fields.role in ROLES) || this.slotsFor(fields.needs) > this.slots; // an older WAKE stays pending
     if (!never) manager.wake = fields;
     this.share(false);
-    if (never || manager.wake) this.sayReady(0, manager); // and it stays pending (WMP-3.9)
+    if (never || manager.wake) this.sayReady(0, manager); // the WAKE stays pending (WMP-3.9)
   }
 
   take(manager, { fields, columns }) {
@@ -128,13 +128,13 @@ class Worker extends Node {
     });
     if (lock && !(fields.more && lock.run + lock.wait > 0)) manager.locks.delete(fields.lock);
     this.next();
-    this.share(true); // before any DONE of these (WMP-3.11)
+    this.share(true); // report the rest before any DONE of these jobs (WMP-3.11)
   }
 
   no(manager, { fields, from, command }, link) {
     const lock = manager.locks.get(fields.lock), known = manager.locks.delete(fields.lock) || fields.lock <= this.lock;
     if (!known) return this.complain(link, [...from].reverse(), "unknown", command, { about_number: fields.number });
-    if (lock?.hold) manager.quiet = Date.now() + this.unit / 2; // no held GIVE at once again
+    if (lock?.hold) manager.quiet = Date.now() + this.unit / 2; // do not send another held GIVE at once
     this.next();
     this.share(lock !== undefined);
   }
@@ -151,14 +151,14 @@ class Worker extends Node {
   pong(manager, { fields }) {
     if (fields.challenge !== undefined) this.send(manager, PING, { answer: fields.challenge });
     manager.expire = Math.max(LEAST_EXPIRE * this.unit, Number(fields.expire)); // WMP-9.15
-    const asked = manager.asked.shift() ?? 0, before = manager.locks.size; // locks that were open when that PING was sent
+    const asked = manager.asked.shift() ?? 0, before = manager.locks.size; // asked: the newest lock when the answered PING was sent
     for (const number of [...manager.locks.keys()]) if (number <= asked && number > (fields.lock ?? 0)) manager.locks.delete(number);
     const capacity = this.capacity(), differs = fields.ready !== manager.ready || (fields.credit ?? 0) < capacity;
     if (manager.locks.size < before) return this.share(true);
     if (differs && !manager.wake && !manager.locks.size) this.sayReady(capacity, manager);
   }
 
-  forget(manager) { // its locks, and its jobs, for which no DONE is sent (WMP-7.6, WMP-9.14)
+  forget(manager) { // drop its locks and its jobs, without DONE (WMP-7.6, WMP-9.14)
     const { stream, key } = manager;
     if (stream && stream.sent + stream.received > 0) this.left.set(`${key} ${manager.epoch}`, stream.session);
     Object.assign(manager, { stream: null, wake: null, locks: new Map(), asked: [] });
@@ -189,7 +189,7 @@ class Worker extends Node {
     else { this.next(); this.share(true); }
   }
 
-  drop(job, outcome, result) { // it is over here, and what it held is free
+  drop(job, outcome, result) { // end a job, and release its slots
     if (this.jobs.get(job.name) !== job) return;
     this.jobs.delete(job.name);
     this.queue = this.queue.filter((one) => one !== job);
@@ -229,7 +229,7 @@ class Worker extends Node {
 
   // --- time ---
 
-  ask(manager) { // PING, with the list of the held jobs as a habit (WMP-9.9)
+  ask(manager) { // send PING, with the list of the held jobs if that is a habit (WMP-9.9)
     manager.asked.push(this.lock);
     if (!this.habits.list || !manager.stream) return this.send(manager, PING);
     const kept = manager.stream.unacknowledged.flatMap(({ columns }) => columns.ids.map((id, at) => ({ id, attempt: columns.attempts[at] })));
@@ -262,7 +262,7 @@ class Worker extends Node {
     this.next();
     this.share(changed);
     if (now < this.pingAt && this.pings) return;
-    if (!this.pings) this.sayReady(this.capacity()); // there is a new link, or somebody is to be found again
+    if (!this.pings) this.sayReady(this.capacity()); // there is a new link, or a manager must be found again
     const known = [...this.managers.values()].map((manager) => manager.link);
     for (const link of this.links) {
       if (!known.includes(link) || this.pings % SEARCH === 0) link.send({ command: PING, to: [], from: this.me, fields: {} });

@@ -1,5 +1,5 @@
 // ZMTP 3.1 with the mechanism NULL over tcp, as far as the peers of this folder need it: DEALER and ROUTER.
-// Nothing but Node.js is needed. `Dealer` has the methods of the package zeromq that examples/javascript uses.
+// It needs only Node.js. `Dealer` has those methods of the package zeromq that examples/javascript uses.
 
 import { randomBytes } from "node:crypto";
 import net from "node:net";
@@ -29,7 +29,7 @@ function address(endpoint) {
   return { host, port: Number(port) };
 }
 
-/** One connection: bytes to messages and back. */
+/** One connection: turns bytes into messages, and messages into bytes. */
 class Connection {
   constructor(socket, type, on) {
     Object.assign(this, { socket, on, greeted: false, ready: false, parts: [], size: 0, frames: [], need: 64 });
@@ -47,7 +47,7 @@ class Connection {
     this.socket.write(Buffer.concat(bytes));
   }
 
-  receive(data) { // large frames come in many parts, so they are joined once they are complete
+  receive(data) { // a large frame comes in many parts, which are joined when the frame is complete
     this.parts.push(data);
     this.size += data.length;
     if (this.size < this.need) return;
@@ -90,7 +90,7 @@ class Connection {
   }
 }
 
-/** Connects to one endpoint, again and again; messages wait while there is no connection. */
+/** Connects to one endpoint, and connects again after each end. Messages wait while there is no connection. */
 export class Dealer {
   constructor({ linger = 0 } = {}) { Object.assign(this, { linger, waiting: [], arrived: [], wake: null, closed: false, connection: null }); }
 
@@ -131,7 +131,7 @@ export class Dealer {
   }
 }
 
-/** Binds an endpoint. `message(id, frames)` receives; `send(id, frames)` is false without such a connection. */
+/** Binds an endpoint. Calls `message(id, frames)` for each message. `send(id, frames)` returns false without such a connection. */
 export class Router {
   constructor(endpoint, { message, close = () => {} }) {
     this.connections = new Map();

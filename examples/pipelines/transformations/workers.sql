@@ -1,6 +1,6 @@
--- SQL and Python declare tables side by side.
+-- A table declared in SQL, beside those declared in Python.
 CREATE MATERIALIZED VIEW workers
-COMMENT 'what each worker did, and how long it took'
+COMMENT 'leases of each worker, and durations of its handlers'
 AS SELECT
   worker,
   worker_epoch,

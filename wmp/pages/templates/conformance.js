@@ -1,5 +1,5 @@
 "use strict";
-// Rows are shown while any of their verdicts is; a link opens the conversation that it leads to.
+// A row is shown if one of its verdicts is selected. A link opens the conversation that is its target.
 const boxes = [...document.querySelectorAll("#legend input")];
 function sift() {
   const shown = boxes.filter((box) => box.checked).map((box) => box.dataset.shows);
