@@ -69,6 +69,19 @@ def test_a_worker_that_no_message_reaches_is_given_up_too(manager, worker):
 
 
 @pytest.mark.rule("WMP-9.16")
+@pytest.mark.rule("WMP-15.6")
+def test_a_worker_whose_claim_over_a_device_was_admitted_has_no_direct_connection(manager, worker):
+    lease(manager, worker, b"a")
+    behind = ScriptedWorker(manager, worker.identity, link=b"device", hops=(b"d", 1, b"c"))
+    behind.ping(to=False)
+    (_, pong) = sent(manager.handle(Disconnected(worker.link), 1.0))
+    assert pong.to[0] == b"c"
+    manager.handle(Undelivered(b"device", pong), 1.5)
+
+    assert lost(manager.handle(Ticked(), 5.0)) == []
+
+
+@pytest.mark.rule("WMP-9.16")
 def test_the_end_of_another_connection_changes_nothing(manager, worker):
     lease(manager, worker, b"a")
     manager.handle(Disconnected(b"another"), 1.0)

@@ -457,7 +457,8 @@ class ManagerMachine:
         for worker in self._workers.values():
             if worker.newest_link == link and worker.direct:
                 self._lose_route(worker, now)
-                self._timers.set(ReconnectTimer(worker.identity), now + grace)
+                if worker.link is None:  # no claim over another route was admitted
+                    self._timers.set(ReconnectTimer(worker.identity), now + grace)
                 return
 
     def _set_route(self, worker: RemoteWorker, link: Link, path: Path) -> None:
