@@ -224,17 +224,48 @@ def test_a_goodbye_over_a_new_route_counts_when_the_old_route_is_lost(manager, h
     assert manager.statistics().requeued == {"the worker sent BYE": 1}
 
 
+@pytest.mark.rule("WMP-15.7", "WMP-9.3")
+@pytest.mark.parametrize("epoch", [4, 6])
+def test_a_goodbye_of_another_epoch_keeps_no_silent_worker(epoch):
+    manager = make_manager(expire=1.0, challenge=10.0)
+    ScriptedWorker(manager, epoch=5, link=b"honest").ready(1)
+    assert challenge_in(claim(manager, epoch=epoch, now=0.9).bye()) == 1
+    assert len(manager.statistics().workers) == 1
+
+    manager.handle(Ticked(), 1.0)
+
+    assert manager.statistics().workers == ()
+
+
 @pytest.mark.rule("WMP-15.6")
 def test_a_claim_is_admitted_when_the_holder_is_silent_for_expire():
     manager = make_manager(expire=1.0, challenge=10.0)
     ScriptedWorker(manager, epoch=5, link=b"honest").ready(1)
-    assert manager._claims.patience == 0.5
     heir = claim(manager, epoch=6, now=0.9)
     heir.ready(8)
     (pong,) = sent(manager.handle(Ticked(), 1.0), Command.PONG)
     assert pong.to == (6, b"w1")
     assert manager.handle(Ticked(), 1.5) == []
     assert len(manager.statistics().workers) == 1
+
+
+@pytest.mark.rule("WMP-15.6")
+def test_a_challenge_lasts_half_of_expire_at_most():
+    manager = make_manager(expire=1.0)
+    ScriptedWorker(manager, epoch=5, link=b"honest").ready(1)
+    claim(manager, epoch=6).ready(8)
+    assert manager.deadline() == 0.5
+    worker = workers.make(2)
+    serving = met(worker, expire=1.2)
+    serving.pong()
+    worker.handle(Connected(1), 0.0)
+    serving.link = 1
+    serving.pong()
+
+    admitted = [now for now, actions in until(worker, 1.0) if sent(actions, Command.PING)]
+
+    assert 0.6 in admitted
+    assert worker.statistics().managers[0].link == 1
 
 
 @pytest.mark.rule("WMP-15.2")

@@ -112,7 +112,7 @@ class ManagerMachine:
             self._stories = Stories(settings.stories, self._me)
         self._outbound = Outbound(self._me, self._timers, settings.resend)
         patience = min(settings.challenge, settings.expire / 2)
-        self._claims = Claims(self._outbound, patience, self._challenge)
+        self._claims = Claims(self._outbound, lambda _: patience, self._challenge)
         selection = WorkerSelection(
             self.policy, settings.wake_scan, settings.max_leases, self._policy_failed
         )
@@ -570,13 +570,15 @@ class ManagerMachine:
 
     def _check_expiry(self, worker: RemoteWorker, now: float) -> None:
         until = worker.last_received + self.settings.expire
-        if until <= now and (claim := self._claims.end(worker)) is not None:
-            self._admit(worker, claim, now)
-            self._timers.set(ExpiryTimer(worker.identity), now + self.settings.expire)
-        elif until <= now:
+        if until > now:
+            self._timers.set(ExpiryTimer(worker.identity), until)
+            return
+        claim = self._claims.end(worker)
+        if claim is None or (claim.command is Command.BYE and claim.epoch != worker.epoch):
             self._forget(worker, SILENCE, now)
         else:
-            self._timers.set(ExpiryTimer(worker.identity), until)
+            self._admit(worker, claim, now)
+            self._timers.set(ExpiryTimer(worker.identity), now + self.settings.expire)
 
     # -- the end
 

@@ -82,12 +82,12 @@ class Claims(Generic[_Holder, _Action]):
 
     Args:
         outbound: Sends the messages of the machine.
-        patience: Seconds in which a holder must answer.
+        patience: Returns the seconds in which a holder must answer (WMP-15.6).
         challenge: Sends a challenge with this number to a holder.
     """
 
     outbound: Outbound[_Holder, _Action]
-    patience: float
+    patience: Callable[[_Holder], float]
     challenge: Callable[[_Holder, int, float], None]
     number: int = 0
     """Number of the newest challenge."""
@@ -118,12 +118,13 @@ class Claims(Generic[_Holder, _Action]):
             return Standing.CLAIMED  # at most one claim is examined at a time
         self.number += 1
         claim = Claim(link, path, message.command, ends_session(message), self.number)
-        if now < holder.confirmed_at + self.patience / 4:
+        patience = self.patience(holder)
+        if now < holder.confirmed_at + patience / 4:
             # The holder has just answered, and many claims must not cause as many answers.
             self._refuse(holder, claim)
             return Standing.CLAIMED
         holder.claim = claim
-        self.outbound.timers.set(ClaimTimer(holder.identity), now + self.patience)
+        self.outbound.timers.set(ClaimTimer(holder.identity), now + patience)
         self.challenge(holder, claim.number, now)
         return Standing.CLAIMED
 

@@ -117,7 +117,7 @@ class WorkerMachine:
         self._locks = locks = Locks(outbound, resources)
         self._credit = credit = Credit(outbound, executions, locks)
         self._capacity = Capacity(outbound, executions, locks, credit)
-        self._claims = claims = Claims(outbound, settings.challenge, self._challenge)
+        self._claims = claims = Claims(outbound, self._patience, self._challenge)
         self._sessions = Sessions(outbound, self._links, executions, locks, credit, claims)
 
     # -- the two members of every machine
@@ -396,6 +396,9 @@ class WorkerMachine:
             self._outbound.drop("rival", detail=f"{text}identity {identity}; {advice}")
 
     # -- claims to the identity of a manager (spec §15)
+
+    def _patience(self, manager: RemoteManager) -> float:
+        return min(self.settings.challenge, manager.expire / 2)
 
     def _challenge(self, manager: RemoteManager, number: int, now: float) -> None:
         self._outbound.ping(manager, now, challenge=number)

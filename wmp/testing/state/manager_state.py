@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from wmp.core.manager.delayed_jobs import DelayedJobs
 from wmp.core.manager.job_lifecycle import JobRecord, JobState, Refusal
-from wmp.core.manager.leases import Leases
 from wmp.core.manager.queues import Batch, Grant, Queue
 from wmp.core.manager.remote_worker import RemoteWorker
 from wmp.core.manager.worker_selection import WorkerSelection
-from wmp.message import Peer
 from wmp.testing.state.canonical import (
     DOWN,
     Outline,
@@ -31,7 +29,7 @@ __all__ = ["LEFT_OUT", "all_jobs", "outline_manager"]
 
 LEFT_OUT: Final = {
     "Claims.number": "only its growth matters: the next number is above all others",
-    "Claims.patience": "a setting, which never changes",
+    "Claims.patience": "a function of settings, and of the expire of the holder",
     "Failures.epoch": "a setting, which never changes",
     "JobRecord.history": "only for the text of the final error; no decision reads it",
     "Leases._histories": "always empty between two events",
@@ -111,7 +109,6 @@ def outline_manager(manager: ManagerMachine) -> Outline:
     """Outline a manager."""
     pen = Pen()
     me, scheduler = manager._me, manager._scheduler
-    patience = manager._claims.patience
     workers = [manager._workers[identity] for identity in sorted(manager._workers)]
     locks: dict[bytes, Series] = {w.identity: ("lock", (w.identity, w.epoch)) for w in workers}
     shape = (
@@ -120,7 +117,7 @@ def outline_manager(manager: ManagerMachine) -> Outline:
         manager._halted,
         tuple(sorted(manager._gone.items())),
         scheduler.last_id,
-        tuple([_worker_shape(pen, me, worker, scheduler.leases, patience) for worker in workers]),
+        tuple([_worker_shape(pen, manager, worker) for worker in workers]),
         tuple([_job_shape(pen, job, manager) for _, job in sorted(all_jobs(manager).items())]),
         tuple([_queue_shape(queue) for queue in scheduler.queues]),
         _delayed_shape(pen, scheduler.delayed),
@@ -131,9 +128,9 @@ def outline_manager(manager: ManagerMachine) -> Outline:
     return pen.outline(shape)
 
 
-def _worker_shape(
-    pen: Pen, me: Peer, worker: RemoteWorker, granted: Leases, patience: float
-) -> Hashable:
+def _worker_shape(pen: Pen, manager: ManagerMachine, worker: RemoteWorker) -> Hashable:
+    me, granted = manager._me, manager._scheduler.leases
+    patience = manager._claims.patience(worker)
     peer = (worker.identity, worker.epoch)
     lock: Series = ("lock", peer)
     pen.times.append(worker.last_received)

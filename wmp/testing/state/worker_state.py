@@ -152,7 +152,7 @@ def _manager_shape(
         peer,
         manager.link,
         manager.path,
-        claim_shape(pen, manager.claim, manager.confirmed_at, me, worker._claims.patience),
+        claim_shape(pen, manager.claim, manager.confirmed_at, me, worker._claims.patience(manager)),
         manager.expire,
         manager.label,
         manager.met,
