@@ -108,6 +108,55 @@ def test_a_message_that_was_ignored_took_no_job(spark):
     assert sorted(row.job for row in broken) == list(range(1, len(ignored) + 1))
 
 
+def test_a_refused_answer_and_those_in_its_place_are_one_answer(spark):
+    """Of a refused DONE with several jobs each job gets a DONE of its own (WMP-7.11)."""
+    lines: list[str] = []
+
+    def at_worker(what: str, told: dict[str, object]) -> None:
+        lines.append(line("w", len(lines) + 1, 0, what, **told))
+
+    def take(number: int, *ids: int) -> None:
+        jobs = {"ids": ids, "attempts": [1], "owner": "m", "owner_epoch": 1, "bytes": 0}
+        at_worker("received", message("TAKE", "m", "w", session=1, number=number, **jobs))
+
+    def done(number: int, *ids: int, outcome: int = 0) -> None:
+        jobs = {"ids": ids, "attempts": [1], "owner": "m", "owner_epoch": 1, "bytes": 0}
+        numbers = {"session": 1, "number": number, "outcomes": [outcome]}
+        at_worker("send", message("DONE", "w", "m", **numbers, **jobs))
+
+    def error(number: int, source: str = "m", **told: object) -> None:
+        fields = {"code": "limit", "about": "DONE", "about_number": number, "session": 1}
+        at_worker("received", message("ERROR", source, "w", **{**fields, **told}))
+
+    take(1, 1, 2)
+    done(1, 1, 2)
+    error(1)
+    done(1, 1)
+    done(2, 2)
+    error(1, source="device", about_peer="m", about_epoch=1)
+    done(1, 1, outcome=4)
+    take(2, 3, 4)  # no acknowledgement comes (WMP-7.12)
+    for _ in range(11):
+        done(3, 3, 4)
+    done(3, 3)
+    done(4, 4)
+    take(3, 5, 6, 7, 8)  # ERRORs that do not refuse the DONE
+    done(5, 5, 6, 7, 8)
+    error(5, code="unknown")
+    error(5, session=2)
+    error(5, source="other")
+    error(5, about="STATUS")
+    done(6, 5)
+    done(7, 6, 7)
+
+    journal = read(spark, *lines)
+    found = histories(job_events(journal, executions(journal)), processes(journal))
+
+    broken = found.where("kind = 'violation'").collect()
+    assert {row.name for row in broken} == {"WMP-6.6"}
+    assert sorted(row.job for row in broken) == [5, 6, 7]
+
+
 def test_lanes_that_take_more_than_there_is(spark):
     start = {"kind": "worker", "segment": 1, "settings": {}, "resources": {"slots": 3}}
     lines = read(

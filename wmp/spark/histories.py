@@ -7,6 +7,7 @@ The invariants are those of the simulations, checked by the same code
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,11 +19,12 @@ from pyspark.sql import functions as F
 from wmp.actions import End
 from wmp.core.manager import job_lifecycle
 from wmp.core.manager.job_lifecycle import JobInput, JobState
+from wmp.core.protocol.outbound import MOST_RESENDS
 from wmp.core.worker import execution_lifecycle
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
 from wmp.message import Outcome, Peer
 from wmp.spark.arrow import Values, map_groups, schema_of
-from wmp.spark.job_events import COLUMNS
+from wmp.spark.job_events import COLUMNS, REPLACED
 from wmp.testing.invariants import History, Violation
 
 __all__ = ["FOUND", "histories"]
@@ -84,8 +86,8 @@ class _HeldAttempt:
     attempt: int = 0
     due: int = 0
     """Number of DONE entries still to be sent."""
-    answers: set[tuple[int, int]] = field(factory=set)
-    """(session, number) of the DONEs sent: an equal pair is the same DONE, sent again."""
+    answers: Counter[tuple[int, int]] = field(factory=Counter)
+    """Number of times that a DONE was sent, by its session and number."""
 
 
 @define(eq=False)
@@ -221,10 +223,14 @@ class _JobHistory:
             case "forgotten":
                 held.state, held.due = ExecutionState.ABSENT, 0
             case "answered":
-                if (session, number) in held.answers:
-                    return None
-                held.answers.add((session, number))
-                held.due -= 1
+                if row[15] != REPLACED:
+                    held.answers[session, number] += 1
+                    sends = held.answers[session, number]
+                    if sends == MOST_RESENDS:
+                        held.due += 1  # another DONE may replace this one (WMP-7.12)
+                    if sends > 1:
+                        return None  # the same DONE, sent again
+                    held.due -= 1
                 if held.state is ExecutionState.PARKED and held.attempt == attempt:
                     held.state = ExecutionState.ABSENT  # refused, expired or handed back
                 if held.due < 0:

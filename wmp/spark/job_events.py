@@ -7,11 +7,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from wmp.core.protocol.outbound import Arrival
-from wmp.message import ERROR_CODES
+from wmp.core.protocol.outbound import REFUSALS, Arrival
+from wmp.message import ERROR_CODES, Command
 from wmp.spark.events import of_jobs
 
-__all__ = ["COLUMNS", "JOB_EVENTS", "UNHEEDED", "job_events"]
+__all__ = ["COLUMNS", "JOB_EVENTS", "REPLACED", "UNHEEDED", "job_events"]
 
 JOB_EVENTS: Final = (
     "owner string, owner_epoch bigint, job bigint, side int, node string, epoch bigint, n bigint, "
@@ -34,7 +34,8 @@ run       1    the manager           the lane
 finished  1                          the outcome
 recalled  1
 cancel    1    the manager           1: only unstarted                          of its CANCEL
-answered  1    the manager           the outcome                                of its DONE
+answered  1    the manager           the outcome           ``REPLACED``, or     of its DONE
+                                                           nothing
 forgotten 1    the manager
 ========= ==== ===================== ===================== ==================== ===================
 
@@ -42,6 +43,9 @@ forgotten 1    the manager
 """
 COLUMNS: Final = tuple(column.split()[0] for column in JOB_EVENTS.split(", "))
 """The names of the columns."""
+
+REPLACED: Final = "replaced"
+"""The word of an answer that the manager refused later: other DONEs replace its DONE (WMP-7.11)."""
 
 UNHEEDED: Final = (
     *("claimed", "old session", "unknown session"),
@@ -94,7 +98,7 @@ def job_events(events: DataFrame, executions: DataFrame) -> DataFrame:
         F.coalesce("number", F.col("at") + _earliest_timeout()).alias("number"),
         "ids", "attempts", "outcomes", "ends",
     ).where(F.col("event").isNotNull())  # fmt: skip
-    rows = of_jobs(lines, "attempts", "outcomes", "ends")
+    rows = of_jobs(_replaced(lines, events), "attempts", "outcomes", "ends")
     from_lines = rows.select(
         *COLUMNS[:9],
         F.col("attempts").alias("attempt"),
@@ -103,9 +107,36 @@ def job_events(events: DataFrame, executions: DataFrame) -> DataFrame:
         F.coalesce("outcomes", "value").alias("value"),
         "session",
         "number",
-        F.col("ends").alias("word"),
+        F.coalesce("ends", "replaced").alias("word"),
     )
     return from_lines.unionByName(_ends(events, executions))
+
+
+def _replaced(lines: DataFrame, events: DataFrame) -> DataFrame:
+    """Add a column ``replaced``: ``REPLACED`` for a DONE before the last ERROR that refused it.
+
+    The ERROR names the session and the number of the DONE. A device names the manager as well.
+    """
+    key = ["event", "node", "epoch", "peer", "peer_epoch", "session", "number"]
+    refusals = (
+        events.where((F.col("what") == "received") & (F.col("command") == Command.ERROR.name))
+        .where(F.col("code").isin(*sorted(REFUSALS)) & (F.col("about") == Command.DONE.name))
+        .select(
+            F.lit("answered").alias("event"),
+            "node",
+            "epoch",
+            F.coalesce("about_peer", "source").alias("peer"),
+            F.coalesce("about_epoch", "source_epoch").alias("peer_epoch"),
+            "session",
+            F.col("about_number").alias("number"),
+            "n",
+        )
+        .groupBy(*key)
+        .agg(F.max("n").alias("refused"))
+    )
+    replaced = F.when(F.col("n") < F.col("refused"), REPLACED)
+    joined = lines.join(F.broadcast(refusals), key, "left")
+    return joined.withColumn("replaced", replaced).drop("refused")
 
 
 def _earliest_timeout() -> Column:
