@@ -261,6 +261,15 @@ def test_an_error_about_an_unknown_command_is_written(formatter):
     assert (line["about"], line["about_peer"], line["about_epoch"]) == ("77", "0xff", 3)
 
 
+def test_an_error_about_a_numbered_message_names_its_session_and_number(formatter):
+    fields = {Field.SESSION: 3, Field.CODE: "limit", Field.ABOUT: 6, Field.ABOUT_NUMBER: 12}
+
+    line, _ = lines(formatter, Received(0, Message(Command.ERROR, (), PEER, fields)), Halt())
+
+    assert (line["session"], line["about"], line["about_number"]) == (3, "DONE", 12)
+    assert "number" not in line
+
+
 @pytest.mark.parametrize(
     ("settings", "kind"),
     [
