@@ -123,6 +123,32 @@ def test_the_same_ready_has_one_number_and_a_new_one_a_greater():
     assert later.fields[Field.READY] > first.fields[Field.READY]
 
 
+@pytest.mark.rule("WMP-3.2")
+def test_a_ready_that_a_rule_demands_has_a_new_number():
+    worker = make(resources={"slots": 2})
+    manager = met(worker)
+    manager.wake(1)
+
+    after_take = one(manager.take(1), Command.READY)
+    manager.wake(1)
+    manager.take(2)
+    busy = [one(manager.wake(1, role="nobody"), Command.READY) for _ in range(2)]
+
+    numbers = [1, *(ready.fields[Field.READY] for ready in (after_take, *busy))]
+    assert numbers == sorted(set(numbers))
+    assert [ready.fields[Field.CREDIT] for ready in busy] == [0, 0]
+
+
+@pytest.mark.rule("WMP-3.13")
+def test_a_worker_without_capacity_sends_no_ready_to_a_manager_that_remembers_none():
+    worker = make()
+    manager = met(worker)
+    manager.wake()
+    manager.take(1)
+
+    assert not sent(manager.pong(ready=None, credit=None), Command.READY)
+
+
 @pytest.mark.rule("WMP-3.8", "WMP-4.1")
 def test_a_wake_with_room_locks_resources_and_is_answered_by_give():
     worker = make(resources={"slots": 3})

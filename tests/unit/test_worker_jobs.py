@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import pytest
 
 from tests.unit.workers import finish, give, make, met, runs, until
@@ -367,3 +369,31 @@ def test_done_goes_out_before_the_capacity_that_it_frees_is_offered():
     commands = [message.command for message in sent(finish(worker, run))]
 
     assert commands.index(Command.DONE) < commands.index(Command.GIVE)
+
+
+@pytest.mark.rule("WMP-2.12", "WMP-4.14")
+def test_a_held_job_goes_on_with_its_first_payload_whatever_a_higher_attempt_brings():
+    worker = make(resources={"slots": 2})
+    manager = met(worker)
+    (run,) = runs(give(manager, b"123456789", checksums=[0xCBF43926]))
+
+    again = give(manager, b"damaged", b"new", ids=[1, 2], attempt=2, checksums=[1, None])
+
+    assert dones(again) == [[(2, 2, Outcome.REFUSED)]]
+    (done,) = sent(finish(worker, run), Command.DONE)
+    assert (run.payloads, done.columns.attempts) == ([b"123456789"], [2])
+    assert done.columns.checksums == [crc32(b"result")]
+
+
+@pytest.mark.rule("WMP-4.14")
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_a_job_is_not_held_when_its_done_was_sent(attempt):
+    worker = make()
+    manager = met(worker)
+    (first,) = runs(give(manager, attempt=1))
+    finish(worker, first)
+    assert worker.statistics().unacknowledged
+
+    (second,) = runs(give(manager, ids=[1], attempt=attempt))
+
+    assert dones(finish(worker, second)) == [[(1, attempt, Outcome.OK)]]

@@ -86,6 +86,7 @@ def test_a_link_without_a_manager_is_pinged_for_anyone(worker):
     assert all(0.75 <= later - sooner <= 1.0 for sooner, later in pairwise(times))
 
 
+@pytest.mark.rule("WMP-9.1")
 def test_a_device_is_asked_now_and_then_for_managers_it_has_got_since(worker):
     worker.handle(Connected(0), 0.0)
     manager = ScriptedManager(worker, hops=(b"d", 1, 0))
@@ -425,6 +426,7 @@ def test_a_draining_worker_does_not_wait_for_a_silent_manager(worker, manager):
     assert ended == [6.0]  # twice the time after which results are sent again
 
 
+@pytest.mark.rule("WMP-9.10")
 def test_a_draining_worker_takes_nothing(worker, manager):
     manager.wake()
     (run,) = runs(manager.take(1))

@@ -209,6 +209,35 @@ def test_a_newer_session_may_begin_with_its_first_take(worker, manager):
     assert numbers(finish(worker, run)) == [1]
 
 
+@pytest.mark.rule("WMP-7.6")
+@pytest.mark.parametrize(("number", "ack"), [(1, 3), (2, 0), (2, 3)])
+def test_every_message_of_a_newer_session_leads_into_it(worker, manager, number, ack):
+    manager.session = 2
+
+    actions = manager.take(1, number=number, ack=ack)
+
+    assert worker.statistics().managers[0].session == 2
+    assert bool(runs(actions)) is (number == 1)
+    assert [ping.fields[Field.SESSION] for ping in sent(actions, Command.PING)] == [2] * (
+        number - 1
+    )
+
+
+@pytest.mark.rule("WMP-7.6")
+def test_a_wake_and_a_lock_from_before_the_first_session_stay():
+    worker = workers.make()
+    worker.handle(Connected(0), 0.0)
+    manager = ScriptedManager(worker, session=4)
+    assert sent(manager.wake(session=None, ack=None), Command.GIVE)
+    manager.wake(session=None, ack=None)
+
+    (run,) = runs(manager.take(1, number=1))
+
+    assert worker.statistics().managers[0].session == 4
+    assert worker.statistics().late == 0
+    assert sent(finish(worker, run), Command.GIVE)
+
+
 @pytest.mark.rule("WMP-7.8")
 def test_a_worker_without_a_session_pings_without_a_session_at_a_later_number(worker):
     worker.handle(Connected(0), 0.0)
