@@ -30,7 +30,7 @@ def tables() -> str:
         "",
         "## Kinds of lines",
         "",
-        "| what | has always, besides the first eight |",
+        "| what | columns that a line of this kind always has, besides the first eight columns |",
         "|---|---|",
     ]
     lines += [f"| {what} | {' '.join(columns)} |" for what, columns in LINES.items()]

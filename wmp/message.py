@@ -34,6 +34,7 @@ __all__ = [
     "Outcome",
     "Path",
     "Peer",
+    "counted",
     "named",
     "printable",
 ]
@@ -240,15 +241,15 @@ class Limits:
     IDENTITY: Final = 255
     """Bytes of an identity: ZeroMQ's limit of a routing id."""
     HOPS: Final = 16
-    """Devices on a path."""
+    """Number of devices on a path."""
     HEAD: Final = 16 * 1024
     """Bytes of a head: 16 hops of two ids of 255 bytes are 8 kB."""
     COLUMNS: Final = 16 * 1024 * 1024
     """Bytes of a columns frame."""
     JOBS: Final = 4096
-    """Jobs in one message."""
+    """Number of jobs in one message."""
     FRAMES: Final = 2 + JOBS
-    """Frames of one message."""
+    """Number of frames of one message."""
     PAYLOAD: Final = 256 * 1024 * 1024
     """Bytes of one payload."""
     ROLES: Final = 256
@@ -272,7 +273,7 @@ class Kind:
 
     role: str = DEFAULT_ROLE
     needs: tuple[tuple[str, int], ...] = DEFAULT_NEEDS
-    """Resource to amount, sorted by name; an amount is never 0."""
+    """Amounts by resource, sorted by name; an amount is never 0."""
     codec: str = ""
     """How the payload is encoded; empty means bytes."""
     checksum: bool = False
@@ -366,6 +367,17 @@ def printable(text: str, keep: str = "") -> str:
         return text
     shown = [c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text]
     return "".join(shown)
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return a number with its noun, for people: ``1 job``, ``2 jobs``.
+
+    Args:
+        count: The number.
+        one: The words after the number 1.
+        many: The words after any other number; by default ``one`` with an ``s``.
+    """
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def named(identity: bytes) -> str:

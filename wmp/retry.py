@@ -76,7 +76,7 @@ class Retry:
     when.
 
     Args:
-        times: Number of further attempts of a job at most.
+        times: Largest number of further attempts of a job.
         on: Classes of errors, or their qualified names such as ``"requests.ConnectionError"``;
             subclasses count too.
         backoff: Seconds between two attempts, or :func:`exponential`.
@@ -100,7 +100,9 @@ class Retry:
                 f"times is {times!r}; expected a whole number from 0 to {_MOST_TIMES}"
             )
         if not self.on:
-            raise ConfigError("on names no class of errors; leave on out for all errors")
+            raise ConfigError(
+                "on= is empty; name classes of errors, or leave on= out for all errors"
+            )
         given: tuple[object, ...] = self.on
         for one in given:
             if not isinstance(one, str) and not (

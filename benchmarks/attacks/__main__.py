@@ -32,9 +32,7 @@ def _drills(text: str) -> list[str]:
 def _row(finding: Finding) -> str:
     good = finding.withstood and finding.kept >= KEPT
     wrong = (
-        f"{finding.left} jobs have not ended, {len(finding.failed)} jobs failed"
-        if not finding.withstood
-        else ""
+        f"not ended: {finding.left}, failed: {len(finding.failed)}" if not finding.withstood else ""
     )
     return (
         f"{finding.drill:<25}{finding.rate:>9,.0f}{finding.baseline:>10,.0f}"
@@ -48,9 +46,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the drills and print a table; exit with 1 when a node fails a drill."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.attacks",
-        description="Attack nodes at work. Each drill must leave "
-        f"{KEPT:.0%} of the throughput beside a process that uses as much CPU time and attacks "
-        f"nobody, may cost a node {MEMORY} MB, and every honest job must end with its result.",
+        description="Attack nodes at work. The same work also runs beside a process that uses as "
+        f"much CPU time and attacks no node. Each drill must leave {KEPT:.0%} of the throughput of "
+        f"that run. A node may grow by {MEMORY} MB. Every honest job must end with its result.",
     )
     parser.add_argument(
         "--only",

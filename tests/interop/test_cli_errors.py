@@ -145,7 +145,7 @@ DEVICE_CASES = [
     ("run nowhere.toml", r"cannot read nowhere.toml: no such file"),
     ("check .", r"cannot read \.: is a directory"),
     ("check broken.toml", r"broken.toml is not TOML: .*line 1"),
-    ("--bind ipc://x run broken.toml", r"run takes no options before its name"),
+    ("--bind ipc://x run broken.toml", r"no option may stand before run"),
 ]
 
 
@@ -214,7 +214,7 @@ def test_help_has_whole_sentences_and_a_text_for_every_flag(forks, folder):
     assert "Python function" in listed
     for argv in (*((*WMP, name) for name in ("worker", "map", "demo", "keys")), WMP_DEVICE):
         options = forks.run(*argv, "--help", cwd=folder).stdout.partition("\nOptions:\n")[2]
-        # The help shows nothing for a flag without a help text, or only the default.
+        # For a flag without a help text, the help would show nothing, or only the default.
         assert not re.findall(r"^  -.*[A-Z=]+(?:  +\[default:.*)?$", options, re.MULTILINE), options
 
 

@@ -238,7 +238,7 @@ def test_draining_ends_when_its_time_is_over(manager, folder, made, number):
         job = manager.submit(str(folder).encode(), role="wait")
         wait_until((folder / "begun").exists)
         worker.signal(number)
-        line = worker.wait_for_line("draining; waiting for at most 0.5 s for 1 jobs: ")
+        line = worker.wait_for_line("draining; waiting for at most 0.5 s for 1 job: ")
         assert f"job {job.id} (role 'wait') of " in line
         assert f"job {job.id} (role 'wait')" in worker.wait_for_line(
             "the drain timeout of 0.5 s ended"
@@ -256,7 +256,7 @@ def test_draining_in_time_is_a_good_end(manager, folder):
         job = manager.submit(str(folder).encode(), role="wait")
         wait_until((folder / "begun").exists)
         worker.signal(signal.SIGTERM)
-        worker.wait_for_line("draining; waiting for at most 1e+09 s for 1 jobs")
+        worker.wait_for_line("draining; waiting for at most 1e+09 s for 1 job")
         (folder / "go").touch()
         assert job.result(TIMEOUT) == b"waited"
         assert worker.ends() == 0

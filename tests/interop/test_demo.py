@@ -89,7 +89,7 @@ def test_a_wrong_result_is_found_and_no_kill_kills_no_worker(monkeypatch, capfd)
 )
 def test_it_can_be_interrupted_and_leaves_nothing(number, code, said):
     with program("demo", "--workers", "1", "--no-kill") as demo:
-        demo.wait_for_line("files for 1 workers", on="stdout")
+        demo.wait_for_line("files for 1 worker of", on="stdout")
         pids = children(demo.process.pid)
         demo.signal(number)
 
@@ -102,7 +102,7 @@ def test_it_can_be_interrupted_and_leaves_nothing(number, code, said):
 @needs_proc
 def test_its_processes_do_not_outlive_it_even_when_it_is_killed():
     with program("demo", "--workers", "1", "--no-kill") as demo:
-        demo.wait_for_line("files for 1 workers", on="stdout")
+        demo.wait_for_line("files for 1 worker of", on="stdout")
         pids = children(demo.process.pid)
         demo.signal(signal.SIGKILL)
         demo.process.wait(TIMEOUT)
@@ -114,7 +114,7 @@ def test_its_processes_do_not_outlive_it_even_when_it_is_killed():
 @needs_proc
 def test_the_unexpected_end_of_a_process_is_reported():
     with program("demo", "--workers", "1", "--no-kill") as demo:
-        demo.wait_for_line("files for 1 workers", on="stdout")
+        demo.wait_for_line("files for 1 worker of", on="stdout")
         first, *others = sorted(children(demo.process.pid))
         # The first process is a manager. Its jobs end with it, and the demo ends too.
         os.kill(first, signal.SIGKILL)

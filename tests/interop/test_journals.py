@@ -347,7 +347,7 @@ def test_an_empty_journal_is_reported_and_a_missing_one_is_wrong_usage(tmp_path,
     (tmp_path / "m-1-000001.jsonl").touch()
 
     code, out, _ = run("stat", str(tmp_path))
-    assert (code, out) == (0, "the journal is empty: it has 1 segments and no lines\n")
+    assert (code, out) == (0, "the journal is empty: it has 1 segment and no lines\n")
     code, out, err = run("cat", str(tmp_path))
     assert (code, out) == (0, "")
     assert "the journal is empty" in err

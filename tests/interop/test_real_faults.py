@@ -121,7 +121,7 @@ class Storm:
         self.hosts: dict[str, Part] = {}
         for name in HOSTS:
             self.hosts[name] = host = make("manager")
-            # In a separate function, so that it keeps the generation of these results.
+            # The default binds this host: the loop changes the name.
             host._receive = lambda words, host=host: self._done(host.generation, words["done"])
         self.device = make("device")
         self.workers = {name: make("worker") for name in WORKERS}
@@ -485,7 +485,7 @@ def test_the_error_of_a_lost_job_names_the_worker_and_the_cause(
     assert isinstance(error, wmp.JobError)
     assert (error.cause, error.host, error.attempts) == ("the connection ended", "pi-4:worker", 1)
     assert str(error).endswith(
-        "lost after 1 attempts, the last at worker pi-4:worker: the connection ended"
+        "lost after 1 attempt, the last at worker pi-4:worker: the connection ended"
     )
 
 

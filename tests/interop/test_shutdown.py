@@ -143,7 +143,7 @@ def test_draining_a_manager_takes_no_more_and_waits_for_all() -> None:
 
     with wmp.Manager() as manager, wmp.Worker(*manager.endpoints, handlers=gate):
         job = manager.submit(b"a")
-        with pytest.raises(TimeoutError, match="1 jobs have not ended"):
+        with pytest.raises(TimeoutError, match="1 job has not ended"):
             manager.drain(0.05)
         with pytest.raises(wmp.ClosedError, match="draining"):
             manager.submit(b"b")

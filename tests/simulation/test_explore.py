@@ -215,7 +215,7 @@ def test_the_report_is_json(capsys):
     ("arguments", "told"),
     [
         (["--replay", "first,second"], "write numbers, such as 3,0,7"),
-        (["--replay", "0,999"], "after 1 moves there is no move 999; the state has "),
+        (["--replay", "0,999"], "after 1 move there is no move 999; the state has "),
         (["--replay=-1"], "after 0 moves there is no move -1; the state has "),
         (["--states", "0"], "'0' is not a number of states; expected 1 or more"),
     ],

@@ -414,7 +414,7 @@ def test_a_decorated_test_plays_its_worlds_and_names_the_failed_one():
         a_test("x")
     assert played == [("x", 4), ("x", 7)]
     (note,) = raised.value.__notes__
-    assert note.startswith("seed 7 of a_test: 1 jobs, ")
+    assert note.startswith("seed 7 of a_test: 1 job, ")
     assert "the last steps:" in note
 
 

@@ -109,7 +109,7 @@ def test_unreadable_lines_are_reported_and_shown(wmp, tmp_path):
     code, _, err = wmp("report", tmp_path / "journal.jsonl", "--out", tmp_path / "out", "-q")
 
     assert code == 0  # missing lines may be the cause of the violation
-    assert "wmp: 2 lines could not be read; the report lists them" in err
+    assert "wmp: 2 lines could not be read; see the report for details" in err
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<td>garbage</td>" in page
     assert "<td>torn</td>" in page

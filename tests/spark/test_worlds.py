@@ -163,7 +163,7 @@ def test_jobs_end_as_their_submitters_saw(spark, sound, tables):
     )
 
 
-def test_jobs_are_in_the_states_that_their_managers_have_them_in(spark, sound, tables):
+def test_states_of_jobs_equal_the_states_at_their_managers(spark, sound, tables):
     """The tables are rebuilt from lines. A job's state in them equals its state in the machine."""
     rows = []
     for one in sound:

@@ -119,6 +119,13 @@ def test_sixteen_devices_are_the_limit(device):
     assert refused(arrive(device, BELOW, message)) == ErrorCode.LOOP
 
 
+def test_the_error_of_a_device_names_its_own_limit():
+    device = DeviceMachine(DeviceSettings(identity=b"d", epoch=5, upstreams=1, max_hops=2))
+    hops = (b"a", 1, b"x", b"b", 1, b"x", b"c", 1, b"x")
+    (error,) = sent(arrive(device, BELOW, from_worker(Command.PING, to=(), hops=hops)))
+    assert error.fields[Field.TEXT] == "the message has passed 3 devices; the limit is 2"
+
+
 @pytest.mark.rule("WMP-8.6")
 def test_a_path_through_another_device_is_misrouted(device):
     for to in ((7, b"m"), (0, 5, b"other", 7, b"m")):

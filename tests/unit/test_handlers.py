@@ -113,7 +113,7 @@ def test_the_error_of_a_wrong_signature_names_the_handler_and_the_expected_form(
 
 
 def test_an_object_that_cannot_be_called_is_not_a_handler() -> None:
-    with pytest.raises(ConfigError, match="a bytes; expected a callable"):
+    with pytest.raises(ConfigError, match="of type bytes; expected a callable"):
         serve("resize", b"function")  # type: ignore[arg-type]
 
 
@@ -229,4 +229,4 @@ def test_a_running_job_has_its_identity_deadline_and_cancelled_flag() -> None:
     assert late.deadline is not None
     assert late.deadline < 0
     assert late.cancelled
-    assert 8 in host.cancelled  # so that the handler's own JobCancelled counts
+    assert 8 in host.cancelled  # the handler's own JobCancelled now counts

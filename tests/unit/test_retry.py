@@ -62,7 +62,7 @@ def test_settings_travel_between_processes() -> None:
     [
         ({"times": -1}, "times is -1; expected a whole number from 0"),
         ({"times": True}, "times is True"),
-        ({"on": ()}, "on names no class of errors"),
+        ({"on": ()}, "on= is empty; name classes of errors"),
         ({"on": (5,)}, "on contains 5; expected classes"),
         ({"on": int}, "expected classes of errors"),
         ({"backoff": "slow"}, r"expected seconds or wmp.exponential\(first, most\)"),

@@ -50,7 +50,7 @@ def submit(manager, *kinds):
         ),
         (
             Kind("greeter", (("gpu", 2), ("slots", 4))),
-            "no connected worker of the role 'greeter' has all of gpu=2, slots=4 together",
+            "no connected worker of the role 'greeter' has gpu=2, slots=4 together",
         ),
     ],
 )

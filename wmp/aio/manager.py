@@ -20,7 +20,7 @@ from wmp.core.manager.statistics import ManagerStatistics
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ClosedError, ConfigError, QueueFull
 from wmp.events import Cancelled
-from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
+from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits, counted
 from wmp.retry import Retry
 from wmp.runtime.checks import (
     check_amounts,
@@ -53,7 +53,7 @@ _SILENT = 1.0
 """Seconds that ``close`` waits before it logs the remaining jobs."""
 
 IN_FLIGHT = 8192
-"""Default number of jobs that one ``map`` has submitted at a time at most."""
+"""Default of the largest number of jobs that one ``map`` has submitted at a time."""
 
 
 class Manager(AsyncNode[ManagerSettings]):
@@ -68,7 +68,7 @@ class Manager(AsyncNode[ManagerSettings]):
         label: Name for people; by default host and process.
         codec: ``"bytes"``: payloads and results are bytes. ``"cbor"``: any CBOR value.
         policy: The order in which workers are asked: a name of :mod:`wmp.balance` or a callable.
-        max_jobs: Number of jobs that the manager holds at most. At this limit ``submit`` waits, and
+        max_jobs: Largest number of jobs that the manager holds. At this limit ``submit`` waits, and
             ``submit_nowait`` raises.
         retries: Number of lost leases that a job survives, unless the job has its own number.
         expire: Seconds of silence after which a worker is given up.
@@ -176,7 +176,8 @@ class Manager(AsyncNode[ManagerSettings]):
         self._node.drain()
         if not await self._node.wait_ended(timeout):
             raise TimeoutError(
-                f"{len(self._submissions)} jobs have not ended after {timeout} s; "
+                f"{counted(len(self._submissions), 'job has', 'jobs have')} not ended after "
+                f"{timeout} s; "
                 "call drain() again, cancel the jobs, or call close()"
             )
         self._node.raise_error()
@@ -354,7 +355,7 @@ class Manager(AsyncNode[ManagerSettings]):
             start_at: As for :meth:`submit`.
             retries: As for :meth:`submit`.
             retry: As for :meth:`submit`.
-            in_flight: Most inputs that are pulled and whose results are not taken yet.
+            in_flight: Largest number of inputs that are pulled and whose results are not taken.
             return_exceptions: Yield the error of a job at its place, as
                 ``asyncio.gather`` does, and continue. The error of an input that is no payload is
                 yielded too. An error of ``payloads`` itself and ``ClosedError`` are raised.
@@ -389,7 +390,7 @@ class Manager(AsyncNode[ManagerSettings]):
 
         Args:
             jobs: The jobs. A job that is named twice is yielded once.
-            timeout: Seconds from the call within which the last job must have ended.
+            timeout: Seconds, counted from the call, in which the last job must end.
 
         Raises:
             TimeoutError: Some jobs have not ended within this time. They continue.
@@ -404,8 +405,10 @@ class Manager(AsyncNode[ManagerSettings]):
                 async with asyncio.timeout_at(until):
                     job = await ended.get()
             except TimeoutError:
-                left = f"{len(waiting) - ready} of {len(waiting)} jobs"
-                raise TimeoutError(f"{left} have not ended after {timeout} s") from None
+                left = counted(len(waiting) - ready, "job has", "jobs have")
+                raise TimeoutError(
+                    f"{left} not ended after {timeout} s; {len(waiting)} were given"
+                ) from None
             yield job
 
     async def wait_for_workers(
@@ -436,11 +439,15 @@ class Manager(AsyncNode[ManagerSettings]):
             if len(fit) >= count:
                 return
             if until is not None and time.monotonic() >= until:
-                seen = f"only {len(fit)} of {count} workers were there after {timeout} s"
+                seen = counted(len(fit), "worker was", "workers were")
+                seen += f" ready after {timeout} s; expected {count}"
                 if role is not None:
                     offered = sorted({offer for row in workers for offer in row.roles})
-                    seen += f" and offered role {role!r}"
-                    seen += f"; {len(workers)} workers are connected and offer {offered}"
+                    seen += f" with role {role!r}; "
+                    seen += counted(
+                        len(workers), "connected worker offers", "connected workers offer"
+                    )
+                    seen += f" {offered}"
                 raise TimeoutError(
                     f"{seen}; check that the workers connect to {', '.join(self.endpoints)}"
                 )
@@ -481,7 +488,9 @@ class Manager(AsyncNode[ManagerSettings]):
                 f"priority is {priority!r}; expected a whole number from -(2**63 - 1) to 2**63 - 1"
             )
         limits, delay = NO_LIMITS, 0.0
-        if times != NO_TIMES:  # an object for each plain job would cost a tenth of its submission
+        # Only for jobs with times: the object would make the submission of a plain job a tenth
+        # slower.
+        if times != NO_TIMES:
             limits = TimeLimits(*times)
             limits.check()
             delay = limits.wait()
@@ -500,7 +509,7 @@ class Manager(AsyncNode[ManagerSettings]):
         usual = self._usual_terms
         plain = kind is usual.kind and limits is NO_LIMITS and not priority
         if plain and retries is None and retry is None:
-            return usual  # ``Submissions.add`` compares the same object without its values
+            return usual  # the same object, so that ``Submissions.add`` compares no values
         retries = self.retries if retries is None else check_count("retries", retries)
         return JobTerms(
             kind,

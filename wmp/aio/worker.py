@@ -15,7 +15,7 @@ from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine as Machine
 from wmp.core.worker.machine import WorkerStatistics
 from wmp.errors import ClosedError, ConfigError, HandlerHung
-from wmp.message import DEFAULT_ROLE, Limits, named, printable
+from wmp.message import DEFAULT_ROLE, Limits, counted, named, printable
 from wmp.retry import Retry
 from wmp.runtime.checks import check_amounts, check_count, check_offer, check_seconds
 from wmp.runtime.endpoints import check_endpoints
@@ -56,7 +56,7 @@ _POOL_DESCRIPTORS = 8
 """Number of file descriptors of a pool. Each worker process adds three in this process."""
 
 _SHOWN = 5
-"""Number of jobs that a log line names at most."""
+"""Largest number of jobs that a log line names."""
 
 _HandlerT = TypeVar("_HandlerT", bound=Handler)
 
@@ -69,10 +69,10 @@ class Worker(AsyncServer[WorkerSettings]):
 
     Args:
         connect: Endpoints of managers or devices.
-        handlers: Role to handler, or one callable for the role ``default``. :meth:`handler` can add
-            more before the start.
+        handlers: Handlers by role, or one callable for the role ``default``. :meth:`handler` can
+            add more before the start.
         slots: Number of jobs that run at the same time.
-        resources: Resources besides slots: name to amount.
+        resources: Amounts of resources besides slots, by name.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny handlers.
         max_jobs_per_child: Number of jobs that a worker process begins before another process takes
             its place.
@@ -507,7 +507,7 @@ class Worker(AsyncServer[WorkerSettings]):
             for id in lane.ids
         ]
         shown = ", ".join(jobs[:_SHOWN]) + (", …" if len(jobs) > _SHOWN else "")
-        return f"{counts.held} jobs" + (f": {shown}" if shown else "")
+        return counted(counts.held, "job") + (f": {shown}" if shown else "")
 
 
 def _checked(retry: object) -> Retry | None:

@@ -28,6 +28,7 @@ from wmp.cli.options import journal as journal_flag
 from wmp.cli.progress import ProgressBar
 from wmp.cli.report import make, pipeline, print_outcome
 from wmp.errors import ConfigError
+from wmp.message import counted
 from wmp.runtime.journal import Journal
 
 __all__ = ["demo"]
@@ -189,7 +190,8 @@ def _report_chaos(show: Chaos) -> None:
         )
     _print_verdict(show)
     print(
-        f"{show.killed.total()} processes were killed (SIGKILL) and started again; seed {show.seed}"
+        f"{counted(show.killed.total(), 'process was', 'processes were')} killed (SIGKILL) and "
+        f"started again; seed {show.seed}"
     )
 
 

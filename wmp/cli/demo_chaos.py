@@ -13,6 +13,7 @@ from attrs import define, field
 from wmp.cli.demo_processes import ChildMessage, DemoProcess
 from wmp.cli.demo_runner import SLOTS, DemoRunner
 from wmp.errors import ConfigError
+from wmp.message import counted
 
 __all__ = ["Chaos"]
 
@@ -29,7 +30,7 @@ _BETWEEN: Final = 3
 """Least number of results between two kills."""
 
 _RETRIES: Final = 100
-"""Retries of a job: more than the number of kills."""
+"""Number of retries of a job: more than the number of kills."""
 
 
 @define(eq=False)
@@ -45,7 +46,7 @@ class Chaos(DemoRunner):
     killed: Counter[str] = field(factory=Counter)
     """Number of kills, by label."""
     resubmitted: Counter[str] = field(factory=Counter)
-    """Jobs that a manager held when it was killed, by label."""
+    """Number of jobs that a manager held when it was killed, by label."""
     back: dict[str, float] = field(factory=dict)
     """Longest absence in seconds, by label."""
     spared: list[str] = field(factory=list)
@@ -81,16 +82,20 @@ class Chaos(DemoRunner):
         rounds = min(_ROUNDS, total // (_BETWEEN * everybody))
         if not rounds:
             raise ConfigError(
-                f"{total} files are too few to kill {everybody} processes: "
+                f"{counted(total, 'file is', 'files are')} too few to kill {everybody} processes: "
                 f"set --files to {_BETWEEN * everybody} or more, or lower --workers"
             )
-        self._print(f"starting 2 managers, 1 device, {self.count} workers; seed {self.seed}")
+        self._print(
+            f"starting 2 managers, 1 device, {counted(self.count, 'worker')}; seed {self.seed}"
+        )
         self._bound = {child.label: place for child, place in self._start().items()}
         self._there = {
             child.label: child for child in self.children.all if child.label in self.labels
         }
         plan = deque(self._plan(rounds))
-        self._print(f"{total} files; each of {everybody} processes will be killed {rounds} times")
+        self._print(
+            f"{total} files; each of {everybody} processes will be killed {counted(rounds, 'time')}"
+        )
         begin = time.monotonic()
         for index, manager in enumerate(self.managers):
             self._give(manager, set(range(total)[index :: len(self.managers)]))
@@ -107,7 +112,7 @@ class Chaos(DemoRunner):
         while self._unchecked:
             self._check()
         if missing := total - len(self.seen):
-            self.wrong.append(f"{missing} results are missing")
+            self.wrong.append(f"{counted(missing, 'result is', 'results are')} missing")
 
     def _plan(self, rounds: int) -> Iterator[str]:
         draw = Random(self.seed)
@@ -148,7 +153,7 @@ class Chaos(DemoRunner):
             away = time.monotonic() - self._gone_at.pop(label)
             self.back[label] = max(away, self.back.get(label, 0.0))
             left = self._given.get(label)
-            again = f", {len(left)} jobs submitted again" if left else ""
+            again = f", {counted(len(left), 'job')} submitted again" if left else ""
             self._print(f"{'':4}  {label} is back after {away:.1f} s{again}")
             if left is not None:
                 self.resubmitted[label] += len(left)

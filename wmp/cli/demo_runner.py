@@ -15,6 +15,7 @@ from wmp.cli.demo_node import count
 from wmp.cli.demo_processes import ChildMessage, DemoProcess, DemoProcesses
 from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError, WMPError
+from wmp.message import counted
 
 __all__ = ["SLOTS", "DemoRunner", "source_files"]
 
@@ -28,8 +29,8 @@ SLOTS: Final = 2
 _WINDOW: Final = 4
 """Number of jobs that a worker may hold beyond its slots.
 
-By default a worker would hold more of such short jobs, and a few workers would take all jobs, which
-shows less.
+By default a worker would hold more of such short jobs. Then a few workers would take all jobs, and
+the demo would show less.
 """
 
 _ANYWHERE: Final = "tcp://127.0.0.1:*"
@@ -41,7 +42,7 @@ _KILL_AT: Final = 0.3
 """Part of the results after which a worker is killed."""
 
 _FEW: Final = 200
-"""Number of files below which the worker is killed during its first job."""
+"""With fewer files than this number, the worker is killed during its first job."""
 
 
 def source_files(limit: int | None = None) -> list[str]:
@@ -102,10 +103,11 @@ class DemoRunner:
         Raises:
             WMPError: A process ended unexpectedly, or there was no progress for too long.
         """
-        self._print(f"starting 2 managers, 1 device, {self.count} workers")
+        self._print(f"starting 2 managers, 1 device, {counted(self.count, 'worker')}")
         self._start()
         self._print(
-            f"{len(self.names)} files for {self.count} workers of {SLOTS} slots: "
+            f"{counted(len(self.names), 'file')} for {counted(self.count, 'worker')} of {SLOTS} "
+            "slots: "
             f"{len(self.workers[::2])} connected to the managers, "
             f"{len(self.workers[1::2])} through the device"
         )
@@ -139,14 +141,14 @@ class DemoRunner:
                 self.victim, self.held = child, message["holding"]
                 self.killed_at = len(self.seen) / len(self.names)
                 self._print(
-                    f"{child.label} was killed (SIGKILL) while it ran job {self.held}, "
+                    f"{child.label} was killed (SIGKILL) while it ran job {self.held}; "
                     f"{self.killed_at:.0%} of the jobs were done"
                 )
         while self._unchecked:
             self._check()
         missing = len(self.names) - len(self.seen)
         if missing:
-            self.wrong.append(f"{missing} results are missing")
+            self.wrong.append(f"{counted(missing, 'result is', 'results are')} missing")
 
     def _start(self) -> dict[DemoProcess, str]:
         """Start all processes; return the addresses of the nodes that bind."""

@@ -24,7 +24,7 @@ from wmp.cli.options import (
     version,
 )
 from wmp.cli.options import journal as journal_flag
-from wmp.message import Limits
+from wmp.message import Limits, counted
 from wmp.runtime.config import DeviceDefinition, load_devices, meets
 from wmp.runtime.signals import on_signals
 
@@ -102,8 +102,8 @@ def command(
     if context.invoked_subcommand is not None:
         if any((bind, connect, identity, label, secret, server, allowed, journal)):
             raise click.UsageError(
-                f"{context.invoked_subcommand} takes no options before its name; put the settings "
-                "into its file",
+                f"no option may stand before {context.invoked_subcommand}; put the settings into "
+                "the TOML file",
                 context,
             )
         return None
@@ -117,8 +117,8 @@ def command(
     for endpoint in connect:
         if any(meets(endpoint, own) for own in bind):
             raise click.UsageError(
-                f"--connect {endpoint} is the address of this device; expected that of a manager "
-                "or another device",
+                f"--connect {endpoint} is the address of this device; expected the address of a "
+                "manager or of another device",
                 context,
             )
     definition = DeviceDefinition(
@@ -150,7 +150,7 @@ def _check(file: str) -> int:
     """Check FILE and print its devices; start nothing."""
     definitions = load_devices(file)
     _make(definitions)
-    click.echo(f"{file}: {len(definitions)} device{'s' * (len(definitions) > 1)}")
+    click.echo(f"{file}: {counted(len(definitions), 'device')}")
     for definition in definitions:
         click.echo(_describe(definition))
     return 0

@@ -18,14 +18,15 @@ from wmp.cli.options import ProgramCommand
 from wmp.cli.progress import ProgressBar
 from wmp.journal.reader import Line, Reader, find_segments, strands
 from wmp.journal.schema import COLUMNS, LINES
+from wmp.message import counted
 
 __all__ = ["journal"]
 
 _PROGRAM: Final = "wmp"
 _MERGED: Final = 256
-"""Number of journals that are open at the same time at most, to merge their lines in one order."""
+"""Largest number of journals whose lines are merged; all of them are open at the same time."""
 _SHOWN: Final = 12
-"""Number of the jobs of a line that are shown."""
+"""Largest number of jobs that are shown for a line."""
 _ELSEWHERE: Final = frozenset(
     (
         *("v", "node", "epoch", "n", "step", "at", "wall", "what", "command", "source"),
@@ -134,7 +135,7 @@ def _cat(
     if not reader.lines:
         complain(_PROGRAM, "the journal is empty: it has no lines")
     elif not shown:
-        complain(_PROGRAM, f"none of the {reader.lines} lines matches the filters")
+        complain(_PROGRAM, f"none of {counted(reader.lines, 'line')} matches the filters")
     if reader.bad:
         complain(
             _PROGRAM,
@@ -177,7 +178,7 @@ def _stat(paths: tuple[str, ...], as_json: bool, quiet: bool) -> int:
 def _size(segment: Path) -> int:
     try:
         return segment.stat().st_size
-    except OSError:  # the segment has lost its dot since it was found
+    except OSError:  # the segment was finished, and thus renamed, since it was found
         return 0
 
 
@@ -203,7 +204,7 @@ class _NodeNames:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[str, str]] = {}
-        """(identity, epoch) to (kind, label)."""
+        """(kind, label) of each node, by (identity, epoch)."""
 
     def meet(self, line: Line) -> None:
         """Read the names of nodes from ``start`` lines."""

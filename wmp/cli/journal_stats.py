@@ -11,7 +11,7 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.journal.reader import Line
-from wmp.message import printable
+from wmp.message import counted, printable
 
 __all__ = ["JournalStats", "in_words"]
 
@@ -144,7 +144,7 @@ class JournalStats:
         """Return the sums as text."""
         count = self.whats.total()
         if not count:
-            empty = f"the journal is empty: it has {self.segments} segments and no lines"
+            empty = f"the journal is empty: it has {counted(self.segments, 'segment')} and no lines"
             return [empty, *([f"unreadable    {in_words(self.bad)}"] if self.bad else [])]
         first = min(node.first for node in self.nodes.values())
         last = max(node.last for node in self.nodes.values())

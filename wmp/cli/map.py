@@ -37,7 +37,7 @@ from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
 from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError, JobFailed
-from wmp.message import DEFAULT_ROLE
+from wmp.message import DEFAULT_ROLE, counted
 from wmp.retry import Retry
 from wmp.runtime.checks import check_role, check_seconds
 from wmp.runtime.submission.time_limits import TimeLimits
@@ -111,7 +111,9 @@ _TURN: Final = 0.1
     type=float,
     help="Each job must begin within SECONDS, or it fails.",
 )
-@click.option("--delay", metavar="SECONDS", type=float, help="No job begins before SECONDS.")
+@click.option(
+    "--delay", metavar="SECONDS", type=float, help="Let no job begin until SECONDS have passed."
+)
 @click.option(
     "--run-limit",
     metavar="SECONDS",
@@ -192,7 +194,7 @@ def map_command(
     security = security_of(secret, allowed=allowed)
     check_addresses(security, bind=bind or (HOME,))
     manager = Manager(*(bind or (HOME,)), retries=retries, security=security, journal=journal)
-    # _WorkerWatch prints such lines too, with a command that helps.
+    # _WorkerWatch reports jobs that no worker can do, and names a command that starts a worker.
     unserved_logger.disabled = True
     # A progress bar and typed input would share one line.
     typed = (not files or "-" in files) and sys.stdin is not None and sys.stdin.isatty()
@@ -224,7 +226,7 @@ def map_command(
     finally:
         unserved_logger.disabled = False
     if failed:
-        complain(_PROGRAM, f"{failed} of {feed.count} jobs failed")
+        complain(_PROGRAM, f"{failed} of {counted(feed.count, 'job')} failed")
     return FAILED if failed else 0
 
 
@@ -265,7 +267,7 @@ class _WorkerWatch:
         """A command that starts a worker."""
         self._next = 0.0
         self._since: float | None = None
-        """Time from which there is no worker."""
+        """Time since which no connected worker can do the jobs; None while one can."""
         self._warned = False
 
     def served(self) -> None:
@@ -276,7 +278,7 @@ class _WorkerWatch:
         """Check for workers while a job waits.
 
         Raises:
-            ConfigError: No connected worker could do the jobs for ``wait`` seconds.
+            ConfigError: For ``wait`` seconds no connected worker could do the jobs.
         """
         now = time.monotonic()
         if now < self._next:

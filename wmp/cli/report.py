@@ -15,6 +15,7 @@ from wmp.cli.entry_point import FAILED, complain
 from wmp.cli.options import ProgramCommand
 from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError
+from wmp.message import counted
 
 __all__ = ["make", "pipeline", "print_outcome", "report"]
 
@@ -134,8 +135,8 @@ def _follow(
                 bar.print(f"{_as_json(one)}\n".encode())
                 bar.flush()
             elif not quiet:
-                jobs = one.result.summary["jobs"]
-                bar.complain(f"{lines} lines, {jobs:.0f} jobs, {_found(one)}")
+                jobs = int(one.result.summary["jobs"])
+                bar.complain(f"{counted(lines, 'line')}, {counted(jobs, 'job')}, {_found(one)}")
             return True
 
         try:
@@ -193,19 +194,22 @@ def print_outcome(made: _Report, *, as_json: bool = False) -> None:
     if not numbers["lines"]:
         print("the journal is empty: it has no lines")
     else:
+        lost = int(numbers["leases over"] - numbers["leases handed back"])
         print(
-            f"{numbers['lines']:.0f} lines of {numbers['nodes']:.0f} processes in "
-            f"{numbers['seconds']:.1f} s: {numbers['jobs']:.0f} jobs, {numbers['jobs ok']:.0f} ok, "
-            f"{numbers['leases over'] - numbers['leases handed back']:.0f} leases lost"
+            f"{counted(int(numbers['lines']), 'line')} of "
+            f"{counted(int(numbers['nodes']), 'process', 'processes')} in "
+            f"{numbers['seconds']:.1f} s: {counted(int(numbers['jobs']), 'job')}, "
+            f"{numbers['jobs ok']:.0f} ok, {counted(lost, 'lease')} lost"
         )
         print(_found(made))
-    for name, what in (
-        ("bad lines", "lines could not be read"),
-        ("lines missing", "lines are missing"),
-        ("nodes missing", "processes left no journal"),
+    for name, one, many in (
+        ("bad lines", "line could not be read", "lines could not be read"),
+        ("lines missing", "line is missing", "lines are missing"),
+        ("nodes missing", "process left no journal", "processes left no journal"),
     ):
         if numbers[name]:
-            complain(_PROGRAM, f"{numbers[name]:.0f} {what}; the report lists them")
+            found = counted(int(numbers[name]), one, many)
+            complain(_PROGRAM, f"{found}; see the report for details")
     print(f"report: {_near(made.page)}")
 
 

@@ -176,7 +176,7 @@ class _WorkerCommand(ProgramCommand):
     type=float,
     default=HANG_TIMEOUT,
     show_default=True,
-    help="Seconds that an interrupted function may continue.",
+    help="Seconds for which an interrupted function may continue.",
 )
 @key_flags(connects=True, binds=False)
 @journal_flag
@@ -391,7 +391,7 @@ def _serve(
     try:
         left = made.statistics()
     except ClosedError:
-        return 0  # the worker had not begun
+        return 0  # the signal came before the worker began
     return SIGNALLED + caught[-1] if left.held or left.unacknowledged else 0
 
 

@@ -26,14 +26,14 @@ from wmp.codec.message_tables import (
     WAITS,
     WITH_COLUMNS,
 )
-from wmp.message import Columns, Command, ErrorCode, Frame, Outcome, Path
+from wmp.message import Columns, Command, ErrorCode, Frame, Outcome, Path, counted
 
 __all__ = ["check_sizes", "decode_columns"]
 
 _WHOLE: Final = 64 * 1024
 """Size in bytes up to which columns are decoded at once.
 
-At most this makes a few MiB of objects.
+This makes at most a few MiB of objects.
 """
 
 
@@ -53,7 +53,10 @@ def check_sizes(command: Command, to: Path, sizes: list[int], limits: CodecLimit
             raise InvalidPart("columns are missing behind the head")
         return
     if command not in WITH_COLUMNS and not (command is Command.PING and to):
-        raise InvalidPart(f"{count - 1} frames follow the head; this command has no columns")
+        raise InvalidPart(
+            f"{counted(count - 1, 'frame follows', 'frames follow')} the head; this command has no "
+            "columns"
+        )
     if count > limits.frames:
         raise InvalidPart(
             f"the message has {count} frames; at most {limits.frames} are accepted", ErrorCode.LIMIT
@@ -127,7 +130,8 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
                 _check_unknown_column(key, column)
     if payloads is None and len(frames) > 2:
         raise InvalidPart(
-            f"{len(frames) - 2} payload frames follow, but there is no column payloads"
+            f"{counted(len(frames) - 2, 'payload frame follows', 'payload frames follow')}, but "
+            "the column payloads is missing"
         )
     if not numbers:
         return Columns(ids, attempts, None, outcomes, payloads, fractions, texts)
@@ -184,7 +188,10 @@ def _expand(column: Any, count: int, name: str) -> list[Any]:
     if type(column) is not list:
         return [column] * count
     if len(column) != count:
-        raise InvalidPart(f"{name} has {len(column)} entries; expected {count}, one for each id")
+        raise InvalidPart(
+            f"{name} has {counted(len(column), 'entry', 'entries')}; expected {count}, one for "
+            "each id"
+        )
     return column
 
 
@@ -247,7 +254,10 @@ def _decode_payloads(
     if type(column) is not list:
         raise InvalidPart(f"payloads is of type {kind_of(column)}; expected an array")
     if len(column) != count:
-        raise InvalidPart(f"payloads has {len(column)} entries; expected {count}, one for each id")
+        raise InvalidPart(
+            f"payloads has {counted(len(column), 'entry', 'entries')}; expected {count}, one for "
+            "each id"
+        )
     if limits.payload < len(frames[1]):
         _check_payload(
             max((len(entry) for entry in column if type(entry) is bytes), default=0), limits
@@ -258,8 +268,8 @@ def _decode_payloads(
         nulls = column.count(None)
     if nulls != len(frames) - 2:
         raise InvalidPart(
-            f"{len(frames) - 2} payload frames follow; expected {nulls}, one for each null in "
-            "payloads"
+            f"{counted(len(frames) - 2, 'payload frame follows', 'payload frames follow')}; "
+            f"expected {nulls}, one for each null in payloads"
         )
     if nulls:
         following = iter(frames[2:])

@@ -29,6 +29,7 @@ from wmp.message import (
     Frame,
     Message,
     Path,
+    counted,
 )
 
 __all__ = ["decode", "peek"]
@@ -151,7 +152,7 @@ def _refusal(head: Any) -> DecodeError:
     elif version != VERSION:
         code, text = ErrorCode.VERSION, f"the version is {version}; this peer speaks {VERSION}"
     elif len(head) != 5:
-        text = f"the array has {len(head)} items; expected five"
+        text = f"the array has {counted(len(head), 'item')}; expected five"
     elif number is None:
         text = f"the command is of type {kind_of(head[1])}; expected an unsigned integer"
     elif not 1 <= number <= len(Command):
@@ -192,7 +193,8 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
             return identity, epoch
     if size % 3 != 2:
         raise InvalidPart(
-            f"a path has {size} items; expected identity, epoch, and three for each device"
+            f"a path has {counted(size, 'item')}; expected identity, epoch, and three for each "
+            "device"
         )
     if size > 2:
         if size > 2 + 3 * limits.hops:

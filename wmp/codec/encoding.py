@@ -13,7 +13,7 @@ import cbor2
 from wmp.codec.cbor import UINT_MAX, base_type
 from wmp.codec.message_tables import PREFIXES
 from wmp.errors import LocalProtocolError
-from wmp.message import Columns, Frame, Limits, Message, Path
+from wmp.message import Columns, Frame, Limits, Message, Path, counted
 
 __all__ = ["encode"]
 
@@ -256,7 +256,10 @@ def _column(
 ) -> bytes:
     """Encode one value if all values are equal (WMP-2.8), else an array of ``count`` values."""
     if len(values) != count:
-        raise ValueError(f"a column has {len(values)} entries; expected {count}, one for each id")
+        raise ValueError(
+            f"a column has {counted(len(values), 'entry', 'entries')}; expected {count}, one for "
+            "each id"
+        )
     first = values[0]
     if floats:
         # The repr of -0.0 and 0.0 differs, and the repr of all NaNs is equal.
@@ -300,7 +303,10 @@ def _add_payloads(
     payloads: Sequence[Frame], count: int, parts: list[Any], frames: list[Frame]
 ) -> None:
     if len(payloads) != count:
-        raise ValueError(f"there are {len(payloads)} payloads; expected {count}, one for each id")
+        raise ValueError(
+            f"the message has {counted(len(payloads), 'payload')}; expected {count}, one for each "
+            "id"
+        )
     if set(map(type, payloads)) != {bytes}:
         payloads = [_flat(payload) for payload in payloads]
     lengths = list(map(len, payloads))

@@ -8,6 +8,7 @@ from typing import Final
 from markupsafe import Markup
 
 from wmp.conformance.transcript import ReportedLine
+from wmp.message import counted
 from wmp.pages.sequence import Lifeline, SequenceDiagram
 
 __all__ = ["sequence_diagram"]
@@ -17,7 +18,7 @@ _WIDTH: Final = 660
 """The least distance between the first and the last lifeline."""
 _MARGIN: Final = 130
 _MOST: Final = 200
-"""Number of lines in a diagram at most. The middle of a longer conversation is left out."""
+"""Largest number of lines in a diagram. The middle of a longer conversation is left out."""
 
 
 def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str = "") -> Markup:
@@ -41,7 +42,8 @@ def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str 
     row = 0
     for place, line in enumerate(shown):
         if left_out and place == _MOST // 2:
-            diagram.band(row, f"… {left_out} lines are not shown …", "remark")
+            missing = counted(left_out, "line is", "lines are")
+            diagram.band(row, f"… {missing} not shown …", "remark")
             row += 1
         diagram.time(row, f"{line.at:.2f}")
         if line.way == "#":
@@ -55,7 +57,7 @@ def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str 
         row += 1
     if broken:
         diagram.band(row, f"✗ {broken}", "broken")
-    return diagram.svg(f"conversation of {len(shown)} lines")
+    return diagram.svg(f"conversation of {counted(len(shown), 'line')}")
 
 
 def _peers(line: ReportedLine) -> list[str]:

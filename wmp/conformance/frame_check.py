@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from wmp.conformance.case import Broken
-from wmp.message import Frame
+from wmp.message import Frame, counted
 
 __all__ = ["FIELDS", "REQUIRED", "check_form", "check_head", "read_cbor"]
 
@@ -196,7 +196,9 @@ def _check_columns(command: int, directed: bool, frames: Sequence[Frame]) -> Non
         if isinstance(column, list):
             if len(column) != len(ids):
                 raise Broken(
-                    "WMP-2.8", f"the column {name} has {len(column)} entries for {len(ids)} ids"
+                    "WMP-2.8",
+                    f"the column {name} has {counted(len(column), 'entry', 'entries')} for "
+                    f"{counted(len(ids), 'id')}",
                 )
         elif key in (1, 5):
             raise Broken("WMP-2.8", f"the column {name} is a single value; expected an array")
@@ -207,8 +209,8 @@ def _check_columns(command: int, directed: bool, frames: Sequence[Frame]) -> Non
     if nulls != len(frames) - 2:
         raise Broken(
             "WMP-2.9",
-            f"the message has {len(frames) - 2} payload frames; expected {nulls}, one for each "
-            "null",
+            f"the message has {counted(len(frames) - 2, 'payload frame')}; expected {nulls}, one "
+            "for each null",
         )
 
 
@@ -268,7 +270,8 @@ def read_cbor(data: bytes, name: str) -> Any:
         raise Broken("WMP-2.2", f"the {name} cannot be read as CBOR: {error}") from None
     if end != len(data):
         raise Broken(
-            "WMP-2.2", f"the {name} has {len(data) - end} bytes behind its value; expected none"
+            "WMP-2.2",
+            f"the {name} has {counted(len(data) - end, 'byte')} behind its value; expected none",
         )
     return value
 

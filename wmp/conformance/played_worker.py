@@ -11,7 +11,7 @@ from attrs import define, field
 from wmp.conformance.case import Broken
 from wmp.conformance.conversation import ReceivedMessage
 from wmp.conformance.played_peer import PlayedPeer
-from wmp.message import Columns, Command, Field, Outcome, Path
+from wmp.message import Columns, Command, Field, Outcome, Path, counted
 from wmp.testing.worker_messages import WorkerMessages
 
 __all__ = ["HeldJob", "ManagerBook", "PlayedWorker"]
@@ -271,7 +271,8 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             more = self.take(count - len(jobs))
             self.talk.check(
                 bool(more),
-                f"{self.name} received {len(jobs)} jobs and then NO, although {count} jobs waited",
+                f"{self.name} received {counted(len(jobs), 'job')} and then NO, although {count} "
+                "jobs waited",
                 "WMP-4.3",
             )
             jobs += more
@@ -396,12 +397,14 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             left = [(r.left, list(r.roles), dict(r.resources)) for r in self._readies]
             raise Broken(
                 "WMP-3.4",
-                f"WAKE is for {count} jobs of role {role!r} with needs {needs!r}; expected a WAKE "
+                f"WAKE is for {counted(count, 'job')} of role {role!r} with needs {needs!r}; "
+                "expected a WAKE "
                 f"that fits the credit, roles and resources of a READY: {left}",
             )
         if len(self._readies) == 1:
             fitting[0].left -= count
-        # Else the WAKE may be older than the newest READY, and then uses the credit of another.
+        # Otherwise the WAKE may be older than the newest READY, and use the credit of an older
+        # READY.
 
     def _took(self, received: ReceivedMessage) -> None:
         lock = self._locks.get(received["lock"])
@@ -418,7 +421,8 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         if len(received.jobs) > lock.left:
             raise Broken(
                 "WMP-4.6",
-                f"TAKE has {len(received.jobs)} jobs; expected at most the {lock.left} that the "
+                f"TAKE has {counted(len(received.jobs), 'job')}; expected at most the {lock.left} "
+                "that the "
                 "GIVE still wants",
             )
         if received["role"] not in lock.roles:
@@ -499,7 +503,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             raise Broken(
                 "WMP-9.2", f"PONG names lock {lock}; {self.name} sent no GIVE with this lock"
             )
-        if ready is not None:  # it has replaced the older ones (WMP-3.3)
+        if ready is not None:  # the READY has replaced older READYs (WMP-3.3)
             self._readies = [one for one in self._readies if one.number >= ready]
         for remembered in self._readies:
             if remembered.number == ready and (received["credit"] or 0) > remembered.left:

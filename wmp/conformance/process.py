@@ -86,11 +86,11 @@ class PeerProcess:
         """How the process ended, in words."""
         status = self._child.poll()
         if status is None:
-            return "and has no exit status yet"
+            return "with an unknown exit status"
         return f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
 
     def write_line(self, line: str) -> None:
-        """Write a line to the testee's stdin; give up if the pipe stays full for seconds."""
+        """Write a line to the testee's stdin; give up if the pipe stays full for some seconds."""
         assert self._child.stdin is not None
         pipe, data = self._child.stdin.fileno(), line.encode() + b"\n"
         while data and select.select([], [pipe], [], _PATIENCE)[1]:
@@ -151,7 +151,7 @@ class PeerProcess:
         return complaint
 
     def _kill_group(self) -> None:
-        """Kill the other processes of the testee's process group, and no others."""
+        """Kill the remaining processes of the testee's process group."""
         try:
             os.killpg(self._child.pid, signal.SIGKILL)
         except ProcessLookupError:

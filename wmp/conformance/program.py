@@ -86,7 +86,8 @@ def _make(testee: str) -> click.Command:
     words = {
         "manager": "{endpoint} is the address that the manager binds",
         "worker": "{endpoint} is the address to connect to, {slots} the number of jobs at once",
-        "device": "{bind} is the address that the device binds, {connect} the one to connect to",
+        "device": "{bind} is the address that the device binds, {connect} the address to connect "
+        "to",
     }[testee]
     wishes = {
         "manager": "./my-manager {endpoint} --unit {unit}",

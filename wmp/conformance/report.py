@@ -14,6 +14,7 @@ from wmp.conformance.case import CaseResult, Verdict
 from wmp.conformance.rules import RULES, UNTESTABLE
 from wmp.conformance.transcript import ReportedFrame, ReportedLine, TranscriptLine
 from wmp.errors import ConfigError
+from wmp.message import counted
 
 __all__ = [
     "BAD",
@@ -43,7 +44,7 @@ _WEIGHT: Final = (
     Verdict.UNCLEAN,
     Verdict.FAILED,
 )
-"""Verdicts by weight. Of several verdicts on one rule, the last of them in this list counts."""
+"""Verdicts by weight. If a rule has several verdicts, the last of them in this list counts."""
 
 
 @frozen
@@ -136,14 +137,14 @@ class ConformanceReport:
         """The result in words: ``conforms``, or the number of broken rules."""
         if not self.conforms:
             broken = {rule for entry in self.bad for rule in entry.breaks or entry.rules[:1]}
-            return f"{len(broken)} rule{'s' * (len(broken) != 1)} broken"
+            return f"{counted(len(broken), 'rule')} broken"
         if not any(self.count(seen) for seen in (Verdict.OK, Verdict.INFORMATIONAL)):
             return "nothing tested"
         whole = self.whole and not self.count(Verdict.VOID)
         return "conforms" if whole else "conforms in part"
 
     def count(self, verdict: Verdict) -> int:
-        """The number of cases with this verdict."""
+        """Return the number of cases with this verdict."""
         return sum(entry.verdict is verdict for entry in self.entries)
 
     def rules(self) -> dict[str, tuple[Verdict | None, str]]:
@@ -163,7 +164,7 @@ class ConformanceReport:
         return found
 
     def replay(self, entry: ReportEntry) -> str:
-        """The command that plays an entry again, from this report's file if there is one."""
+        """Return the command that plays an entry again, from this report's file if there is one."""
         words = ["wmp-conformance", self.testee]
         if self.file is not None and entry.replays:
             return " ".join([*words, "--replay", shlex.quote(self.file), "--case", entry.case])
@@ -176,7 +177,7 @@ class ConformanceReport:
         return " ".join([*words, *(["--strict"] if self.strict else [])])
 
     def dumps(self) -> str:
-        """The report as JSON."""
+        """Return the report as JSON."""
         return json.dumps(_plain(self), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -217,7 +218,7 @@ def _reported(line: TranscriptLine) -> ReportedLine:
 
 
 def _plain(report: ConformanceReport) -> dict[str, Any]:
-    """The report as JSON values."""
+    """Return the report as JSON values."""
     return {
         "format": FORMAT,
         "version": VERSION,

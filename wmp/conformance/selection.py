@@ -74,7 +74,7 @@ def failed(
     found = [entry for entry in failed if not named or entry.case in named]
     if not found:
         raise ConfigError(
-            f"{file} has no failed case of this choice, so there is nothing to play again"
+            f"{file} has no failed case among the chosen cases, so there is nothing to play again"
         )
     return found
 

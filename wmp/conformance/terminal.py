@@ -19,6 +19,7 @@ from wmp.conformance.case import Case, Verdict
 from wmp.conformance.report import ConformanceReport, ReportEntry
 from wmp.conformance.rules import RULES
 from wmp.conformance.transcript import conversation, excerpt
+from wmp.message import counted
 
 __all__ = ["Progress", "show", "show_cases", "show_summary"]
 
@@ -155,9 +156,8 @@ def _show_reasons(console: Console, report: ConformanceReport) -> None:
     style = _STYLES[Verdict.UNIMPLEMENTED]
     why = Counter(e.text for e in report.entries if e.verdict is Verdict.UNIMPLEMENTED)
     for text, count in why.most_common():
-        plural = "s" * (count != 1)
         console.print(
-            f"[{style}]{count} case{plural} not played:[/] {escape(text)}", soft_wrap=True
+            f"[{style}]{counted(count, 'case')} not played:[/] {escape(text)}", soft_wrap=True
         )
 
 
@@ -178,7 +178,7 @@ def _table(report: ConformanceReport) -> Table:
             )
     unseen = [rule for rule, (seen, _) in rules.items() if seen is None]
     if unseen and report.whole:
-        table.add_row("not seen", str(len(unseen)), "", _shortened(unseen))
+        table.add_row("not checked", str(len(unseen)), "", _shortened(unseen))
     return table
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import frozen
 
-from wmp.message import FIELD_NAMES, Frame, Message, Outcome
+from wmp.message import FIELD_NAMES, Frame, Message, Outcome, counted
 
 __all__ = [
     "ReportedFrame",
@@ -64,7 +64,7 @@ def describe(message: Message | None, frames: Sequence[Frame]) -> str:
     """Return a message in one line: its command, fields and jobs."""
     if message is None:
         shown = " ".join(bytes(frame[:_LONGEST]).hex() or "(empty)" for frame in frames[:4])
-        return f"{len(frames)} frames that are not a message: {shown}"
+        return f"{counted(len(frames), 'frame that is', 'frames that are')} not a message: {shown}"
     parts = [message.command.name]
     if not message.to:
         parts.append("to all")

@@ -28,6 +28,7 @@ from wmp.message import (
     Message,
     Path,
     Peer,
+    counted,
 )
 
 __all__ = ["DeviceMachine", "DeviceStatistics"]
@@ -40,9 +41,9 @@ class DeviceStatistics(Statistics):
     """Counts of the messages that a device passed on or dropped; a snapshot."""
 
     forwarded: Mapping[str, int]
-    """Messages sent on, by command."""
+    """Number of messages sent on, by command."""
     dropped: Mapping[str, int]
-    """Messages ignored, by reason."""
+    """Number of messages ignored, by reason."""
 
 
 @define(eq=False)
@@ -107,7 +108,8 @@ class DeviceMachine:
             text = "the message has passed this device before"
             return self._refuse(link, message, ErrorCode.LOOP, text)
         if message.hops >= self.settings.max_hops:
-            text = f"the message has passed {message.hops} devices; the limit is {message.hops}"
+            passed = counted(message.hops, "device")
+            text = f"the message has passed {passed}; the limit is {self.settings.max_hops}"
             return self._refuse(link, message, ErrorCode.LOOP, text)
         if not message.to:
             if command not in _DISCOVERY:

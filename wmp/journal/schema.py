@@ -41,7 +41,7 @@ SUFFIX: Final = ".jsonl"
 """End of a segment's name. The name of an unfinished segment begins with a dot."""
 
 MOST_JOBS: Final = 1 << 24
-"""Number of jobs in one line at most."""
+"""Largest number of jobs in one line."""
 
 _MOST: Final = 2**63 - 1
 
@@ -158,9 +158,9 @@ COLUMNS: Final[tuple[Column, ...]] = (
            "time; a single entry applies to all jobs; absent when all are null"),
     Column("limits", Type.INTEGERS, "TAKE, run", "ms that each attempt may run, null for no limit; "
            "a single entry applies to all jobs; absent when no attempt has a limit"),
-    Column("failed", Type.INTEGERS, "TAKE", "attempts of each job that ended as error or overrun, "
-           "null when the job names the errors that are tried again; a single entry applies to all "
-           "jobs; absent when all are 0"),
+    Column("failed", Type.INTEGERS, "TAKE", "number of attempts of each job that ended as error or "
+           "overrun, null when the job names the errors that are tried again; a single entry "
+           "applies to all jobs; absent when all are 0"),
     Column("waits", Type.INTEGERS, "DONE", "ms after which each job must be granted again, "
            "null for no such request; a single entry applies to all jobs; absent when all are "
            "null"),
@@ -180,7 +180,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
            "limit"),
     Column("tries", _I, "submitted", "number of times that the jobs are tried again after errors; "
            "absent if the settings of their handlers decide"),
-    Column("delay", _I, "submitted", "µs before which no job may be granted; absent without a "
+    Column("delay", _I, "submitted", "µs until the jobs may be granted; absent without a "
            "delay"),
     Column("run_limit", _I, "submitted", "µs that one attempt may run; absent without a limit"),
     Column("lane", _I, "run, recall, interrupt, begun, finished, recalled, reported",

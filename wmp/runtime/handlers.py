@@ -134,7 +134,7 @@ class RunningJob:
             return True
         if self._deadline is None or self._deadline > monotonic():
             return False
-        # So that the lane accepts JobCancelled as the end of a cancelled job.
+        # The lane now accepts JobCancelled as the end of a cancelled job.
         cancelled.add(self.id)
         return True
 
@@ -159,14 +159,14 @@ class RunningJob:
         if fraction is not None:
             if not isinstance(fraction, (int, float)):
                 raise TypeError(
-                    f"fraction is a {type(fraction).__name__}; expected a number from 0 to 1"
+                    f"fraction is of type {type(fraction).__name__}; expected a number from 0 to 1"
                 )
             if not 0 <= fraction <= 1:  # NaN is refused too
                 raise ValueError(f"fraction is {fraction}; expected a number from 0 to 1")
             fraction = float(fraction)
         if text is not None:
             if not isinstance(text, str):
-                raise TypeError(f"text is a {type(text).__name__}; expected str")
+                raise TypeError(f"text is of type {type(text).__name__}; expected str")
             encoded = text.encode("utf-8", "replace")
             text = encoded[: Limits.LONG_TEXT].decode("utf-8", "ignore")
         self._host.report(self, fraction, text)
@@ -211,7 +211,7 @@ def serve(role: str, handler: Handler, retry: Retry | None = None) -> Served:
     name = _name(handler)
     if not callable(handler):
         raise ConfigError(
-            f"handler of role {role!r} is {name}, a {type(handler).__name__}; "
+            f"handler of role {role!r} is {name}, of type {type(handler).__name__}; "
             "expected a callable f(payload) or f(payload, job)"
         )
     return Served(role, handler, _takes_job(role, name, handler), _is_async(handler), retry)

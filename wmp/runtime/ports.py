@@ -19,7 +19,7 @@ import zmq
 from wmp import codec
 from wmp.actions import Send
 from wmp.errors import WMPError
-from wmp.message import Frame, Limits, Link, Message
+from wmp.message import Frame, Limits, Link, Message, counted
 from wmp.runtime.connections import Connections
 from wmp.runtime.endpoints import bind
 from wmp.runtime.local_ids import LocalIds
@@ -337,7 +337,7 @@ class SendQueue:
         self._local_ids = local_ids
         self._parked: dict[Link, _WaitingMessages] = {}
         self._size = 0
-        """Bytes of all messages that are parked."""
+        """Number of bytes of all parked messages."""
         self._pause = _RETRY
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -391,7 +391,7 @@ class SendQueue:
         parked = self._parked.get(link)
         if parked is None or not parked.messages or parked.port.connections is None:
             return
-        text = f"{len(parked.messages)} messages waited for a peer that does not read them"
+        text = f"{counted(len(parked.messages), 'message')} waited for a peer that reads nothing"
         if parked.port.connections.close(link if isinstance(link, bytes) else b"", "unread", text):
             messages = [message for message, _, _ in parked.messages]
             self.forget(link)

@@ -7,20 +7,20 @@ import logging
 
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.unserved import WaitingRow
-from wmp.message import Kind
+from wmp.message import Kind, counted
 from wmp.runtime.node import Node
 from wmp.runtime.submission.submissions import Submissions
 
 __all__ = ["UnservedWatch", "logger"]
 
 logger = logging.getLogger("wmp.unserved")
-"""A separate logger, because `wmp map` prints such lines itself, with a command that helps."""
+"""A separate logger, because `wmp map` reports such jobs itself, and names a command that helps."""
 
 _LOOK = 2.0
 """Seconds between two checks."""
 
 _SHOWN = 5
-"""Number of kinds of jobs for which one check logs a line at most."""
+"""Largest number of kinds of jobs for which one check logs a line."""
 
 
 class UnservedWatch:
@@ -67,15 +67,15 @@ class UnservedWatch:
         where = ", ".join(self._node.endpoints)
         for kind in new[:_SHOWN]:
             logger.warning(
-                "manager at %s: jobs of role %r wait (%d jobs): %s",
+                "manager at %s: jobs of role %r wait (%s): %s",
                 where,
                 kind.role,
-                rows[kind].count,
+                counted(rows[kind].count, "job"),
                 stands[kind],
             )
         if len(new) > _SHOWN:
             logger.warning(
-                "manager at %s: jobs of %d more kinds wait; statistics() lists them",
+                "manager at %s: jobs of %s wait; statistics() lists them",
                 where,
-                len(new) - _SHOWN,
+                counted(len(new) - _SHOWN, "more kind"),
             )

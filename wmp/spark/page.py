@@ -18,7 +18,7 @@ from wmp.spark.violation_diagram import violation_diagram
 __all__ = ["page"]
 
 _MOST: Final = 200
-"""Number of rows of a list at most."""
+"""Largest number of rows of a list."""
 
 _Nodes = Mapping[tuple[str, int], Row]
 """The rows of ``nodes`` by (node, epoch)."""
@@ -32,7 +32,7 @@ class _Cell:
     title: str = ""
     """The tooltip."""
     share: float | None = None
-    """A part of 1, which is drawn as a bar."""
+    """A number from 0 to 1, which is drawn as a bar."""
 
 
 @frozen
@@ -42,7 +42,7 @@ class _List:
     heads: Sequence[str]
     all_rows: Sequence[Sequence[str | _Cell]] = ()
     left: int = 1
-    """Columns of words; the other columns hold numbers."""
+    """Number of columns with words, from the left; the other columns have numbers."""
 
     @property
     def rows(self) -> list[list[_Cell]]:
@@ -100,10 +100,10 @@ def _verdict(data: ReportData) -> Mapping[str, str]:
     if not data.number("lines"):
         words = "none", "The journal is empty", "the journal has no readable line"
     elif certain:
-        headline = f"{amount(certain)} violation{'s' * (certain > 1)} found"
+        headline = f"{_plural(certain, 'violation')} found"
         words = "bad", headline, "the section Violations shows what happened"
     elif uncertain:
-        detail = f"{amount(uncertain)} possible violations may be due to gaps in the journals"
+        detail = f"{_plural(uncertain, 'possible violation')} may be due to gaps in the journals"
         words = "unsure", "No certain violation", detail
     else:
         detail = "every job, lock and stream was checked against the rules"

@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
+from wmp.message import counted
 from wmp.testing.invariants import Violation
 from wmp.testing.model import Model, Move
 from wmp.testing.network import Action
@@ -16,7 +17,7 @@ from wmp.testing.trace import words
 __all__ = ["NoSuchMove", "replay", "shortened"]
 
 _LAST = 40
-"""Number of steps that are shown of a run without faults in which a job did not end."""
+"""Number of steps that are shown if a job does not end in a run without faults."""
 
 
 class NoSuchMove(LookupError):
@@ -39,9 +40,8 @@ def replay(plan: ModelPlan, moves: Sequence[int]) -> tuple[list[str], Violation 
             there = model.moves()
             if not 0 <= index < len(there):
                 raise NoSuchMove(
-                    f"after {place - 1} moves there is no move {index}; "
-                    f"the state has {len(there)} moves, counted from 0; give the moves of this "
-                    "world"
+                    f"after {counted(place - 1, 'move')} there is no move {index}; the state has "
+                    f"{counted(len(there), 'move')}, counted from 0; give the moves of this world"
                 )
             move = there[index]
             lines.append(f"{place:3}. {model.now:8.3f} s  {_in_words(model, move)}")
@@ -95,7 +95,7 @@ def _in_words(model: Model, move: Move) -> str:
 
 
 def shortened(plan: ModelPlan, moves: Sequence[int], name: str) -> tuple[int, ...]:
-    """Leave out each move without which the same invariant is still broken."""
+    """Leave out each move that is not needed to break the invariant ``name``."""
     wanted = _moves_of(plan, moves)
     place = 0
     while place < len(wanted):

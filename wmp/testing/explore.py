@@ -1,8 +1,8 @@
 """``python -m wmp.testing.explore NAME``: every interleaving of a small world.
 
-It visits all states that a :class:`~wmp.testing.plan.ModelPlan` can reach within its bounds. Any
-next message may be delivered, lost, repeated or refused; any job may finish, any timer fire and any
-process be killed, in every order. Each state is checked against the invariants of
+The program visits all states that a :class:`~wmp.testing.plan.ModelPlan` can reach within its
+bounds. Any next message may be delivered, lost, repeated or refused; any job may finish, any timer
+fire and any process be killed, in every order. Each state is checked against the invariants of
 :mod:`wmp.testing.invariants`.
 
 Exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage, 130 Ctrl-C before the
@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 
 from wmp.cli.entry_point import INTERRUPTED
+from wmp.message import counted
 from wmp.testing.counterexample import NoSuchMove, replay
 from wmp.testing.invariants import Violation
 from wmp.testing.plan import PLANS, ModelPlan
@@ -31,12 +32,12 @@ def describe(name: str, plan: ModelPlan, explored: SearchResult) -> str:
     seen = "all states were visited" if explored.emptied else "more states exist"
     head = (
         f"{name}: {explored.states} states, {explored.transitions} transitions, "
-        f"depth {explored.depth}, {explored.leaves} ends in {explored.seconds:.1f} s "
-        f"({rate:.0f} states a second); {seen}"
+        f"depth {explored.depth}, {counted(explored.leaves, 'state')} without moves; "
+        f"{explored.seconds:.1f} s, {rate:.0f} states a second; {seen}"
     )
     lines = [head]
     if explored.violation is not None:
-        lines.append(f"broken after {len(explored.moves)} moves: {explored.violation}")
+        lines.append(f"broken after {counted(len(explored.moves), 'move')}: {explored.violation}")
         lines += replay(plan, explored.moves)[0]
         moves = ",".join(map(str, explored.moves))
         lines.append(f"replay with: python -m wmp.testing.explore {name} --replay {moves}")

@@ -58,7 +58,7 @@ INVARIANTS: Mapping[str, str] = {
         "often"
     ),
     "exact results": "a result is byte for byte the handler's result",
-    "they meet": "without faults an idle worker gets a job that it can do in bounded time",
+    "they meet": "without faults, a job and an idle worker that can do it meet in bounded time",
     "tables are bounded": (
         "no table grows beyond the number of live peers and jobs that it is about"
     ),
@@ -102,7 +102,7 @@ class _JobFacts:
     holder: Peer | None = None
     """The worker with the newest lease; None when this lease is over."""
     over: int = 0
-    """Leases that ended without a result."""
+    """Number of leases that ended without a result."""
     spent: int = 0
     """Number of ended leases that count against the retries."""
     left: set[bytes] = field(factory=set)
@@ -116,7 +116,7 @@ class _JobFacts:
     errors.
     """
     begun: dict[int, Peer] = field(factory=dict)
-    """Attempt to the worker that began it."""
+    """The worker that began each attempt, by attempt."""
     end: End | None = None
 
 
@@ -137,10 +137,11 @@ class History:
     open: dict[Peer, dict[int, None]] = field(factory=dict)
     """Jobs without an end, of owners whose process runs."""
     _answered: dict[tuple[Peer, Peer, int], int] = field(factory=dict)
-    """(worker, owner, id) to the newest attempt answered `cancelled`."""
+    """The newest attempt that was answered `cancelled`, by (worker, owner, id)."""
     _begin_by: dict[tuple[Peer, Peer, int, int], float] = field(factory=dict)
-    """(worker, owner, id, attempt) to the time, on the worker's clock, after which the attempt
-    may not be begun."""
+    """The time, on the worker's clock, after which an attempt may not be begun, by (worker, owner,
+    id, attempt).
+    """
 
     def accepted(
         self, owner: Peer, id: int, results: Mapping[End, bytes], retries: int = 3

@@ -20,7 +20,7 @@ from typing import Any
 from wmp import aio
 from wmp.blocking import Worker
 from wmp.errors import ConfigError
-from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
+from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits, counted
 from wmp.runtime.checks import check_amounts, check_count, check_role, check_seconds
 from wmp.runtime.handlers import CODECS, Handler, Served, as_handlers, serve
 from wmp.runtime.submission.submissions import pack
@@ -74,7 +74,7 @@ class SimulatedWorld:
     lines, as if its process had been killed. The program that submits survives its manager: it
     submits jobs without a result again to the next manager.
 
-    Only the network's time is simulated. A handler that sleeps, sleeps in real time, and
+    Only the network's time is simulated. A call of ``time.sleep`` takes real time, and
     ``time.time()`` returns real time. Pass the waiting times to handlers as arguments, or let
     handlers wait only briefly.
 
@@ -140,13 +140,13 @@ class SimulatedWorld:
         """Add a worker with the arguments of :class:`wmp.Worker`.
 
         Args:
-            handlers: Role to handler, or one callable for the role ``default``, ``def`` or ``async
+            handlers: Handlers by role, or one callable for the role ``default``, ``def`` or ``async
                 def``, ``f(payload)`` or ``f(payload, job)``; or a :class:`wmp.Worker` that is not
                 started, whose handlers, slots and resources are used.
             factory: Makes the handlers again for every process of the worker, so that their memory
                 is gone after a kill; takes the place of ``handlers``.
             slots: Number of jobs that run at the same time; 1 by default.
-            resources: Resources besides slots: name to amount.
+            resources: Amounts of resources besides slots, by name.
             window: Number of jobs that may wait beyond the slots; by default as many as keep the
                 slots busy.
             takes: Simulated seconds of a call, or the least and the most seconds; by default drawn
@@ -198,7 +198,7 @@ class SimulatedWorld:
         Args:
             payload: As for :class:`wmp.Manager`.
             role: The role of the job.
-            needs: The resources of the job: name to amount; one slot by default.
+            needs: Amounts of the job's resources by name; one slot by default.
             priority: Jobs of higher priority go first.
             timeout: Simulated seconds until the job must have ended.
             retries: Lost leases that the job survives; by default enough for every world.
@@ -272,7 +272,8 @@ class SimulatedWorld:
                 "in wmp and not in the handlers; please report it with the seed"
             )
         lines.append(
-            f"{len(self.jobs)} jobs, {runs} calls of handlers, {self.now:.1f} simulated seconds"
+            f"{counted(len(self.jobs), 'job')}, {counted(runs, 'call')} of handlers, "
+            f"{self.now:.1f} simulated seconds"
         )
         struck = ", ".join(f"{name} {count}" for name, count in self.struck.items())
         lines.append(f"faults: {struck or 'none'}")

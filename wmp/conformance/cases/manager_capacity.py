@@ -13,7 +13,7 @@ __all__ = ["forgotten_locks", "the_bound_returns", "withdrawal_of_nothing"]
 
 @case("WMP-3.5", profile="liveness")
 def the_bound_returns(talk: ManagerConversation) -> None:
-    """After a job is granted, the doubled bound is the number of waiting jobs again."""
+    """A grant ends the doubling of the bound: the bound is the number of waiting jobs again."""
     workers = [talk.met() for _ in range(4)]
     for worker in workers:
         worker.ready(1)
@@ -23,7 +23,7 @@ def the_bound_returns(talk: ManagerConversation) -> None:
     talk.wait(1.0)
     woken = [worker for worker in workers if worker.wait_for(Command.WAKE, within=0.0)]
     if len(woken) < len(workers):
-        talk.unimplemented(f"{len(woken)} of 4 workers received WAKE within 1 unit, without GIVE")
+        talk.unimplemented(f"{len(woken)} of 4 workers received WAKE within 1 unit; expected 4")
     first, *others = woken
     talk.check(len(first.take()) == 1, "the GIVE got no job", "WMP-4.3")
     for other in others:

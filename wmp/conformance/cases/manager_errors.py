@@ -273,7 +273,10 @@ def large_payloads(talk: ManagerConversation) -> None:
         name = talk.submit(payload)
         lock = worker.give()
         take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.3", within=2.0)
-        talk.check(take.payloads == [payload], f"the payload of {size} bytes arrives changed")
+        talk.check(
+            take.payloads == [payload],
+            f"the payload of {size} bytes arrives changed; expected it unchanged",
+        )
         if size > 4096:
             apart = len(take.frames) == 3
             talk.check(
@@ -283,7 +286,10 @@ def large_payloads(talk: ManagerConversation) -> None:
             )
         worker.done(*worker.held.values())
         end = talk.end_of(name, within=2.0)
-        talk.check(end.payload == payload, f"the manager reported a result of {size} bytes changed")
+        talk.check(
+            end.payload == payload,
+            f"the result differs from the payload of {size} bytes in DONE; expected equal bytes",
+        )
 
 
 @case("WMP-2.10", "WMP-1.1")

@@ -6,7 +6,7 @@ from math import ceil, log2
 
 from wmp.conformance.case import case
 from wmp.conformance.conversations import ManagerConversation
-from wmp.message import Command
+from wmp.message import Command, counted
 
 __all__ = [
     "a_connection_is_no_identity",
@@ -67,7 +67,7 @@ def answers_follow_the_latest_route(talk: ManagerConversation) -> None:
     worker.ping()
     worker.expect(Command.PONG)
     old = worker.connection
-    talk.met("stays", connection=old, hops=(b"device", 3, b"\x00\x09"))  # keeps it open
+    talk.met("stays", connection=old, hops=(b"device", 3, b"\x00\x09"))  # keeps ``old`` open
     worker.move(talk.wire.dial(), hops=(b"device", 3, b"\x00\x01\x02"))
     pong = worker.ask()
     talk.check(pong.connection != old, "PONG came over the connection that the worker has left")
@@ -99,13 +99,13 @@ def a_connection_is_no_identity(talk: ManagerConversation) -> None:
     pong = second.ask()
     talk.check(
         pong["ready"] is None,
-        "PONG names READY {pong['ready']}, which another worker on this connection sent",
+        f"PONG names READY {pong['ready']}, which another worker on this connection sent",
     )
     first.move(talk.wire.dial(), hops=())
     pong = first.ask()
     talk.check(
         pong["ready"] == 1,
-        "PONG names READY {pong['ready']}; expected 1, which was sent over another connection",
+        f"PONG names READY {pong['ready']}; expected 1, which was sent over another connection",
         "WMP-1.8",
     )
 
@@ -168,7 +168,9 @@ def wake_where_it_fits(talk: ManagerConversation) -> None:
     pong = fit.ask()
     left = pong["credit"]
     talk.check(
-        left == 2 - woken, f"PONG names credit {left}; expected 2 less the {woken} jobs of WAKE"
+        left == 2 - woken,
+        f"PONG names credit {left}; expected {2 - woken}: the credit 2 of READY, less {woken} of "
+        "WAKE",
     )
 
 
@@ -232,7 +234,7 @@ def ready_while_jobs_wait(talk: ManagerConversation) -> None:
     wake = first.expect(Command.WAKE)
     talk.check(
         wake["count"] == 1,
-        f"WAKE is for {wake['count']} jobs; expected 1, the credit of the worker",
+        f"WAKE is for {counted(wake['count'], 'job')}; expected 1, the credit of the worker",
     )
     second.ready(1)
     second.expect(Command.WAKE)
@@ -240,7 +242,7 @@ def ready_while_jobs_wait(talk: ManagerConversation) -> None:
 
 @case("WMP-3.7")
 def everybody_gets_some(talk: ManagerConversation) -> None:
-    """Of two workers that always have capacity, each is woken repeatedly."""
+    """Two workers that always have capacity are both woken repeatedly."""
     workers = [talk.met(), talk.met()]
     woken = {worker.name: 0 for worker in workers}
     for worker in workers:
@@ -266,7 +268,8 @@ def everybody_gets_some(talk: ManagerConversation) -> None:
         talk.settle()
     few = min(woken.values())
     talk.check(
-        few >= 2, f"the workers received WAKE for {woken} of 12 jobs; expected at least 2 each"
+        few >= 2,
+        f"the workers received WAKE for {woken} of 12 jobs; expected at least 2 for each worker",
     )
 
 

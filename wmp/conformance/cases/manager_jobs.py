@@ -74,7 +74,7 @@ def stale_attempt(talk: ManagerConversation) -> None:
     )
     worker.done(second, payloads=[b"fresh"])
     end = talk.end_of(name)
-    talk.check(end.payload == b"fresh", f"the manager reported {end.payload!r}")
+    talk.check(end.payload == b"fresh", f"the result is {end.payload!r}; expected b'fresh'")
 
 
 @case("WMP-6.2")
@@ -98,7 +98,7 @@ def one_end(talk: ManagerConversation) -> None:
     job = worker.one()
     worker.done(job, payloads=[b"first"])
     end = talk.end_of(name)
-    talk.check(end.payload == b"first", f"the manager reported {end.payload!r}")
+    talk.check(end.payload == b"first", f"the result is {end.payload!r}; expected b'first'")
     worker.done(job, payloads=[b"second"])
     worker.done(job, outcome=Outcome.ERROR)
     other.done(job, payloads=[b"third"])
@@ -122,7 +122,7 @@ def result_of_somebody_else(talk: ManagerConversation) -> None:
     talk.not_ended(name)
     worker.done(job, payloads=[b"mine"])
     end = talk.end_of(name)
-    talk.check(end.payload == b"mine", f"the manager reported {end.payload!r}")
+    talk.check(end.payload == b"mine", f"the result is {end.payload!r}; expected b'mine'")
 
 
 @case("WMP-6.4")
@@ -294,7 +294,7 @@ def deadline_in_the_queue(talk: ManagerConversation) -> None:
     talk.end_of(name, "timeout", within=1.0 + talk.wire.grace)
     talk.check(
         not worker.take(),
-        "the worker received the job; expected NO, because its deadline has passed",
+        "the worker received the job; expected NO, because the deadline of the job has passed",
         "WMP-6.3",
     )
 
@@ -449,7 +449,7 @@ def damaged_result(talk: ManagerConversation) -> None:
     talk.not_ended(name, "WMP-2.13")
     worker.done(worker.one("WMP-2.13"), payloads=[b"123456789"], checksums=[0xCBF43926])
     end = talk.end_of(name, rule="WMP-2.11")
-    talk.check(end.payload == b"123456789", f"the manager reported {end.payload!r}")
+    talk.check(end.payload == b"123456789", f"the result is {end.payload!r}; expected b'123456789'")
 
 
 @case("WMP-6.15")

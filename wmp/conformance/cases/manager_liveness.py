@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wmp.conformance.case import case
 from wmp.conformance.conversations import ManagerConversation
-from wmp.message import Command, ErrorCode
+from wmp.message import Command, ErrorCode, counted
 
 __all__ = [
     "every_ping_is_answered",
@@ -75,7 +75,7 @@ def silence_gives_a_worker_up(talk: ManagerConversation) -> None:
     pong = worker.ask(to=())
     talk.check(
         pong["ready"] is None,
-        "PONG names READY {pong['ready']}; expected none after `expire` of silence",
+        f"PONG names READY {pong['ready']}; expected none after `expire` of silence",
     )
     talk.check(
         pong["session"] > old, f"PONG names session {pong['session']}; expected more than {old}"
@@ -251,7 +251,8 @@ def missing_from_the_list(talk: ManagerConversation) -> None:
     again += other.all()
     talk.check(
         len(again) == 2,
-        "another worker received {len(again)} jobs; expected 2 after a PING that lists no job",
+        f"another worker received {counted(len(again), 'job')}; expected 2 after a PING that lists "
+        "no job",
     )
     other.done(*again)
     talk.end_of(first)

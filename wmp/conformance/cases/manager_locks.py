@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wmp.conformance.case import case
 from wmp.conformance.conversations import ManagerConversation
-from wmp.message import Command
+from wmp.message import Command, counted
 
 __all__ = [
     "give_first_of_all",
@@ -117,7 +117,9 @@ def jobs_fit_the_give(talk: ManagerConversation) -> None:
         talk.submit(role=role)
     jobs = worker.all(roles=["other"])
     talk.check(
-        len(jobs) == 2, f"the GIVE received {len(jobs)} jobs; expected the 2 of its role", "WMP-4.3"
+        len(jobs) == 2,
+        f"the GIVE received {counted(len(jobs), 'job')}; expected the 2 of its role",
+        "WMP-4.3",
     )
     worker.some(2)
     talk.check(
@@ -143,7 +145,7 @@ def leases_fit_the_worker(talk: ManagerConversation) -> None:
     )
     talk.check(
         len(jobs) == 3,
-        f"the worker received {len(jobs)} jobs; expected 3 for its 3 free slots",
+        f"the worker received {counted(len(jobs), 'job')}; expected 3 for its 3 free slots",
         "WMP-4.3",
     )
     talk.check(not worker.take(1 << 40), "the worker received a job, although it has no free slot")

@@ -19,7 +19,7 @@ def _given(talk: ManagerConversation, count: int) -> list[str]:
 
 
 def _in_order(talk: ManagerConversation, given: list[str], names: list[str]) -> None:
-    talk.check(given == names, f"jobs are given in the order {given}, expected {names}")
+    talk.check(given == names, f"the jobs are granted in the order {given}; expected {names}")
 
 
 @case("WMP-6.28", profile="reliable")

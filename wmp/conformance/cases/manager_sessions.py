@@ -24,7 +24,7 @@ def a_give_of_another_session(talk: ManagerConversation) -> None:
     talk.submit()
     lock = worker.give(1, session=worker.session + 7)
     jobs = worker.taken(lock, rule="WMP-7.7")
-    talk.check(len(jobs) == 1, "the GIVE gets no job, though one waits")
+    talk.check(len(jobs) == 1, "the GIVE received no job, although a job waits")
 
 
 @case("WMP-7.7", "WMP-9.13")
@@ -102,7 +102,7 @@ def take_without_ack(talk: ManagerConversation) -> None:
 
 @case("WMP-10.7")
 def unreadable_done(talk: ManagerConversation) -> None:
-    """ERROR about a DONE that cannot be read names its session and number, which stays open."""
+    """ERROR about an unreadable DONE names its session and number; the number stays open."""
     worker = talk.met()
     name = talk.submit()
     job = worker.one()

@@ -37,12 +37,14 @@ def duplicate_is_dropped(talk: ManagerConversation) -> None:
     talk.not_ended(second)
     worker.done(job)
     end = talk.end_of(second)
-    talk.check(end.payload == job.payload, f"the manager reported {end.payload!r}")
+    talk.check(
+        end.payload == job.payload, f"the result is {end.payload!r}; expected {job.payload!r}"
+    )
 
 
 @case("WMP-7.1")
 def gap_is_asked_for_once(talk: ManagerConversation) -> None:
-    """A number behind a gap is dropped and answered by PONG with ``again``, once a gap."""
+    """A number behind a gap is dropped and answered by PONG with ``again``, once for each gap."""
     worker = talk.met()
     name = talk.submit()
     job = worker.one()
@@ -61,7 +63,7 @@ def gap_is_asked_for_once(talk: ManagerConversation) -> None:
     talk.not_ended(name)
     worker.done(job, payloads=[b"in order"])
     end = talk.end_of(name)
-    talk.check(end.payload == b"in order", f"the manager reported {end.payload!r}")
+    talk.check(end.payload == b"in order", f"the result is {end.payload!r}; expected b'in order'")
 
 
 @case("WMP-7.2")
@@ -93,7 +95,7 @@ def sent_again_on_a_new_route(talk: ManagerConversation) -> None:
 
 @case("WMP-7.3")
 def sent_again_when_asked(talk: ManagerConversation) -> None:
-    """After ``again`` unacknowledged messages are sent again from ack + 1."""
+    """Unacknowledged messages are sent again from ack + 1 after ``again``."""
     worker = talk.met()
     worker.ack_override = 0
     talk.submit()
@@ -104,7 +106,7 @@ def sent_again_when_asked(talk: ManagerConversation) -> None:
 
 @case("WMP-7.3", "WMP-7.4")
 def sent_again_with_age(talk: ManagerConversation) -> None:
-    """After ``resend`` unacknowledged messages are sent again; an ack of the future is ignored."""
+    """Unacknowledged messages are sent again after ``resend``; an ack of the future is ignored."""
     worker = talk.met()
     worker.ack_override = 99
     worker.ping()

@@ -52,7 +52,7 @@ def expires_in_the_queue(talk: ManagerConversation) -> None:
     talk.end_of(name, "timeout", within=1.0 + talk.wire.grace)
     talk.check(
         not worker.take(),
-        "the worker received the job; expected NO, because it has expired",
+        "the worker received the job; expected NO, because the job has expired",
         "WMP-6.20",
     )
 
@@ -80,7 +80,7 @@ def returns_after_its_expiry(talk: ManagerConversation) -> None:
     talk.end_of(name, "timeout")
     talk.check(
         not other.take(),
-        "another worker received the job; expected NO, because it has expired",
+        "another worker received the job; expected NO, because the job has expired",
         "WMP-6.20",
     )
 
@@ -94,7 +94,7 @@ def overrun_ends_the_job(talk: ManagerConversation) -> None:
     talk.end_of(name, "timeout")
     talk.check(
         not other.take(),
-        "another worker received the job; expected NO, because it has ended",
+        "another worker received the job; expected NO, because the job has ended",
         "WMP-6.22",
     )
 

@@ -57,7 +57,7 @@ def pings_in_silence(talk: WorkerConversation) -> None:
     most = 1.0 + talk.wire.grace + _LATE
     talk.check(
         longest <= most,
-        f"the manager received no message for {longest:.2f} units; expected one each unit",
+        f"the manager received no message for {longest:.2f} units; expected one in each unit",
     )
 
 
@@ -70,7 +70,7 @@ def interval_of_a_manager(talk: WorkerConversation) -> None:
     most = 0.5 + talk.wire.grace + _LATE
     talk.check(
         longest <= most,
-        f"the manager received no message for {longest:.2f} units; expected one each 0.5 units, a "
+        f"the manager received no message for {longest:.2f} units; expected one every 0.5 units, a "
         "third of `expire`",
     )
 
@@ -84,7 +84,7 @@ def least_expire(talk: WorkerConversation) -> None:
     talk.settle()
     manager.inbox.clear()
     talk.wait(1.0)
-    # Ten PINGs, and as many READYs and GIVEs at the most.
+    # Ten PINGs, at most ten READYs, and at most ten GIVEs.
     count = len(manager.inbox)
     talk.check(
         count <= 40,
@@ -187,7 +187,7 @@ def pings_during_a_job(talk: WorkerConversation) -> None:
     talk.check(
         longest <= most,
         f"the manager received no message for {longest:.2f} units while a job ran; expected one "
-        "each unit",
+        "in each unit",
     )
 
 

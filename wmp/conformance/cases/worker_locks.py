@@ -231,7 +231,7 @@ def report_of_a_released_lock(talk: WorkerConversation) -> None:
         Command.READY,
         within=released - talk.now + talk.wire.grace,
         where=lambda received: received.at >= released - 0.1 and bool(received["credit"]),
-        what="else the manager may wait for the GIVE whose lock the worker has released",
+        what="the manager may otherwise wait for the GIVE whose lock the worker has released",
     )
 
 
@@ -256,7 +256,11 @@ def withdrawn_lock(talk: WorkerConversation) -> None:
     _has_capacity_for(talk, second, 5.0, "the withdrawn lock was left unanswered for 5 units")
     kept = talk.now - since
     least = 5.0 - 2 * talk.wire.grace - 1e-6
-    talk.check(kept >= least, f"the lock was released {kept:.2f} units after its withdrawal")
+    talk.check(
+        kept >= least,
+        f"the lock was released {kept:.2f} units after its withdrawal; expected {least:.2f} or "
+        "more",
+    )
 
 
 @case("WMP-4.12")
@@ -317,7 +321,7 @@ def no_for_no_lock(talk: WorkerConversation) -> None:
 
 @case("WMP-4.14")
 def a_job_held_already(talk: WorkerConversation) -> None:
-    """Of two TAKEs for one job the higher attempt counts, and only this attempt is answered."""
+    """If two TAKEs grant one job, the higher attempt counts, and only this attempt is answered."""
     talk.means = {"WMP-6.6": "WMP-4.14"}
     manager, _ = talk.met(), talk.met()
     manager.run(slowly(talk, 1.0), role="slow", ids=[5], attempt=2)

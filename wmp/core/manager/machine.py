@@ -65,6 +65,7 @@ from wmp.message import (
     Message,
     Path,
     Peer,
+    counted,
     named,
     printable,
 )
@@ -262,14 +263,13 @@ class ManagerMachine:
             self._gone_epoch(identity, epoch)
             return None
         if len(self._workers) >= self.settings.max_workers:
-            text = f"this manager remembers {self.settings.max_workers} workers, its limit"
+            limit = counted(self.settings.max_workers, "worker")
+            text = f"this manager remembers {limit}, its limit"
             self._outbound.refuse(link, message, ErrorCode.LIMIT, text)
             return None
         if self._identities[link] >= self.settings.max_identities:
-            text = (
-                f"one connection may serve {self.settings.max_identities} workers, the limit of "
-                "this manager"
-            )
+            limit = counted(self.settings.max_identities, "worker")
+            text = f"one connection may serve {limit}, the limit of this manager"
             self._outbound.refuse(link, message, ErrorCode.LIMIT, text)
             return None
         worker = self._begin(identity, epoch, link, message.answer_to, now)
@@ -390,7 +390,7 @@ class ManagerMachine:
         self._outbound.send(worker, Command.PONG, fields, None, now)
 
     def _error(self, link: Link, message: Message, now: float) -> None:
-        """A worker or a device reports an error. No report stops a manager (WMP-15.10)."""
+        """Act on the ERROR of a worker or a device. No ERROR stops a manager (WMP-15.10)."""
         code, peer = message.fields[Field.CODE], error_replies.about(message)
         self._outbound.drop(f"ERROR {code}" if code in ERROR_CODES else "ERROR", link, message)
         if message.to and code in REFUSALS:
@@ -407,7 +407,7 @@ class ManagerMachine:
             self._lose_route(worker, now)
 
     def _abandoned(self, link: Link, message: Message, now: float) -> None:
-        """A worker reports that it serves another process of this manager's identity (WMP-15.8).
+        """Act on the report of a worker that it serves another process of this identity (WMP-15.8).
 
         The worker can report this for itself only.
         """
@@ -480,7 +480,7 @@ class ManagerMachine:
         self._pong(worker, now, challenge=number)
 
     def _admit(self, worker: RemoteWorker, claim: Claim, now: float) -> None:
-        """Give the identity of a worker that did not answer to the peer that claims it (WMP-15.6).
+        """Give an identity to the peer that claims it: the worker did not answer (WMP-15.6).
 
         The messages of that peer were dropped; PONG makes it send its READY again.
         """

@@ -13,7 +13,7 @@ from wmp.core.manager.remote_worker import RemoteWorker, fits
 __all__ = ["WaitingRow", "waiting_rows"]
 
 _SHOWN = 8
-"""Number of names that a text lists at most."""
+"""Largest number of names that a text lists."""
 
 
 @frozen
@@ -90,7 +90,7 @@ def _needs(role: str, needs: Mapping[str, int], offers: Sequence[Mapping[str, in
         lacks.append(f"{name}={amount} ({has}{hint})")
     if not lacks:
         together = ", ".join(f"{name}={amount}" for name, amount in needs.items())
-        return f"no connected worker of the role {role!r} has all of {together} together"
+        return f"no connected worker of the role {role!r} has {together} together"
     return f"no connected worker of the role {role!r} has {' or '.join(lacks)}"
 
 

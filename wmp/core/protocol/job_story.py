@@ -35,12 +35,12 @@ from wmp.events import (
     Undelivered,
     WorkerEvent,
 )
-from wmp.message import Field, Message, Outcome, Peer, named
+from wmp.message import Field, Message, Outcome, Peer, counted, named
 
 __all__ = ["MOST_EVENTS", "Stories", "StoryEvent"]
 
 MOST_EVENTS: Final = 64
-"""Number of events of one job that are kept at most.
+"""Largest number of events that are kept of one job.
 
 The first half and the newest half are kept. A line between them has the number of omitted events.
 """
@@ -109,7 +109,7 @@ class Stories:
         if not omitted:
             return list(events)
         half = MOST_EVENTS // 2
-        gap = StoryEvent(events[half].at, f"{omitted} events left out")
+        gap = StoryEvent(events[half].at, f"{counted(omitted, 'event')} left out")
         return [*events[:half], gap, *events[half:]]
 
     def record(

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from attrs import define
 
 from wmp.errors import LocalProtocolError
-from wmp.message import Limits
+from wmp.message import Limits, counted
 
 __all__ = ["Needs", "Resources", "needs_of", "within"]
 
 Needs = tuple[tuple[str, int], ...]
-"""Resource to amount, sorted by name, no zeros: the needs of one job."""
+"""The needs of one job: amounts by resource, sorted by name, without zeros."""
 
 
 def needs_of(amounts: Mapping[str, int]) -> Needs:
@@ -72,7 +72,7 @@ class Resources:
             fits = fits and amount * count <= free.get(name, 0)
         if not fits:
             raise LocalProtocolError(
-                f"resources for {count} jobs with needs {dict(needs)} were requested; "
+                f"resources for {counted(count, 'job')} with needs {dict(needs)} were requested; "
                 f"only {self.fits(needs)} fit into the free {self.free}"
             )
         for name, amount in needs:

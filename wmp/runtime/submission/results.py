@@ -19,7 +19,7 @@ from wmp.errors import (
     JobTimeout,
     WorkerLost,
 )
-from wmp.message import Frame, printable
+from wmp.message import Frame, counted, printable
 
 __all__ = ["Ended", "Status", "error_of", "with_cause", "with_history"]
 
@@ -62,7 +62,8 @@ def with_history(row: Ended, history: Sequence[FailedAttempt]) -> Ended:
         f"at worker {one.worker}: {one.error}"
         for one in error.history
     ]
-    error.add_note("\n".join((f"{len(lines)} attempts failed or were lost:", *lines)))
+    head = counted(len(lines), "attempt failed or was lost", "attempts failed or were lost")
+    error.add_note("\n".join((f"{head}:", *lines)))
     return id, error, b"", attempts
 
 
@@ -89,7 +90,8 @@ def error_of(id: int, end: End, payload: Frame, attempts: int) -> JobError:
     if end is End.LOST:
         host, _, cause = text.partition("\n")
         return WorkerLost(
-            f"job {id} was lost after {attempts} attempts, the last at worker {host}: {cause}",
+            f"job {id} was lost after {counted(attempts, 'attempt')}, the last at worker {host}: "
+            f"{cause}",
             job_id=id,
             attempts=attempts,
             cause=cause,

@@ -76,7 +76,7 @@ LEFT_OUT: Final = {
     "Queue._order": "it follows from the lines",
     "Queues._by_role": "the queues that the outline lists by kind",
     "RemoteWorker.headers": "only policies of the application read it",
-    "RemoteWorker.origin": "it never changes and serves only a limit",
+    "RemoteWorker.origin": "it never changes and is read only for a limit",
     "RemoteWorker.offer_cache": "it follows from the other fields of the worker",
     "RemoteWorker.granted": "the number of jobs of its grants, which the outline has",
     "RemoteWorker.held": "the number of its leased jobs by kind, which follows from the leases",
@@ -94,7 +94,7 @@ LEFT_OUT: Final = {
 
 
 def all_jobs(manager: ManagerMachine) -> dict[int, JobRecord]:
-    """The records of all jobs that have not ended, by number; for reading only."""
+    """Return the records of all jobs that have not ended, by number; for reading only."""
     leases, batches = manager._scheduler.leases, manager._scheduler.queues.batches
     jobs: dict[int, JobRecord] = {}
     for batch in batches:
@@ -174,8 +174,8 @@ def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
         pen.times.append(limits.expires)
     refusing = []
     for identity, refusal in sorted(job.refused.items(), key=_by_identity) if job.refused else ():
-        # The READYs that the worker must send first. An old refusal counts towards the next
-        # refusal.
+        # The number of reports that the worker must still send before it gets the job again. An
+        # old refusal counts towards the next refusal.
         worker = manager._workers.get(identity)
         same = worker is not None and worker.stream.session == refusal.session
         more = refusal.reports - worker.capacity_reports if same and worker is not None else -1
