@@ -131,9 +131,9 @@ class Queue:
         for number in sorted(worker.leases):
             job = self.jobs[number]
             if (number, job.attempt) not in held and job.take <= last:
-                # Otherwise the lease did not count.
+                # A lease whose TAKE never left does not count (WMP-6.17).
                 left = worker.stream and job.take <= worker.stream.left
-                self.lose(number, b"the worker is gone, or has it no more", spend=bool(left))
+                self.lose(number, b"the worker is gone, or no longer has the job", spend=bool(left))
 
     def end(self, number: int, word: str, payload: bytes = b"") -> None:
         """Report the one end of a job (WMP-6.3)."""

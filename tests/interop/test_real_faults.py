@@ -121,7 +121,7 @@ class Storm:
         self.hosts: dict[str, Part] = {}
         for name in HOSTS:
             self.hosts[name] = host = make("manager")
-            # The default binds this host: the loop changes the name.
+            # A default keeps this host: the loop gives the name another value.
             host._receive = lambda words, host=host: self._done(host.generation, words["done"])
         self.device = make("device")
         self.workers = {name: make("worker") for name in WORKERS}

@@ -109,7 +109,7 @@ def test_a_message_that_was_ignored_took_no_job(spark):
 
 
 def test_a_refused_answer_and_those_in_its_place_are_one_answer(spark):
-    """Of a refused DONE with several jobs each job gets a DONE of its own (WMP-7.11)."""
+    """Each job of a refused DONE with several jobs gets a DONE of its own (WMP-7.11)."""
     lines: list[str] = []
 
     def at_worker(what: str, told: dict[str, object]) -> None:

@@ -68,7 +68,7 @@ logger = logging.getLogger("wmp")
 Action = ManagerAction | WorkerAction | DeviceAction
 
 Gather = Callable[[Finished, float], Sequence[Action]]
-"""Takes an event of a worker's lane at a time, as ``Machine.handle`` does."""
+"""Takes an event of a worker's lane, and the time, as ``Machine.handle`` does."""
 
 _BATCH = 256
 """Largest number of messages of one socket, and of posted events, for one turn."""

@@ -224,7 +224,7 @@ def pending_wake_does_not_age(talk: WorkerConversation) -> None:
 
 @case("WMP-3.10")
 def turns(talk: WorkerConversation) -> None:
-    """Managers that always have jobs are served in turn: each once in any 2·M places."""
+    """M managers that always have jobs are served in turn: each once in any 2·M places."""
     # The worker serves in the order of its locks. A worker with a window has several locks open at
     # a time, and the kit uses them in any order. So the case takes the lock with the lowest number
     # first. Such a worker may also give a quarter of its window to one manager at once. So the

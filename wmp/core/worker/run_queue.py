@@ -23,13 +23,13 @@ from wmp.message import Frame, Kind, Peer
 __all__ = ["HeldJobs", "RunQueue", "RunningLane", "Throughput", "WaitingBatch", "WaitingJobs"]
 
 _LANES = 50
-"""Number of places from which on bundles become longer.
+"""With more places than this number, bundles become longer.
 
 Each lane costs the worker a step at its start and at its end. With many places these steps would
 take as long as the jobs.
 """
 _LONGEST = 4.0
-"""Limit of the number of lane times that a bundle should take."""
+"""Largest factor by which a bundle becomes longer."""
 
 _WEIGHT = 0.25
 """Weight of the newest measure in the mean. After some ten bundles an old value is replaced."""

@@ -74,9 +74,9 @@ notice.
 """
 
 _LANES: Final = 50
-"""Number of lanes from which on results wait longer: each event costs the driver a step."""
+"""With more lanes than this number, results wait longer: each event costs the driver a step."""
 _LONGEST: Final = 2.0
-"""Limit of the number of intervals for which a result waits."""
+"""Largest factor by which a result waits longer."""
 
 _CANCELLATIONS: Final = (JobCancelled, concurrent.futures.CancelledError)
 
@@ -315,7 +315,7 @@ class Reporter:
 
     @property
     def interval(self) -> float:
-        """Return the seconds for which a result waits at most for other results of its lane."""
+        """Return the largest number of seconds for which a result waits for others of its lane."""
         return FLUSH_INTERVAL * min(max(1.0, len(self._lanes) / _LANES), _LONGEST)
 
     def watch(self, lane: Lane) -> None:
