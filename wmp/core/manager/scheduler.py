@@ -423,7 +423,7 @@ class Scheduler:
                         break
                     left -= count
                     give.want -= count
-                    # before the next queue, whose limit depends on the granted jobs (WMP-4.16)
+                    # Counted now, because the limit of the next queue depends on it (WMP-4.16).
                     give.worker.hold(queue.kind, count)
                     filled.append((queue, parts))
         return filled
