@@ -164,7 +164,8 @@ def _describe(definition: DeviceDefinition) -> str:
     elif security.allowed is None:
         guard = "CURVE keys; every node that has the public key may connect"
     else:
-        guard = f"CURVE keys; only the nodes with {len(security.allowed)} listed keys may connect"
+        listed = counted(len(security.allowed), "listed key")
+        guard = f"CURVE keys; only the nodes with {listed} may connect"
     return "\n".join(
         (
             f"  {_name(definition)}",
