@@ -23,7 +23,7 @@ def slow(payload: bytes, job: wmp.RunningJob) -> str:
 def show(status: wmp.Status) -> None:
     """Called on a separate thread for each report. At most 20 reports a second are sent."""
     if status.fraction is not None and status.fraction > 0.5 and not halfway.is_set():
-        print(f"more than half of it is done: {status.text}")
+        print(f"more than half of the job is done: {status.text}")
         halfway.set()
 
 

@@ -17,7 +17,7 @@ FOLDER = ROOT / "examples"
 # The expected output of each example; an example without an entry fails.
 SAYS = {
     "cancel_and_status.py": (
-        r"more than half of it is done: step \d+ of 20",
+        r"more than half of the job is done: step \d+ of 20",
         r"done: 20 steps",
         r"cancelled: ",
         r"timed out: ",

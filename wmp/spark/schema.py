@@ -301,7 +301,7 @@ TABLES: Final[Mapping[str, Table]] = {
             *_MANAGER,
             _c("lock", "bigint", "number of the lock"),
             _c("ready", "timestamp", "when the last READY before the WAKE was sent"),
-            _c("woken", "timestamp", "when the WAKE was received that the GIVE answers; null: a "
+            _c("woken", "timestamp", "when the WAKE that the GIVE answers was received; null: a "
                "held GIVE"),
             _c("given", "timestamp", "when GIVE was sent"),
             _c("answered", "timestamp", "when TAKE or NO was received"),
