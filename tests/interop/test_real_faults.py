@@ -225,7 +225,7 @@ class Storm:
                 # The newer epoch ends the leases of the killed worker at once.
                 self.start_worker(name)
             else:
-                # Otherwise the manager notices the worker's silence.
+                # The worker starts later, so the manager must notice its silence.
                 self.late.append(lambda: self.start_worker(name))
 
     def lanes(self, pid: int) -> set[int]:

@@ -64,7 +64,7 @@ class Topology:
     """The manager or worker that may get a second process of the same identity."""
 
     def above(self, name: str) -> list[str]:
-        """Return the managers that a worker reaches, with their doubles."""
+        """Return the managers that a worker reaches, second processes included."""
         found: dict[str, None] = {}
         for upstream in self.uplinks.get(name, ()):
             if upstream in self.uplinks:

@@ -246,7 +246,7 @@ def turns(talk: WorkerConversation) -> None:
         talk.check(
             not missing,
             f"the worker gave places to {served}; expected one place for each manager among any "
-            f"{most} places in a row, but among {most} of them {missing} got none",
+            f"{most} places in a row, but {missing} got none of {most} places",
         )
 
 
