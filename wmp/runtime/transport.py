@@ -41,8 +41,8 @@ class Transport:
     reconnect_max: float | None = None
     """The longest wait before another attempt to connect.
 
-    None: 0.1 s for an address of this machine, so that a worker that waits for its manager does not
-    keep the manager waiting, and 1 s elsewhere.
+    None: 1 s, but 0.1 s for an address of this machine: a manager there need not wait long for a
+    worker that was started before it.
     """
     handshake: float = 10.0
     """Time within which a connecting peer must finish ZMTP's greeting, which holds a descriptor
