@@ -126,7 +126,7 @@ def _beside(load: Load, pids: list[int], seconds: float, name: str, target: str)
 
 
 def _cpu(pid: int) -> float:
-    """Seconds of CPU time that a process has used, all its threads."""
+    """Return the seconds of CPU time that all threads of a process have used."""
     return time.clock_gettime(~pid << 3 | 2)
 
 

@@ -32,7 +32,7 @@ class Rule:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """By section, then number."""
+        """Section and number, by which rules are sorted."""
         return tuple(map(int, self.id.removeprefix("WMP-").split(".")))
 
     def binds(self, testee: str) -> bool:

@@ -96,7 +96,7 @@ def start_session(
 
 
 def _partitions(master: str | None) -> dict[str, str]:
-    """Two pieces for each core: enough for an even load, and few enough to cost almost nothing."""
+    """Return two pieces for each core: enough for an even load, and few enough to cost little."""
     cores = (master or "").partition("[")[2].partition("]")[0].partition(",")[0]
     count = int(cores) if cores.isdecimal() else os.cpu_count() or 1
     return {"spark.sql.shuffle.partitions": str(2 * count)}

@@ -181,7 +181,7 @@ class World:
 
 
 def _patience_of(batch: SubmitBatch) -> float:
-    """Seconds that a batch's jobs may wait for their start and for further attempts."""
+    """Return the seconds that a batch's jobs may wait for their start and for further attempts."""
     most = max(task.fails_first for task in batch.tasks)
     wait = max((task.later or 0.0 for task in batch.tasks), default=0.0)
     if batch.retry is not None:

@@ -85,7 +85,7 @@ class Profiles:
     _all: dict[_Key, Profile] = field(factory=dict)
     _by_role: dict[str, dict[_Key, Profile]] = field(factory=dict)
     _of: dict[bytes, Profile] = field(factory=dict)
-    """By identity of the worker."""
+    """The profile of each worker, by identity."""
     _eligible: dict[Kind, Eligible] = field(factory=dict)
     _places: int = 0
 

@@ -175,7 +175,7 @@ class Locks:
         return self._open.get(manager, _NO_LOCKS)
 
     def covered(self, manager: RemoteManager) -> int:
-        """Number of jobs that may still come under held GIVEs."""
+        """Return the number of jobs that may still come under held GIVEs."""
         locks = self.of(manager.identity).values()
         return sum(lock.want for lock in locks if lock.state is LockState.HELD)
 
