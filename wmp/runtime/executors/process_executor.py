@@ -95,8 +95,8 @@ class ProcessExecutor:
         """
         self._handlers = pack_handlers(self._served)
         self._selector = ChildSelector()
-        # At the exit this function is called before that of multiprocessing, which would wait for
-        # the children to end by themselves.
+        # At the exit this function is called before the function of multiprocessing, which would
+        # wait for the children to end by themselves.
         atexit.register(self._at_exit)
         self._thread = start_thread(self._serve, "wmp-processes", failed=self._post)
         if self._thread is None:
