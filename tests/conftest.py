@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +35,29 @@ def pytest_xdist_auto_num_workers() -> int:
     usable = getattr(os, "sched_getaffinity", None)
     cores = len(usable(0)) if usable else os.cpu_count() or 1
     return min(cores + 1, 9)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """In a fresh clone, import a part of the test modules before all others.
+
+    pytest compiles a test module slowly, since it rewrites the assertions. Each process imports all
+    modules in one order, so the processes of a first run would all compile all modules. Here each
+    process begins with modules of its own. It then finds most of the others compiled.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args != ["tests"]:
+        return
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    folders = ("unit", "interop", "conformance", "simulation", "property")
+    paths = [
+        path for name in folders for path in sorted(Path(__file__).parent.glob(f"{name}/test_*.py"))
+    ]
+    for path in paths[number::count]:
+        if any(path.parent.glob(f"__pycache__/{path.stem}.*-pytest-*.pyc")):
+            continue
+        # The collection reports a module that cannot be imported.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(f"tests.{path.parent.name}.{path.stem}")
 
 
 # A slow machine is no error. pytest's own timeout ends tests that hang.

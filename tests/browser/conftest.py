@@ -128,6 +128,6 @@ def browser(tmp_path: Path) -> Browser:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/browser/"):
             item.add_marker(pytest.mark.interop)
             item.add_marker(pytest.mark.timeout(300))

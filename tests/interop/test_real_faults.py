@@ -341,7 +341,7 @@ def plan(kills: int, draw: random.Random) -> list[str]:
 @pytest.mark.timeout(60 + 6 * KILLS)
 @pytest.mark.rule("WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-8.7", "WMP-9.7")
 @pytest.mark.parametrize(
-    ("kills", "fed"), [(8, 45), pytest.param(KILLS, 300, marks=pytest.mark.deep)]
+    ("kills", "fed"), [(8, 24), pytest.param(KILLS, 300, marks=pytest.mark.deep)]
 )
 def test_nothing_is_lost_while_everything_is_killed_in_turn(
     tmp_path: Path,

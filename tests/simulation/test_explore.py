@@ -57,8 +57,8 @@ def test_every_state_of_a_small_world_keeps_the_invariants(name, least):
 @pytest.mark.parametrize(
     ("name", "states", "order"),
     [
-        *((name, 500, SearchOrder.MIXED) for name in PLANS),
-        ("small", 500, SearchOrder.BREADTH),
+        *((name, 250, SearchOrder.MIXED) for name in PLANS),
+        ("small", 250, SearchOrder.BREADTH),
         pytest.param("small", 10_000, SearchOrder.MIXED, marks=deep),
         pytest.param("small", 10_000, SearchOrder.BREADTH, marks=deep),
     ],
@@ -247,7 +247,7 @@ def test_the_order_of_hashes_does_not_matter():
     seen = []
     for seed in ("1", "2"):
         run = subprocess.run(
-            [sys.executable, "-m", "wmp.testing.explore", "small", "--states", "200", "--json"],
+            [sys.executable, "-m", "wmp.testing.explore", "small", "--states", "100", "--json"],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
@@ -369,13 +369,13 @@ def compared(name: str, bounds: dict[str, object], seed: int, most: int) -> tupl
     return count, wrong
 
 
-@pytest.mark.parametrize("most", [10, pytest.param(150, marks=deep)])
+@pytest.mark.parametrize("most", [4, pytest.param(150, marks=deep)])
 @pytest.mark.parametrize(("name", "bounds", "seed"), ALIKE)
 def test_states_with_equal_snapshots_have_equal_futures(name, bounds, seed, most):
     """This property allows the search to continue from only one of the states."""
     count, wrong = compared(name, bounds, seed, most)
     assert wrong == []
-    assert count >= 10
+    assert count >= min(most, 10)
 
 
 def test_snapshots_that_do_not_see_numbers_are_noticed(monkeypatch):

@@ -42,7 +42,7 @@ def pytest_pycollect_makemodule(
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/spark/"):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(900))  # a fixture may run a whole pipeline
 
