@@ -17,7 +17,7 @@ from typing import ClassVar
 from attrs import define, field
 
 from wmp.actions import End
-from wmp.message import Outcome, Peer
+from wmp.message import Outcome, Peer, counted
 from wmp.testing.time_facts import TimeFacts
 
 __all__ = ["INVARIANTS", "History", "Violation"]
@@ -226,7 +226,8 @@ class History:
                 f"{what} while {_peer(job.holder)} still held attempt {job.attempt}",
             )
         if job.spent > job.retries:
-            detail = f"{what} after {job.spent} lost leases; the job has {job.retries} retries"
+            lost = counted(job.spent, "lost lease")
+            detail = f"{what} after {lost}; the job has {counted(job.retries, 'retry', 'retries')}"
             raise Violation("retries are kept", detail)
         times = None if now is None else job.times
         if times is not None and now is not None:
@@ -285,9 +286,9 @@ class History:
             raise Violation("executions", f"{what}, and before by {_peer(job.begun[attempt])}")
         job.begun[attempt] = worker
         if owner in self.open and len(job.begun) > 1 + job.over:
+            lost = counted(job.over, "lost lease")
             raise Violation(
-                "executions",
-                f"{what}, which is execution {len(job.begun)} after {job.over} lost leases",
+                "executions", f"{what}, which is execution {len(job.begun)} after {lost}"
             )
 
     def answered(
@@ -341,7 +342,8 @@ class History:
                     f"expected {job.results.get(end, b'')[:60]!r}",
                 )
         if end is End.LOST and job.spent <= job.retries:
-            detail = f"{what} after {job.spent} lost leases; the job has {job.retries} retries"
+            lost = counted(job.spent, "lost lease")
+            detail = f"{what} after {lost}; the job has {counted(job.retries, 'retry', 'retries')}"
             raise Violation("retries are kept", detail)
         if end is End.CANCELLED and not job.asked:
             raise Violation(
