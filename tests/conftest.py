@@ -61,7 +61,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 # A slow machine is no error. pytest's own timeout ends tests that hang.
-settings.register_profile("dev", deadline=None, print_blob=True, max_examples=40)
+settings.register_profile("dev", deadline=None, print_blob=True, max_examples=24)
 settings.register_profile(
     "ci",
     settings.get_profile("dev"),

@@ -47,6 +47,6 @@ def test_a_failure_counts_only_if_it_repeats_at_a_slower_pace() -> None:
     def good(case: Case) -> VirtualWire:
         return VirtualWire(LibraryWorker.of(terms_of(case)))
 
-    found = draw("worker", wire, examples=60, number=3, sure=good)
+    found = draw("worker", wire, examples=20, number=3, sure=good)
 
     assert found.verdict is Verdict.OK

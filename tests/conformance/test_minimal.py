@@ -89,7 +89,7 @@ def play(
 @pytest.mark.parametrize("name", COMMANDS)
 def test_drawn_conversations_find_no_fault_in_a_minimal_peer(name: str, tmp_path: Path) -> None:
     peer = live(name, tmp_path)
-    examples = 20 if FULL else 2
+    examples = 20 if FULL else 1
     found = draw(
         peer.testee, peer.wire, examples=examples, most=12, number=5, sure=peer.slower.wire
     )

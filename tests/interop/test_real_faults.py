@@ -394,7 +394,7 @@ def test_an_idle_worker_works_within_three_intervals_of_its_managers_return(
     options = {**WORKER_OPTIONS, "label": "w"}
     worker.start(connect=[ipc("m")], options=options, log=str(tmp_path / "log"))
     took = []
-    for index in range(2):
+    for index in range(1):
         wait_until(lambda: manager.ask()["workers"] == [["w"]], "the worker is there, idle")
         manager.kill()
         if not known:

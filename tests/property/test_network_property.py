@@ -135,7 +135,7 @@ class Adversary(RuleBasedStateMachine):
 
 TestAdversary = Adversary.TestCase
 TestAdversary.settings = settings(
-    stateful_step_count=40, max_examples=settings.default.max_examples * 3 // 8
+    stateful_step_count=40, max_examples=settings.default.max_examples * 5 // 8
 )
 TestAdversary.pytestmark = [
     pytest.mark.rule("WMP-4.1", "WMP-4.2", "WMP-6.1", "WMP-6.3", "WMP-6.6"),

@@ -306,7 +306,10 @@ def test_more_bounds_reach_more_states():
 
 def test_a_script_may_submit_and_cancel():
     plan = evolve(
-        PLANS["tiny"], script=(Submit("m1", b"a"), Cancel("m1", 1), Submit("m1", b"b")), faults=0
+        PLANS["tiny"],
+        script=(Submit("m1", b"a"), Cancel("m1", 1), Submit("m1", b"b")),
+        faults=0,
+        ticks=0,
     )
     explored = explore(plan)
     assert explored.violation is None

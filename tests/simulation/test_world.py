@@ -16,7 +16,7 @@ from wmp.testing.topology import KINDS, can, draw_topology
 from wmp.testing.workload import draw_workload
 from wmp.testing.world import World, simulate
 
-SEEDS = [1, 2, 3, 5, 8, 13]
+SEEDS = [1, 2, 3, 5]
 
 
 def digests(hash_seed: str) -> str:
@@ -91,7 +91,7 @@ def test_worlds_differ_in_everything_that_matters():
 
 
 def test_without_faults_a_world_does_each_job_once():
-    for seed in range(60):
+    for seed in range(20):
         world = World(seed=seed)
         world.faults = Faults(until=world.faults.until)
         report = world.play()
