@@ -58,7 +58,7 @@ def play(limited: str) -> tuple[Limited, dict[str, set[End]]]:
     before = network.submit("m", [b"short"] * 10, retries=3)
     long = network.submit("m", [LONG] * 4, retries=3)
     after = network.submit("m", [b"short"] * 10, retries=3)
-    network.run(320.0, step=0.5)
+    network.run(400.0, step=0.5)
     ends = {
         kind: {network.results["m", id][0] for id in ids if ("m", id) in network.results}
         for kind, ids in (("short", [*before, *after]), ("long", long))

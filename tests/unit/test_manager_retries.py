@@ -58,6 +58,18 @@ def test_a_job_with_settings_is_tried_again_after_its_wait(manager, worker):
     assert [m.command for m in sent(worker.give(1))] == [Command.NO]
     assert due(manager, worker) == 6.0
     assert list(take(worker).columns.attempts) == [2]
+
+
+def test_jobs_that_failed_together_are_granted_together_again(manager, worker):
+    submit(manager, b"1", b"2", b"3", retry=FIXED)
+    worker.give(3)
+
+    assert resolved(fail(worker, ids=(1, 2, 3))) == []
+
+    assert manager.statistics().requeued == {"tried again": 3}
+    due(manager, worker)
+    (message,) = sent(worker.give(3), Command.TAKE)
+    assert sorted(message.columns.ids) == [1, 2, 3]
     manager.check_invariants()
 
 
