@@ -320,7 +320,7 @@ def test_results_are_dropped_after_expire_of_silence(worker, manager):
     while (due := worker.deadline()) <= 6.0:
         dropped += [a for a in worker.handle(Ticked(), due) if isinstance(a, Drop)]
     assert [(d.reason, d.detail) for d in dropped] == [
-        ("lost session", "0 jobs and 1 unacknowledged messages were lost with the session")
+        ("lost session", "lost with the session: 0 jobs and 1 unacknowledged message")
     ]
     assert worker.statistics().unacknowledged == 0
 

@@ -49,7 +49,7 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.message import Command, Frame, Link, Message, Path, named, printable
+from wmp.message import Command, Frame, Link, Message, Path, counted, named, printable
 from wmp.runtime.counters import Counters, describe_drop
 from wmp.runtime.inbox import Event, Inbox, OpenSubmission
 from wmp.runtime.journal import Recorder
@@ -594,7 +594,7 @@ class Driver:
         if lost:
             # When the link is open again, the streams continue after the last acknowledged message.
             self._count(
-                "reconnected", f"{lost} messages that waited in the old socket were dropped"
+                "reconnected", f"dropped {counted(lost, 'message')} that waited in the old socket"
             )
 
     def _connected(self, link: int) -> None:

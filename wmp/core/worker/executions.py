@@ -35,6 +35,7 @@ from wmp.message import (
     Message,
     Outcome,
     Peer,
+    counted,
 )
 
 __all__ = ["Executions"]
@@ -531,7 +532,7 @@ class Executions:
         """Remove jobs from their lane; return whether their manager waits for an answer."""
         self._queue.end(lane, ids)
         if lane.lost:
-            text = f"the session of {len(ids)} jobs with results was lost"
+            text = f"dropped {counted(len(ids), 'result')}: the session was lost"
             self.outbound.drop("superseded result", detail=text)
         return not lane.lost
 

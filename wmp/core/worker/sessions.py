@@ -16,7 +16,7 @@ from wmp.core.worker.locks import Locks
 from wmp.core.worker.outbound import Links, LinkState, WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager, SessionEntry
 from wmp.core.worker.timers import LinkTimer, PingTimer
-from wmp.message import Command, ErrorCode, Field, Limits, Message, Path, Peer
+from wmp.message import Command, ErrorCode, Field, Limits, Message, Path, Peer, counted
 
 __all__ = ["MOST_MANAGERS", "Sessions"]
 
@@ -111,7 +111,8 @@ class Sessions:
         outbound.end_session(manager)
         manager.stream = None
         if jobs or answers:
-            detail = f"{jobs} jobs and {answers} unacknowledged messages were lost with the session"
+            lost = f"{counted(jobs, 'job')} and {counted(answers, 'unacknowledged message')}"
+            detail = f"lost with the session: {lost}"
             outbound.drop("lost session", manager.link, None, detail)
 
     def leave(self, manager: RemoteManager, now: float) -> None:
