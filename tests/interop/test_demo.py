@@ -58,6 +58,7 @@ def run_here(monkeypatch, capfd, *arguments):
     return raised.value.code, *capfd.readouterr()
 
 
+@pytest.mark.deep  # a test of --chaos below has a wrong result too
 def test_a_wrong_result_is_found_and_no_kill_kills_no_worker(monkeypatch, capfd):
     """The demo fails if one result differs from the demo's own result."""
     names = demo_runner.source_files(10)

@@ -188,7 +188,7 @@ def test_a_folder_that_cannot_be_is_bad_use(tmp_path, argv, forks):
 
 
 def test_a_demo_records_itself_and_quiet_prints_nothing(tmp_path):
-    words = ("demo", "--files", "40", "--workers", "2", "--journal", "journal", "--quiet")
+    words = ("demo", "--files", "20", "--workers", "2", "--journal", "journal", "--quiet")
     with program(*words, cwd=tmp_path) as demo:
         assert demo.ends() == 0, demo.stderr
         assert (demo.stdout, demo.stderr) == (b"", "")
@@ -199,7 +199,7 @@ def test_a_demo_records_itself_and_quiet_prints_nothing(tmp_path):
     assert kinds == {"manager": 2, "device": 1, "worker": 2}
     assert len([path for path in folder.iterdir() if path.name.startswith(".")]) == 1
     ends = [line for line in nodes["manager"] if line["what"] == "resolve"]
-    assert sum(len(line["ids"]) for line in ends) == 40
+    assert sum(len(line["ids"]) for line in ends) == 20
     lost = [line for line in nodes["manager"] if line["what"] == "note"]
     assert {line["reason"] for line in lost} == {"silence"}
 

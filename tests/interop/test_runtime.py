@@ -432,10 +432,10 @@ def test_jobs_behind_a_slow_job_are_done_by_another_worker(pool: Any, tmp_path: 
     ):
         manager.wait_for_workers(2, timeout=WAIT)
         # From now on the manager grants both workers many jobs at once.
-        for _ in manager.map([b"quick"] * 800):
+        for _ in manager.map([b"quick"] * 400):
             pass
         slow = manager.submit(os.fsencode(go))
-        quick = [manager.submit(b"quick") for _ in range(800)]
+        quick = [manager.submit(b"quick") for _ in range(400)]
         for job in quick:
             assert job.result(WAIT) == b"quick"
         assert not slow.done()
