@@ -303,7 +303,7 @@ def stages(path: str) -> list[tuple[str, list[str]]]:
 
 
 def copied(folder: Path) -> None:
-    """Copy the tree into a folder; return the copy."""
+    """Copy the tree into a folder."""
     for name in COPIED:
         ignored = shutil.ignore_patterns("__pycache__", "node_modules", ".*")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)

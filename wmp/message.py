@@ -139,7 +139,7 @@ class Field:
     NUMBER: Final = 0
     """Place of this message in its numbered stream, from 1 (TAKE NO CANCEL, DONE STATUS)."""
     ACK: Final = 1
-    """Highest number received in order of the other stream."""
+    """Highest number of the other stream up to which all messages were received."""
     SESSION: Final = 2
     """Number of the session of both streams; the manager chooses it, and it grows."""
     AGAIN: Final = 3

@@ -393,6 +393,15 @@ class ForgetsTheAttempt(Bend):
         return message
 
 
+@bent(W, "WMP-6.6")
+class ReportsErrorsAsText(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        columns = message.columns
+        if message.command is C.DONE and columns and Outcome.ERROR in (columns.outcomes or ()):
+            return columned(message, payloads=[b"no"] * len(columns.ids))
+        return message
+
+
 @bent(W, "WMP-6.7")
 class KnowsNoDeadlines(Bend):
     def wait_for(self, link: Link, message: Message) -> Message:

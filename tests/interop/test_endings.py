@@ -238,7 +238,7 @@ def test_a_node_that_was_held_up_listens_before_it_looks_at_the_clock() -> None:
                 await manager.wait_for_workers(timeout=WAIT)
                 driver = manager._node.serving()
                 recorder = driver.machine = Recorder(driver.machine)
-                # A turn that began before this call has read no message yet.
+                # This turn begins after the sleep, when no turn has read the waiting messages.
                 manager._node.inbox.schedule()
                 time.sleep(1.2)
                 async with asyncio.timeout(WAIT):

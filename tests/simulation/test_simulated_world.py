@@ -319,7 +319,7 @@ def test_one_may_go_on_after_the_end():
         assert world.submit(b"more").result() == b"MORE"
 
 
-# -- a violation is reported
+# -- wrong use, and a violation, are reported
 
 
 def test_arguments_that_cannot_be_are_refused():

@@ -343,7 +343,8 @@ def test_inputs_that_are_there_and_inputs_that_come_are_handed_in_alike(kind: An
     fill(pipeline)
     jobs = world.jobs()
     assert list(jobs.values())[:2] == [b"a", "ä".encode()]
-    assert len(jobs) < len(inputs)  # two inputs at once, then no more than 16 bytes in all
+    # Not all inputs are submitted, because they have more bytes together than ``max_bytes``.
+    assert len(jobs) < len(inputs)
     values = []
     while not pipeline.finished:
         jobs |= world.jobs()

@@ -114,7 +114,8 @@ def test_jobs_that_do_not_all_fit_are_not_added_at_all(inbox: Inbox) -> None:
 def test_the_bytes_of_payloads_are_bounded_and_free_again_when_jobs_end(inbox: Inbox) -> None:
     submissions, keeper = Submissions(inbox.append, 100, max_bytes=3000), Keeper()
     submissions.add(keeper, [bytes(2000), bytes(10)], TERMS)
-    submissions.add(keeper, [bytes(5000)], TERMS)  # without this job the bytes were below the limit
+    # This job is accepted, because the earlier jobs have fewer bytes than the limit.
+    submissions.add(keeper, [bytes(5000)], TERMS)
     woken: list[str] = []
 
     with pytest.raises(QueueFull, match=r"holds 3000 bytes, .* raise max_bytes"):

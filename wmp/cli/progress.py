@@ -76,7 +76,10 @@ class ProgressBar:
             self._progress.update(self._task, total=total)
 
     def print(self, line: bytes) -> None:
-        """Print a result with a newline; bytes are not changed."""
+        """Print the bytes of a line, which end with a newline.
+
+        On stdout that is no terminal, the bytes are not changed.
+        """
         if self._progress is not None and self._above:
             self._progress.console.out(line.decode("utf-8", "replace"), end="", highlight=False)
         else:

@@ -112,7 +112,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
            "order of the route; absent if there are none"),
     # -- fields of the head, by their names in specs/wmp.md
     Column("number", _I, "TAKE NO CANCEL DONE STATUS", "place in the numbered stream"),
-    Column("ack", _I, "any command", "highest number received in order of the other stream"),
+    Column("ack", _I, "any command", "highest number of the other stream up to which all messages "
+           "were received"),
     Column("session", _I, "any command", "number of the session of both streams"),
     Column("again", _B, "PING PONG", "whether the sender saw a gap in the stream"),
     Column("ready", _I, "READY PONG", "number of a READY"),

@@ -49,7 +49,8 @@ class HangWatch:
         executors: Perform the actions.
         lanes: Returns the lanes that run.
         timeout: Seconds after which handlers that continue are reported to ``hung``.
-        hung: Called once with the jobs, at the first check that finds a job overdue for so long.
+        hung: Called once, at the first check that finds a job interrupted at least ``timeout``
+            seconds ago. Gets all jobs that :meth:`hung` returns.
     """
 
     def __init__(

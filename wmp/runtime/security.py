@@ -39,7 +39,9 @@ def _keys(values: Iterable[str | bytes] | None) -> frozenset[bytes] | None:
     if values is None:
         return None
     if isinstance(values, str | bytes):
-        raise ConfigError("allowed is a collection of public keys, not one key: write {key}")
+        raise ConfigError(
+            "allowed is one key; expected a collection of public keys, for example [key]"
+        )
     return frozenset(map(_key, values))
 
 

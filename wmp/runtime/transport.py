@@ -85,8 +85,8 @@ class Transport:
     """Number of READY, GIVE, PING and BYE that are read from one worker in a second without a
     result in between.
 
-    Five times as many are read at once. The limit of STATUS, ERROR, and DONE that answer no TAKE is
-    eight times as high. Messages above a limit are dropped.
+    Five times as many are read at once. Messages above the limit are dropped. A device also limits
+    STATUS, ERROR, and each DONE that answers no TAKE. This second limit is eight times as high.
     """
     max_refused: int = 20
     """Number of refused messages that one connection may send in a second. Five times as many may

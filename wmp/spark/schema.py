@@ -227,7 +227,7 @@ TABLES: Final[Mapping[str, Table]] = {
             *_WORKER,
             _c("role", "string", "role of the job"),
             _c("lock", "bigint", "number of the lock of the GIVE that the TAKE answers"),
-            _c("via", "array<string>", "number of devices on the route of the TAKE"),
+            _c("via", "array<string>", "identities of all devices on the route of the TAKE"),
             _c("granted", "timestamp", "when TAKE was sent for the first time"),
             _c("received", "timestamp", "TAKE received"),
             _c("started", "timestamp", "when the job was handed to a lane"),

@@ -135,7 +135,8 @@ def silent_holder(talk: ManagerConversation) -> None:
     again = other.take()
     talk.check(
         len(again) == 1,
-        "another worker received NO; expected the job, because its worker has a newer epoch",
+        "another worker received NO; expected the job, because the worker that held the job "
+        "has a newer epoch",
         "WMP-9.7",
     )
     other.done(*again)
@@ -166,7 +167,8 @@ def goodbye_over_a_new_route(talk: ManagerConversation) -> None:
     again = other.take()
     talk.check(
         len(again) == 1,
-        "another worker received NO; expected the job, because its worker has sent BYE",
+        "another worker received NO; expected the job, because the worker that held the job "
+        "has sent BYE",
     )
     other.done(*again)
     talk.end_of(name)

@@ -143,7 +143,8 @@ def newer_epoch(talk: ManagerConversation) -> None:
     again = other.take()
     talk.check(
         len(again) == 1,
-        "another worker received NO; expected the job, because its worker has a newer epoch",
+        "another worker received NO; expected the job, because the worker that held the job "
+        "has a newer epoch",
     )
     other.done(*again)
     talk.end_of(name)

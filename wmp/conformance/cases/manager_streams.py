@@ -154,7 +154,7 @@ def forgotten_session(talk: ManagerConversation) -> None:
     (again,) = other.take() or (None,)
     talk.check(
         again is not None,
-        "another worker received NO; expected the job, because its session has ended",
+        "another worker received NO; expected the job, because the session of its lease has ended",
     )
     if again is not None:
         other.done(again)

@@ -71,15 +71,15 @@ def failing_job(talk: WorkerConversation) -> None:
     manager = talk.met()
     (job,) = manager.run(b"please fail", role="fail")
     payload = manager.done_of(job, Outcome.ERROR, within=1.0 + talk.wire.grace)
+    expected = "expected CBOR of three texts: type, text and traceback"
     try:
-        parts = codec.unpack_error(payload)
+        parts = codec.unpack_value(payload)
     except DecodeError as error:
-        talk.check(
-            False,
-            f"the payload of DONE error is {error}; expected CBOR of type, text and traceback",
-        )
-    else:
-        talk.remark(f"the job failed with {parts[0]}: {parts[1]}")
+        talk.check(False, f"the payload of DONE error cannot be read: {error}; {expected}")
+        return
+    texts = type(parts) is list and len(parts) == 3 and set(map(type, parts)) == {str}
+    talk.check(texts, f"the payload of DONE error is {parts!r}; {expected}")
+    talk.remark(f"the job failed with {parts[0]}: {parts[1]}")
 
 
 @case("WMP-6.7")

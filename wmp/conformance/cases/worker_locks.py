@@ -357,7 +357,10 @@ def refused_jobs_hold_nothing(talk: WorkerConversation) -> None:
     manager, _ = talk.met(), talk.met()
     lock = manager.woken(1)
     for _ in range(3):
-        talk.check(lock.locked > 0, "no resources are locked, though no job runs")
+        talk.check(
+            lock.locked > 0,
+            "the GIVE locks no resources; expected locked resources, because no job runs",
+        )
         (job,) = manager.take(lock.number, b"who does this?", role="nobody's")
         manager.done_of(job, Outcome.REFUSED, rule="WMP-4.15")
         manager.wake(1)
@@ -372,7 +375,10 @@ def expired_jobs_hold_nothing(talk: WorkerConversation) -> None:
     (job,) = manager.take(lock.number, b"too late", left=0.0)
     manager.done_of(job, Outcome.CANCELLED, rule="WMP-6.7")
     lock = manager.woken(1)
-    talk.check(lock.locked > 0, "no resources are locked, though no job runs")
+    talk.check(
+        lock.locked > 0,
+        "the GIVE locks no resources; expected locked resources, because no job runs",
+    )
 
 
 def _held(talk: WorkerConversation, manager: PlayedManager) -> OfferedLock:

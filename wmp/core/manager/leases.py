@@ -1,10 +1,11 @@
 """Leases: which worker holds which job, and how a job ends.
 
 Theory of operation. Most jobs are leased once and end with a result. The manager keeps no record of
-such a job, only its place. A *grant* is the jobs of one batch in one TAKE: all of them are leased
-for the first time, by one worker. Results come for many of them at once and are settled at once.
-Any other event of one of its jobs (cancelled, refused, lost, timed out) turns the whole grant into
-records. From then on each job follows the table of :mod:`wmp.core.manager.job_lifecycle`.
+such a job, only the grant that contains the job. A *grant* is the jobs of one batch in one TAKE:
+all of them are leased for the first time, by one worker. Results come for many of them at once and
+are settled at once. Any other event of one of its jobs (cancelled, refused, lost, timed out) turns
+the whole grant into records. From then on each job follows the table of
+:mod:`wmp.core.manager.job_lifecycle`.
 """
 
 from __future__ import annotations

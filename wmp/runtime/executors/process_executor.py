@@ -306,7 +306,8 @@ class ProcessExecutor:
         with self._lock:
             for child in self._children:
                 self._deadlines.enforce(child, now)
-            self._assign()  # assign lanes to children that may continue
+            # A child that ended its job before the kill is free again.
+            self._assign()
 
     def _spawn(self) -> None:
         """Start children in place of missing children."""
