@@ -10,12 +10,13 @@ import textwrap
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.dataset
 import pytest
 
 from wmp.errors import ConfigError
-from wmp.spark import follow, report
+from wmp.spark import follow, following, report
 from wmp.spark.reporting import alone, check_out
 from wmp.spark.schema import TABLES
 from wmp.testing.journals import Journals
@@ -107,15 +108,24 @@ def test_following_continues_after_a_kill_without_gaps(spark, tmp_path):
         assert rows(out, table) == rows(tmp_path / "whole", table), table
 
 
-def test_it_ends_when_nothing_is_added(spark, tmp_path):
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.deep)])
+def test_it_ends_when_nothing_is_added(spark, tmp_path, monkeypatch, whole):
+    if not whole:  # test_report.py makes the tables of an empty journal
+        made = SimpleNamespace(summary={"lines": 0})
+        monkeypatch.setattr(following, "build_from", lambda *_, **__: made)
+        monkeypatch.setattr(following, "write_page", lambda where, _: where / "report.html")
     (tmp_path / "journal").mkdir()
+    counts = []
 
-    last = follow(
-        tmp_path / "journal", tmp_path / "out", lambda made, lines: True, idle=0, spark=spark
-    )
+    def count(made, lines):
+        counts.append(lines)
+        return True
 
+    last = follow(tmp_path / "journal", tmp_path / "out", count, idle=0, spark=spark)
+
+    assert counts == [0]
     assert last.result.summary["lines"] == 0
-    assert "The journal is empty" in last.page.read_text()
+    assert not whole or "The journal is empty" in last.page.read_text()
 
 
 def test_another_version_ends_it_with_a_line(spark, tmp_path):

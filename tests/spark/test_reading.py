@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tests.spark.worlds import play, save
 from wmp.errors import ConfigError
-from wmp.spark import processes, utilisation
+from wmp.spark import processes, run, utilisation
 from wmp.spark.events import bad_lines, events, parse
 from wmp.spark.journals import find_segments, read_lines
 from wmp.spark.run import STEPS, build
@@ -187,10 +187,29 @@ def test_lines_of_the_schema_alone_are_good(spark, world, tmp_path):
     assert parsed.where(F.col("line.v").isNull()).count() == 0
 
 
-@pytest.mark.parametrize("broken", ["fairness", pytest.param("drops", marks=pytest.mark.deep)])
-def test_an_error_in_the_second_thread_is_raised_too(spark, tmp_path, monkeypatch, broken):
+write = run.Tables.write
+
+
+def empty(tables, name, frame):
+    """Return an empty table in place of a written table; only the first table is written."""
+    if name == "events":
+        return write(tables, name, frame)
+    return tables.spark.createDataFrame([], frame.schema)
+
+
+@pytest.mark.parametrize(
+    ("broken", "whole"),
+    [
+        ("fairness", False),
+        ("drops", False),
+        *(pytest.param(name, True, marks=pytest.mark.deep) for name in ("fairness", "drops")),
+    ],
+)
+def test_an_error_in_the_second_thread_is_raised_too(spark, tmp_path, monkeypatch, broken, whole):
     """A second thread makes one of the two tables. The thread ends in any case."""
     where = {"fairness": utilisation, "drops": processes}[broken]
+    if not whole:
+        monkeypatch.setattr(run.Tables, "write", empty)
 
     def fail(*_: object) -> None:
         raise RuntimeError(f"no {broken}")

@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from types import SimpleNamespace
 
 import pyarrow.dataset
 import pytest
 
 from tests.ablation.test_worlds import WORLDS
 from tests.spark.worlds import play, save, write
+from wmp.cli.report import print_outcome
 from wmp.spark.schema import TABLES
 from wmp_programs import wmp as main
 
@@ -52,16 +55,20 @@ def test_a_violation_is_exit_code_1_and_json_has_the_count(wmp, tmp_path):
     played = (play(seed, tmp_path / "worlds", *switches) for seed in seeds)
     broken = next(one for one in played if one.violation)
     journal = write([broken], tmp_path / "journal")
+    save(journal / "other.jsonl", ["garbage", broken.lines[-1][:40]])
 
     code, out, err = wmp("report", journal, "--out", tmp_path / "out", "--json", "-q")
 
     assert (code, err) == (1, "")
     told = json.loads(out)
+    assert told["summary"]["bad lines"] == 2
     assert told["violations"] >= 1
     assert told["summary"]["lines"] == len(broken.lines)
     page = (tmp_path / "out" / "report.html").read_text()
     assert broken.violation.name in page
     assert 'id="v-' in page
+    assert "<td>garbage</td>" in page
+    assert "<td>torn</td>" in page
 
 
 @pytest.mark.deep
@@ -101,7 +108,22 @@ def test_an_empty_journal_is_reported_and_makes_empty_tables(wmp, tmp_path):
     assert rows == dict.fromkeys(rows, 0)
 
 
-def test_unreadable_lines_are_reported_and_shown(wmp, tmp_path):
+def test_unreadable_lines_are_counted_on_stderr(tmp_path, capsys):
+    numbers = Counter({"lines": 5, "bad lines": 2, "lines missing": 1})
+    result = SimpleNamespace(summary=numbers | Counter(seconds=1), violations=0, uncertain=3)
+
+    print_outcome(SimpleNamespace(result=result, page=tmp_path / "report.html"))
+
+    told = capsys.readouterr()
+    assert told.err.splitlines() == [
+        "wmp: 2 lines could not be read; see the report for details",
+        "wmp: 1 line is missing; see the report for details",
+    ]
+    assert "violations: 0, and 3 more that may be due to gaps in the journals" in told.out
+
+
+@pytest.mark.deep
+def test_unreadable_lines_may_be_the_cause_of_a_violation(wmp, tmp_path):
     lines = play(3, tmp_path / "worlds").lines
     assert '"what":"start"' in lines[0]
     save(tmp_path / "journal.jsonl", [*lines[1:], "garbage", lines[-1][:40]])

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.managers import lease, resolved, submit
 from wmp.events import Ticked
 from wmp.message import Columns, Command, Field, Outcome
+from wmp.testing.memory_bounds import sizes
 from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 
@@ -64,6 +65,18 @@ def test_of_two_results_of_one_job_in_one_done_the_first_counts(manager, worker)
     actions = worker.done([1, 1], [b"first", b"second"])
 
     assert [payload for _, _, payload in resolved(actions)] == [b"first"]
+
+
+@pytest.mark.parametrize("ids", [[1], [1, 1]], ids=["one result", "two results"])
+def test_a_job_that_ended_leaves_no_timer_for_its_deadline(manager, worker, ids):
+    worker.ready(0)
+    before = sizes(manager)["timers"]
+    lease(manager, worker, b"1", timeout=1000.0)
+    assert sizes(manager)["timers"] > before
+
+    worker.done(ids)
+
+    assert sizes(manager)["timers"] == before
 
 
 @pytest.mark.rule("WMP-7.7")
