@@ -158,6 +158,22 @@ def test_leases_of_different_needs_share_the_resources_of_a_worker(manager, work
 
 
 @pytest.mark.rule("WMP-4.16")
+def test_a_window_has_room_for_jobs_as_large_as_the_largest_that_the_worker_holds(manager, worker):
+    submit(manager, b"large", kind=LARGE)
+    submit(manager, b"small", b"small")
+    worker.resources = {"slots": 8, "gpu": 1}
+    worker.ready(0)
+    takes = sent(worker.give(9, needs={"slots": 3, "gpu": 1}, window=4), Command.TAKE)
+    assert sum(len(take.columns.ids) for take in takes) == 3
+
+    submit(manager, *[b"small"] * 100)
+    (take,) = sent(worker.give(99, window=4), Command.TAKE)
+
+    # 8 slots, and twice 4 places of 3 slots each, of which the held jobs use 5.
+    assert len(take.columns.ids) == 8 + 8 * 3 - 5
+
+
+@pytest.mark.rule("WMP-4.16")
 def test_a_worker_whose_gives_report_halves_of_its_window_fills_the_window(manager, worker):
     submit(manager, *[b"x"] * 1000)
     worker.ready(0)  # the worker has 8 slots

@@ -38,6 +38,14 @@ def submit(manager, *kinds):
             ),
         ),
         (
+            Kind("greeter", (("gpu", 5), ("slots", 5))),
+            (
+                "no connected worker of the role 'greeter' has gpu=5 "
+                "(the largest of these workers has gpu=2) or slots=5 "
+                "(the largest of these workers has slots=4)"
+            ),
+        ),
+        (
             Kind("greeter", (("gpus", 1),)),
             (
                 "no connected worker of the role 'greeter' has gpus=1 "
