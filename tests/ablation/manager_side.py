@@ -138,7 +138,7 @@ def leases_of_the_old_session(patch: Patch) -> None:
     opened = ManagerMachine._new_session
 
     def keep(self: ManagerMachine, worker: Any, cause: str, now: float) -> None:
-        self._scheduler.leases.of(worker)  # each worker has a record of its own now
+        self._scheduler.leases.of(worker)  # grants become records, one for each job
         leases, worker.leases = worker.leases, {}
         opened(self, worker, cause, now)
         worker.leases = leases

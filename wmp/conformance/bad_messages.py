@@ -93,7 +93,7 @@ def bad_heads(good: Message) -> Iterator[BadMessage]:
     def bad(rule: str, what: str, first: bytes, codes: Sequence[str] = MALFORMED) -> BadMessage:
         return BadMessage(rule, what, [first, *rest], codes)
 
-    yield bad("WMP-2.1", "an array of four", b"\x84" + head[1:])
+    yield bad("WMP-2.1", "a head of four items", b"\x84" + head[1:])
     yield bad("WMP-2.1", "a text instead of an array", b"\x65hello")
     yield bad("WMP-2.1", "nothing at all", b"")
     yield bad("WMP-2.1", "a head that ends too early", head[:-1])

@@ -80,7 +80,7 @@ class Player(Protocol):
         """Return whether a message was meant for this peer before its last restart."""
 
     def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
-        """Take a message in; answer it if the answer keeps the connection alive.
+        """Take a message in, and send the answers that keep the connection alive.
 
         Raises:
             Broken: The message breaks a rule that always holds.

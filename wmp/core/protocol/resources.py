@@ -21,7 +21,7 @@ def needs_of(amounts: Mapping[str, int]) -> Needs:
 
 
 def within(needs: Needs, limit: Needs) -> bool:
-    """Return whether ``needs`` exceeds ``limit`` in no resource."""
+    """Return whether ``limit`` has the amount of each resource that ``needs`` names."""
     most = dict(limit)
     return all(amount <= most.get(name, 0) for name, amount in needs)
 
