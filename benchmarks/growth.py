@@ -213,7 +213,7 @@ def _queued(bench: Bench, points: tuple[int, ...]) -> None:
         word = _WORDS[how]
         bench.figures[f"growth_queued{word}_memory"] = summary([memory[how][-1]], "MB", **last)
     label = "queued jobs"
-    _curve(bench, "CPU of the manager a queued job", [*points], label, "µs", **lines)
+    _curve(bench, "CPU time of the manager for each queued job", [*points], label, "µs", **lines)
     _curve(bench, "memory of queued jobs", [*points], label, "MB", **memory)
 
 

@@ -122,7 +122,7 @@ NOTES = (
     "The manager answers, and names the READY that it remembers and a session (WMP-9.2).",
     "The worker is in no session yet. It sends PING to the manager, without a session (WMP-7.10).",
     "The PONG that answers this PING names the session that the worker enters.",
-    "A job was submitted. The manager wakes the worker, which uses up its credit (WMP-3.4).",
+    "A job was submitted. The WAKE for this job uses up the worker's credit (WMP-3.4).",
     "The worker locks its slot, and asks for one job (WMP-3.8, WMP-4.1).",
     "The manager grants the job. TAKE closes the lock (WMP-4.9).",
     "The worker has done the job. `ack` acknowledges the TAKE (WMP-6.6, WMP-7.2).",

@@ -107,7 +107,7 @@ def _meet(dealer: zmq.Socket[bytes], identity: bytes, epoch: int = 1) -> Message
 
 
 def _credit(attacker: Attacker) -> None:
-    """Offer capacity for all jobs, and keep the jobs with a PING at intervals."""
+    """Offer capacity for all jobs, never answer a job, and keep the leases by PINGs."""
     dealer = attacker.connect()
     to = _meet(dealer, b"glutton").answer_to
     attacker.begin()

@@ -55,8 +55,8 @@ within a unit."""
 _TRIES = 3
 """Number of slower plays of a case that is void again and again."""
 _SURE, _SLOWER = 1000, 3
-"""Length of the unit in milliseconds at which a failure counts; and the factor of the unit for a
-slower second try.
+"""A case that fails is played again with a unit ``_SLOWER`` times as long, of at most ``_SURE``
+milliseconds. With a unit of ``_SURE`` milliseconds or more the first failure counts.
 """
 _EXPIRED = 6.5
 """Units of silence after which every testee has forgotten a peer."""

@@ -70,7 +70,7 @@ def attempts(events: DataFrame, executions: DataFrame) -> DataFrame:
         "outcomes",
         "ends",
     ).withColumnRenamed("attempts", "attempt")  # fmt: skip
-    # A job that timed out before its first lease has number 0.
+    # In the end of a job that timed out before its first lease, the attempt is 0.
     timeout = (F.col("ends") == End.TIMEOUT.value) & (F.col("attempt") > 0)
     rows = rows.where((F.col("mark") != "timed") | timeout)
 

@@ -59,7 +59,8 @@ def make_process_limits(
         isinstance(grace, int | float) and not isinstance(grace, bool) and grace >= 0
     ):
         raise ConfigError(
-            f"cancel_grace is {grace!r}; expected a number of seconds, or None for no limit"
+            f"cancel_grace is {grace!r}; expected a number of seconds, at least 0, or None for no "
+            "limit"
         )
     return ProcessLimits(
         max_jobs=max_jobs_per_child, memory=memory_per_child, cancel_grace=cancel_grace

@@ -326,7 +326,7 @@ class Submissions:
         if not id:
             what = "the manager accepts no more jobs"
         else:
-            what = f"the manager ended before job {id}"
+            what = f"the manager ended before the end of job {id}"
         error = ClosedError(f"{what}: {cause}" if cause is not None else what)
         if cause is not None and not isinstance(cause, ClosedError):
             error.__cause__ = cause
