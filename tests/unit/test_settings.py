@@ -126,3 +126,9 @@ def test_roles_and_resources_fit_a_message() -> None:
 def test_headers_of_a_worker(headers: Any) -> None:
     with pytest.raises(wmp.ConfigError, match="headers"):
         wmp.Worker(WORKER, handlers=bytes, headers=headers)
+
+
+@pytest.mark.parametrize("key", ["k" * 40, b"k" * 40])
+def test_one_key_is_no_allow_list(key: str | bytes) -> None:
+    with pytest.raises(wmp.ConfigError, match=r"allowed is one key; .* for example \[key\]"):
+        wmp.Security.generate(allowed=key)
