@@ -113,3 +113,29 @@ def _with_window(jobs: int) -> Animal:
 
 
 HABITS += [_with_window(1), _with_window(8), _with_window(30)]
+
+
+def _hands_back(jobs: int) -> Animal:
+    """Make a worker that hands jobs back when they have waited for 0.25 units."""
+
+    def make(terms: Terms) -> LibraryWorker:
+        # With this `window_time` the window is `window_max`, however long the jobs take.
+        settings = WorkerSettings(
+            identity=b"worker",
+            epoch=2000,
+            roles=ROLES,
+            resources={"slots": terms.slots},
+            window_max=jobs,
+            window_time=1e6,
+            lane_max=1,
+            patience=0.25,
+        )
+        machine = WorkerMachine(settings, terms.endpoints)
+        # Without a measured job the first window is 0.
+        machine._executions._queue.throughput.record("echo", 0.0, 1)
+        return LibraryWorker(machine=machine)
+
+    return Animal(f"hands jobs of a window of {jobs} back", "WMP-6.18", "worker", make=make)
+
+
+HABITS += [_hands_back(4)]

@@ -6,11 +6,12 @@ import pytest
 
 from tests.conformance.habits import HABITS
 from tests.conformance.test_zoo import GOOD
-from tests.conformance.zoo import Animal, Bent
+from tests.conformance.zoo import Animal, Bend, Bent, columned
 from wmp.conformance import Nonconforming
 from wmp.conformance.case import Verdict
 from wmp.conformance.check import cases_for, run_all
 from wmp.conformance.wire import Terms
+from wmp.message import Command, Message, Outcome
 
 CHOSEN = [
     pytest.param(
@@ -33,3 +34,35 @@ def test_an_honest_peer_is_not_accused(peer: Animal) -> None:
 
     for result in run_all(make, cases_for(peer.testee)):
         assert result.verdict not in (Verdict.FAILED, Verdict.NON_STRICT), Nonconforming(result)
+
+
+class BeginsNothing(Bend):
+    """Answers every job by DONE cancelled."""
+
+    def says(self, link: int | bytes, message: Message) -> Message:
+        if message.command is not Command.DONE or message.columns is None:
+            return message
+        count = len(message.columns.ids)
+        return columned(message, outcomes=[Outcome.CANCELLED] * count, payloads=[b""] * count)
+
+
+HANDS_BACK = next(peer for peer in HABITS if peer.rule == "WMP-6.18")
+
+
+@pytest.mark.parametrize("case", ["worker/plain-handshake", "worker/late-take-with-capacity"])
+def test_a_worker_that_hands_every_job_back_is_accused(case: str) -> None:
+    def make(terms: Terms) -> Bent:
+        assert HANDS_BACK.make is not None
+        return Bent(HANDS_BACK.make(terms), BeginsNothing(terms=terms))
+
+    (result,) = run_all(make, [one for one in cases_for("worker") if one.id == case])
+
+    assert result.verdict is Verdict.FAILED, result.text
+
+
+def test_a_job_that_is_handed_back_is_granted_again() -> None:
+    assert HANDS_BACK.make is not None
+    chosen = [case for case in cases_for("worker") if case.id == "worker/held-jobs"]
+    (result,) = run_all(HANDS_BACK.make, chosen)
+
+    assert any("was handed back, and is granted again" in line.text for line in result.lines)

@@ -37,6 +37,8 @@ class ReceivedMessage:
     """Whether a message of that number was received before."""
     line: int = -1
     """The line of the message in the conversation."""
+    hands_back: bool = False
+    """Whether the message is a DONE, and the worker may hand each of its jobs back (WMP-6.18)."""
     asked: set[int] = field(factory=set)
     """Ids of the jobs of this message that the script has taken."""
 

@@ -34,6 +34,7 @@ class Mailbox:
         within: float | None = None,
         where: Callable[[ReceivedMessage], bool] | None = None,
         again: bool = False,
+        handed_back: bool = False,
         rule: str = "",
         what: str = "",
         **fields: Any,
@@ -45,12 +46,14 @@ class Mailbox:
             within: Units to wait; None for "at once".
             where: A further condition on the message.
             again: Whether a numbered message that was received before counts.
+            handed_back: Whether the caller can go on after a DONE that hands jobs back.
             rule: The rule that a missing message breaks; by default the first rule of the case.
             what: The reason why the message must come, for the report.
             fields: Fields of the message, by their names.
 
         Raises:
             Broken: No such message came.
+            Unimplemented: The DONE hands jobs back (WMP-6.18), so it does not show their outcome.
         """
         found = self.wait_for(*commands, within=within, where=where, again=again, **fields)
         if found is None:
@@ -63,6 +66,9 @@ class Mailbox:
             if what:
                 text += f"; expected {names}, because {what}"
             raise Broken(rule or self.rule_of_missing(commands), text)
+        if found.hands_back and not handed_back:
+            ids = ", ".join(str(id) for id, _ in found.jobs)
+            self.talk.unimplemented(f"the worker handed job {ids} back, before the job had begun")
         return found
 
     def rule_of_missing(self, commands: Sequence[Command]) -> str:
@@ -109,10 +115,16 @@ class Mailbox:
     ) -> None:
         """Check that no such message arrives or waits in the inbox.
 
+        A DONE that hands jobs back does not count: the worker may send it at any time (WMP-6.18).
+
         Raises:
             Broken: Such a message arrived.
         """
-        if found := self.wait_for(*commands, within=during, where=where, again=again, **fields):
+
+        def counts(received: ReceivedMessage) -> bool:
+            return not received.hands_back and (where is None or where(received))
+
+        if found := self.wait_for(*commands, within=during, where=counts, again=again, **fields):
             text = f"{self.name} received {found.command.name}; expected none"
             text = f"{text}, because {what}" if what else text
             raise Broken(rule or self.talk.first_rule, text, accused=found.line)

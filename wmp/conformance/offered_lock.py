@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from typing import Any
 
 from attrs import define, field
 
@@ -42,6 +43,12 @@ class GivenJob:
     windowed: bool
     """Whether the job may wait at the worker without resources."""
     needs: Mapping[str, int]
+    fields: Mapping[str, Any] = field(factory=dict)
+    """The further fields and columns of the job's TAKE."""
+    waits: bool = True
+    """Whether the job may wait behind other jobs, so that the worker may hand it back."""
+    cancelled: bool = False
+    """Whether the manager has sent CANCEL for this attempt."""
     until: float = -inf
     """The earliest time at which the handler may have ended. It may have begun late."""
 

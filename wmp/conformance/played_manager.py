@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import define, field
 
-from wmp.conformance.case import Broken
+from wmp.conformance.case import Broken, Unimplemented
 from wmp.conformance.conversation import ReceivedMessage
 from wmp.conformance.offered_lock import DoubtfulLock, GivenJob, OfferedLock
 from wmp.conformance.played_peer import PlayedPeer
@@ -21,6 +21,8 @@ __all__ = ["PlayedManager", "WorkerBook"]
 
 _EARLY = 0.05
 """Units by which a handler may end early, because its clock is fast."""
+_MOST_WAIT = 12.0
+"""Units in which a job that the worker hands back is granted again."""
 
 
 @define
@@ -38,6 +40,12 @@ class WorkerBook:
     doubts: list[DoubtfulLock] = field(factory=list)
     released: bool = False
     """Whether any manager has sent NO."""
+
+    @property
+    def windowed(self) -> bool:
+        """Whether the worker has reported a window: jobs beyond its resources may wait there."""
+        gives = any(manager.windows for manager in self.managers)
+        return gives or any(content[1] for content in self.readies.values())
 
     def decide(self, job: tuple[Peer, int, int], begun: bool) -> None:
         """Judge the doubtful locks, now that it is known whether a job was begun.
@@ -76,6 +84,8 @@ class PlayedManager(PlayedPeer, ManagerMessages):
     """Jobs that are not answered yet, by (owner, id)."""
     answered: dict[tuple[Peer, int, int], int] = field(factory=dict)
     """The outcome of each answered job, by (owner, id, attempt)."""
+    handed_back: dict[tuple[Peer, int, int], GivenJob] = field(factory=dict)
+    """The jobs that the worker has handed back, by (owner, id, attempt)."""
     expected: Counter[tuple[Peer, int, int]] = field(factory=Counter)
     """Number of DONE entries that may still arrive, after CANCEL, for a job that no TAKE
     contained.
@@ -116,10 +126,14 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         assert message.columns is not None
         ids, attempt = list(message.columns.ids), message.columns.attempts[0]
         owner, needs = self.owner_of_jobs, message.fields[Field.NEEDS]
+        again = {k: v for k, v in fields.items() if k not in ("ids", "attempt")}
+        again["left"] = left
         slow = message.fields[Field.ROLE] == "slow" and message.columns.limits is None
         known = self.locks.get(lock)
-        for id, payload in zip(ids, payloads, strict=True):
-            windowed = known is None or known.locked <= 0
+        for row, (id, payload) in enumerate(zip(ids, payloads, strict=True)):
+            waits = windowed = known is None or known.locked <= 0
+            # A job that waits may start on the resources of this lock (WMP-4.2).
+            waits = waits or any(job.waits for job in self.given.values())
             if known is not None:
                 known.want -= 1
                 known.window = min(known.window, known.want)
@@ -134,7 +148,9 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             until = self.talk.now + lasts - _EARLY
             if before is not None:
                 until = min(until, before.until)  # the handler of the earlier attempt may go on
-            self.given[owner, id] = GivenJob(id, attempt, payload, windowed, needs, until)
+            own = {k: [v[row]] if isinstance(v, list) else v for k, v in again.items()}
+            job = GivenJob(id, attempt, payload, windowed, needs, own, waits, until=until)
+            self.given[owner, id] = job
         if known is not None and not (more and known.want > 0):
             self._close(lock)
         self.transmit(message)
@@ -165,6 +181,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             # cross (WMP-6.10).
             self.expected[owner, id, attempt] += 1
             if (held := self.given.get((owner, id))) is not None:
+                held.cancelled = held.cancelled or held.attempt == attempt
                 held.until = -inf  # the worker may interrupt the handler at once
         self.transmit(self.compose_cancel(ids, attempt, **fields))
 
@@ -269,21 +286,33 @@ class PlayedManager(PlayedPeer, ManagerMessages):
     ) -> bytes:
         """Wait for the answer to a job; return its payload.
 
+        If the worker hands the job back (WMP-6.18), the job is granted again, unless the script
+        expects this outcome or accepts every outcome.
+
         Raises:
             Broken: No answer arrived, or an answer with another outcome.
+            Unimplemented: The worker hands the job back, and does not begin it.
         """
         rule = rule or "WMP-6.6"
-        received = self.expect(
-            Command.DONE,
-            within=within,
-            where=lambda received: id in [job for job, _ in received.jobs],
-            rule=rule,
-            what=what or f"the worker must answer job {id}",
-        )
-        row = [job for job, _ in received.jobs].index(id)
-        received.asked.add(id)
-        if not received.asked.issuperset(job for job, _ in received.jobs):
-            self.inbox.append(received)  # the script may ask for the other jobs of this DONE
+        until = self.talk.now + _MOST_WAIT
+        while True:
+            received = self.expect(
+                Command.DONE,
+                within=within,
+                where=lambda one: id in [job for job, _ in one.jobs] and id not in one.asked,
+                handed_back=True,
+                rule=rule,
+                what=what or f"the worker must answer job {id}",
+            )
+            row = [job for job, _ in received.jobs].index(id)
+            received.asked.add(id)
+            if not received.asked.issuperset(job for job, _ in received.jobs):
+                self.inbox.append(received)  # the script may ask for the other jobs of this DONE
+            key = tuple(received["manager"]), *received.jobs[row]
+            cancelled = received.outcomes[row] == Outcome.CANCELLED
+            if outcome in (None, Outcome.CANCELLED) or not cancelled or key not in self.handed_back:
+                break
+            self._grant_again(self.handed_back[key], key[0], until)
         if outcome is not None and received.outcomes[row] != outcome:
             raise Broken(
                 rule,
@@ -292,27 +321,45 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             )
         return received.payloads[row]
 
+    def _grant_again(self, job: GivenJob, owner: Peer, until: float) -> None:
+        """Grant a job that the worker has handed back.
+
+        Raises:
+            Unimplemented: The worker offers no lock for the job in time.
+        """
+        talk = self.talk
+        role = job.fields.get("role", self.role)
+        talk.wait(0.1)  # so that the kit ends if a worker hands each job back at once
+        talk.remark(f"job {job.id} was handed back, and is granted again")
+        lock = self._offered(until, role) if owner == self.owner_of_jobs else None
+        if lock is None:
+            talk.unimplemented(f"the worker hands job {job.id} back, and does not begin it")
+            return
+        self.take(lock.number, job.payload, ids=[job.id], attempt=job.attempt + 1, **job.fields)
+
+    def _offered(self, until: float, role: str) -> OfferedLock | None:
+        """Return an open lock for a job, and send WAKE for it; None if there is none in time."""
+        while (left := until - self.talk.now) > 0:
+            locks = [lock for lock in self.locks.values() if lock.want and role in lock.roles]
+            if locks:
+                return max(locks, key=lambda lock: lock.locked > 0)
+            if self.credit:
+                self.wake(1, role=role)
+            self.wait_for(Command.GIVE, within=min(1.0, left))
+        return None
+
     def echoes(self, rule: str = "WMP-10.1", within: float = 4.0) -> None:
         """Check that the worker still answers a job."""
         talk = self.talk
-        until = talk.now + within
-        while True:
-            held = [lock for lock in self.locks.values() if lock.open and lock.want]
-            if held:
-                break
-            if self.credit:
-                self.wake(1)
-            left = until - talk.now
-            talk.check(
-                left > 0,
-                f"{self.name} received no GIVE within {within:g} units, although it sent WAKE",
-                rule,
-            )
-            self.wait_for(Command.GIVE, within=min(1.0, left))
-        self.last_id += 1
-        id = self.last_id
-        self.take(held[0].number, b"still there?", ids=[id])
-        answer = self.done_of(id, within=max(within, talk.wire.grace), rule=rule)
+        lock = self._offered(talk.now + within, self.role)
+        if lock is None:
+            text = f"{self.name} received no GIVE within {within:g} units, although it sent WAKE"
+            raise Broken(rule, text)
+        (id,) = self.take(lock.number, b"still there?")
+        try:
+            answer = self.done_of(id, within=max(within, talk.wire.grace), rule=rule)
+        except Unimplemented as reason:
+            raise Broken(rule, f"{reason}; expected ok") from None
         talk.check(
             answer == b"still there?",
             f"the result of role echo is {answer!r}; expected the payload",
@@ -333,12 +380,14 @@ class PlayedManager(PlayedPeer, ManagerMessages):
                 self._ready(received)
             case Command.GIVE:
                 self._gave(received)
-            case Command.DONE if not received.again:
-                self._done(received)
+            case Command.DONE:
+                if not received.again:
+                    self._done(received)
+                received.hands_back = self._hands_back(received)
             case Command.PING:
                 if self.answers:
                     self.pong(answer=received["challenge"])
-            case Command.DONE | Command.STATUS | Command.BYE | Command.ERROR:
+            case Command.STATUS | Command.BYE | Command.ERROR:
                 pass
             case _:
                 raise Broken(
@@ -439,6 +488,9 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             key = owner, id, attempt
             held = self.given.get((owner, id))
             if held is not None and held.attempt == attempt:
+                cancelled = outcome == Outcome.CANCELLED and not held.cancelled
+                if cancelled and held.waits and self._book.windowed:
+                    self.handed_back[key] = held
                 del self.given[owner, id]
             elif self.expected[key]:
                 self.expected[key] -= 1
@@ -465,6 +517,13 @@ class PlayedManager(PlayedPeer, ManagerMessages):
                 )
             self.answered[key] = outcome
             self._book.decide(key, outcome not in (Outcome.REFUSED, Outcome.CANCELLED))
+
+    def _hands_back(self, done: ReceivedMessage) -> bool:
+        """Return whether each entry of a DONE hands a job back."""
+        owner: Peer = tuple(done["manager"])
+        keys = [(owner, id, attempt) for id, attempt in done.jobs]
+        cancelled = set(done.outcomes) == {Outcome.CANCELLED}
+        return cancelled and self.handed_back.keys() >= set(keys)
 
     def drop_timed_out(self) -> None:
         """Forget the locks and jobs that the worker has given up by now (WMP-4.11, 9.14)."""
