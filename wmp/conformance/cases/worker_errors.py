@@ -255,7 +255,7 @@ def garbage(talk: WorkerConversation) -> None:
     good = _take(manager)
     for frames in noise_around(good, Message(Command.PONG, manager.to, manager.path, pong)):
         manager.raw(*frames)
-    talk.wait(1.5)  # the periodic messages may go out without a receiver
+    talk.wait(1.5)  # the worker sends its periodic messages, also those without `to`
     manager.done_of(job, within=2.0 + talk.wire.grace, rule="WMP-10.1")
 
 
