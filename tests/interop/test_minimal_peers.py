@@ -354,7 +354,7 @@ def test_the_second_of_two_with_one_identity_stops(endpoint: str) -> None:
 
 def refusals(peer: zmq.Socket[bytes], route: list[bytes]) -> None:
     """Every invalid message is answered by the right ERROR; an invalid ERROR is not answered."""
-    for vector in (parameter for parameter in vectors("invalid")):
+    for vector in vectors("invalid"):
         if not vector["frames"] or vector["command"] == wire.ERROR:
             continue
         peer.send_multipart([*route, *frames_of(vector)])
