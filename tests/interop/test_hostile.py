@@ -146,7 +146,9 @@ def test_a_device_survives_garbage_from_both_sides() -> None:
 
             def refused() -> int:
                 dropped = device.statistics().dropped
-                return sum(dropped.values()) - dropped.get("undelivered", 0)
+                # A slow machine may count late timers, too.
+                others = ("undelivered", "late")
+                return sum(count for reason, count in dropped.items() if reason not in others)
 
             wait_until(lambda: refused() == 2 * len(garbage()), "garbage of both sides counted")
             peer.ping(label="after all that")
