@@ -236,7 +236,7 @@ def test_a_lenient_map_raises_the_error_of_the_inputs_and_of_a_closed_manager() 
     fill(closed)
     world.submissions.fail(ClosedError("the manager is closed"))
 
-    with pytest.raises(ClosedError, match="before job"):
+    with pytest.raises(ClosedError, match="before the end of job"):
         closed.take()
 
 
