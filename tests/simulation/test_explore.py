@@ -32,7 +32,7 @@ deep = pytest.mark.deep
 
 
 @pytest.mark.rule("WMP-4.1", "WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-6.4", "WMP-6.12")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("name", "least"),
     [
