@@ -1,5 +1,4 @@
-"""Attacks on a node at work, compared with a process that uses as much CPU time and attacks no
-node.
+"""Attacks on a node at work, compared with processes that use as much CPU time and attack no node.
 
 ``python -m benchmarks.attacks`` runs every drill of :mod:`benchmarks.attacks.drills`.
 """

@@ -35,7 +35,7 @@ def _row(finding: Finding) -> str:
         f"not ended: {finding.left}, failed: {len(finding.failed)}" if not finding.withstood else ""
     )
     return (
-        f"{finding.drill:<25}{finding.rate:>9,.0f}{finding.baseline:>10,.0f}"
+        f"{finding.drill:<33}{finding.rate:>9,.0f}{finding.baseline:>10,.0f}"
         f"{finding.kept:>7.0%}{finding.kept_cpu:>10.0%}{finding.share:>10.0%}"
         f"{finding.memory:>7,.0f}  "
         f"{'held' if good else 'BROKEN'} {wrong}".rstrip()
@@ -46,8 +46,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the drills and print a table; exit with 1 when a node fails a drill."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.attacks",
-        description="Attack nodes at work. The same work also runs beside a process that uses as "
-        f"much CPU time and attacks no node. Each drill must leave {KEPT:.0%} of the throughput of "
+        description="Attack nodes at work. The same work also runs beside processes that use as "
+        f"much CPU time and attack no node. Each drill must leave {KEPT:.0%} of the throughput of "
         f"that run. A node may grow by {MEMORY} MB. Every honest job must end with its result.",
     )
     parser.add_argument(
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     # sys.exit after SIGTERM lets every context end its child processes.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     print(
-        f"{'drill':<25}{'jobs/s':>9}{'baseline':>10}"
+        f"{'drill':<33}{'jobs/s':>9}{'baseline':>10}"
         f"{'kept':>7}{'of CPU':>10}{'attacker':>10}{'MB':>7}"
     )
     findings = []

@@ -50,9 +50,9 @@ class Attacker:
         dealer.connect(self.endpoint)
         return dealer
 
-    def tcp(self) -> socket.socket:
+    def tcp(self, timeout: float = 10.0) -> socket.socket:
         """Open a connection that speaks no ZeroMQ yet."""
-        return socket.create_connection(self.address, 10.0)
+        return socket.create_connection(self.address, timeout)
 
     def flood(self, messages: Iterator[Frames], *, reads: bool = True) -> None:
         """Send without a pause over all connections.

@@ -1,7 +1,7 @@
 """The process of an attacker: ``python -m benchmarks.attacks.child DRILL ENDPOINT``.
 
-It prints ``true`` when its connections are open, and attacks until it is ended. ``burn SHARE``
-attacks no node, and uses that share of a core.
+It prints ``true`` when its connections are open, and attacks until it is ended. ``burn SHARES``
+attacks no node. It runs one process for each share, and that process uses that share of a core.
 """
 
 from __future__ import annotations
@@ -22,9 +22,20 @@ _PERIOD = 0.01
 """Length of a period in seconds: in each period ``burn`` works once and rests once."""
 
 
-def _burn(share: float) -> None:
-    print(json.dumps(True), flush=True)
-    while True:
+def _burn(shares: list[float]) -> None:
+    """Use a share of a core in each of some processes, as the threads of an attacker did.
+
+    Threads of this process would wait for each other.
+    """
+    share, *others = shares
+    parent = os.getpid()
+    for other in others:
+        if not os.fork():
+            share = other
+            break
+    if os.getpid() == parent:
+        print(json.dumps(True), flush=True)
+    while os.getpid() == parent or os.getppid() == parent:
         clock, work = time.perf_counter(), time.process_time() + _PERIOD * share
         while time.process_time() < work:
             pass
@@ -41,11 +52,11 @@ def main() -> None:
     """Attack until standard input ends."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks.child")
     parser.add_argument("drill", choices=[*DRILLS, "burn"])
-    parser.add_argument("target", help="endpoint of the node; for burn, a share of a core")
+    parser.add_argument("target", help="endpoint of the node; for burn, shares of a core: 0.5,0.2")
     options = parser.parse_args()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if options.drill == "burn":
-        _burn(float(options.target))
+        _burn([float(share) for share in options.target.split(",")])
     drill = DRILLS[options.drill]
     drill.attack(Attacker(options.target, drill.connections))
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from pathlib import Path
 
 from attrs import frozen
 
@@ -33,7 +34,7 @@ class Finding:
     rate: float
     """Number of honest jobs a second during the attack."""
     baseline: float
-    """The same figure beside a process that uses as much CPU time and attacks no node."""
+    """The same figure beside processes that use as much CPU time and attack no node."""
     share: float
     """CPU time of the attacker, as a share of one core."""
     memory: float
@@ -82,8 +83,8 @@ def perform(name: str, seconds: float, repeats: int = 1) -> Finding:
                 # One measurement after the other, because other load on this machine then slows
                 # both.
                 attacked = _beside(load, pids, seconds, name, endpoint)
-                share = f"{min(attacked.share, 1.0):.3f}"
-                rounds.append((attacked, _beside(load, pids, seconds, "burn", share)))
+                shares = ",".join(f"{share:.3f}" for share in attacked.threads) or "0"
+                rounds.append((attacked, _beside(load, pids, seconds, "burn", shares)))
         left = load.finish()
         rounds.sort(key=lambda pair: pair[0].rate / max(pair[1].rate, 1.0))
         attacked, calm = rounds[len(rounds) // 2]
@@ -91,7 +92,7 @@ def perform(name: str, seconds: float, repeats: int = 1) -> Finding:
             name,
             attacked.rate,
             calm.rate,
-            attacked.share,
+            sum(attacked.threads),
             watch.grown / 2**20,
             attacked.each_cpu / calm.each_cpu if calm.each_cpu else 0.0,
             left,
@@ -108,8 +109,11 @@ class _Sample:
     """Number of jobs a second."""
     each_cpu: float
     """Number of jobs for each second of the nodes' CPU time."""
-    share: float
-    """CPU time of the attacker's process, as a share of one core."""
+    threads: tuple[float, ...]
+    """CPU time of each thread of the attacker, as a share of one core.
+
+    Threads with less than a hundredth are left out.
+    """
 
 
 def _beside(load: Load, pids: list[int], seconds: float, name: str, target: str) -> _Sample:
@@ -117,17 +121,28 @@ def _beside(load: Load, pids: list[int], seconds: float, name: str, target: str)
     with python("benchmarks.attacks.child", name, target) as attacker:
         attacker.receive()
         load.rate(min(_WARM_UP, seconds))
-        own, cpu, clock = sum(map(_cpu, pids)), attacker.cpu(), time.perf_counter()
+        own, before, clock = sum(map(_cpu, pids)), _threads(attacker.pid), time.perf_counter()
         ended = load.ended
         rate = load.rate(seconds)
         own, took = sum(map(_cpu, pids)) - own, time.perf_counter() - clock
-        jobs = load.ended - ended
-        return _Sample(rate, jobs / max(own, 1e-6), (attacker.cpu() - cpu) / took)
+        jobs, after = load.ended - ended, _threads(attacker.pid)
+        shares = [(cpu - before.get(thread, 0.0)) / took for thread, cpu in after.items()]
+        threads = tuple(share for share in shares if share >= 0.01)
+        return _Sample(rate, jobs / max(own, 1e-6), threads)
 
 
 def _cpu(pid: int) -> float:
     """Return the seconds of CPU time that all threads of a process have used."""
     return time.clock_gettime(~pid << 3 | 2)
+
+
+def _threads(pid: int) -> dict[str, float]:
+    """Return the seconds of CPU time that each thread of a process has used."""
+    found = {}
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found[path.parent.name] = int(path.read_text().split()[0]) / 1e9
+    return found
 
 
 class _Watch:

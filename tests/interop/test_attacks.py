@@ -5,15 +5,21 @@ No time is asserted: ``python -m benchmarks.attacks`` measures the remaining thr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 
 import pytest
 
+import wmp
+from benchmarks.attacks.attacker import Attacker
 from benchmarks.attacks.drills import DRILLS
 from benchmarks.attacks.stage import MEMORY, perform
+from tests.interop.peers import SocketWorker
 from tests.interop.programs import ENVIRON, ROOT
+from tests.waiting import wait_until
+from wmp.message import Command, Outcome
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
@@ -30,6 +36,58 @@ def test_honest_jobs_end_with_their_results_during_an_attack(name: str) -> None:
     assert found.failed == ()
     assert found.left == 0
     assert found.memory <= MEMORY
+
+
+def finish(manager: wmp.Manager, honest: SocketWorker) -> None:
+    """Let an honest worker do one job."""
+    job = manager.submit(b"question")
+    honest.work_once(b"answer")
+    honest.number += 1
+    assert job.result(10) == b"answer"
+
+
+def test_a_result_that_is_sent_again_and_again_counts_once() -> None:
+    with (
+        wmp.Manager() as manager,
+        SocketWorker(manager.endpoints[0], b"replay") as replay,
+        SocketWorker(manager.endpoints[0]) as honest,
+    ):
+        job = manager.submit(b"once")
+        take = replay.work_once(b"done")
+        assert job.result(10) == b"done"
+        assert take.columns is not None
+        jobs = list(zip(take.columns.ids, take.columns.attempts, strict=True))
+        done = replay.compose_done(jobs, [b"other"], [Outcome.OK], number=1)
+        for _ in range(200):
+            replay.send(done)
+        wait_until(
+            lambda: manager.statistics().dropped.get("duplicate") == 200, "all copies are counted"
+        )
+        assert job.result() == b"done"
+        finish(manager, honest)
+
+
+def test_the_jobs_of_a_thief_that_leaves_with_them_are_done_by_others() -> None:
+    with wmp.Manager(retries=1) as manager, SocketWorker(manager.endpoints[0], b"thief") as thief:
+        jobs = [manager.submit(b"%d" % number) for number in range(10)]
+        for epoch in range(5):
+            thief.epoch += epoch
+            thief.ready(credit=1)
+            thief.manager = thief.receive(Command.WAKE).answer_to
+            thief.send(thief.compose_give(2**40))
+            thief.receive(Command.TAKE)
+            thief.send(thief.compose_bye())
+        with wmp.Worker(*manager.endpoints, handlers=bytes.upper):
+            assert [job.result(10) for job in jobs] == [b"%d" % number for number in range(10)]
+
+
+def test_connections_with_half_a_greeting_do_not_keep_jobs_from_ending() -> None:
+    with wmp.Manager() as manager, contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stream = stack.enter_context(Attacker(manager.endpoints[0]).tcp())
+            stream.sendall(b"\xff\0\0\0")
+        with SocketWorker(manager.endpoints[0]) as honest:
+            finish(manager, honest)
 
 
 @pytest.mark.deep
