@@ -35,6 +35,7 @@ __all__ = [
     "Path",
     "Peer",
     "counted",
+    "hops",
     "named",
     "printable",
 ]
@@ -353,7 +354,12 @@ class Message:
     @property
     def hops(self) -> int:
         """Number of devices that the message has passed."""
-        return (len(self.source) - 2) // 3
+        return hops(self.source)
+
+
+def hops(source: Path) -> int:
+    """Return the number of devices in a ``from``: each has three elements; 0 for no path."""
+    return max(0, (len(source) - 2) // 3)
 
 
 def printable(text: str, keep: str = "") -> str:

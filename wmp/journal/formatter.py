@@ -57,7 +57,7 @@ from wmp.journal.json_fragments import (
     size_of,
 )
 from wmp.journal.schema import name_of_link, name_of_peer
-from wmp.message import Columns, Command, Kind, Link, Message, Path
+from wmp.message import Columns, Command, Kind, Link, Message, Path, hops
 
 __all__ = ["JournalFormatter"]
 
@@ -276,7 +276,7 @@ class JournalFormatter:
 
 def _way(source: Path, to: Path) -> str:
     """Return the columns of sender, receiver and devices of a message."""
-    text = f',"hops":{max(0, (len(source) - 2) // 3)}{_source(source)}'
+    text = f',"hops":{hops(source)}{_source(source)}'
     if _is_peer(to[:-3:-1]):
         text += f",{peer_of('target', to[:-3:-1])}"
     devices = [one for one in (*source[2::3], *to[2:-2:3]) if isinstance(one, bytes)]

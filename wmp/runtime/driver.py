@@ -49,7 +49,7 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.message import Command, Frame, Link, Message, Path, counted, named, printable
+from wmp.message import Command, Frame, Link, Message, Path, counted, hops, named, printable
 from wmp.runtime.counters import Counters, describe_drop
 from wmp.runtime.inbox import Event, Inbox, OpenSubmission
 from wmp.runtime.journal import Recorder
@@ -409,7 +409,7 @@ class Driver:
 
     def _answers(self, link: Link, error: DecodeError) -> bool:
         """Return whether the machine takes frames that are no message; count them if not."""
-        self._refused(link, max(0, (len(error.source) - 2) // 3), error.code)
+        self._refused(link, hops(error.source), error.code)
         if self._throttle.answers(self._now):
             return True
         self._count(error.code, str(error))
@@ -420,7 +420,7 @@ class Driver:
         if self._throttle.admits(link, command, source, self._now):
             return True
         self._count("flood", f"the connection sends {command.name} without a pause")
-        self._refused(link, (len(source) - 2) // 3, "flood")
+        self._refused(link, hops(source), "flood")
         return False
 
     def _rests(self) -> bool:
