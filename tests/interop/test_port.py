@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import zmq
 
+from wmp.runtime.node_sockets import NodeSockets
 from wmp.runtime.ports import Port, Sent
 from wmp.runtime.sockets import router
 from wmp.runtime.transport import Transport
@@ -102,3 +104,43 @@ def test_a_slice_of_a_received_frame_is_sent_as_that_slice(world: World) -> None
     world.port.send([whole[1:3]], world.links[1])
 
     assert world.peers[1].recv_multipart() == [b"ho"]
+
+
+async def _first_message_before_its_report(context: Any, lost: list[bytes]) -> None:
+    port = router(context, ["tcp://127.0.0.1:*"], transport=Transport(), security=None)
+    sockets = NodeSockets(
+        [port],
+        name="test",
+        transport=Transport(),
+        reopen=None,
+        owed=None,
+        on_readable=lambda port: None,
+        schedule=lambda: None,
+        connected=lambda index: None,
+        disconnected=lost.append,
+        failed=lambda reason, detail: None,
+        closed=lambda reason, detail: None,
+    )
+    sockets.start()
+    try:
+        with context.socket(zmq.DEALER) as peer:
+            peer.linger = 0
+            peer.connect(port.endpoints[0])
+            peer.send(b"head")
+            # The loop waits here. So it does not handle the report of the new connection.
+            assert port.socket.poll(20_000)
+            key, _ = port.receive()
+            assert port.connections is not None
+            assert list(port.connections.descriptors) == [key]
+            assert not lost
+        async with asyncio.timeout(20):
+            while not lost:
+                await asyncio.sleep(0)
+        assert lost == [key]
+    finally:
+        sockets.unwatch()
+        sockets.close(0)
+
+
+def test_a_connection_is_known_although_its_message_is_read_before_its_report(context: Any) -> None:
+    asyncio.run(_first_message_before_its_report(context, []))

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import zmq
 
@@ -127,6 +128,7 @@ class NodeSockets:
         port.connections = Connections(
             limits.max_message, limits.max_open, limits.max_silent, self._on_closed
         )
+        port.look_at_monitor = partial(self._on_monitor, port)
         self._loop.add_reader(port.descriptor, self._on_readable, port)
         self._loop.add_reader(port.monitor_descriptor, self._on_monitor, port)
         # Events from the time before the readers were added would never wake the loop.
@@ -137,6 +139,7 @@ class NodeSockets:
         self._schedule()
 
     def _unwatch(self, loop: asyncio.AbstractEventLoop, port: Port) -> None:
+        port.look_at_monitor = None
         loop.remove_reader(port.descriptor)
         loop.remove_reader(port.monitor_descriptor)
         self.readable.pop(port, None)

@@ -68,6 +68,7 @@ class Port:
         index: Number of a DEALER; None for the ROUTER.
         name: Endpoint, for people.
         connections: The open connections.
+        look_at_monitor: Handles the events of the monitor; None while no loop watches the socket.
         connected: Whether a DEALER has a peer, by the last report of the monitor.
         met: Whether the DEALER ever had a peer.
         warned: Whether a warning that no peer answers was logged.
@@ -87,6 +88,7 @@ class Port:
         "endpoints",
         "failure",
         "index",
+        "look_at_monitor",
         "met",
         "monitor_descriptor",
         "name",
@@ -106,6 +108,7 @@ class Port:
         self.endpoints: list[str] = []
         self.failure = ""
         self.connections: Connections | None = None
+        self.look_at_monitor: Callable[[], None] | None = None
         self._files: list[tuple[str, tuple[int, int]]] = []
         self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(events)
         _open.update((socket, self._monitor))
@@ -200,6 +203,10 @@ class Port:
             return False
         frame = self.socket.recv(zmq.NOBLOCK, copy=False)
         frames.append(frame.bytes)
+        # The monitor reports a connection before the first message arrives. But the message may be
+        # read before the report, and the descriptor may have belonged to an earlier connection.
+        if self.look_at_monitor is not None:
+            self.look_at_monitor()
         with contextlib.suppress(zmq.ZMQError):
             self.connections.learn(key, int(frame.get(zmq.SRCFD)))
         return True
