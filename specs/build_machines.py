@@ -16,6 +16,8 @@ MODULES = (
     "wmp.core.manager.job_lifecycle",
     "wmp.core.worker.locks",
     "wmp.core.worker.execution_lifecycle",
+    "wmp.gateways.machines.worker_lifecycle",
+    "wmp.gateways.machines.request_lifecycle",
 )
 FOLDER = Path(__file__).parent / "machines"
 

@@ -1,17 +1,18 @@
-"""List every rule of ``wmp.md`` with the tests that hold it, in ``rules.toml``.
+"""List every rule of the protocols with the tests that hold it, in ``rules.toml``.
 
-The rules alone go to ``wmp/conformance/rules.json`` for the conformance kit. The table in
-``testee.md`` gives the profile of each rule.
+The pages of the protocols are those of ``PAGES``. The rules of WMP alone go to
+``wmp/conformance/rules.json`` for the conformance kit. The table in ``testee.md`` gives the profile
+of each of them. The profile of any other rule is the name of its page.
 
 ::
 
     python specs/build_rules.py            # write rules.toml
     python specs/build_rules.py --check    # exit 1 when it is stale
 
-A rule is a list item ``- **WMP-3.7** (manager) text``. A test holds a rule when it carries
-``@pytest.mark.rule("WMP-3.7")``: on the function, on its class, in a ``pytest.param`` of its
-decorators, or in ``pytestmark``. Files are read and not imported, so that the list does not depend
-on installed packages.
+A rule is a list item ``- **WMP-3.7** (manager) text``, with the prefix of its page. A test holds a
+rule when it carries ``@pytest.mark.rule("WMP-3.7")``: on the function, on its class, in a
+``pytest.param`` of its decorators, or in ``pytestmark``. Files are read and not imported, so that
+the list does not depend on installed packages.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEC = ROOT / "specs" / "wmp.md"
+PAGES: Mapping[str, Path] = {
+    "WMP": SPEC,
+    "PING": ROOT / "specs" / "ping-pong.md",
+    "PIRATE": ROOT / "specs" / "pirates.md",
+}
+"""The page of each prefix."""
+
 TESTEE = ROOT / "specs" / "testee.md"
 RULES = ROOT / "specs" / "rules.toml"
 TESTS = ROOT / "tests"
@@ -36,7 +44,8 @@ UNTESTED: Mapping[str, str] = {}
 """Each rule that no test can check, and the reason. This table should stay empty."""
 
 _SECTION = re.compile(r"^## (\d+)\. (.+)$")
-_RULE = re.compile(r"^- \*\*(WMP-(\d+)\.\d+)\*\* \(([a-z]+)\) (.+)$")
+_RULE = re.compile(r"^- \*\*(([A-Z]+)-(\d+)\.\d+)\*\* \(([a-z]+)\) (.+)$")
+_LOOKS_LIKE_A_RULE = re.compile(r"^- \*\*[A-Z]+-\d")
 _PROFILE = re.compile(r"^\| `([a-z-]+)` \| .+ \| ([0-9. ]+) \|$")
 _LEVELS = ("must", "should", "may")
 
@@ -61,7 +70,9 @@ class Rule:
     @property
     def profile(self) -> str:
         """Return the part of the protocol to which the rule belongs."""
-        number = self.id.removeprefix("WMP-")
+        prefix, _, number = self.id.partition("-")
+        if prefix != "WMP":
+            return PAGES[prefix].stem
         return PROFILES.get(number) or PROFILES[str(self.section)]
 
     @property
@@ -96,8 +107,12 @@ def parse_profiles(text: str) -> dict[str, str]:
 PROFILES: Mapping[str, str] = parse_profiles(TESTEE.read_text(encoding="utf-8"))
 
 
-def parse_rules(spec: str) -> list[Rule]:
+def parse_rules(spec: str, prefix: str = "WMP") -> list[Rule]:
     """Read the rules of a specification, in its order.
+
+    Args:
+        spec: The page.
+        prefix: The beginning of the numbers of its rules.
 
     Raises:
         SpecError: An item looks like a rule but has another form, or a number is used twice, or is
@@ -109,17 +124,32 @@ def parse_rules(spec: str) -> list[Rule]:
     for index, line in enumerate(lines):
         if heading := _SECTION.match(line):
             section, title, last = int(heading[1]), heading[2], 0
-        elif line.startswith("- **WMP-"):
+        elif _LOOKS_LIKE_A_RULE.match(line):
             item = _RULE.match(line)
-            if item is None:
-                raise SpecError(f"line {index + 1}: expected `- **WMP-x.y** (who) text`: {line}")
+            if item is None or item[2] != prefix:
+                raise SpecError(
+                    f"line {index + 1}: expected `- **{prefix}-x.y** (who) text`: {line}"
+                )
             id, number = item[1], int(item[1].rpartition(".")[2])
-            if int(item[2]) != section or number != last + 1:
-                raise SpecError(f"line {index + 1}: {id} follows WMP-{section}.{last}")
+            if int(item[3]) != section or number != last + 1:
+                raise SpecError(f"line {index + 1}: {id} follows {prefix}-{section}.{last}")
             last = number
-            text = [item[4], *_continuation(lines[index + 1 :])]
-            rules.append(Rule(id, section, title, item[3], " ".join(text)))
+            text = [item[5], *_continuation(lines[index + 1 :])]
+            rules.append(Rule(id, section, title, item[4], " ".join(text)))
     return rules
+
+
+def read_pages() -> list[Rule]:
+    """Read the rules of all pages.
+
+    Raises:
+        SpecError: As for :func:`parse_rules`.
+    """
+    return [
+        rule
+        for prefix, page in PAGES.items()
+        for rule in parse_rules(page.read_text(encoding="utf-8"), prefix)
+    ]
 
 
 def _continuation(lines: Iterable[str]) -> Iterator[str]:
@@ -217,7 +247,7 @@ def _markers(tree: ast.AST) -> Iterator[ast.Call]:
 
 def render(rules: Iterable[Rule], held: Mapping[str, list[str]]) -> str:
     """Return the rules and their tests as TOML."""
-    parts = ["# Written by specs/build_rules.py from specs/wmp.md and the tests' markers.\n"]
+    parts = ["# Written by specs/build_rules.py from the pages of specs/ and the tests' markers.\n"]
     for rule in rules:
         tests = held.get(rule.id, [])
         listed = "".join(f"    {_quote(test)},\n" for test in tests)
@@ -236,10 +266,11 @@ def render(rules: Iterable[Rule], held: Mapping[str, list[str]]) -> str:
 
 
 def render_kit(rules: Iterable[Rule]) -> str:
-    """Return the rules as JSON, one on a line."""
+    """Return the rules of WMP as JSON, one on a line."""
     entries = (
         {key: getattr(rule, key) for key in ("id", "who", "level", "profile", "text")}
         for rule in rules
+        if rule.id.startswith("WMP-")
     )
     lines = ",\n".join(json.dumps(entry, ensure_ascii=False) for entry in entries)
     return f"[\n{lines}\n]\n"
@@ -252,11 +283,13 @@ def _quote(text: str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Write ``rules.toml``, or with ``--check`` only compare; return the exit code."""
-    parser = argparse.ArgumentParser(description="List the rules of wmp.md with their tests.")
+    parser = argparse.ArgumentParser(
+        description="List the rules of the protocols with their tests."
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when stale")
     check = parser.parse_args(argv).check
     try:
-        rules, held = parse_rules(SPEC.read_text(encoding="utf-8")), collect(TESTS)
+        rules, held = read_pages(), collect(TESTS)
     except SpecError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""Write the generated parts of ``wmp.md``: the state tables and the annotated conversation.
+"""Write the generated parts of the specifications: state tables and the annotated conversation.
 
 A generated part stands between two comments, for example ``<!-- begin: lock -->`` and
 ``<!-- end: lock -->``. ``python specs/build_wmp.py`` writes all parts, ``--check`` exits 1 when one
@@ -29,6 +29,8 @@ from wmp.events import Connected, Finished, Received, Submitted
 from wmp.message import FIELD_NAMES, Columns, Field, Kind, Message, Outcome
 
 SPEC = Path(__file__).parent / "wmp.md"
+PING_PONG = Path(__file__).parent / "ping-pong.md"
+PIRATES = Path(__file__).parent / "pirates.md"
 
 MEANINGS: Mapping[str, Mapping[str, str]] = {
     "wmp.core.manager.job_lifecycle": {
@@ -82,15 +84,48 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "OVERRUN": "the run limit passes",
         "ABANDON": "`overrun_grace` passes after that",
     },
+    "wmp.gateways.machines.worker_lifecycle": {
+        "CLOSED": "the socket is not connected yet",
+        "IDLE": "READY was sent, and no handler runs",
+        "BUSY": "a handler runs",
+        "WAITING": "the other side was silent for too long, and the socket will be replaced",
+        "CONNECTED": "the socket is connected, for the first time or again",
+        "REQUEST": "a request or a job",
+        "SIGN": "any other message, also an invalid one",
+        "FINISHED": "the handler ends",
+        "SILENT": "the silence lasts too long",
+        "DUE": "the wait is over. The socket is replaced",
+    },
+    "wmp.gateways.machines.request_lifecycle": {
+        "ENDED": "no request is in progress",
+        "PENDING": "the request waits for a connection",
+        "SENT": "the client waits for the reply",
+        "REQUEST": "the next request of the application",
+        "CONNECTED": "the socket is connected. The request is sent",
+        "UNSENT": "the request could not be sent",
+        "REPLY": "a reply",
+        "TIMEOUT": "`timeout` passes, and tries are left. The socket is replaced",
+        "SPENT": "`timeout` passes in the last try. The socket is replaced",
+        "WITHDRAW": "the application wants no reply any more",
+    },
 }
 """The meaning of each state and input, for readers of the specification."""
 
-STATES = {
-    "job": ("A job at its manager", "wmp.core.manager.job_lifecycle"),
-    "lock": ("A lock at its worker", "wmp.core.worker.locks"),
-    "execution": ("A job at a worker", "wmp.core.worker.execution_lifecycle"),
+_WORKER = ("A worker", "wmp.gateways.machines.worker_lifecycle")
+
+STATES: Mapping[Path, Mapping[str, tuple[str, str]]] = {
+    SPEC: {
+        "job": ("A job at its manager", "wmp.core.manager.job_lifecycle"),
+        "lock": ("A lock at its worker", "wmp.core.worker.locks"),
+        "execution": ("A job at a worker", "wmp.core.worker.execution_lifecycle"),
+    },
+    PING_PONG: {"foreign worker": _WORKER},
+    PIRATES: {
+        "request": ("A request at its client", "wmp.gateways.machines.request_lifecycle"),
+        "foreign worker": _WORKER,
+    },
 }
-"""Title and module of each generated part, by its name."""
+"""Title and module of each table of states, by its page and its name."""
 
 
 def table(title: str, path: str) -> str:
@@ -227,9 +262,11 @@ def _shown(value: Any) -> str:
 # -- the parts
 
 
-def parts() -> dict[str, str]:
-    """Return the text of each generated part by its name."""
-    texts = {name: table(title, path) for name, (title, path) in STATES.items()}
+def parts(page: Path) -> dict[str, str]:
+    """Return the text of each generated part of a page by its name."""
+    texts = {name: table(title, path) for name, (title, path) in STATES[page].items()}
+    if page != SPEC:
+        return texts
     told = [
         f"{note}\n\n```\n{annotated(sender, message)}\n```"
         for note, (sender, message) in zip(NOTES, conversation(), strict=True)
@@ -238,13 +275,13 @@ def parts() -> dict[str, str]:
     return texts
 
 
-def filled(text: str) -> str:
-    """Return the specification with its generated parts up to date."""
-    for name, part in parts().items():
+def filled(text: str, page: Path = SPEC) -> str:
+    """Return the text of a page with its generated parts up to date."""
+    for name, part in parts(page).items():
         mark = re.compile(rf"(<!-- begin: {name} -->\n).*?(<!-- end: {name} -->)", re.DOTALL)
         found = list(mark.finditer(text))
         if len(found) != 1:
-            raise ValueError(f"wmp.md has {len(found)} parts {name!r}, expected one")
+            raise ValueError(f"{page.name} has {len(found)} parts {name!r}, expected one")
         start, end = found[0].end(1), found[0].start(2)
         text = f"{text[:start]}\n{part}\n\n{text[end:]}"
     return text
@@ -255,14 +292,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 when stale")
     check = parser.parse_args(arguments).check
-    before = SPEC.read_text(encoding="utf-8")
-    after = filled(before)
-    if check and before != after:
-        print(f"{SPEC} is stale; run python specs/build_wmp.py", file=sys.stderr)
-        return 1
-    if not check:
-        SPEC.write_text(after, encoding="utf-8")
-    return 0
+    stale = False
+    for page in STATES:
+        before = page.read_text(encoding="utf-8")
+        after = filled(before, page)
+        if check and before != after:
+            print(f"{page} is stale; run python specs/build_wmp.py", file=sys.stderr)
+            stale = True
+        elif not check:
+            page.write_text(after, encoding="utf-8")
+    return int(stale)
 
 
 if __name__ == "__main__":

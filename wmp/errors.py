@@ -15,6 +15,7 @@
     ├── HandlerVerdict           a handler states what becomes of its job (abstract)
     │   ├── RetryLater           try the job again after some seconds
     │   └── Reject               never try the job again
+    ├── NoReply                  a server of another protocol did not answer (TimeoutError)
     ├── QueueFull                the manager holds as many jobs as it may
     ├── Superseded               another process has this identity
     ├── HandlerHung              handlers did not end, so the worker stopped
@@ -40,6 +41,7 @@ __all__ = [
     "JobFailed",
     "JobTimeout",
     "LocalProtocolError",
+    "NoReply",
     "ProtocolError",
     "QueueFull",
     "Reject",
@@ -213,6 +215,10 @@ class RetryLater(HandlerVerdict):
 
 class Reject(HandlerVerdict):
     """Raised by a handler: the job fails, and is not tried again whatever its settings are."""
+
+
+class NoReply(WMPError, TimeoutError):
+    """No reply came to a request of another protocol in any of its tries (specs/pirates.md)."""
 
 
 class QueueFull(WMPError):

@@ -37,7 +37,15 @@ SAYS = {
         r"the handler is stopped before line \d+ of is_it_repeatable.py, in pay_if_unknown\(\)",
         r"test_pay_by_number: passed in 50 simulated networks",
     ),
+    "lazy_pirate.py": (
+        r"1 squared is 1\n2 squared is 4\n3 squared is 9\n4 squared is 16\n5 squared is 25",
+        r"5 requests, 2 of them were sent twice",
+    ),
     "own_policy.py": (r"worker far did \d jobs", r"worker near did (1\d|20) jobs"),
+    "pirate_worker.py": (
+        r"one became ONE\ntwo became TWO\nthree became THREE",
+        r"the worker sent 3 replies",
+    ),
     "process_pool.py": (r"168 primes below 1000", r"[12] worker processes counted them"),
     "roles_and_resources.py": (
         r"model 9 was trained",

@@ -10,8 +10,22 @@ import pytest
 
 import wmp
 from wmp import aio, blocking
+from wmp.gateways import ping_pong, pirates
+from wmp.gateways.aio import ping_pong as aio_ping_pong
+from wmp.gateways.aio import pirates as aio_pirates
 
-NODES = ("Manager", "Worker", "Device")
+PAIRS = {
+    cls.__name__: (cls, getattr(here, cls.__name__))
+    for there, here, names in (
+        (aio, blocking, ("Manager", "Worker", "Device")),
+        (aio_pirates, pirates, aio_pirates.__all__),
+        (aio_ping_pong, ping_pong, aio_ping_pong.__all__),
+    )
+    for cls in (getattr(there, name) for name in names)
+}
+"""The classes for asyncio and for blocking code, by their name."""
+
+NODES = tuple(PAIRS)
 
 
 def public(cls: type) -> dict[str, object]:
@@ -25,7 +39,7 @@ def shape(function: object) -> list[tuple[str, object, object]]:
 
 @pytest.mark.parametrize("node", NODES)
 def test_both_apis_have_the_same_names(node: str) -> None:
-    there, here = public(getattr(aio, node)), public(getattr(blocking, node))
+    there, here = map(public, PAIRS[node])
 
     # The names `codec` and `retries` are attributes of the instance.
     assert sorted(there) == sorted(here)
@@ -33,7 +47,7 @@ def test_both_apis_have_the_same_names(node: str) -> None:
 
 @pytest.mark.parametrize("node", NODES)
 def test_both_apis_take_the_same_parameters(node: str) -> None:
-    there, here = getattr(aio, node), getattr(blocking, node)
+    there, here = PAIRS[node]
 
     assert shape(there) == shape(here)
     for name, member in public(there).items():
@@ -46,7 +60,7 @@ def test_both_apis_take_the_same_parameters(node: str) -> None:
 
 @pytest.mark.parametrize("node", NODES)
 def test_blocking_methods_are_not_coroutines(node: str) -> None:
-    for name, member in public(getattr(blocking, node)).items():
+    for name, member in public(PAIRS[node][1]).items():
         assert not inspect.iscoroutinefunction(member), name
         assert not inspect.isasyncgenfunction(member), name
 

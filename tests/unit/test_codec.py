@@ -36,9 +36,11 @@ from wmp.codec import (
     decode,
     encode,
     pack_error,
+    pack_frames,
     pack_value,
     peek,
     unpack_error,
+    unpack_frames,
     unpack_value,
 )
 from wmp.codec.columns import _WHOLE
@@ -534,6 +536,19 @@ def test_a_cycle_or_a_very_deep_value_is_refused():
 def test_a_payload_that_is_no_value_is_refused(data):
     with pytest.raises(DecodeError, match="codec 'cbor'"):
         unpack_value(data)
+
+
+def test_frames_travel_as_an_array_of_byte_strings():
+    payload = pack_frames([b"one", memoryview(b""), b"three"])
+
+    assert cbor2.loads(payload) == [b"one", b"", b"three"]
+    assert unpack_frames(memoryview(payload)) == (b"one", b"", b"three")
+
+
+@pytest.mark.parametrize("value", [[], [1], [b"x", "y"], b"x", {1: b"x"}])
+def test_a_payload_that_is_no_list_of_frames_is_refused(value):
+    with pytest.raises(DecodeError, match="codec 'frames'"):
+        unpack_frames(pack_value(value))
 
 
 def test_an_error_travels():

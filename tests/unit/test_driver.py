@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any, get_args
 
+import pytest
+
 from wmp.events import Begun, Finished, Ticked, Undelivered
+from wmp.foreign import Answer, Emit
 from wmp.message import Command, Message, Outcome
 from wmp.runtime.driver import Action, Driver
+from wmp.runtime.foreign_driver import ForeignDriver
 from wmp.runtime.inbox import Inbox
 from wmp.runtime.transport import Transport
 
@@ -112,10 +117,18 @@ class Performers:
     resolve = notify = run = recall = interrupt = nothing
 
 
-def test_the_driver_knows_what_carries_out_each_action() -> None:
+@pytest.mark.parametrize(
+    ("kind", "actions"),
+    [
+        (Driver, set(get_args(Action)) - {Answer, Emit}),
+        (functools.partial(ForeignDriver, answer=Performers().nothing), set(get_args(Action))),
+    ],
+    ids=["wmp", "foreign"],
+)
+def test_the_driver_knows_what_carries_out_each_action(kind: Any, actions: set[Any]) -> None:
     parts = Performers()
-    driver = Driver(
-        Machine(),  # type: ignore[arg-type]
+    driver = kind(
+        Machine(),
         Inbox(),
         [],
         transport=Transport(),
@@ -125,4 +138,4 @@ def test_the_driver_knows_what_carries_out_each_action() -> None:
         executors=parts,
     )
 
-    assert set(driver._performers) == set(get_args(Action))
+    assert set(driver._performers) == actions

@@ -33,6 +33,9 @@ PAGES = sorted(
 SHARED = {"Device", "Job", "Manager", "Worker"}
 """Names of the public API that :mod:`wmp.aio` and :mod:`wmp.blocking` share on purpose."""
 
+SHARED_GATEWAYS = {"LazyClient", "LazyServer", "ParanoidWorker", "PingPongWorker", "SimpleWorker"}
+"""Names that :mod:`wmp.gateways` and :mod:`wmp.gateways.aio` share on purpose."""
+
 
 @cache
 def tree_of(path: Path) -> ast.Module:
@@ -59,10 +62,10 @@ def test_a_class_name_stands_once_in_the_tree():
     for name, paths in classes().items():
         places[name.strip("_")] += paths
     several = {name: paths for name, paths in places.items() if len(paths) > 1}
-    assert several.keys() == SHARED
-    for name in SHARED:
-        folders = {path.parts[1] for path in several[name]}
-        assert folders == {"aio", "blocking"}
+    assert several.keys() == SHARED | SHARED_GATEWAYS
+    for name, paths in several.items():
+        folders = sorted(path.parent.relative_to("wmp").as_posix() for path in paths)
+        assert folders == (["aio", "blocking"] if name in SHARED else ["gateways", "gateways/aio"])
 
 
 def test_every_name_of_the_glossary_exists():

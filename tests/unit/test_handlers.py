@@ -171,6 +171,27 @@ def test_codec_cbor_takes_values_and_refuses_objects() -> None:
         decode(pack_value([1])[:-1])
 
 
+@pytest.mark.parametrize(
+    ("result", "frames"),
+    [
+        ([b"one", b""], [b"one", b""]),
+        (("é", None, bytearray(b"x")), [b"\xc3\xa9", b"", b"x"]),
+        (b"one", [b"one"]),
+        (None, [b""]),
+    ],
+)
+def test_codec_frames_takes_a_list_or_one_frame(result: Any, frames: list[bytes]) -> None:
+    decode, encode = CODERS["frames"]
+    assert decode is not None
+    assert decode(encode(result)) == frames
+
+
+@pytest.mark.parametrize("result", [[], [1], [[b"x"]], {"a": 1}])
+def test_codec_frames_refuses_other_results(result: Any) -> None:
+    with pytest.raises(TypeError, match="expected bytes, str or None"):
+        CODERS["frames"][1](result)
+
+
 def test_an_unknown_codec_is_an_error_with_the_known_codecs() -> None:
     type_name, text, _ = unpack_error(unknown_codec("protobuf"))
     assert type_name == "UnknownCodec"

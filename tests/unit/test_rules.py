@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 import tomllib
 
 import build_rules
 import pytest
-from build_rules import ROOT, RULES, SPEC, TESTS, UNTESTED, SpecError, collect, parse_rules, render
+from build_rules import (
+    PAGES,
+    ROOT,
+    RULES,
+    SPEC,
+    TESTS,
+    UNTESTED,
+    SpecError,
+    collect,
+    parse_rules,
+    read_pages,
+    render,
+)
 
-RULES_OF_SPEC = parse_rules(SPEC.read_text(encoding="utf-8"))
+RULES_OF_SPEC = read_pages()
 
 pytestmark = pytest.mark.xdist_group("rules")
 
@@ -45,7 +58,7 @@ def test_every_marker_names_a_rule(held):
     known = {rule.id for rule in RULES_OF_SPEC}
     wrong = {id: tests for id, tests in held.items() if id not in known}
 
-    assert not wrong, f"markers that name no rule of specs/wmp.md: {wrong}"
+    assert not wrong, f"markers that name no rule of specs/: {wrong}"
 
 
 def test_reasons_are_for_rules_that_have_no_test(held):
@@ -70,7 +83,7 @@ def test_every_rule_that_is_cited_exists():
         (id, path.relative_to(ROOT).as_posix())
         for path in files
         if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
-        for id in re.findall(r"WMP-\d+\.\d+", path.read_text(encoding="utf-8"))
+        for id in re.findall(rf"\b(?:{'|'.join(PAGES)})-\d+\.\d+", path.read_text(encoding="utf-8"))
     }
 
     assert {id for id, _ in cited} >= known
@@ -126,6 +139,7 @@ def test_rules_are_read_with_their_levels():
         "- **WMP-1.5** (all) A number left out.",
         "- **WMP-3.1** (all) In the wrong section.",
         "- **WMP-1.4** Bound to nobody.",
+        "- **PING-1.4** (all) Of another page.",
     ],
 )
 def test_a_rule_written_wrongly_is_an_error(line):
@@ -133,6 +147,20 @@ def test_a_rule_written_wrongly_is_an_error(line):
 
     with pytest.raises(SpecError, match="line 13"):
         parse_rules(broken)
+
+
+def test_each_page_has_its_prefix_and_each_rule_of_another_protocol_the_profile_of_its_page():
+    text = SMALL.replace("WMP-", "PING-")
+
+    assert [rule.profile for rule in parse_rules(text, "PING")] == ["ping-pong"] * 4
+    with pytest.raises(SpecError, match=r"expected `- \*\*PIRATE-x\.y"):
+        parse_rules(text, "PIRATE")
+
+
+def test_the_kit_gets_the_rules_of_wmp_alone():
+    ids = {rule["id"] for rule in json.loads(build_rules.KIT.read_text(encoding="utf-8"))}
+
+    assert ids == {rule.id for rule in RULES_OF_SPEC if rule.id.startswith("WMP-")}
 
 
 def test_a_written_list_can_be_read_back():

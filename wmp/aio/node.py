@@ -1,4 +1,4 @@
-"""The common part of the three nodes for asyncio: start, service, end and statistics."""
+"""The common part of the nodes for asyncio: start, service, end and statistics."""
 
 from __future__ import annotations
 
@@ -15,22 +15,20 @@ from wmp.core.worker.machine import WorkerStatistics
 from wmp.runtime.node import Node
 from wmp.runtime.signals import on_signals
 
-__all__ = ["AsyncNode", "AsyncServer"]
+__all__ = ["AsyncNode", "AsyncPart", "AsyncProgram", "AsyncServer"]
 
 _SettingsT = TypeVar("_SettingsT", ManagerSettings, WorkerSettings, DeviceSettings)
 _StatisticsT = TypeVar("_StatisticsT", ManagerStatistics, WorkerStatistics, DeviceStatistics)
 
 
-class AsyncNode(ABC, Generic[_SettingsT]):
-    """The life of a node.
+class AsyncPart(ABC):
+    """The life of an object with sockets.
 
     Args:
-        settings: Settings of the machine.
-        node: Serves the machine.
+        node: Serves the object's machine.
     """
 
-    def __init__(self, settings: _SettingsT, node: Node) -> None:
-        self._settings: _SettingsT = settings
+    def __init__(self, node: Node) -> None:
         self._node = node
 
     @abstractmethod
@@ -59,24 +57,12 @@ class AsyncNode(ABC, Generic[_SettingsT]):
         # After an exception the caller does not wait for results.
         await (self.close() if error is None else self._abort())
 
-    @property
-    def identity(self) -> bytes:
-        """Name of this node on the wire."""
-        return self._settings.identity
 
-    def _with_drops(self, statistics: _StatisticsT) -> _StatisticsT:
-        """Add the messages that the driver dropped before they reached the machine."""
-        driver = self._node.driver
-        if driver is None:
-            return statistics
-        return attrs.evolve(statistics, dropped={**driver.statistics(), **statistics.dropped})
-
-
-class AsyncServer(AsyncNode[_SettingsT]):
-    """A node that may be a whole program: it serves until it is asked to end."""
+class AsyncProgram(AsyncPart):
+    """An object that may be a whole program: it serves until it is asked to end."""
 
     async def run(self) -> None:
-        """Serve until the node is drained, closed or ended by a signal.
+        """Serve until drained, closed or ended by a signal.
 
         In the main thread SIGTERM and Ctrl-C have the effect of ``interrupt``.
 
@@ -97,3 +83,32 @@ class AsyncServer(AsyncNode[_SettingsT]):
     @abstractmethod
     def interrupt(self) -> None:
         """Act as after a signal. Call this method on the loop."""
+
+
+class AsyncNode(AsyncPart, Generic[_SettingsT]):
+    """A node of WMP.
+
+    Args:
+        settings: Settings of the machine.
+        node: Serves the machine.
+    """
+
+    def __init__(self, settings: _SettingsT, node: Node) -> None:
+        super().__init__(node)
+        self._settings: _SettingsT = settings
+
+    @property
+    def identity(self) -> bytes:
+        """Name of this node on the wire."""
+        return self._settings.identity
+
+    def _with_drops(self, statistics: _StatisticsT) -> _StatisticsT:
+        """Add the messages that the driver dropped before they reached the machine."""
+        driver = self._node.driver
+        if driver is None:
+            return statistics
+        return attrs.evolve(statistics, dropped={**driver.statistics(), **statistics.dropped})
+
+
+class AsyncServer(AsyncNode[_SettingsT], AsyncProgram):
+    """A node of WMP that may be a whole program."""

@@ -1,4 +1,4 @@
-"""The common part of the three nodes: each runs an asyncio node on the loop of a portal."""
+"""The common part of the nodes: each runs an asyncio node on the loop of a portal."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from wmp import aio
+from wmp.aio.node import AsyncPart, AsyncProgram
 from wmp.errors import ClosedError
 from wmp.message import named
 from wmp.runtime.portal import Portal
 from wmp.runtime.signals import caught_signals
 
-__all__ = ["BlockingNode", "BlockingServer"]
+__all__ = ["BlockingNode", "BlockingPart", "BlockingProgram", "BlockingServer"]
 
+_PartT = TypeVar("_PartT", bound=AsyncPart)
+_ProgramT = TypeVar("_ProgramT", bound=AsyncProgram)
 _Inner = TypeVar("_Inner", aio.Manager, aio.Worker, aio.Device)
 _Serving = TypeVar("_Serving", aio.Worker, aio.Device)
 _T = TypeVar("_T")
 
-_open: weakref.WeakSet[BlockingNode[Any]] = weakref.WeakSet()
+_open: weakref.WeakSet[BlockingPart[Any]] = weakref.WeakSet()
 
 
 @atexit.register
@@ -38,19 +41,19 @@ def _close_all() -> None:
                 node._shut(0.0)
 
 
-class BlockingNode(Generic[_Inner]):
-    """Starts and stops an asyncio node from a thread that may wait.
+class BlockingPart(Generic[_PartT]):
+    """Starts and stops an asyncio object from a thread that may wait.
 
     Args:
         name: Name of the node, for errors and threads.
-        inner: The node, which is not started yet.
+        inner: The object, which is not started yet.
         close: Ends the node within a number of seconds.
     """
 
     def __init__(
-        self, name: str, inner: _Inner, close: Callable[[float], Coroutine[Any, Any, None]]
+        self, name: str, inner: _PartT, close: Callable[[float], Coroutine[Any, Any, None]]
     ) -> None:
-        self._inner: _Inner = inner
+        self._inner: _PartT = inner
         self._close_inner = close
         self._name = name
         self._portal = Portal(name, inner._node.inbox.post)
@@ -68,12 +71,17 @@ class BlockingNode(Generic[_Inner]):
     def _warn_unclosed(self) -> None:
         if self._portal.opened:
             warnings.warn(
-                f"unclosed {self._name} {named(self.identity)}; "
+                f"unclosed {self._name} {self._shown()}; "
                 "call close(), or use it as a context manager",
                 ResourceWarning,
                 stacklevel=2,
                 source=self,
             )
+
+    def _shown(self) -> str:
+        """Return a name of this object for people."""
+        node = self._inner._node
+        return ", ".join(node.endpoints or node.bind or node.connect)
 
     def start(self) -> None:
         """Begin to serve; ``with`` and ``run`` call this method. Idempotent.
@@ -132,14 +140,9 @@ class BlockingNode(Generic[_Inner]):
         """Read from the machine on the loop, because only the loop's thread changes the machine."""
         return self._portal.ask(look) if self._portal.opened else look()
 
-    @property
-    def identity(self) -> bytes:
-        """Name of this node on the wire."""
-        return self._inner.identity
 
-
-class BlockingServer(BlockingNode[_Serving]):
-    """A node that may be a whole program: it serves until it is asked to end."""
+class BlockingProgram(BlockingPart[_ProgramT]):
+    """An object that may be a whole program: it serves until it is asked to end."""
 
     def run(self) -> None:
         """Serve until the node is asked to end.
@@ -160,3 +163,19 @@ class BlockingServer(BlockingNode[_Serving]):
     def interrupt(self) -> None:
         """End as after a signal. A device ends. A worker drains, and ends at the second call."""
         self._portal.post(self._inner.interrupt)
+
+
+class BlockingNode(BlockingPart[_Inner]):
+    """A node of WMP."""
+
+    def _shown(self) -> str:
+        return named(self.identity)
+
+    @property
+    def identity(self) -> bytes:
+        """Name of this node on the wire."""
+        return self._inner.identity
+
+
+class BlockingServer(BlockingNode[_Serving], BlockingProgram[_Serving]):
+    """A node of WMP that may be a whole program."""

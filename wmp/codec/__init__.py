@@ -24,15 +24,24 @@ of objects.
 from wmp.codec.cbor import CodecLimits
 from wmp.codec.decoding import decode, peek
 from wmp.codec.encoding import encode
-from wmp.codec.values import pack_error, pack_value, unpack_error, unpack_value
+from wmp.codec.values import (
+    pack_error,
+    pack_frames,
+    pack_value,
+    unpack_error,
+    unpack_frames,
+    unpack_value,
+)
 
 __all__ = [
     "CodecLimits",
     "decode",
     "encode",
     "pack_error",
+    "pack_frames",
     "pack_value",
     "peek",
     "unpack_error",
+    "unpack_frames",
     "unpack_value",
 ]

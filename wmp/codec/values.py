@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from io import BytesIO
 from typing import Any, Final
 
@@ -11,7 +12,14 @@ from wmp.codec.cbor import InvalidPart, check_plain, kind_of, load
 from wmp.errors import DecodeError
 from wmp.message import Frame
 
-__all__ = ["pack_error", "pack_value", "unpack_error", "unpack_value"]
+__all__ = [
+    "pack_error",
+    "pack_frames",
+    "pack_value",
+    "unpack_error",
+    "unpack_frames",
+    "unpack_value",
+]
 
 _VALUE_DEPTH: Final = 100
 """Limit of the nesting of a value, far below the depth that would exhaust a C stack."""
@@ -55,6 +63,26 @@ def unpack_value(frame: Frame) -> Any:
             f"a payload of {len(frame)} bytes cannot be decoded by codec 'cbor': {error}"
         ) from error
     return value
+
+
+def pack_frames(frames: Iterable[Frame]) -> bytes:
+    """Encode a list of frames for the codec ``frames``: a CBOR array of byte strings."""
+    return cbor2.dumps([bytes(frame) for frame in frames])
+
+
+def unpack_frames(payload: Frame) -> tuple[bytes, ...]:
+    """Decode a payload of the codec ``frames``.
+
+    Raises:
+        DecodeError: The payload is no array of one byte string or more.
+    """
+    value = unpack_value(payload)
+    if type(value) is not list or not value or set(map(type, value)) != {bytes}:
+        raise DecodeError(
+            f"a payload of {len(payload)} bytes cannot be decoded by codec 'frames': it is of "
+            f"type {kind_of(value)}; expected an array of one byte string or more"
+        )
+    return tuple(value)
 
 
 _ERROR_TEXT: Final = 64 * 1024

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import zmq
 
@@ -49,6 +49,7 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
+from wmp.foreign import ForeignAction
 from wmp.message import Command, Frame, Link, Message, Path, counted, hops, named, printable
 from wmp.runtime.counters import Counters, describe_drop
 from wmp.runtime.inbox import Event, Inbox, OpenSubmission
@@ -65,7 +66,7 @@ __all__ = ["Action", "Driver", "Executors", "Gather", "Machine", "Submitters"]
 
 logger = logging.getLogger("wmp")
 
-Action = ManagerAction | WorkerAction | DeviceAction
+Action = ManagerAction | WorkerAction | DeviceAction | ForeignAction
 
 Gather = Callable[[Finished, float], Sequence[Action]]
 """Takes an event of a worker's lane, and the time, as ``Machine.handle`` does."""
@@ -87,8 +88,8 @@ class Machine(Protocol):
     """A machine of :mod:`wmp.core` as the driver uses it."""
 
     @property
-    def settings(self) -> ManagerSettings | WorkerSettings | DeviceSettings:
-        """The machine's settings, with its name and limits."""
+    def settings(self) -> ManagerSettings | WorkerSettings | DeviceSettings | None:
+        """The machine's settings, with its name and limits; None at a foreign protocol."""
 
     def handle(self, event: Any, now: float) -> Sequence[Action]:
         """Take one event; return the actions to perform."""
@@ -143,6 +144,12 @@ class Driver:
         recorder: Writes the node's journal; None without one.
     """
 
+    from_peers: ClassVar[tuple[type[Event], ...]] = (Received, Garbled, Undelivered)
+    """The events that a peer can cause. A defect that they reveal does not stop the node."""
+
+    others: ClassVar[str] = "the manager at "
+    """The nodes behind DEALERs, for log lines with an address."""
+
     def __init__(
         self,
         machine: Machine,
@@ -188,6 +195,7 @@ class Driver:
             connected=self._connected,
             disconnected=self._disconnected,
             transport=transport,
+            others=self.others,
             failed=self._connection_failed,
             closed=self._connection_failed,
         )
@@ -485,7 +493,7 @@ class Driver:
             self.counters.count("defect", repr(error), self._now, alarming=True)
             if recorder is not None:
                 recorder.step(event, (Drop("defect", detail=repr(error)),), now)
-            if not isinstance(event, Received | Garbled | Undelivered):
+            if not isinstance(event, self.from_peers):
                 # Peers must not be able to stop a node (WMP-10.1). After the failure of any other
                 # event a submitter or a handler might wait for ever.
                 self._halt(error)

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 from attrs import frozen
 
-from wmp.codec import pack_error, pack_value, unpack_value
+from wmp.codec import pack_error, pack_frames, pack_value, unpack_frames, unpack_value
 from wmp.errors import ConfigError, Reject, RetryLater
 from wmp.events import Finished
 from wmp.message import DEFAULT_ROLE, Frame, Limits, Outcome
@@ -315,10 +315,22 @@ def _encode_cbor(result: Any) -> bytes:
         ) from None
 
 
+def _decode_frames(payload: Frame) -> list[bytes]:
+    return list(unpack_frames(payload))
+
+
+def _encode_frames(result: Any) -> bytes:
+    """Encode a list of frames; any other result is a list of one frame."""
+    if isinstance(result, (list, tuple)) and result:
+        return pack_frames([_encode_bytes(one) for one in result])
+    return pack_frames([_encode_bytes(result)])
+
+
 CODERS: Final[dict[str, tuple[Callable[[Frame], Any] | None, Callable[[Any], Frame]]]] = {
     "": (None, _encode_bytes),
     "bytes": (None, _encode_bytes),
     "cbor": (unpack_value, _encode_cbor),
+    "frames": (_decode_frames, _encode_frames),
 }
 """Decoder and encoder by codec; the decoder is None where payloads need none.
 

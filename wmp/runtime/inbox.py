@@ -14,13 +14,14 @@ from typing import Final
 from attrs import frozen
 
 from wmp.events import DeviceEvent, ManagerEvent, Submitted, WorkerEvent
+from wmp.foreign import ForeignEvent
 from wmp.message import Frame, Kind
 from wmp.retry import Retry
 from wmp.runtime.threads import ThreadEnded
 
 __all__ = ["Event", "Inbox", "InboxEntry", "JobTerms", "OpenSubmission", "Wakeup"]
 
-Event = ManagerEvent | WorkerEvent | DeviceEvent
+Event = ManagerEvent | WorkerEvent | DeviceEvent | ForeignEvent
 
 
 @frozen

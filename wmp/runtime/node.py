@@ -286,6 +286,7 @@ class Node:
         forwards: bool = False,
         link_events: bool = False,
         owed: Callable[[int], bool] | None = None,
+        make_driver: Callable[..., Driver] = Driver,
     ) -> Driver:
         """Open the sockets and begin to serve, on the running loop.
 
@@ -316,7 +317,7 @@ class Node:
                 self.endpoints = tuple(ports[0].endpoints)
             for index in range(len(self.connect)):
                 ports.append(self._dealer(index))
-            if self._journal is not None:
+            if self._journal is not None and machine.settings is not None:
                 endpoints = (*self.endpoints, *self.connect)
                 loop = asyncio.get_running_loop()
                 self._recorder = self._journal.record(
@@ -334,7 +335,7 @@ class Node:
                 # moment ago.
                 raise TransportError(f"cannot start the {self.name}: {error}") from error
             raise
-        self.driver = Driver(
+        self.driver = make_driver(
             machine,
             self.inbox,
             ports,

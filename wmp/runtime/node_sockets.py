@@ -42,6 +42,7 @@ class NodeSockets:
         ports: The sockets; DEALERs by their numbers.
         name: The node's name, for log lines.
         transport: Limits of the connections.
+        others: The nodes behind DEALERs, for log lines with an address.
         reopen: Opens the DEALER of that number again.
         owed: Returns whether a manager behind a link still owes a reply. If the manager leaves
             then, the connection counts as lost, and not as closed in order.
@@ -64,6 +65,7 @@ class NodeSockets:
         *,
         name: str,
         transport: Transport,
+        others: str,
         reopen: Callable[[int], Port] | None,
         owed: Callable[[int], bool] | None,
         on_readable: Callable[[Port], None],
@@ -78,6 +80,7 @@ class NodeSockets:
         self.readable: dict[Port, None] = {}
         self._name = name
         self._transport = transport
+        self._others = others
         self._reopen = reopen
         self._owed = owed
         self._on_readable = on_readable
@@ -133,8 +136,9 @@ class NodeSockets:
         self._loop.add_reader(port.monitor_descriptor, self._on_monitor, port)
         # Events from the time before the readers were added would never wake the loop.
         self.readable[port] = None
+        without_monitor = port.index is not None and port.connected
         self._on_monitor(port)
-        if port.index is not None and port.connected:
+        if without_monitor:
             self._connected(port)
         self._schedule()
 
@@ -177,7 +181,7 @@ class NodeSockets:
                     port.warned = True
                     # A manager, for the workers below a device.
                     text = (
-                        "lost the connection to the manager at %s"
+                        f"lost the connection to {self._others}%s"
                         if port.met
                         else "no answer from %s"
                     )

@@ -1,0 +1,113 @@
+"""Events and actions of machines that speak another protocol than WMP.
+
+Such a machine takes frames as they arrived, and gives frames. Of the other events and actions it
+uses those of :mod:`wmp.events` and :mod:`wmp.actions` that are not about messages of WMP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from wmp.actions import Drop, Halt, Interrupt, Reconnect, Run
+from wmp.events import (
+    Begun,
+    Closed,
+    Connected,
+    Disconnected,
+    Drained,
+    Finished,
+    Recalled,
+    Reported,
+    Ticked,
+)
+from wmp.message import Frame
+
+__all__ = [
+    "Answer",
+    "Arrived",
+    "Emit",
+    "ForeignAction",
+    "ForeignEvent",
+    "Frames",
+    "Requested",
+    "Unsent",
+    "Withdrawn",
+]
+
+Frames = tuple[Frame, ...]
+"""The frames of one message, without the routing id of a ROUTER."""
+
+
+@frozen
+class Arrived:
+    """A message arrived."""
+
+    port: int
+    """Number of the socket."""
+    peer: bytes
+    """Routing id of the connection at a ROUTER; empty at a DEALER."""
+    frames: Frames
+
+
+@frozen
+class Unsent:
+    """An ``Emit`` could not be sent: there is no such connection, or its pipe is full."""
+
+    port: int
+    peer: bytes
+
+
+@frozen
+class Requested:
+    """The application wants a reply to these frames."""
+
+    id: int
+    """Number chosen by the caller; every number is used once."""
+    frames: Frames
+
+
+@frozen
+class Withdrawn:
+    """The application wants no reply to these requests any more."""
+
+    ids: Sequence[int]
+
+
+@frozen
+class Emit:
+    """Send a message; the answer is ``Unsent`` if that fails."""
+
+    port: int
+    peer: bytes
+    frames: Frames
+
+
+@frozen
+class Answer:
+    """End a request of the application."""
+
+    id: int
+    frames: Frames | None
+    """The reply; None if no reply came in the last try."""
+    tries: int
+    """Number of tries that the request took."""
+
+
+ForeignEvent = (
+    Arrived
+    | Unsent
+    | Requested
+    | Withdrawn
+    | Connected
+    | Disconnected
+    | Ticked
+    | Begun
+    | Finished
+    | Recalled
+    | Reported
+    | Drained
+    | Closed
+)
+ForeignAction = Emit | Answer | Run | Interrupt | Reconnect | Drop | Halt

@@ -1,0 +1,6 @@
+"""Other protocols than WMP: clients, servers and workers that speak them.
+
+- :mod:`wmp.gateways.pirates`: the Lazy, Simple and Paranoid Pirate patterns (specs/pirates.md).
+- :mod:`wmp.gateways.ping_pong`: the ping-pong protocol (specs/ping-pong.md).
+- :mod:`wmp.gateways.aio`: the same names for asyncio.
+"""

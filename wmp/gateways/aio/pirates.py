@@ -1,0 +1,304 @@
+"""Clients, servers and workers of the Pirate patterns (specs/pirates.md), for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from itertools import count
+
+from wmp.aio.node import AsyncPart
+from wmp.errors import ClosedError, NoReply
+from wmp.foreign import Answer, Requested, Withdrawn
+from wmp.gateways.aio.node import Body, ForeignProgram, as_body, from_body, make_node
+from wmp.gateways.machines.foreign_worker import (
+    ForeignWorkerMachine,
+    ForeignWorkerStatistics,
+    SignTimes,
+)
+from wmp.gateways.machines.lazy_client import LazyClientMachine, LazyClientStatistics
+from wmp.gateways.machines.lazy_server import LazyServerMachine, LazyServerStatistics
+from wmp.gateways.machines.pirate_wire import ParanoidWire, SimpleWire
+from wmp.message import counted
+from wmp.runtime.checks import check_count, check_seconds
+from wmp.runtime.foreign_driver import ForeignDriver
+from wmp.runtime.handlers import Handler
+from wmp.runtime.security import Security
+from wmp.runtime.sockets import Context
+from wmp.runtime.transport import Transport
+
+__all__ = ["LazyClient", "LazyServer", "ParanoidWorker", "SimpleWorker"]
+
+
+class LazyClient(AsyncPart):
+    """Sends requests to a server or a queue, and sends a request again if no reply comes.
+
+    The requests of one client go out one after the other, in the order of the calls. For requests
+    at the same time use several clients.
+
+    Args:
+        endpoint: Address of a REP or ROUTER socket.
+        timeout: Seconds of one try.
+        tries: Number of tries of a request. Each try but the first has a new socket.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        timeout: float = 2.5,
+        tries: int = 3,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        self._machine = LazyClientMachine(
+            check_seconds("timeout", timeout, zero=False), check_count("tries", tries, 1)
+        )
+        super().__init__(
+            make_node(
+                "lazy client",
+                connect=(endpoint,),
+                security=security,
+                context=context,
+                transport=transport,
+            )
+        )
+        self._futures: dict[int, asyncio.Future[bytes | list[bytes]]] = {}
+        self._numbers = count(1)
+
+    async def start(self) -> None:
+        """Open the socket; ``async with`` calls this method. Idempotent.
+
+        Raises:
+            ConfigError: The endpoint cannot be used.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The client was closed.
+        """
+        self._node.check_open()
+        if self._node.driver is None:
+            self._node.on_halt = self._halted
+            make_driver = functools.partial(ForeignDriver, answer=self._answer)
+            self._node.start(self._machine, link_events=True, make_driver=make_driver)
+
+    async def request(self, body: Body) -> bytes | list[bytes]:
+        """Send a request and wait for its reply.
+
+        Args:
+            body: One frame, or a list of frames.
+
+        Returns:
+            The reply: one frame, or a list of several frames.
+
+        Raises:
+            NoReply: No reply came within ``timeout`` in the last try.
+            ClosedError: The client is not started, was closed, or was closed during the call.
+            TypeError: The body is no body.
+        """
+        frames = as_body(body)
+        self._node.serving()
+        if not self._node.running:
+            self._node.raise_error()
+            raise ClosedError("the client is closed")
+        number = next(self._numbers)
+        future: asyncio.Future[bytes | list[bytes]] = asyncio.get_running_loop().create_future()
+        self._futures[number] = future
+        self._node.inbox.post(Requested(number, frames))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._node.inbox.post(Withdrawn((number,)))
+            raise
+        finally:
+            del self._futures[number]
+
+    def _answer(self, action: Answer) -> None:
+        future = self._futures.get(action.id)
+        if future is None or future.done():
+            return
+        if action.frames is not None:
+            future.set_result(from_body(action.frames))
+            return
+        machine, endpoint = self._machine, self._node.connect[0]
+        future.set_exception(
+            NoReply(
+                f"no reply from {endpoint} in {counted(action.tries, 'try', 'tries')} of "
+                f"{machine.timeout:g} s; check that the server at this address runs"
+            )
+        )
+
+    def _halted(self, error: Exception | None) -> None:
+        for future in self._futures.values():
+            if not future.done():
+                future.set_exception(ClosedError("the client was closed during the request"))
+
+    async def close(self) -> None:
+        """Close the socket. Requests in progress raise ``ClosedError``. Idempotent."""
+        await self._node.stop()
+
+    async def _abort(self) -> None:
+        await self.close()
+
+    def statistics(self) -> LazyClientStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._machine.statistics()
+
+
+class LazyServer(ForeignProgram[LazyServerMachine]):
+    """Answers the requests of REQ sockets, for example those of Lazy Pirate clients.
+
+    Args:
+        bind: Endpoints of the server.
+        handler: Does a request: ``f(body)`` or ``f(body, job)``, ``def`` or ``async def``. A body
+            of one frame is ``bytes``; a body of several frames is a list.
+        slots: Number of requests that are done at the same time.
+        pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
+        as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        limit: Largest number of requests that wait. Further requests are dropped.
+        security: CURVE keys.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        *bind: str,
+        handler: Handler,
+        slots: int = 1,
+        pool: str = "thread",
+        as_list: bool = False,
+        limit: int = 1000,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        machine = LazyServerMachine(
+            slots=check_count("slots", slots, 1),
+            as_list=as_list,
+            limit=check_count("limit", limit, 1),
+        )
+        node = make_node(
+            "lazy server", bind=bind, security=security, context=context, transport=transport
+        )
+        super().__init__(machine, node, handler, slots, pool)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Addresses to which clients can connect, with the actual ports.
+
+        Raises:
+            ClosedError: The server is not started, and the system has not chosen an address yet.
+        """
+        return self._node.addresses
+
+    def statistics(self) -> LazyServerStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._machine.statistics()
+
+
+class SimpleWorker(ForeignProgram[ForeignWorkerMachine]):
+    """Does the requests of a Simple Pirate queue, one at a time.
+
+    Args:
+        endpoint: Address of the queue's socket for workers.
+        handler: Does a request; see :class:`LazyServer`.
+        pool: ``"thread"``, ``"process"`` or ``"inline"``.
+        as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        handler: Handler,
+        *,
+        pool: str = "thread",
+        as_list: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        machine = ForeignWorkerMachine(SimpleWire(), as_list=as_list)
+        node = make_node(
+            "simple worker",
+            connect=(endpoint,),
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__(machine, node, handler, 1, pool)
+
+    def statistics(self) -> ForeignWorkerStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._machine.statistics()
+
+
+class ParanoidWorker(ForeignProgram[ForeignWorkerMachine]):
+    """Does the requests of a Paranoid Pirate queue (6/PPP), one at a time.
+
+    Args:
+        endpoint: Address of the queue's socket for workers.
+        handler: Does a request; see :class:`LazyServer`.
+        heartbeat: Seconds between two signs of life.
+        liveness: Number of heartbeats without a message of the queue after which the queue counts
+            as dead.
+        reopen: Seconds before the socket is replaced then. The wait doubles each time.
+        reopen_max: Longest wait in seconds.
+        pool: ``"thread"``, ``"process"`` or ``"inline"``.
+        as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        handler: Handler,
+        *,
+        heartbeat: float = 1.0,
+        liveness: int = 3,
+        reopen: float = 1.0,
+        reopen_max: float = 32.0,
+        pool: str = "thread",
+        as_list: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        interval = check_seconds("heartbeat", heartbeat, zero=False)
+        times = SignTimes(
+            interval,
+            interval * check_count("liveness", liveness, 1),
+            check_seconds("reopen", reopen, zero=False),
+            check_seconds("reopen_max", reopen_max, zero=False),
+        )
+        node = make_node(
+            "paranoid worker",
+            connect=(endpoint,),
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        machine = ForeignWorkerMachine(ParanoidWire(), times, as_list=as_list)
+        super().__init__(machine, node, handler, 1, pool)
+
+    def statistics(self) -> ForeignWorkerStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._machine.statistics()

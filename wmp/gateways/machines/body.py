@@ -1,0 +1,51 @@
+"""The parts of a foreign message: envelope and body, and the body as the payload of a job."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wmp.codec import pack_frames, unpack_frames
+from wmp.foreign import Frames
+from wmp.message import Frame
+
+__all__ = ["FRAMES_CODEC", "MAX_FRAMES", "MAX_HOPS", "from_payload", "split", "to_payload"]
+
+MAX_FRAMES: Final = 64
+"""Largest number of frames of a message (PIRATE-1.1, PING-1.2)."""
+
+MAX_HOPS: Final = 8
+"""Largest number of frames before the empty frame of an envelope (PIRATE-1.2)."""
+
+FRAMES_CODEC: Final = "frames"
+"""Name of the codec of a body that is a list of frames."""
+
+
+def split(frames: Frames) -> tuple[Frames, Frames] | None:
+    """Divide a message behind its first empty frame (PIRATE-1.2).
+
+    Returns:
+        The envelope with its empty frame, and the body; None if the message has no envelope, or no
+        frame behind it.
+    """
+    for place, frame in enumerate(frames[: MAX_HOPS + 1]):
+        if not frame:
+            body = frames[place + 1 :]
+            return (frames[: place + 1], body) if body else None
+    return None
+
+
+def to_payload(body: Frames, *, as_list: bool) -> tuple[str, Frame]:
+    """Return the codec and the payload of a job with this body.
+
+    Args:
+        body: One frame or more.
+        as_list: Whether the handler gets a list also for a body of one frame.
+    """
+    if len(body) == 1 and not as_list:
+        return "", body[0]
+    return FRAMES_CODEC, pack_frames(body)
+
+
+def from_payload(codec: str, payload: Frame) -> Frames:
+    """Return the body of a result."""
+    return unpack_frames(payload) if codec == FRAMES_CODEC else (payload,)

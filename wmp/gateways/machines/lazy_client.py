@@ -1,0 +1,190 @@
+"""The Lazy Pirate client as a machine: send, wait, send again on a new socket, give up."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
+from typing import assert_never
+
+from attrs import define, field, frozen
+
+from wmp.actions import Drop, Halt, Reconnect
+from wmp.events import (
+    Begun,
+    Closed,
+    Connected,
+    Disconnected,
+    Drained,
+    Finished,
+    Recalled,
+    Reported,
+    Ticked,
+)
+from wmp.foreign import (
+    Answer,
+    Arrived,
+    Emit,
+    ForeignAction,
+    ForeignEvent,
+    Requested,
+    Unsent,
+    Withdrawn,
+)
+from wmp.gateways.machines.body import MAX_FRAMES
+from wmp.gateways.machines.request_lifecycle import TRANSITIONS, RequestInput, RequestState
+
+__all__ = ["LazyClientMachine", "LazyClientStatistics"]
+
+_State = RequestState
+_Input = RequestInput
+
+
+@frozen
+class LazyClientStatistics:
+    """Counts of a Lazy Pirate client; a snapshot."""
+
+    requests: int
+    replies: int
+    resent: int
+    """Number of times that a request was sent again."""
+    abandoned: int
+    """Number of requests that ended without a reply."""
+    dropped: Mapping[str, int]
+    """Number of messages that were dropped or could not be sent, by reason."""
+
+
+@define(eq=False)
+class LazyClientMachine:
+    """Sans-I/O client, on the DEALER number 0. Requests go out one after the other.
+
+    Args:
+        timeout: Seconds of one try.
+        tries: Number of tries of a request.
+    """
+
+    timeout: float = 2.5
+    tries: int = 3
+    settings: None = field(default=None, init=False)
+    state: RequestState = field(default=_State.ENDED, init=False)
+    _queue: deque[Requested] = field(factory=deque, init=False)
+    """The request in progress, and the requests behind it."""
+    _up: bool = field(default=False, init=False)
+    """Whether the socket is connected, as far as known."""
+    _try: int = field(default=0, init=False)
+    _ends_at: float = field(default=0.0, init=False)
+    _draining: bool = field(default=False, init=False)
+    _halted: bool = field(default=False, init=False)
+    _requests: int = field(default=0, init=False)
+    _replies: int = field(default=0, init=False)
+    _resent: int = field(default=0, init=False)
+    _abandoned: int = field(default=0, init=False)
+    _dropped: Counter[str] = field(factory=Counter, init=False)
+
+    def deadline(self) -> float | None:
+        """Return when ``Ticked`` is due, None for never."""
+        return None if self._halted or self.state is _State.ENDED else self._ends_at
+
+    def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
+        """Take one event; return the actions to perform now, in order."""
+        if self._halted:
+            return []
+        actions: list[ForeignAction] = []
+        match event:
+            case Requested():
+                self._requests += 1
+                self._queue.append(event)
+            case Arrived(_, _, frames):
+                # A REQ socket takes only messages that begin with an empty frame.
+                if not 2 <= len(frames) <= MAX_FRAMES or frames[0]:
+                    actions.append(self._drop("invalid"))
+                elif not self._step(_Input.REPLY):
+                    actions.append(self._drop("no request"))
+                else:
+                    self._replies += 1
+                    actions.append(Answer(self._queue.popleft().id, frames[1:], self._try))
+            case Connected():
+                self._up = True
+                self._send(actions)
+            case Unsent():
+                self._up = False
+                self._step(_Input.UNSENT)
+                actions.append(self._drop("not sent"))
+            case Ticked():
+                self._ticked(now, actions)
+            case Withdrawn(ids):
+                self._withdraw(frozenset(ids), actions)
+            case Drained():
+                self._draining = True
+            case Closed():
+                self._halt(actions)
+                return actions
+            case Begun() | Finished() | Recalled() | Reported() | Disconnected():
+                pass  # A client has no handlers, and no ROUTER.
+            case _:
+                assert_never(event)
+        self._begin_next(now, actions)
+        return actions
+
+    def statistics(self) -> LazyClientStatistics:
+        """Return a snapshot for people and programs."""
+        return LazyClientStatistics(
+            self._requests, self._replies, self._resent, self._abandoned, dict(self._dropped)
+        )
+
+    def _step(self, what: RequestInput) -> bool:
+        """Change the state by the table; return whether the table has this change."""
+        target = TRANSITIONS.get((self.state, what))
+        if target is None:
+            return False
+        self.state = target
+        return True
+
+    def _begin_next(self, now: float, actions: list[ForeignAction]) -> None:
+        if self._queue and self._step(_Input.REQUEST):
+            self._begin_try(1, now, actions)
+        elif self._draining and not self._queue:
+            self._halt(actions)
+
+    def _begin_try(self, number: int, now: float, actions: list[ForeignAction]) -> None:
+        self._try = number
+        self._ends_at = now + self.timeout
+        self._send(actions)
+
+    def _send(self, actions: list[ForeignAction]) -> None:
+        if self._up and self._step(_Input.CONNECTED):
+            self._resent += self._try > 1
+            actions.append(Emit(0, b"", (b"", *self._queue[0].frames)))  # PIRATE-2.1
+
+    def _ticked(self, now: float, actions: list[ForeignAction]) -> None:
+        if self.state is _State.ENDED or now < self._ends_at:
+            return
+        # The reply of an earlier try must not reach a later request, so the socket is replaced.
+        self._replace(actions)
+        if self._try < self.tries:
+            self._step(_Input.TIMEOUT)
+            self._begin_try(self._try + 1, now, actions)
+            return
+        self._step(_Input.SPENT)
+        self._abandoned += 1
+        actions.append(Answer(self._queue.popleft().id, None, self._try))
+
+    def _replace(self, actions: list[ForeignAction]) -> None:
+        self._up = False
+        actions.append(Reconnect(0))
+
+    def _withdraw(self, ids: Collection[int], actions: list[ForeignAction]) -> None:
+        first = self._queue[0].id if self._queue else None
+        self._queue = deque(one for one in self._queue if one.id not in ids)
+        if first not in ids:
+            return
+        if self.state is _State.SENT:
+            self._replace(actions)  # PIRATE-2.6
+        self._step(_Input.WITHDRAW)
+
+    def _halt(self, actions: list[ForeignAction]) -> None:
+        self._halted = True
+        actions.append(Halt(None))
+
+    def _drop(self, reason: str) -> Drop:
+        self._dropped[reason] += 1
+        return Drop(reason)

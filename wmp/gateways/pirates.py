@@ -1,0 +1,226 @@
+"""Clients, servers and workers of the Pirate patterns (specs/pirates.md).
+
+::
+
+    from wmp.gateways.pirates import LazyClient, LazyServer
+
+    with LazyServer("tcp://127.0.0.1:5555", handler=bytes.upper):
+        with LazyClient("tcp://127.0.0.1:5555") as client:
+            print(client.request(b"hello"))
+
+:mod:`wmp.gateways.aio.pirates` has the same names for asyncio.
+"""
+
+from __future__ import annotations
+
+from wmp.blocking.node import BlockingPart
+from wmp.gateways.aio import pirates as aio
+from wmp.gateways.aio.node import Body
+from wmp.gateways.blocking import BlockingForeignProgram
+from wmp.gateways.machines.foreign_worker import ForeignWorkerStatistics
+from wmp.gateways.machines.lazy_client import LazyClientStatistics
+from wmp.gateways.machines.lazy_server import LazyServerStatistics
+from wmp.runtime.handlers import Handler
+from wmp.runtime.security import Security
+from wmp.runtime.sockets import Context
+from wmp.runtime.transport import Transport
+
+__all__ = ["LazyClient", "LazyServer", "ParanoidWorker", "SimpleWorker"]
+
+
+class LazyClient(BlockingPart[aio.LazyClient]):
+    """Sends requests to a server or a queue, and sends a request again if no reply comes.
+
+    Args:
+        endpoint: Address of a REP or ROUTER socket.
+        timeout: Seconds of one try.
+        tries: Number of tries of a request. Each try but the first has a new socket.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        timeout: float = 2.5,
+        tries: int = 3,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.LazyClient(
+            endpoint,
+            timeout=timeout,
+            tries=tries,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__("lazy client", inner, lambda timeout: inner.close())
+
+    def request(self, body: Body) -> bytes | list[bytes]:
+        """Send a request and wait for its reply.
+
+        Any thread may call this method. The requests go out one after the other.
+
+        Args:
+            body: One frame, or a list of frames.
+
+        Returns:
+            The reply: one frame, or a list of several frames.
+
+        Raises:
+            NoReply: No reply came within ``timeout`` in the last try.
+            ClosedError: The client is not started, was closed, or was closed during the call.
+            TypeError: The body is no body.
+        """
+        return self._portal.call(self._inner.request(body))
+
+    def statistics(self) -> LazyClientStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)
+
+
+class LazyServer(BlockingForeignProgram[aio.LazyServer]):
+    """Answers the requests of REQ sockets, for example those of Lazy Pirate clients.
+
+    Args:
+        bind: Endpoints of the server.
+        handler: Does a request: ``f(body)`` or ``f(body, job)``.
+        slots: Number of requests that are done at the same time.
+        pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
+        as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        limit: Largest number of requests that wait. Further requests are dropped.
+        security: CURVE keys.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        *bind: str,
+        handler: Handler,
+        slots: int = 1,
+        pool: str = "thread",
+        as_list: bool = False,
+        limit: int = 1000,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.LazyServer(
+            *bind,
+            handler=handler,
+            slots=slots,
+            pool=pool,
+            as_list=as_list,
+            limit=limit,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__(inner)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Addresses to which clients can connect, with the actual ports."""
+        return self._inner.endpoints
+
+    def statistics(self) -> LazyServerStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)
+
+
+class SimpleWorker(BlockingForeignProgram[aio.SimpleWorker]):
+    """Does the requests of a Simple Pirate queue, one at a time.
+
+    Args:
+        endpoint: Address of the queue's socket for workers.
+        handler: Does a request; see :class:`LazyServer`.
+        pool: ``"thread"``, ``"process"`` or ``"inline"``.
+        as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        handler: Handler,
+        *,
+        pool: str = "thread",
+        as_list: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.SimpleWorker(
+            endpoint,
+            handler,
+            pool=pool,
+            as_list=as_list,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__(inner)
+
+    def statistics(self) -> ForeignWorkerStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)
+
+
+class ParanoidWorker(BlockingForeignProgram[aio.ParanoidWorker]):
+    """Does the requests of a Paranoid Pirate queue (6/PPP), one at a time.
+
+    Args:
+        endpoint: Address of the queue's socket for workers.
+        handler: Does a request; see :class:`LazyServer`.
+        heartbeat: Seconds between two signs of life.
+        liveness: Number of heartbeats without a message of the queue after which the queue counts
+            as dead.
+        reopen: Seconds before the socket is replaced then. The wait doubles each time.
+        reopen_max: Longest wait in seconds.
+        pool: ``"thread"``, ``"process"`` or ``"inline"``.
+        as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        handler: Handler,
+        *,
+        heartbeat: float = 1.0,
+        liveness: int = 3,
+        reopen: float = 1.0,
+        reopen_max: float = 32.0,
+        pool: str = "thread",
+        as_list: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.ParanoidWorker(
+            endpoint,
+            handler,
+            heartbeat=heartbeat,
+            liveness=liveness,
+            reopen=reopen,
+            reopen_max=reopen_max,
+            pool=pool,
+            as_list=as_list,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__(inner)
+
+    def statistics(self) -> ForeignWorkerStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)

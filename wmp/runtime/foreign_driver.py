@@ -1,0 +1,100 @@
+"""The driver of a machine that speaks another protocol: raw frames in place of messages of WMP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import zmq
+
+from wmp.foreign import Answer, Arrived, Emit, Unsent
+from wmp.message import Frame
+from wmp.runtime.driver import Action, Driver, Executors, Submitters
+from wmp.runtime.inbox import Event
+from wmp.runtime.ports import Port, Sent
+
+__all__ = ["ForeignDriver"]
+
+_BATCH = 256
+"""Largest number of messages of one socket in a turn."""
+
+
+class ForeignDriver(Driver):
+    """Runs one machine of another protocol; see :class:`~wmp.runtime.driver.Driver`.
+
+    The ROUTER has the number 0, and so has the first DEALER: a node has only one of both.
+
+    Args:
+        answer: Takes the ends of requests; it must not block. None for a machine without requests.
+        others: Arguments of the driver.
+    """
+
+    from_peers: ClassVar[tuple[type[Event], ...]] = (Arrived, Unsent)
+    others: ClassVar[str] = ""
+
+    def __init__(
+        self, *args: Any, answer: Callable[[Answer], None] | None = None, **others: Any
+    ) -> None:
+        self._answer = answer
+        super().__init__(*args, **others)
+
+    def _take_posted(self) -> None:
+        # A message that came before a request is no reply to the request.
+        if self._inbox.entries:
+            self._sockets.look()
+            if self._sockets.readable:
+                self._take_received()
+        super()._take_posted()
+
+    def _take_received(self) -> None:
+        readable = self._sockets.readable
+        ports = list(readable)
+        readable.clear()
+        for port in ports:
+            for _ in range(_BATCH):
+                try:
+                    frames: list[Frame] = port.receive()
+                except zmq.Again:
+                    break
+                except zmq.ZMQError as error:
+                    if self.running:
+                        self._count("transport", f"cannot receive on {port.name}: {error}")
+                    break
+                peer = b"" if port.index is not None else bytes(frames.pop(0))
+                self._feed(Arrived(port.index or 0, peer, tuple(frames)))
+                if not self.running:
+                    return
+            else:
+                readable[port] = None
+
+    def _make_performers(
+        self, submitters: Submitters | None, executors: Executors | None
+    ) -> dict[type[Action], Callable[[Any], None]]:
+        performers = super()._make_performers(submitters, executors)
+        performers[Emit] = self._emit
+        if self._answer is not None:
+            performers[Answer] = self._answer
+        return performers
+
+    def _emit(self, action: Emit) -> None:
+        port = self._sockets.router if action.peer else self._sockets.dealers.get(action.port)
+        if port is None or not port.connected:
+            self._unsent(action, "not connected")
+            return
+        self._send_queue.touched[port] = None
+        sent = self._send(port, action)
+        if sent is Sent.FULL:
+            self._unsent(action, "pipe full")
+        elif sent is Sent.UNREACHABLE:
+            self._unsent(action, "no such connection")
+        elif sent is Sent.FAILED:
+            self._count("transport", port.failure)
+            self._unsent(action, "no such connection")
+
+    def _send(self, port: Port, action: Emit) -> Sent:
+        return port.send(list(action.frames), action.peer or None)
+
+    def _unsent(self, action: Emit, why: str) -> None:
+        self._count(why, "a message could not be delivered")
+        self._late.append(Unsent(action.port, action.peer))
+        self._inbox.schedule()
