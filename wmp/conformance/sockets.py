@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import sys
@@ -25,20 +26,19 @@ from wmp.message import Frame
 __all__ = ["KitStopped", "LiveTestee", "SocketWire"]
 
 
-def _own_host() -> str:
-    """Choose a loopback address for this process alone, if all of 127/8 is loopback.
+def _own_host(number: int) -> str:
+    """Choose a loopback address for one play of this process, if all of 127/8 is loopback.
 
-    A worker of another test may still try the port of its ended manager, and the system may have
-    given this port to the kit.
+    A free port of this address stays free until the testee binds the port, because no other play
+    uses the address. A worker of an earlier play may still try the port of its ended manager.
     """
     if not sys.platform.startswith("linux"):
         return "127.0.0.1"
-    number = os.getpid() % (253 * 253)
-    return f"127.{1 + number // 253}.{1 + number % 253}.7"
+    process = os.getpid() % (253 * 253)
+    return f"127.{1 + process // 253}.{1 + process % 253}.{1 + number % 254}"
 
 
-_HOST = _own_host()
-_ANY = f"tcp://{_HOST}:*"
+_plays = itertools.count()
 _LEAST_GRACE = 0.3
 """The least time for "at once" in seconds, because the other process may run on a busy machine."""
 _LONGEST_GRACE = 1.5
@@ -178,6 +178,7 @@ class SocketWire:
     """The time at which the kit last looked for messages of the testee; 0 before the first look."""
     _absent: float = field(default=0.0, init=False)
     """The longest time in seconds for which the kit did not look for messages."""
+    _host: str = field(factory=lambda: _own_host(next(_plays)), init=False)
     complaint: str = field(default="", init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -198,10 +199,11 @@ class SocketWire:
     def _start(self) -> None:
         live = self.live
         addresses = []
+        any_port = f"tcp://{self._host}:*"
         for _ in range(self.terms.endpoints):
             router = self._socket(zmq.ROUTER)
             router.router_mandatory = True
-            router.bind(live.endpoint or _ANY if live.testee == "worker" else _ANY)
+            router.bind(live.endpoint if live.endpoint and live.testee == "worker" else any_port)
             addresses.append(_address(router))
             self._routers.append(router)
             self._poller.register(router, zmq.POLLIN)
@@ -225,8 +227,8 @@ class SocketWire:
     def _free_port(self) -> str:
         """Find a port that was free a moment ago."""
         # A plain socket, because ZeroMQ's sockets still listen for a moment after they are closed.
-        with socket.create_server((_HOST, 0)) as probe:
-            return f"tcp://{_HOST}:{probe.getsockname()[1]}"
+        with socket.create_server((self._host, 0)) as probe:
+            return f"tcp://{self._host}:{probe.getsockname()[1]}"
 
     # -- time
 

@@ -226,11 +226,12 @@ def report_of_a_released_lock(talk: WorkerConversation) -> None:
     lock = _lock_everything(talk, first)
     first.answers = False  # a PONG would also cause a READY (WMP-3.13)
     first.locks.pop(lock.number)
-    released = lock.at + 5.0 + lock.hold
+    # The GIVE may have been on its way for some time, so the worker's 5 units began earlier.
+    released, grace = lock.at + 5.0 + lock.hold, talk.wire.grace + 1e-6
     first.expect(
         Command.READY,
-        within=released - talk.now + talk.wire.grace,
-        where=lambda received: received.at >= released - 0.1 and bool(received["credit"]),
+        within=released - talk.now + grace,
+        where=lambda ready: ready.at >= released - grace and bool(ready["credit"]),
         what="the manager may otherwise wait for the GIVE whose lock the worker has released",
     )
 
