@@ -120,3 +120,18 @@ def test_a_command_without_slots_cannot_have_two() -> None:
     with pytest.raises(Unimplemented, match="slots"):
         live.wire(case)
     assert live.play(case).verdict is Verdict.UNIMPLEMENTED
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="127.0.0.1 is the only address")
+def test_the_addresses_of_plays_at_the_same_time_differ() -> None:
+    case = next(
+        case for case in cases_for("device") if case.id == "device/discovery-goes-everywhere"
+    )
+    sleeping = LiveTestee("device", f"{sys.executable} -c 'input()' {{bind}} {{connect}}")
+    wires = [sleeping.wire(case) for _ in range(2)]
+    try:
+        hosts = {wire.bound.rpartition(":")[0] for wire in wires}
+        assert len(hosts) == 2, "a testee may lose its free port to another play"
+    finally:
+        for wire in wires:
+            wire.close()

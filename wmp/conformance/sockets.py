@@ -169,7 +169,8 @@ class SocketWire:
     _drained: bool = field(default=False, init=False)
     _submitted: set[str] = field(factory=set, init=False)
     _unknown: str = field(default="", init=False)
-    _bound: str = field(default="", init=False)
+    bound: str = field(default="", init=False)
+    """The address that the testee binds; empty for a worker."""
     _dialled: int = field(default=0, init=False)
     _began: float = field(init=False)
     _watched: float = field(init=False)
@@ -211,8 +212,8 @@ class SocketWire:
         if live.testee == "worker":
             words["endpoint"] = ",".join(addresses)
         else:
-            self._bound = live.endpoint or self._free_port()
-            words["endpoint"] = words["bind"] = self._bound
+            self.bound = live.endpoint or self._free_port()
+            words["endpoint"] = words["bind"] = self.bound
             words["connect"] = ",".join(addresses)
         if live.command is not None:
             self._process = PeerProcess(fill(live.command, words))
@@ -263,7 +264,7 @@ class SocketWire:
         dealer = self._socket(zmq.DEALER)
         # A testee that has just been started may not listen yet.
         dealer.reconnect_ivl, dealer.reconnect_ivl_max = 5, 50
-        dealer.connect(self._bound)
+        dealer.connect(self.bound)
         self._dealers[self._dialled] = dealer
         self._poller.register(dealer, zmq.POLLIN)
         return Connection("dialled", self._dialled)
