@@ -9,6 +9,7 @@ import pytest
 
 import wmp
 import wmp.aio
+from tests.interop.process_handlers import grow
 from wmp.message import Limits
 
 pytestmark = pytest.mark.timeout(60)
@@ -21,23 +22,20 @@ SMALL = wmp.Transport(max_frame=Limits.COLUMNS)
 TOO_MUCH = Limits.COLUMNS + 1
 
 
-def grown(payload: bytes) -> bytes:
-    return bytes(int(payload))
-
-
 @pytest.mark.parametrize("pool", ["thread", "inline", "process"])
 def test_a_result_that_is_too_large_fails_its_job_alone(pool: str) -> None:
     with (
         wmp.Manager(transport=SMALL) as manager,
-        wmp.Worker(*manager.endpoints, handlers=grown, pool=pool, transport=SMALL),
+        wmp.Worker(*manager.endpoints, handlers=grow, pool=pool, transport=SMALL),
     ):
         jobs = [manager.submit(str(size)) for size in (5, TOO_MUCH, Limits.COLUMNS, 7)]
 
         with pytest.raises(wmp.JobFailed, match=f"ResultTooLarge.*{TOO_MUCH} bytes.*the limit is"):
             jobs[1].result(WAIT)
         assert [len(jobs[place].result(WAIT)) for place in (0, 2, 3)] == [5, Limits.COLUMNS, 7]
-        # On a slow machine jobs may wait so long that the worker hands them back (WMP-6.18).
-        assert manager.statistics().requeued.keys() <= {"handed back"}
+        # On a slow machine jobs may wait so long that the worker hands them back (WMP-6.18), or
+        # that a TAKE arrives after its lock has ended.
+        assert manager.statistics().requeued.keys() <= {"handed back", "refused"}
 
 
 def test_a_payload_that_is_too_large_is_refused_before_it_is_sent() -> None:
@@ -97,28 +95,26 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "text"), BAD, ids=[str(bad)[:40] for bad, _ in BAD])
-def test_a_wrong_argument_is_refused_and_the_manager_lives(
-    arguments: dict[str, Any], text: str
-) -> None:
+def test_a_wrong_argument_is_refused_and_the_manager_lives() -> None:
     async def main() -> None:
         async with wmp.aio.Manager() as manager:
-            with pytest.raises(wmp.ConfigError, match=text):
-                await manager.submit(b"a", **arguments)
+            for arguments, text in BAD:
+                with pytest.raises(wmp.ConfigError, match=text):
+                    await manager.submit(b"a", **arguments)
 
     asyncio.run(main())
     with (
         wmp.Manager() as manager,
         wmp.Worker(*manager.endpoints, handlers=bytes.upper),
     ):
-        for submit in (manager.submit, manager.submit_nowait):
-            with pytest.raises(wmp.ConfigError, match=text):
-                submit(b"a", **arguments)
-        if "on_status" not in arguments and "key" not in arguments:
-            with pytest.raises(wmp.ConfigError, match=text):
-                list(manager.map([b"a"], **arguments))
-
-        assert manager.submit(b"still here").result(WAIT) == b"STILL HERE"
+        for arguments, text in BAD:
+            for submit in (manager.submit, manager.submit_nowait):
+                with pytest.raises(wmp.ConfigError, match=text):
+                    submit(b"a", **arguments)
+            if "on_status" not in arguments and "key" not in arguments:
+                with pytest.raises(wmp.ConfigError, match=text):
+                    list(manager.map([b"a"], **arguments))
+            assert manager.submit(b"still here").result(WAIT) == b"STILL HERE", arguments
 
 
 def test_the_longest_timeout_is_none_in_effect() -> None:

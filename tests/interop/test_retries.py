@@ -12,6 +12,7 @@ import pytest
 
 import wmp
 import wmp.aio
+from tests.interop.process_handlers import fail_twice
 from tests.interop.test_runtime import WAIT, pair
 from wmp.runtime.handlers import RunningJob
 
@@ -99,16 +100,8 @@ async def flaky_coroutine(payload: bytes, job: RunningJob) -> bytes:
     return b"attempt %d" % job.attempt
 
 
-def flaky_process(payload: bytes, job: RunningJob) -> bytes:
-    with Path(payload.decode()).open("a") as file:
-        file.write("x")
-    if job.attempt < 3:
-        raise ConnectionError("refused")
-    return b"attempt %d" % job.attempt
-
-
 def test_coroutines_and_processes_are_tried_again(tmp_path: Path) -> None:
-    handlers: dict[str, Any] = {"coroutine": flaky_coroutine, "process": flaky_process}
+    handlers: dict[str, Any] = {"coroutine": flaky_coroutine, "process": fail_twice}
     with (
         wmp.Manager() as manager,
         wmp.Worker(*manager.endpoints, handlers=handlers, pool="process", retry=QUICK),

@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 import wmp
 import wmp.aio
 from tests.interop.pair import WAIT, Gate, async_pair, pair
+from tests.interop.process_handlers import wait_for_file
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(60)
@@ -413,22 +413,13 @@ def test_a_second_worker_joins_and_shares() -> None:
             assert len(manager.statistics().workers) == 2
 
 
-def held_up(payload: bytes) -> bytes:
-    """Return the payload; if the payload names a file, wait until the file exists."""
-    until = time.monotonic() + WAIT
-    while payload != b"quick" and not Path(os.fsdecode(payload)).exists():
-        assert time.monotonic() < until, "what waits behind it was not done elsewhere"
-        time.sleep(0.001)
-    return payload
-
-
 @pytest.mark.rule("WMP-6.18")
 @pytest.mark.parametrize("pool", ["thread", "process"])
 def test_jobs_behind_a_slow_job_are_done_by_another_worker(pool: Any, tmp_path: Any) -> None:
     go = tmp_path / "go"
     with (
-        pair(held_up, pool=pool) as manager,
-        wmp.Worker(*manager.endpoints, handlers=held_up, pool=pool),
+        pair(wait_for_file, pool=pool) as manager,
+        wmp.Worker(*manager.endpoints, handlers=wait_for_file, pool=pool),
     ):
         manager.wait_for_workers(2, timeout=WAIT)
         # From now on the manager grants both workers many jobs at once.

@@ -225,16 +225,16 @@ def test_children_are_replaced_after_so_many_jobs_and_nothing_is_lost(
     opened: Opener, posts: Posts
 ) -> None:
     pool = opened("process", 2, ProcessLimits(max_jobs=150), default=end_process)
-    for lane in range(10):
+    for lane in range(5):
         pool.run(run(lane, [b""] * 100, first=1 + 100 * lane))
     pids: Counter[int] = Counter()
-    for lane in range(10):
+    for lane in range(5):
         results = posts.results(lane, range(1 + 100 * lane, 101 + 100 * lane))
         assert {outcome for outcome, _ in results} == {OK}
         pids.update(int(pid) for _, pid in results)
-    assert pids.total() == 1000
+    assert pids.total() == 500
     assert max(pids.values()) == 150, "in the middle of a lane, and no job too late"
-    assert len(pids) >= 7
+    assert len(pids) >= 4
     left = children_of(pool)
     pool.close(5)
     assert posts.silent()
@@ -262,9 +262,9 @@ def test_a_retired_process_that_cannot_end_is_killed(
 ) -> None:
     monkeypatch.setattr(process_executor, "_LEAVE", 0.1)
     pool = opened("process", 1, ProcessLimits(max_jobs=1), default=leave_a_thread)
-    pool.run(run(1, [b""] * 3))
-    pids = [int(pid) for _, pid in posts.results(1, [1, 2, 3])]
-    assert len(set(pids)) == 3
+    pool.run(run(1, [b""] * 2))
+    pids = [int(pid) for _, pid in posts.results(1, [1, 2])]
+    assert len(set(pids)) == 2
     wait_until(lambda: all(gone(pid) for pid in pids))
 
 
