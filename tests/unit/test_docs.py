@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-DOCUMENTS = sorted(
-    path
-    for path in ROOT.rglob("*.md")
-    if not any(part.startswith((".", "node_modules")) for part in path.relative_to(ROOT).parts)
-)
+from tests.house import ROOT, house_files
 
 
 def anchors(document: Path) -> set[str]:
@@ -23,7 +17,9 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "document", house_files(".md"), ids=lambda path: path.relative_to(ROOT).as_posix()
+)
 def test_links_between_files_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text(encoding="utf-8")):
         if re.match(r"[a-z]+:", target):

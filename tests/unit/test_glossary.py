@@ -12,23 +12,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.house import ROOT, house_files
+
 # Each process that runs one of these tests parses the whole library.
 pytestmark = pytest.mark.xdist_group("glossary")
 
-ROOT = Path(__file__).resolve().parents[2]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in (ROOT / "specs/glossary.md").read_text(encoding="utf-8").splitlines()
     if line.startswith("| ") and not line.startswith("| word |")
 ]
-FILES = sorted((ROOT / "wmp").rglob("*.py"))
-PAGES = sorted(
+FILES = house_files(".py", ROOT / "wmp")
+PAGES = [
     page
-    for pattern in ("specs/**/*.md", "docs/**/*.md", "**/README.md")
-    for page in ROOT.glob(pattern)
-    if page.name != "glossary.md"
-    and not any(part.startswith(".") for part in page.relative_to(ROOT).parts)
-)
+    for page in house_files(".md")
+    if page.name == "README.md"
+    or (page.relative_to(ROOT).parts[0] in ("specs", "docs") and page.name != "glossary.md")
+]
 
 SHARED = {"Device", "Job", "Manager", "Worker"}
 """Names of the public API that :mod:`wmp.aio` and :mod:`wmp.blocking` share on purpose."""

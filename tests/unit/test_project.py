@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.house import ROOT, house_files
 from wmp import errors
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "wmp"
 
 SANS_IO = ("core", "codec", "message", "events", "actions", "balance", "foreign")
@@ -26,7 +26,7 @@ MAX_LINES = 660
 
 def public_modules() -> Iterator[str]:
     """Yield the dotted names of the modules whose path has no underscore."""
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in house_files(".py", PACKAGE):
         parts = path.relative_to(ROOT).with_suffix("").parts
         if parts[-1] == "__init__":
             parts = parts[:-1]
@@ -174,18 +174,6 @@ def test_the_core_imports_with_io_blocked():
 
 def is_sans_io(module: str) -> bool:
     return module.split(".")[1] in SANS_IO or module.startswith("wmp.gateways.machines")
-
-
-def house_files(*suffixes: str) -> Iterator[Path]:
-    """Yield the files of the project without the files that tools leave behind."""
-    for path in sorted(ROOT.rglob("*")):
-        parts = path.relative_to(ROOT).parts
-        hidden = any(part.startswith(".") for part in parts) and parts[0] not in (".ci", ".github")
-        built = parts[0] in ("build", "dist") or any(
-            part in ("__pycache__", "node_modules") or part.endswith(".egg-info") for part in parts
-        )
-        if path.is_file() and not hidden and not built and path.name.endswith(suffixes or ""):
-            yield path
 
 
 def test_no_file_outgrows_its_noun():

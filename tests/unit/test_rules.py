@@ -23,6 +23,8 @@ from build_rules import (
     render,
 )
 
+from tests.house import house_files
+
 RULES_OF_SPEC = read_pages()
 
 pytestmark = pytest.mark.xdist_group("rules")
@@ -78,11 +80,9 @@ def test_the_numbers_of_the_rules_are_unique():
 
 def test_every_rule_that_is_cited_exists():
     known = {rule.id for rule in RULES_OF_SPEC}
-    files = [*ROOT.glob("wmp/**/*.py"), *ROOT.glob("**/*.md")]
     cited = {
         (id, path.relative_to(ROOT).as_posix())
-        for path in files
-        if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+        for path in house_files(".py", ROOT / "wmp") + house_files(".md")
         for id in re.findall(rf"\b(?:{'|'.join(PAGES)})-\d+\.\d+", path.read_text(encoding="utf-8"))
     }
 
