@@ -13,30 +13,23 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
 
+from tests.interop.fault_handlers import LABEL, LOG, digest, gate, hang, work
 from wmp import aio
 from wmp.actions import End, Resolve, Send
 from wmp.events import Received, Submitted
 from wmp.message import Command, Frame
-from wmp.runtime.handlers import RunningJob
 from wmp.testing.invariants import History, Violation
 from wmp.testing.observer import Observer
-
-_LOG = "WMP_FAULT_LOG"
-_LABEL = "WMP_FAULT_LABEL"
-_WORK = 0.008
-"""Seconds that a short job takes."""
 
 
 def say(**words: Any) -> None:
@@ -44,53 +37,6 @@ def say(**words: Any) -> None:
     line = memoryview(json.dumps(words).encode() + b"\n")
     while line:
         line = line[os.write(1, line) :]
-
-
-# -- work ------------------------------------------------------------------------------------
-
-
-def digest(payload: Frame) -> str:
-    """Return the handler's result for a payload."""
-    return hashlib.sha256(payload).hexdigest()[:16]
-
-
-@functools.cache
-def _log() -> int:
-    return os.open(os.environ[_LOG], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-
-
-def _begin(payload: bytes, job: RunningJob) -> str:
-    """Log that this attempt begins here; return the name of this process."""
-    who = f"{os.environ[_LABEL]}:{os.getpid()}"
-    line = f"{payload.decode()} {job.manager.decode()} {job.id} {job.attempt} {who}"
-    os.write(_log(), f"{line} {time.monotonic()}\n".encode())
-    return who
-
-
-def work(payload: bytes, job: RunningJob) -> str:
-    """Do a short job; the result names the attempt that made it."""
-    who = _begin(payload, job)
-    time.sleep(_WORK)
-    return f"{digest(payload)} {job.attempt} {who}"
-
-
-def hang(payload: bytes, job: RunningJob) -> str:
-    """Hang until killed in the first attempt; end quickly in any later attempt."""
-    who = _begin(payload, job)
-    if job.attempt == 1:
-        threading.Event().wait()
-    return f"{digest(payload)} {job.attempt} {who}"
-
-
-def gate(payload: bytes, job: RunningJob) -> str:
-    """Work until the parent has made a file for this attempt."""
-    who = _begin(payload, job)
-    while not os.path.exists(f"go-{job.attempt}"):
-        time.sleep(0.01)
-    return f"{digest(payload)} {job.attempt} {who}"
-
-
-# -- the processes ---------------------------------------------------------------------------
 
 
 class Watched:
@@ -232,7 +178,7 @@ class Pinging:
 
 async def serve(config: dict[str, Any]) -> None:
     """Run a worker."""
-    os.environ[_LOG], os.environ[_LABEL] = config["log"], config["options"]["label"]
+    os.environ[LOG], os.environ[LABEL] = config["log"], config["options"]["label"]
     worker = aio.Worker(
         *config["connect"], handlers={"work": work, "hang": hang, "gate": gate}, **config["options"]
     )
@@ -269,11 +215,3 @@ def main() -> None:
     """Run the part that the first line of stdin names."""
     config = json.loads(sys.stdin.buffer.readline())
     asyncio.run(_PARTS[config["part"]](config))
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    # Children of a process pool find handlers by the name of their module.
-    from tests.interop import fault_parts
-
-    fault_parts.main()

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.interop.programs import ENVIRON, ROOT
+from tests.interop.forks import ForkedProcess, forks
 
 WAIT = 40.0
 """Seconds after which a wait has failed."""
@@ -31,7 +30,7 @@ class Part:
         self.part = part
         self.folder = folder
         self.generation = 0
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: ForkedProcess | None = None
         self._receive = receive
         self._received: list[Words] = []
         self._changed = threading.Condition()
@@ -44,13 +43,10 @@ class Part:
         self.generation += 1
         self._received.clear()
         with (self.folder / "stderr").open("ab") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, str(ROOT / "tests" / "interop" / "fault_parts.py")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
+            self.process = forks().start(
+                *(sys.executable, "-c", "from tests.interop import fault_parts as f; f.main()"),
                 cwd=self.folder,
-                env=ENVIRON,
+                errors=stderr,
             )
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
@@ -59,7 +55,6 @@ class Part:
 
     def _listen(self) -> None:
         assert self.process is not None
-        assert self.process.stdout is not None
         for line in self.process.stdout:
             if not line.endswith(b"\n"):
                 break  # the process was killed in the middle of a line, which does not count
@@ -74,7 +69,6 @@ class Part:
     def tell(self, **words: Any) -> None:
         """Send a request."""
         assert self.process is not None
-        assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(words).encode() + b"\n")
         self.process.stdin.flush()
 
@@ -116,8 +110,6 @@ class Part:
         """Kill the process with SIGKILL and read its last output; do nothing if it does not run."""
         if self.process is None or self._thread is None:
             return
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.kill()
         self.process.wait(WAIT)
         with contextlib.suppress(BrokenPipeError):

@@ -1,27 +1,31 @@
 """Runs of programs, each in a separate process, without the half second of a start.
 
-One process has imported all modules of the programs, and forks for each run. ``programs.py`` starts
-programs as a shell does. Use that module if the start itself matters, or if the program has worker
-processes.
+One process has imported all modules of the programs, and forks for each run. The fork then does
+what Python does with the same command line: ``-W error``, ``-m MODULE``, ``-c TEXT`` or a file.
+``programs.py`` starts programs as a shell does. Use that module if the start itself matters.
 """
 
 from __future__ import annotations
 
 import atexit
+import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import types
+import warnings
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from tests.interop.programs import ENVIRON, TIMEOUT, WMP, WMP_DEVICE, Program
-from tests.interop.programs import wmp as wmp_of_a_shell
 
 
 class Ended(NamedTuple):
@@ -35,7 +39,9 @@ class Ended(NamedTuple):
 class ForkedProcess:
     """A forked program, with the parts of :class:`subprocess.Popen` that tests use."""
 
-    def __init__(self, stdin: IO[bytes], stdout: IO[bytes], stderr: IO[bytes], end: int) -> None:
+    def __init__(
+        self, stdin: IO[bytes], stdout: IO[bytes], stderr: IO[bytes] | None, end: int
+    ) -> None:
         self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
         self._end = end
         """Yields the number of the process, then its exit code."""
@@ -74,14 +80,12 @@ class ForkedProcess:
 
 
 class ForkedProgram(Program):
-    """``wmp``, started by a :class:`Forks`."""
+    """A program that is started by a fork; the arguments begin with ``sys.executable``."""
 
-    def __init__(self, forks: Forks, argv: tuple[str, ...], cwd: Path | None) -> None:
-        self._forked = forks.start("wmp", argv, cwd or Path.cwd())
-        super().__init__(*argv)
-
-    def _start(self, *_: object) -> ForkedProcess:
-        return self._forked
+    def _start(
+        self, argv: Sequence[str], cwd: Path | None, env: Mapping[str, str]
+    ) -> ForkedProcess:
+        return forks().start(*argv, cwd=cwd, env=env)
 
 
 class Forks:
@@ -103,23 +107,34 @@ class Forks:
         self._parent.wait(TIMEOUT)
         self._outputs.cleanup()
 
-    def _order(self, name: str, argv: tuple[str, ...], cwd: Path, files: list[int]) -> None:
-        order = json.dumps([str(cwd), name, *argv]).encode()
+    def _order(
+        self, argv: Sequence[str], cwd: Path | None, env: Mapping[str, str], files: list[int]
+    ) -> None:
+        python, *rest = map(str, argv)
+        assert python == sys.executable
+        changed = {name: text for name, text in env.items() if ENVIRON.get(name) != text}
+        order = json.dumps([str(cwd or Path.cwd()), changed, *rest]).encode()
         socket.send_fds(self._orders, [len(order).to_bytes(4)], files)
         self._orders.sendall(order)
 
-    def start(self, name: str, argv: tuple[str, ...], cwd: Path) -> ForkedProcess:
-        """Start a program with pipes."""
-        (stdin, to), (of, stdout), (about, stderr), (end, ended) = (os.pipe() for _ in range(4))
-        self._order(name, argv, cwd, [stdin, stdout, stderr, ended])
+    def start(
+        self,
+        *argv: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] = ENVIRON,
+        errors: IO[bytes] | None = None,
+    ) -> ForkedProcess:
+        """Start a program with pipes; ``errors`` is a file in place of the pipe of stderr."""
+        (stdin, to), (of, stdout), (end, ended) = (os.pipe() for _ in range(3))
+        about, stderr = os.pipe() if errors is None else (None, os.dup(errors.fileno()))
+        self._order(argv, cwd, env, [stdin, stdout, stderr, ended])
         for file in (stdin, stdout, stderr, ended):
             os.close(file)
-        return ForkedProcess(os.fdopen(to, "wb"), os.fdopen(of, "rb"), os.fdopen(about, "rb"), end)
+        lines = None if about is None else os.fdopen(about, "rb")
+        return ForkedProcess(os.fdopen(to, "wb"), os.fdopen(of, "rb"), lines, end)
 
-    def run(self, *argv: str, cwd: Path) -> Ended:
-        """Run ``WMP`` or ``WMP_DEVICE`` with arguments in a folder, without input."""
-        name, start = ("wmp", WMP) if argv[: len(WMP)] == WMP else ("device", WMP_DEVICE)
-        assert argv[: len(start)] == start
+    def run(self, *argv: str, cwd: Path | None = None) -> Ended:
+        """Run a program in a folder, without input."""
         paths = [Path(self._outputs.name, output) for output in ("stdout", "stderr")]
         end, ended = os.pipe()
         with (
@@ -128,7 +143,7 @@ class Forks:
             paths[1].open("wb") as err,
         ):
             files = [nothing.fileno(), out.fileno(), err.fileno(), ended]
-            self._order(name, argv[len(start) :], cwd, files)
+            self._order(argv, cwd, ENVIRON, files)
             os.close(ended)
         with os.fdopen(end, "rb") as lines:
             _, code = lines.read().split()
@@ -143,24 +158,33 @@ def forks() -> Forks:
     return made
 
 
-def wmp(*argv: str, cwd: Path | None = None) -> Program:
-    """Start ``wmp``: by a fork, or in a new interpreter if the program has worker processes.
+def wmp(*argv: str, cwd: Path | None = None) -> ForkedProgram:
+    """Start ``wmp`` by a fork."""
+    return ForkedProgram(*WMP, *argv, cwd=cwd)
 
-    Worker processes import the main module of their parent. In a fork this is the wrong module.
-    """
-    return (
-        wmp_of_a_shell(*argv, cwd=cwd) if "process" in argv else ForkedProgram(forks(), argv, cwd)
-    )
+
+def wmp_device(*argv: str, cwd: Path | None = None) -> ForkedProgram:
+    """Start ``wmp-device`` by a fork."""
+    return ForkedProgram(*WMP_DEVICE, *argv, cwd=cwd)
+
+
+MODULES = (
+    "tests.interop.fault_parts",
+    "wmp.cli.demo",
+    "wmp.cli.device",
+    "wmp.cli.journal",
+    "wmp.cli.map",
+    "wmp.cli.program",
+    "wmp.cli.worker",
+    "wmp_programs",
+)
+"""The modules that forks need not import."""
 
 
 def serve(number: int) -> None:
-    """Fork for each order. The fork forks again, and writes the end of the program into a pipe.
-
-    The modules of the programs are imported here, so that the forks need not import them.
-    """
-    import wmp_programs
-    from wmp.cli import demo, device, journal, map, program, worker  # noqa: F401
-
+    """Fork for each order. The fork forks again, and writes the end of the program into a pipe."""
+    for module in MODULES:
+        importlib.import_module(module)
     orders = socket.socket(fileno=number)
     while True:
         size, files, _, _ = socket.recv_fds(orders, 4, 4)
@@ -189,11 +213,33 @@ def serve(number: int) -> None:
         for target, file in enumerate(streams):
             os.dup2(file, target)
             os.close(file)
-        folder, name, *arguments = json.loads(text)
+        folder, environ, *arguments = json.loads(text)
         os.chdir(folder)
-        sys.argv = [name, *arguments]
-        sys.path[0] = folder  # python -m sets it in the same way
-        getattr(wmp_programs, name)()
+        os.environ.update(environ)
+        return interpret(arguments)
+
+
+def interpret(arguments: list[str]) -> None:
+    """Do what Python does with these arguments."""
+    # Worker processes import the main module of their parent. The module of this file is the wrong
+    # one.
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    if arguments[0] == "-W":
+        _, action, *arguments = arguments
+        warnings.simplefilter(action)  # type: ignore[arg-type]
+        sys.warnoptions.append(action)  # worker processes get the option too
+    match arguments:
+        case ["-m", module, *_]:
+            sys.argv, sys.path[0] = arguments[1:], os.getcwd()
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        case ["-c", text, *rest]:
+            sys.argv, sys.path[0] = ["-c", *rest], ""
+            exec(compile(text, "<string>", "exec", dont_inherit=True), main.__dict__)
+        case [path, *_]:
+            sys.argv, sys.path[0] = arguments, os.path.dirname(path)
+            main.__file__ = path
+            text = Path(path).read_bytes()
+            exec(compile(text, path, "exec", dont_inherit=True), main.__dict__)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 import sys
 
 import pytest
@@ -17,12 +16,13 @@ from benchmarks.attacks.attacker import Attacker
 from benchmarks.attacks.drills import DRILLS
 from benchmarks.attacks.stage import MEMORY, perform
 from tests.interop.peers import SocketWorker
-from tests.interop.programs import ENVIRON, ROOT
+from tests.interop.programs import ROOT
 from tests.waiting import wait_until
 from wmp.message import Command, Outcome
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
 
+PROGRAM = (sys.executable, "-m", "benchmarks.attacks")
 SMALL = ("garbage",)
 """Drills of the default run."""
 
@@ -91,18 +91,11 @@ def test_connections_with_half_a_greeting_do_not_keep_jobs_from_ending() -> None
 
 
 @pytest.mark.deep
-def test_the_program_prints_and_writes_each_drill(tmp_path) -> None:
+def test_the_program_prints_and_writes_each_drill(tmp_path, forks) -> None:
     path = tmp_path / "attacks.json"
 
     options = ["--only", "ping,fuzz", "--seconds", "0.2", "--repeats", "1", "--json", str(path)]
-    found = subprocess.run(
-        [sys.executable, "-m", "benchmarks.attacks", *options],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        cwd=ROOT,
-        env=ENVIRON,
-    )
+    found = forks.run(*PROGRAM, *options, cwd=ROOT)
 
     assert [row.split()[0] for row in found.stdout.splitlines()] == ["drill", "ping", "fuzz"]
     rows = json.loads(path.read_text())
@@ -110,15 +103,8 @@ def test_the_program_prints_and_writes_each_drill(tmp_path) -> None:
     assert all(row["kept"] > 0 for row in rows)
 
 
-def test_an_unknown_drill_is_reported_with_the_known_drills() -> None:
-    found = subprocess.run(
-        [sys.executable, "-m", "benchmarks.attacks", "--only", "nonsense"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=ROOT,
-        env=ENVIRON,
-    )
+def test_an_unknown_drill_is_reported_with_the_known_drills(forks) -> None:
+    found = forks.run(*PROGRAM, "--only", "nonsense", cwd=ROOT)
 
     assert found.returncode == 2
     assert "there is no drill 'nonsense'; expected some of garbage, " in found.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
 import sys
 import time
 
@@ -15,7 +14,8 @@ from benchmarks.floor import RUNGS
 from benchmarks.ours import GROUPS
 from benchmarks.report import SHOWN, TARGETS
 from benchmarks.work import Failure, make, through
-from tests.interop.programs import ENVIRON, ROOT
+from tests.interop.forks import Ended, forks
+from tests.interop.programs import ROOT
 
 # A bound for hangs: on a busy machine a run takes a minute.
 # A busy machine takes minutes for figures of many groups.
@@ -25,15 +25,8 @@ WORDS = ("p50", "p99", "cpu")
 GROUPS_RUN = ("map", "submit", "latency", "device")
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        cwd=ROOT,
-        env=ENVIRON,
-    )
+def run(*arguments: str) -> Ended:
+    return forks().run(sys.executable, "-m", "benchmarks", *arguments, cwd=ROOT)
 
 
 @pytest.mark.parametrize("groups", [("submit",), pytest.param(GROUPS_RUN, marks=pytest.mark.deep)])

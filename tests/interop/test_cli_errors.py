@@ -159,12 +159,12 @@ def test_one_line_of_the_device(forks, folder, arguments, expected):
     assert re.search(expected, line), line
 
 
-def test_an_address_in_use(folder):
+def test_an_address_in_use(forks, folder):
     with wmp.Manager() as manager:
         bind = ("--bind", manager.endpoints[0])
         lines = [
-            complaint(run(*WMP, "map", *bind, "work.py", cwd=folder)),
-            complaint(run(*WMP_DEVICE, *bind, cwd=folder), "wmp-device"),
+            complaint(forks.run(*WMP, "map", *bind, "work.py", cwd=folder)),
+            complaint(forks.run(*WMP_DEVICE, *bind, cwd=folder), "wmp-device"),
         ]
 
     for line in lines:
@@ -226,20 +226,20 @@ def test_version(folder):
         assert re.fullmatch(r"wmp (\d+\.\d+\.\d+\S*|0\+source)\n", found.stdout)
 
 
-def test_without_a_command_there_is_help(folder):
-    found = run(*WMP, cwd=folder)
+def test_without_a_command_there_is_help(forks, folder):
+    found = forks.run(*WMP, cwd=folder)
 
     assert (found.returncode, found.stdout) == (2, "")
     assert "Usage: wmp" in found.stderr
 
 
-def test_keys_are_for_their_owner_and_never_overwritten(folder):
-    found = run(*WMP, "keys", "ada", cwd=folder)
+def test_keys_are_for_their_owner_and_never_overwritten(forks, folder):
+    found = forks.run(*WMP, "keys", "ada", cwd=folder)
     assert found.returncode == 0
     secret = folder / "ada.key_secret"
     before = secret.read_bytes()
 
     assert secret.stat().st_mode & 0o077 == 0
     assert b"secret-key" not in (folder / "ada.key").read_bytes()
-    assert "exists already" in complaint(run(*WMP, "keys", "ada", cwd=folder))
+    assert "exists already" in complaint(forks.run(*WMP, "keys", "ada", cwd=folder))
     assert secret.read_bytes() == before

@@ -14,7 +14,8 @@ import pytest
 import zmq.auth
 
 import wmp
-from tests.interop.programs import ROOT, wmp_device
+from tests.interop.forks import wmp_device
+from tests.interop.programs import ROOT
 from wmp.errors import ConfigError
 from wmp.runtime.config import load_devices, meets
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ import pytest
 
 import wmp
 import wmp.aio
+from tests.interop.forks import forks
 from tests.unit.posts import no_threads
 from tests.waiting import wait_until
 
@@ -23,9 +23,7 @@ WAIT = 20
 
 
 def run(text: str) -> tuple[int, str, str]:
-    ended = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=WAIT, check=False
-    )
+    ended = forks().run(sys.executable, "-c", text)
     return ended.returncode, ended.stdout.strip(), ended.stderr
 
 

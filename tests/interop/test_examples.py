@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 
 import pytest
 
-from tests.interop.programs import ENVIRON, ROOT
+from tests.interop.programs import ROOT
 
 pytestmark = pytest.mark.interop
 
@@ -63,15 +62,8 @@ SAYS = {
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.py")))
-def test_an_example_runs_and_prints_the_expected_lines(name, tmp_path):
-    found = subprocess.run(
-        [sys.executable, "-W", "error", FOLDER / name],
-        capture_output=True,
-        text=True,
-        timeout=50,
-        cwd=tmp_path,
-        env=ENVIRON,
-    )
+def test_an_example_runs_and_prints_the_expected_lines(name, tmp_path, forks):
+    found = forks.run(sys.executable, "-W", "error", str(FOLDER / name), cwd=tmp_path)
 
     assert found.returncode == 0, found.stderr
     assert "Traceback" not in found.stderr

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import wmp
-from tests.interop.forks import Ended
-from tests.interop.programs import ENVIRON, WMP, WMP_DEVICE, Program
-from tests.interop.programs import wmp as program
-from tests.interop.programs import wmp_device as device_program
+from tests.interop.forks import Ended, ForkedProgram
+from tests.interop.forks import wmp as program
+from tests.interop.forks import wmp_device as device_program
+from tests.interop.programs import WMP, WMP_DEVICE, Program
 from wmp.journal.reader import Line, Reader, find_segments, strands
 from wmp.runtime.journal import Journal
 
@@ -140,7 +140,7 @@ with wmp.Manager(journal=sys.argv[1]) as m, wmp.Worker(*m.endpoints, handlers=by
         assert list(m.map([b"x"] * 100)) == [b"X"] * 100
 print("done")
 """
-    with Program(sys.executable, "-c", script, str(tmp_path), env=ENVIRON) as running:
+    with ForkedProgram(sys.executable, "-c", script, str(tmp_path)) as running:
         assert running.ends() == 0
         assert "lines were lost" in running.stderr
         assert running.stdout == b"done\n"

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.interop.programs import ROOT, Program, copy_node_worker
+from tests.interop.forks import ForkedProgram
+from tests.interop.programs import ROOT, WMP, WMP_DEVICE, Program, copy_node_worker
 
 EXAMPLES, VECTORS = ROOT / "examples" / "independent", ROOT / "specs" / "vectors"
 PATIENCE = 40  # a bound for hangs, in seconds
@@ -77,8 +78,12 @@ def minimal(kind: str, *words: object) -> Peer:
     return Peer(sys.executable, EXAMPLES / f"{kind}.py", *words)
 
 
-def wmp(name: str, *words: object, cwd: Path = ROOT) -> Peer:
-    return Peer(Path(sys.executable).parent / name, *words, cwd=cwd)
+class OurPeer(Peer, ForkedProgram):
+    """A program of this project."""
+
+
+def wmp(name: str, *words: object, cwd: Path = ROOT) -> OurPeer:
+    return OurPeer(*{"wmp": WMP, "wmp-device": WMP_DEVICE}[name], *words, cwd=cwd)
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,15 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.programs import ROOT, Program
+
 pytestmark = pytest.mark.interop
 
-ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 GUIDE = ROOT / "docs" / "guide.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-# With this path the files run from another folder, even when wmp is not installed.
-ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 BLOCKS: list[tuple[str, str]] = FENCE.findall(README.read_text(encoding="utf-8"))
 FILES = {
@@ -58,26 +54,14 @@ def test_the_first_screen_runs(folder):
         (folder / name).write_text(code.replace("tcp://127.0.0.1:5570", f"ipc://{folder}/s"))
     expected = next(code for language, code in BLOCKS if language == "text")
 
-    worker = subprocess.Popen(
-        [sys.executable, folder / "worker.py"], stderr=subprocess.PIPE, env=ENVIRON
-    )
-    try:
-        manager = subprocess.run(
-            [sys.executable, folder / "manager.py"],
-            capture_output=True,
-            text=True,
-            timeout=40,
-            env=ENVIRON,
-        )
-        assert (manager.stdout, manager.stderr) == (expected, "")
-        worker.send_signal(signal.SIGTERM)
-        _, complaint = worker.communicate(timeout=15)
+    with Program(sys.executable, str(folder / "worker.py")) as worker:
+        with Program(sys.executable, str(folder / "manager.py")) as manager:
+            assert (manager.ends(), manager.stdout.decode(), manager.stderr) == (0, expected, "")
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == 0
         # The worker reports that no manager answers, and only then the manager starts.
-        lines = [line for line in complaint.splitlines() if b"; retrying" not in line]
-        assert (worker.returncode, lines) == (0, [])
-    finally:
-        worker.kill()
-        worker.communicate()
+        lines = [line for line in worker.stderr.splitlines() if "; retrying" not in line]
+        assert lines == []
 
 
 def test_the_guide_has_code_that_stands_alone():
@@ -85,9 +69,5 @@ def test_the_guide_has_code_that_stands_alone():
 
 
 @pytest.mark.parametrize(("code", "expected"), ALONE)
-def test_each_self_contained_example_runs(code, expected):
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=40, env=ENVIRON
-    )
-
-    assert (found.stdout, found.stderr) == (expected, "")
+def test_each_self_contained_example_runs(code, expected, forks):
+    assert forks.run(sys.executable, "-c", code) == (0, expected, "")

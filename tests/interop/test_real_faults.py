@@ -27,7 +27,7 @@ import zmq
 
 import wmp
 import wmp.aio
-from tests.interop.fault_parts import digest
+from tests.interop.fault_handlers import digest
 from tests.interop.faults import WAIT, Part, Wire, Words, descriptors
 from tests.waiting import children, gone, wait_until
 from wmp import codec

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
-import subprocess
 import sys
 import textwrap
 import threading
@@ -17,19 +15,15 @@ import pytest
 
 import wmp
 import wmp.aio
+from tests.interop.forks import ForkedProgram, forks
 
 pytestmark = pytest.mark.timeout(90)
 
 WAIT = 20
 
 
-def program(text: str, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", text, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def program(text: str, *arguments: str) -> ForkedProgram:
+    return ForkedProgram(sys.executable, "-c", text, *arguments)
 
 
 WORKER = """
@@ -66,13 +60,11 @@ def test_a_signal_drains_a_worker(text: str, number: signal.Signals) -> None:
         manager.wait_for_workers(timeout=WAIT)
         job = manager.submit("0.3")
         # Only a job that has begun is finished; a waiting job would be handed back.
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "begun\n"
-        worker.send_signal(number)
+        assert worker.line() == "begun"
+        worker.signal(number)
 
         assert job.result(WAIT) == b"0.3"
-        out, err = worker.communicate(timeout=WAIT)
-        assert (worker.returncode, out.strip(), err) == (0, "drained", "")
+        assert (worker.ends(), worker.line(), worker.stderr) == (0, "drained", "")
         assert list(manager.statistics().workers) == []
 
 
@@ -81,17 +73,15 @@ def test_a_second_signal_stops_at_once(text: str) -> None:
     with wmp.Manager() as manager, program(text, manager.endpoints[0]) as worker:
         manager.wait_for_workers(timeout=WAIT)
         job = manager.submit("60")
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == "begun\n"
-        worker.send_signal(signal.SIGTERM)
+        assert worker.line() == "begun"
+        worker.signal(signal.SIGTERM)
         # A draining worker reports credit 0. The test waits for it, because two signals at the same
         # time would count as one.
         until = time.monotonic() + WAIT
         while manager.statistics().workers[0].credit and time.monotonic() < until:
             time.sleep(0.001)
-        worker.send_signal(signal.SIGTERM)
-        worker.communicate(timeout=WAIT)
-        assert worker.returncode == 0
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == 0
         assert not job.done()
         job.stop()
         manager.close(0)
@@ -307,9 +297,7 @@ manager.submit(b"b", role="nobody has it")
 
 def test_a_program_that_forgets_to_close_ends() -> None:
     with program(FORGETFUL) as forgetful:
-        out, err = forgetful.communicate(timeout=WAIT)
-
-    assert (forgetful.returncode, out.strip(), err) == (0, "b'A'", "")
+        assert (forgetful.ends(), forgetful.line(), forgetful.stderr) == (0, "b'A'", "")
 
 
 INTERRUPTED = """
@@ -337,15 +325,11 @@ with wmp.Manager(max_jobs=1) as manager:
 @pytest.mark.parametrize("what", ["result", "map", "submit", "workers", "drain"])
 def test_ctrl_c_ends_every_waiting_call(what: str) -> None:
     with program(INTERRUPTED, what) as waiting:
-        assert waiting.stdout is not None
-        assert waiting.stdout.readline() == "waiting\n"
+        assert waiting.line() == "waiting"
         # The call does not show that it waits, so the test waits for a moment.
-        until = time.monotonic() + WAIT
         time.sleep(0.1)
-        os.kill(waiting.pid, signal.SIGINT)
-        out, err = waiting.communicate(timeout=until - time.monotonic())
-
-    assert (waiting.returncode, out.strip(), err) == (3, "interrupted", "")
+        waiting.signal(signal.SIGINT)
+        assert (waiting.ends(), waiting.line(), waiting.stderr) == (3, "interrupted", "")
 
 
 def test_a_signal_that_another_thread_receives_ends_the_node() -> None:
@@ -363,7 +347,5 @@ def test_a_signal_that_another_thread_receives_ends_the_node() -> None:
             worker.run()
         print("ended")
     """)
-    found = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=WAIT, check=False
-    )
+    found = forks().run(sys.executable, "-c", script)
     assert (found.returncode, found.stdout) == (0, "ended\n"), found.stderr
