@@ -8,13 +8,13 @@ import signal
 import sys
 from pathlib import Path
 
-from benchmarks import device, fairness, floor, growth, jobs, journal, ours
+from benchmarks import device, fairness, floor, growth, jobs, journal, ours, store
 from benchmarks.figure import FULL, QUICK, TINY, Bench, Skip, stderr
 from benchmarks.peers.cases import GROUP as PEERS
 from benchmarks.raw import Raw
 from benchmarks.report import Figures, as_json, draw, from_json, markdown, table
 
-GROUPS = (*ours.GROUPS, "floor", "journal", "peers", "growth", "fairness", "work")
+GROUPS = (*ours.GROUPS, "floor", "journal", "store", "peers", "growth", "fairness", "work")
 CASES = {**ours.GROUPS, "floor": floor.CASES, "peers": PEERS}
 
 
@@ -93,6 +93,8 @@ def main(arguments: list[str] | None = None) -> None:
                 floor.measure(bench)
             elif group == "journal":
                 journal.measure(bench)
+            elif group == "store":
+                store.measure(bench)
     if "growth" in groups:
         growth.measure(bench, tiny=options.tiny)
     if "fairness" in groups:

@@ -18,6 +18,7 @@ MODULES = (
     "wmp.core.worker.execution_lifecycle",
     "wmp.gateways.machines.worker_lifecycle",
     "wmp.gateways.machines.request_lifecycle",
+    "wmp.store.stored_job",
 )
 FOLDER = Path(__file__).parent / "machines"
 

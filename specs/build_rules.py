@@ -32,6 +32,7 @@ PAGES: Mapping[str, Path] = {
     "WMP": SPEC,
     "PING": ROOT / "specs" / "ping-pong.md",
     "PIRATE": ROOT / "specs" / "pirates.md",
+    "STORE": ROOT / "specs" / "store.md",
 }
 """The page of each prefix."""
 

@@ -23,6 +23,7 @@ if typing.TYPE_CHECKING:
         DecodeError,
         HandlerHung,
         HandlerVerdict,
+        InstanceEnded,
         JobCancelled,
         JobError,
         JobFailed,
@@ -34,6 +35,10 @@ if typing.TYPE_CHECKING:
         Reject,
         RemoteProtocolError,
         RetryLater,
+        StoreError,
+        StoreFull,
+        StoreUnavailable,
+        StoreUnusable,
         Superseded,
         TransportError,
         WMPError,
@@ -45,6 +50,7 @@ if typing.TYPE_CHECKING:
     from wmp.runtime.security import Security
     from wmp.runtime.submission.results import Status
     from wmp.runtime.transport import Transport
+    from wmp.stored_results import results
 
     __version__: str
 
@@ -56,6 +62,7 @@ __all__ = [
     "Device",
     "HandlerHung",
     "HandlerVerdict",
+    "InstanceEnded",
     "Job",
     "JobCancelled",
     "JobError",
@@ -74,6 +81,10 @@ __all__ = [
     "RunningJob",
     "Security",
     "Status",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+    "StoreUnusable",
     "Superseded",
     "Transport",
     "TransportError",
@@ -83,6 +94,7 @@ __all__ = [
     "aio",
     "balance",
     "exponential",
+    "results",
 ]
 
 # Names are imported at their first use. The sans-IO parts are in this package too, and their import
@@ -100,6 +112,7 @@ _HOMES: typing.Final = {
     "Status": "wmp.runtime.submission.results",
     "Security": "wmp.runtime.security",
     "Transport": "wmp.runtime.transport",
+    "results": "wmp.stored_results",
 }
 _MODULES: typing.Final = ("aio", "balance")
 

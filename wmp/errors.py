@@ -16,6 +16,11 @@
     │   ├── RetryLater           try the job again after some seconds
     │   └── Reject               never try the job again
     ├── NoReply                  a server of another protocol did not answer (TimeoutError)
+    ├── StoreError               a store of jobs refused or failed (abstract)
+    │   ├── StoreUnavailable     for now; the same call can be made again
+    │   │   └── StoreFull        the disk is full, or the store has its largest size
+    │   ├── StoreUnusable        until somebody repairs the cause
+    │   └── InstanceEnded        this process may not write under its old instance any more
     ├── QueueFull                the manager holds as many jobs as it may
     ├── Superseded               another process has this identity
     ├── HandlerHung              handlers did not end, so the worker stopped
@@ -36,6 +41,7 @@ __all__ = [
     "DecodeError",
     "HandlerHung",
     "HandlerVerdict",
+    "InstanceEnded",
     "JobCancelled",
     "JobError",
     "JobFailed",
@@ -47,6 +53,10 @@ __all__ = [
     "Reject",
     "RemoteProtocolError",
     "RetryLater",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+    "StoreUnusable",
     "Superseded",
     "TransportError",
     "WMPError",
@@ -219,6 +229,26 @@ class Reject(HandlerVerdict):
 
 class NoReply(WMPError, TimeoutError):
     """No reply came to a request of another protocol in any of its tries (specs/pirates.md)."""
+
+
+class StoreError(WMPError):
+    """A store of jobs refused or failed. The caller must count nothing of the call as stored."""
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be used now. The same call can be made again, and changes nothing twice."""
+
+
+class StoreFull(StoreUnavailable):
+    """The disk is full, or the store has its largest size."""
+
+
+class StoreUnusable(StoreError):
+    """The store cannot be used until somebody repairs the cause that the text names."""
+
+
+class InstanceEnded(StoreError):
+    """The instance of this process was ended, because it had not renewed its validity in time."""
 
 
 class QueueFull(WMPError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from wmp.cli.demo import demo
+from wmp.cli.jobs import jobs
 from wmp.cli.journal import journal
 from wmp.cli.keys import keys
 from wmp.cli.map import map_command
@@ -36,5 +37,5 @@ def command() -> None:
     """
 
 
-for one in (demo, worker, map_command, journal, report, keys):
+for one in (demo, worker, map_command, jobs, journal, report, keys):
     command.add_command(one)

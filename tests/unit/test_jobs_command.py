@@ -1,0 +1,157 @@
+"""``wmp jobs`` on a store that a manager uses."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+
+import pytest
+
+from tests.unit.stores import Client, Clock, sqlite_store
+from wmp.cli import entry_point
+from wmp.message import Kind
+from wmp.store.stored_job import StoredJobInput, StoredJobState
+
+Input, State = StoredJobInput, StoredJobState
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def client(path):
+    store = sqlite_store(path, Clock())
+    yield Client(store)
+    store.close()
+
+
+@pytest.fixture
+def wmp(monkeypatch):
+    """Return a function that runs the program and returns (exit code, stdout, stderr)."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["wmp", *map(str, arguments)])
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            pytest.raises(SystemExit) as ended,
+        ):
+            entry_point.start("wmp", "wmp.cli.program")
+        return ended.value.code, out.getvalue(), err.getvalue()
+
+    return run
+
+
+@pytest.fixture
+def four(client):
+    """Add a queued job, one that failed, one that is reserved, one that is done."""
+    queued, failed = client.add(b"later", delay=60_000), client.add(b"bad", kind=Kind("resize"))
+    client.reserve(kind=Kind("resize"))
+    client.change(Input.FAIL, failed, [1], payloads=[b"no error report"])
+    done = client.add(b"x" * 3000, keys=["k\x1b1"])
+    client.reserve()
+    client.change(Input.SUCCEED, done, [1], payloads=[b"\xff\x00"])
+    reserved = client.add(b"y")
+    client.reserve()
+    return [queued[0], failed[0], reserved[0], done[0]]
+
+
+def test_jobs_are_listed_and_filtered(wmp, path, four):
+    code, out, err = wmp("jobs", "list", path)
+    assert (code, err) == (0, "")
+    lines = [line.split() for line in out.splitlines()]
+    assert [(line[0], line[1]) for line in lines] == [
+        ("1", "queued"),
+        ("2", "error"),
+        ("3", "ok"),
+        ("4", "reserved"),
+    ]
+    assert "due=" in out
+    assert "key=k\\x1b1" in out
+    code, out, err = wmp("jobs", "list", path, "--state", "ok", "--state", "error", "--json")
+    assert [json.loads(line)["state"] for line in out.splitlines()] == ["error", "ok"]
+    code, out, err = wmp("jobs", "list", path, "--limit", 1, "--after", 2)
+    assert (len(out.splitlines()), err) == (1, "wmp: there are more jobs; go on with --after 3\n")
+    assert wmp("jobs", "list", path, "--role", "none") == (0, "", "wmp: no job matches\n")
+
+
+def test_a_job_is_shown_with_its_result_or_error(wmp, path, four):
+    code, out, _ = wmp("jobs", "show", path, four[3], "--json")
+    shown = json.loads(out)
+    assert (code, shown["state"], shown["result"]) == (0, "ok", "0xff00")
+    assert shown["payload"].endswith("x … 3000 bytes")
+    code, out, _ = wmp("jobs", "show", path, four[1])
+    assert "JobFailed: UnreadableError: " in out
+    code, out, _ = wmp("jobs", "show", path, "--key", "k\x1b1", "--json")
+    assert json.loads(out)["id"] == four[3]
+    code, out, err = wmp("jobs", "show", path, 99)
+    assert (code, out) == (1, "")
+    assert "no such job" in err
+    code, _, err = wmp("jobs", "show", path)
+    assert code == 2
+    assert "name one job" in err
+
+
+def test_dead_letters_are_queued_again(wmp, path, client, four):
+    assert wmp("jobs", "retry", path, "--role", "resize") == (0, "1 job queued again\n", "")
+    assert client.job(four[1]).state is State.QUEUED
+    code, out, err = wmp("jobs", "retry", path, four[3])
+    assert (code, out) == (1, "0 jobs queued again\n")
+    assert "1 job not queued again" in err
+    assert wmp("jobs", "retry", path, four[3], "--state", "ok")[0] == 0
+
+
+def test_jobs_are_cancelled_and_the_manager_finds_this(wmp, path, client, four):
+    assert wmp("jobs", "cancel", path, four[0], four[2]) == (0, "2 jobs cancelled\n", "")
+    assert client.job(four[0]).state is State.CANCELLED
+    news = client.store.news(client.me)
+    assert news.cancelling == [four[2]]
+    assert [job.id for job in news.ended] == [four[0]]
+
+
+def test_ended_jobs_are_removed(wmp, path, client, four):
+    assert wmp("jobs", "purge", path, "--state", "ok") == (0, "1 job removed\n", "")
+    assert client.job(four[3]) is None
+    code, _, err = wmp("jobs", "purge", path, "--state", "queued")
+    assert code == 2
+    assert "a job in state queued cannot be removed" in err
+
+
+@pytest.mark.parametrize("command", ["retry", "cancel", "purge"])
+def test_a_change_names_its_jobs_and_an_existing_store(wmp, path, tmp_path, client, command):
+    code, _, err = wmp("jobs", command, path)
+    assert code == 2
+    assert "choose them by --state, --role, --key" in err
+    code, _, err = wmp("jobs", command, tmp_path / "none.db", 1)
+    assert code == 2
+    assert "there is no store" in err
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_store_is_summarised(wmp, path, four):
+    code, out, err = wmp("jobs", "stat", path, "--json", "--check")
+    found = json.loads(out)
+    assert (code, err, found["damaged"]) == (0, "", 0)
+    assert [found[name] for name in ("queued", "reserved", "ok", "error", "lost")] == [
+        1,
+        1,
+        1,
+        1,
+        0,
+    ]
+    assert found["bytes"] > 0
+    assert "queued" in wmp("jobs", "stat", path)[1]
+
+
+def test_a_store_is_copied_while_it_is_used(wmp, path, tmp_path, client, four):
+    copy = tmp_path / "copy.db"
+    code, out, _ = wmp("jobs", "backup", path, copy)
+    assert code == 0
+    assert f"{copy} has " in out
+    code, _, err = wmp("jobs", "backup", path, copy)
+    assert code == 2
+    assert "exists" in err

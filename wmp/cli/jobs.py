@@ -1,0 +1,404 @@
+"""``wmp jobs``: shows and changes the jobs of a store."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from wmp.cli.entry_point import FAILED, complain
+from wmp.cli.options import ProgramCommand
+from wmp.errors import ConfigError
+from wmp.message import counted, printable
+from wmp.store.contract import JobFilter, StoredJob
+from wmp.store.sqlite.sqlite_reader import SqliteReader
+from wmp.store.sqlite.sqlite_store import SqliteStore
+from wmp.store.stored_job import ENDED, OPEN, StoredJobInput, StoredJobState
+from wmp.store.write_batch import JobChanges, WriteBatch
+from wmp.stored_results import newest, outcome_of
+
+__all__ = ["jobs"]
+
+_PROGRAM: Final = "wmp"
+_PAGE: Final = 500
+"""Jobs that are read or changed at a time."""
+_SHOWN: Final = 2000
+"""Largest number of bytes of a payload that is shown."""
+
+_STATES: Final = {
+    state.name.lower(): state for state in StoredJobState if state is not StoredJobState.ABSENT
+}
+_DEAD: Final = (StoredJobState.ERROR, StoredJobState.TIMEOUT, StoredJobState.LOST)
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_STORE: Final = click.argument("store", metavar="STORE", type=click.Path(path_type=Path))
+_IDS: Final = click.argument("ids", metavar="[NUMBER]…", nargs=-1, type=int)
+_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _filters(function: _F) -> _F:
+    """Add the options that choose jobs."""
+    for option in (
+        click.option("--key", metavar="TEXT", help="Choose jobs with this key."),
+        click.option("--role", metavar="TEXT", help="Choose jobs of this role."),
+        click.option(
+            "--state",
+            "states",
+            metavar="STATE",
+            multiple=True,
+            type=click.Choice(list(_STATES)),
+            help=f"Choose jobs in this state: {', '.join(_STATES)}.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _where(
+    ids: Sequence[int], states: Sequence[str], role: str | None, key: str | None
+) -> JobFilter:
+    return JobFilter(
+        ids=ids or None,
+        key=key,
+        role=role,
+        states=[_STATES[name] for name in states] or None,
+    )
+
+
+@click.group(
+    short_help="Show and change the jobs of a store.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+def jobs() -> None:
+    """Show and change the jobs of a store: the file of a manager with store=.
+
+    A manager that uses the store goes on meanwhile.
+    """
+
+
+@jobs.command(
+    name="list",
+    cls=ProgramCommand,
+    short_help="Print the jobs of a store.",
+    epilog="""
+    wmp jobs list jobs.db
+    wmp jobs list jobs.db --state error --state lost --role resize
+    wmp jobs list jobs.db --json --limit 10
+    """,
+)
+@_STORE
+@_filters
+@click.option(
+    "--limit", metavar="NUMBER", type=click.IntRange(1), default=100, help="Print at most so many."
+)
+@click.option("--after", metavar="NUMBER", type=int, default=0, help="Begin behind this job.")
+@_JSON
+def _list(
+    store: Path,
+    states: tuple[str, ...],
+    role: str | None,
+    key: str | None,
+    limit: int,
+    after: int,
+    as_json: bool,
+) -> int:
+    """Print the jobs of a store in the order of their numbers, one on a line."""
+    with _reading(store) as reader:
+        found = reader.list(_where((), states, role, key), after=after, limit=limit + 1)
+    for job in found[:limit]:
+        print(json.dumps(_fields(job)) if as_json else _line(job))
+    if len(found) > limit:
+        complain(_PROGRAM, f"there are more jobs; go on with --after {found[limit - 1].id}")
+    elif not found:
+        complain(_PROGRAM, "no job matches")
+    return 0
+
+
+@jobs.command(
+    name="show",
+    cls=ProgramCommand,
+    short_help="Print everything about one job.",
+    epilog="""
+    wmp jobs show jobs.db 17
+    wmp jobs show jobs.db --key invoice-4711
+    """,
+)
+@_STORE
+@click.argument("id", metavar="[NUMBER]", type=int, required=False)
+@click.option("--key", metavar="TEXT", help="Key of the job, in place of its number.")
+@_JSON
+def _show(store: Path, id: int | None, key: str | None, as_json: bool) -> int:
+    """Print a job, its payload, and its result or error.
+
+    Of several jobs with one key the open job is shown, else the job that ended last.
+    """
+    if (id is None) == (key is None):
+        raise click.UsageError("name one job: its number, or --key")
+    where = JobFilter(key=key) if id is None else JobFilter(ids=[id])
+    with _reading(store) as reader:
+        job = newest(reader.list(where, payloads=True))
+    if job is None:
+        complain(_PROGRAM, "the store has no such job: it was never stored, or it was purged")
+        return FAILED
+    fields = _fields(job) | {"payload": _bytes(job.payload), **_outcome(job)}
+    if as_json:
+        print(json.dumps(fields))
+    else:
+        width = max(map(len, fields))
+        for name, value in fields.items():
+            print(f"{name:<{width}}  {value}")
+    return 0
+
+
+@jobs.command(
+    name="stat",
+    cls=ProgramCommand,
+    short_help="Print a summary of a store.",
+    epilog="""
+    wmp jobs stat jobs.db
+    wmp jobs stat jobs.db --json
+    """,
+)
+@_STORE
+@click.option("--check", is_flag=True, help="Read the whole file, and report damaged pages.")
+@_JSON
+def _stat(store: Path, check: bool, as_json: bool) -> int:
+    """Print the number of jobs in each state, and the size of the file."""
+    with _reading(store) as reader:
+        counts = reader.counts()
+        damage = reader.check() if check else []
+    summary = {
+        **{name: counts.get(state, 0) for name, state in _STATES.items()},
+        "bytes": store.stat().st_size,
+        "generation": reader.generation,
+    }
+    if check:
+        summary["damaged"] = len(damage)
+    if as_json:
+        print(json.dumps(summary))
+    else:
+        for name, value in summary.items():
+            print(f"{name:<11}{value:>12}")
+    for text in damage:
+        complain(_PROGRAM, f"{store} is damaged: {text}")
+    return FAILED if damage else 0
+
+
+def _command(name: str, short: str, epilog: str) -> Callable[[_F], Any]:
+    """Return the decorator of a command that changes jobs."""
+
+    def decorate(function: _F) -> Any:
+        command = jobs.command(name=name, cls=ProgramCommand, short_help=short, epilog=epilog)
+        return command(_STORE(_IDS(_filters(function))))
+
+    return decorate
+
+
+@_command(
+    "retry",
+    "Queue ended jobs again.",
+    """
+    wmp jobs retry jobs.db 17 18
+    wmp jobs retry jobs.db --state lost --state error --role resize
+    """,
+)
+def _retry(
+    store: Path, ids: tuple[int, ...], states: tuple[str, ...], role: str | None, key: str | None
+) -> int:
+    """Queue ended jobs again, with their payloads and without their old times.
+
+    Without --state only dead letters are queued: jobs that ended as error, timeout or lost.
+    """
+    return _change(store, StoredJobInput.REVIVE, "queued again", ids, states, role, key, _DEAD)
+
+
+@_command(
+    "cancel",
+    "Cancel jobs that have not ended.",
+    """
+    wmp jobs cancel jobs.db 17
+    wmp jobs cancel jobs.db --role resize
+    """,
+)
+def _cancel(
+    store: Path, ids: tuple[int, ...], states: tuple[str, ...], role: str | None, key: str | None
+) -> int:
+    """Cancel jobs. The manager that has reserved a job learns of it, and stops its worker."""
+    return _change(store, StoredJobInput.CANCEL, "cancelled", ids, states, role, key, OPEN)
+
+
+@_command(
+    "purge",
+    "Remove ended jobs with their results.",
+    """
+    wmp jobs purge jobs.db 17
+    wmp jobs purge jobs.db --state ok --state cancelled
+    """,
+)
+def _purge(
+    store: Path, ids: tuple[int, ...], states: tuple[str, ...], role: str | None, key: str | None
+) -> int:
+    """Remove ended jobs at once, before their time to live has passed."""
+    return _change(store, StoredJobInput.FORGET, "removed", ids, states, role, key, ENDED)
+
+
+@jobs.command(
+    name="backup",
+    cls=ProgramCommand,
+    short_help="Copy a store that is in use.",
+    epilog="""
+    wmp jobs backup jobs.db jobs-monday.db
+    """,
+)
+@_STORE
+@click.argument("copy", metavar="COPY", type=click.Path(path_type=Path))
+def _backup(store: Path, copy: Path) -> int:
+    """Write a consistent copy of a store to the new file COPY, while managers use the store.
+
+    A manager that opens the copy begins a new generation: results for jobs of the old one do not
+    count.
+    """
+    with _reading(store) as reader:
+        reader.backup(copy)
+    click.echo(f"{copy} has {counted(copy.stat().st_size, 'byte')}")
+    return 0
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _reading(store: Path) -> Iterator[SqliteReader]:
+    reader = SqliteReader.open(store)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+def _change(
+    store: Path,
+    what: StoredJobInput,
+    done: str,
+    ids: Sequence[int],
+    states: Sequence[str],
+    role: str | None,
+    key: str | None,
+    possible: Sequence[StoredJobState],
+) -> int:
+    """Give one input to the chosen jobs; print how many were changed."""
+    if not (ids or states or role is not None or key is not None):
+        raise click.UsageError(
+            "name jobs by their numbers, or choose them by --state, --role, --key"
+        )
+    for name in states:
+        if _STATES[name] not in possible and what is not StoredJobInput.REVIVE:
+            raise click.UsageError(f"a job in state {name} cannot be {done}")
+    names = list(states) or [name for name, state in _STATES.items() if state in possible]
+    if not store.is_file():
+        raise ConfigError(f"there is no store {store}; a manager with store= makes one")
+    where = _where(ids, names, role, key)
+    changed = number = after = 0
+    found = SqliteStore(store)
+    try:
+        me = found.begin(b"wmp jobs", "wmp jobs")
+        while page := found.list(where, after=after, limit=_PAGE):
+            after, number = page[-1].id, number + 1
+            change = JobChanges(what, [job.id for job in page])
+            (answer,) = found.apply(me, number, WriteBatch(changes=[change])).changes
+            before = [job.state for job in page]
+            changed += sum(old is not new for old, new in zip(before, answer.states, strict=True))
+        found.end(me)
+    finally:
+        found.close()
+    click.echo(f"{counted(changed, 'job')} {done}")
+    if ids and changed < len(set(ids)):
+        complain(
+            _PROGRAM,
+            f"{counted(len(set(ids)) - changed, 'job')} not {done}: absent, or in another state; "
+            "see wmp jobs show",
+        )
+        return FAILED
+    return 0
+
+
+def _line(job: StoredJob) -> str:
+    """Return a job as one line."""
+    parts = [f"{job.id:<8}", f"{job.state.name.lower():<10}", f"{printable(job.kind.role):<16}"]
+    parts.append(_when(job.created) or "")
+    parts += [
+        f"{name}={value}"
+        for name, value in (
+            ("attempt", job.attempt),
+            ("lost", job.lost),
+            ("failed", job.failed),
+            ("priority", job.priority),
+            ("key", None if job.key is None else printable(job.key)),
+        )
+        if value
+    ]
+    if job.state is StoredJobState.QUEUED and job.due > time.time() * 1000:
+        parts.append(f"due={_when(job.due)}")
+    return " ".join(parts).rstrip()
+
+
+def _fields(job: StoredJob) -> dict[str, Any]:
+    """Return a job without payload and result."""
+    return {
+        "id": job.id,
+        "state": job.state.name.lower(),
+        "role": job.kind.role,
+        "needs": dict(job.kind.needs),
+        "codec": job.kind.codec,
+        "key": job.key,
+        "priority": job.priority,
+        "attempt": job.attempt,
+        "lost": job.lost,
+        "retries": job.terms.retries,
+        "failed": job.failed,
+        "instance": job.instance,
+        "created": _when(job.created),
+        "due": _when(job.due),
+        "deadline": _when(job.deadline),
+        "expires": _when(job.expires),
+        "ended": _when(job.ended),
+        "purge": _when(job.purge),
+    }
+
+
+def _outcome(job: StoredJob) -> dict[str, Any]:
+    if job.state in OPEN:
+        return {}
+    if job.state is StoredJobState.OK:
+        return {"result": _bytes(job.result)}
+    _, error = outcome_of(job)
+    return {"error": f"{type(error).__name__}: {printable(str(error))}"}
+
+
+def _bytes(data: bytes | None) -> str | None:
+    """Return the begin of a payload as text: UTF-8 if it is such, else hex digits."""
+    if data is None:
+        return None
+    begin = data[:_SHOWN]
+    try:
+        text = printable(begin.decode())
+    except UnicodeDecodeError:
+        text = f"0x{begin.hex()}"
+    return text if len(data) <= _SHOWN else f"{text} … {counted(len(data), 'byte')}"
+
+
+def _when(milliseconds: int | None) -> str | None:
+    """Return a time in UTC as text."""
+    if milliseconds is None:
+        return None
+    try:
+        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+    except (OverflowError, ValueError):
+        return f"{milliseconds} ms"

@@ -1,0 +1,142 @@
+"""The contract of a store: what an instance may ask for, and the values that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from attrs import frozen
+
+from wmp.message import Kind
+from wmp.store.job_terms import StoredTerms
+from wmp.store.stored_job import StoredJobState
+from wmp.store.write_batch import BatchAnswer, WriteBatch
+
+__all__ = ["JobFilter", "Store", "StoreInstance", "StoredJob", "SubmitterNews"]
+
+
+@frozen
+class StoreInstance:
+    """One process that uses a store, from its begin to its end."""
+
+    number: int
+    """Number of the instance in the store."""
+    identity: bytes
+    epoch: int
+    label: str
+    block: range
+    """The first block of numbers for jobs."""
+
+
+@frozen
+class StoredJob:
+    """One stored job as the store has it. Times are milliseconds since 1970."""
+
+    id: int
+    state: StoredJobState
+    kind: Kind
+    terms: StoredTerms
+    priority: int
+    due: int
+    attempt: int
+    lost: int
+    failed: int
+    instance: int | None
+    """Number of the instance that has reserved the job."""
+    submitter: int | None
+    """Number of the instance that submitted the job and has not learned of its end."""
+    deadline: int | None
+    expires: int | None
+    created: int
+    ended: int | None
+    purge: int | None
+    """When the job is removed; None while it is open."""
+    key: str | None
+    payload: bytes | None = None
+    """None if the caller did not ask for payloads."""
+    result: bytes | None = None
+    """Result, error or cause; None without one, or if the caller did not ask for payloads."""
+
+
+@frozen
+class JobFilter:
+    """Which jobs to list. A job must match every filter that is given."""
+
+    ids: Sequence[int] | None = None
+    key: str | None = None
+    role: str | None = None
+    states: Sequence[StoredJobState] | None = None
+    instance: int | None = None
+    """Number of the instance that has reserved the jobs."""
+
+
+@frozen
+class SubmitterNews:
+    """Changes of the jobs of an instance that other processes made."""
+
+    ended: Sequence[StoredJob]
+    """Ended jobs that the instance submitted, and for which it has written no receipt."""
+    cancelling: Sequence[int]
+    """Numbers of the jobs that the instance holds and that are cancelled."""
+
+
+class Store(Protocol):
+    """A store. Calls block; all calls of one object come from one thread at a time.
+
+    Every call may raise :class:`~wmp.errors.StoreError`.
+    """
+
+    identity: bytes
+    """Identity of the store, on the wire the owner of its jobs."""
+    generation: int
+    """Generation of the store, on the wire the epoch of the owner."""
+
+    def begin(self, identity: bytes, label: str) -> StoreInstance:
+        """Begin an instance, with an epoch above those of all earlier instances."""
+
+    def apply(self, me: StoreInstance, number: int, batch: WriteBatch) -> BatchAnswer:
+        """Make all changes of a batch in one transaction.
+
+        Args:
+            me: The instance, which must not have ended.
+            number: 1 for the first batch of the instance, and one more for each further one. The
+                number of the last batch again: the batch is not applied again, but answered.
+            batch: The changes.
+
+        Raises:
+            InstanceEnded: The instance has ended; begin a new one.
+            StoreUnavailable: Nothing is known to be stored; give the same batch again.
+        """
+
+    def news(self, me: StoreInstance, limit: int = 1000) -> SubmitterNews:
+        """Return what others did to the jobs of an instance."""
+
+    def list(
+        self,
+        where: JobFilter = JobFilter(),
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        payloads: bool = False,
+    ) -> list[StoredJob]:
+        """Return jobs in the order of their numbers.
+
+        Args:
+            where: Which jobs.
+            after: Only jobs with greater numbers: the last number of the page before.
+            limit: Largest number of jobs.
+            payloads: Whether to read payloads and results too.
+        """
+
+    def wait(self, descriptor: int, timeout: float) -> bool:
+        """Wait until a descriptor is readable, another process wrote, or ``timeout`` seconds.
+
+        Returns:
+            Whether another process wrote.
+        """
+
+    def end(self, me: StoreInstance) -> None:
+        """End an instance in good order. Idempotent."""
+
+    def close(self) -> None:
+        """Release all resources. Idempotent."""

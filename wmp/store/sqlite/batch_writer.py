@@ -1,0 +1,396 @@
+"""One write batch, inside a transaction of SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final
+
+from wmp.message import Frame
+from wmp.store.sqlite.interned import InternedTerms
+from wmp.store.sqlite.statements import CHANGES, GRACE
+from wmp.store.stored_job import ENDED, TRANSITIONS, StoredJobInput, StoredJobState
+from wmp.store.write_batch import (
+    AddAnswer,
+    ChangeAnswer,
+    JobChanges,
+    NewJobs,
+    Reservation,
+    ReservedJobs,
+    SweptJob,
+)
+
+__all__ = ["BLOCK", "INLINE", "BatchWriter", "states_of"]
+
+BLOCK: Final = 65_536
+"""Numbers of a block."""
+
+INLINE: Final = 512
+"""Largest payload in the row of its job. SQLite writes a whole row anew at every change."""
+
+_KEPT_INSTANCES: Final = 24 * 3_600_000
+"""Milliseconds for which an ended instance without jobs is kept."""
+
+_CHUNK: Final = 500
+
+_INSERT: Final = (
+    "INSERT OR IGNORE INTO jobs(state, kind, priority, due, attempt, lost, failed, terms, instance,"
+    " submitter, deadline, expires, created, id, key, payload)"
+    " VALUES(?, ?, ?, ?, ?, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+_ENDED_LAST: Final = (
+    "key = ? AND state >= 3 AND key IS NOT NULL ORDER BY ended DESC, id DESC LIMIT 1"
+)
+
+_State = StoredJobState
+_In = StoredJobInput
+
+_QUEUED: Final = TRANSITIONS[_State.ABSENT, _In.ADD]
+_RESERVED: Final = TRANSITIONS[_State.ABSENT, _In.ADD_RESERVED]
+
+
+class BatchWriter:
+    """Makes the changes of a batch.
+
+    Args:
+        connection: A connection inside a transaction.
+        terms: The numbers of kinds and terms.
+        me: Number of the instance that writes.
+        now: Time of the transaction, in milliseconds.
+        grace: Milliseconds after which the jobs of an ended instance lapse.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        terms: InternedTerms,
+        me: int,
+        now: int,
+        grace: int,
+    ) -> None:
+        self.connection = connection
+        self._terms = terms
+        self._me = me
+        self._now = now
+        self._grace = grace
+
+    # -- adds -----------------------------------------------------------------------------------
+
+    def add(self, new: NewJobs) -> AddAnswer:
+        """Add jobs; a job whose number or key the store has is not added again."""
+        kind = self._terms.number_of_kind(self.connection, new.kind)
+        terms = self._terms.number_of_terms(self.connection, new.terms)
+        due = self._now + new.delay
+        state = _QUEUED
+        if new.reserve and not new.delay and not self._is_due(kind):
+            state = _RESERVED
+        reserved = state is _RESERVED
+        shared = (
+            int(state),
+            kind,
+            new.priority,
+            due,
+            int(reserved),  # the attempt
+            terms,
+            self._me if reserved else None,
+            self._me,
+            None if new.timeout is None else due + new.timeout,
+            None if new.expires is None else due + new.expires,
+            self._now,
+        )
+        if new.keys is None or not any(key is not None for key in new.keys):
+            return self._add_all(new, shared, state)
+        return self._add_each(new, shared, state)
+
+    def _is_due(self, kind: int) -> bool:
+        """Return whether a job of a kind could be reserved now (NOTHING_WAITS)."""
+        return any(
+            self.connection.execute(
+                "SELECT 1 FROM jobs WHERE state = 0 AND kind = ? AND priority = ? AND due <= ?"
+                " LIMIT 1",
+                (kind, priority, self._now),
+            ).fetchone()
+            for priority in self._priorities(kind)
+        )
+
+    def _priorities(self, kind: int) -> Iterator[int]:
+        """Yield the priorities of the queued jobs of a kind, highest first, by the index."""
+        most = (1 << 63) - 1
+        while True:
+            found = self.connection.execute(
+                "SELECT priority FROM jobs WHERE state = 0 AND kind = ? AND priority <= ?"
+                " ORDER BY priority DESC LIMIT 1",
+                (kind, most),
+            ).fetchone()
+            if found is None:
+                return
+            yield found[0]
+            most = found[0] - 1
+
+    def _add_all(self, new: NewJobs, shared: tuple[Any, ...], state: _State) -> AddAnswer:
+        ids, payloads = new.ids, new.payloads
+        inline: Sequence[Frame | None] = payloads
+        if max(map(len, payloads), default=0) > INLINE:
+            inline = [one if len(one) <= INLINE else None for one in payloads]
+        rows = ((*shared, id, None, payload) for id, payload in zip(ids, inline, strict=True))
+        added = self.connection.executemany(_INSERT, rows).rowcount
+        if inline is not payloads:
+            self._add_bodies(zip(ids, payloads, strict=True))
+        if added == len(ids):
+            return AddAnswer(ids, [state] * added)
+        return AddAnswer(ids, [found for found, _ in states_of(self.connection, ids)])
+
+    def _add_each(self, new: NewJobs, shared: tuple[Any, ...], state: _State) -> AddAnswer:
+        ids, states = [], []
+        assert new.keys is not None
+        for id, key, payload in zip(new.ids, new.keys, new.payloads, strict=True):
+            joined = self._joined(id, key, kept=new.unique == "kept")
+            if joined is None:
+                inline = payload if len(payload) <= INLINE else None
+                self.connection.execute(_INSERT, (*shared, id, key, inline))
+                if inline is None:
+                    self._add_bodies([(id, payload)])
+                joined = id, state
+            ids.append(joined[0])
+            states.append(joined[1])
+        return AddAnswer(ids, states)
+
+    def _joined(self, id: int, key: str | None, *, kept: bool) -> tuple[int, _State] | None:
+        """Return the job that an add joins: of its own number, or of its key."""
+        queries: list[tuple[str, int | str]] = [("id = ?", id)]
+        if key is not None:
+            queries.append(("key = ? AND state < 3 AND key IS NOT NULL", key))
+            if kept:
+                queries.append((_ENDED_LAST, key))
+        for where, value in queries:
+            found = self.connection.execute(
+                f"SELECT id, state FROM jobs WHERE {where}", (value,)
+            ).fetchone()
+            if found is not None:
+                return found[0], _State(found[1])
+        return None
+
+    def _add_bodies(self, rows: Iterable[tuple[int, Frame]]) -> None:
+        self.connection.executemany(
+            "INSERT OR IGNORE INTO bodies(id, payload) VALUES(?, ?)",
+            ((id, payload) for id, payload in rows if len(payload) > INLINE),
+        )
+
+    def find(self, new: NewJobs) -> AddAnswer:
+        """Return the answer for jobs of a batch that was applied before."""
+        found = dict(zip(new.ids, states_of(self.connection, new.ids), strict=True))
+        ids, states = [], []
+        for place, id in enumerate(new.ids):
+            state, joined = found[id][0], id
+            key = None if new.keys is None else new.keys[place]
+            if state is _State.ABSENT:
+                joined, state = self._joined(id, key, kept=True) or (0, _State.ABSENT)
+            ids.append(joined)
+            states.append(state)
+        return AddAnswer(ids, states)
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def change(self, changes: JobChanges) -> ChangeAnswer:
+        """Make changes; a change whose guards do not hold has no effect."""
+        ids, attempts = changes.ids, changes.attempts
+        target = self._change_all(
+            changes.input,
+            ids,
+            {
+                "attempt": repeat(0) if attempts is None else attempts,
+                "payload": repeat(b"") if changes.payloads is None else changes.payloads,
+                "cost": repeat(0) if changes.costs is None else changes.costs,
+                "wait": repeat(0) if changes.waits is None else changes.waits,
+            },
+        )
+        if target is not None and attempts is not None:
+            state, grown = target
+            return ChangeAnswer(
+                [state] * len(ids), [one + 1 for one in attempts] if grown else attempts
+            )
+        found = states_of(self.connection, ids)
+        return ChangeAnswer([state for state, _ in found], [attempt for _, attempt in found])
+
+    def _change_all(
+        self, what: _In, ids: Sequence[int], columns: Mapping[str, Iterable[Any]]
+    ) -> tuple[_State, bool] | None:
+        """Make one input for several jobs.
+
+        Returns:
+            The state of all jobs and whether their attempts grew, if one statement changed all of
+            them; else None.
+        """
+        values = {
+            **columns,
+            "id": ids,
+            "me": repeat(self._me),
+            "now": repeat(self._now),
+            GRACE: repeat(self._grace),
+        }
+        left = len(ids)
+        for statement in CHANGES[what]:
+            changed = 0
+            for text, names in statement.steps:
+                rows = zip(*(values[name] for name in names), strict=False)
+                changed = self.connection.executemany(text, rows).rowcount
+            if changed == len(ids):
+                return statement.target, statement.next_attempt
+            left -= changed
+            if not left:
+                break
+        return None
+
+    def receive(self, ids: Iterable[int]) -> None:
+        """Write receipts: this instance, the submitter, knows the ends of these jobs."""
+        self.connection.executemany(
+            "UPDATE jobs SET submitter = NULL WHERE id = ? AND submitter = ? AND state >= 3",
+            zip(ids, repeat(self._me), strict=False),
+        )
+
+    # -- the sweep ------------------------------------------------------------------------------
+
+    def sweep(
+        self, limit: int, is_alive: Callable[[int], bool], *, by_validity: bool
+    ) -> list[SweptJob]:
+        """Make the changes that time alone causes, at most ``limit`` of each sort.
+
+        Args:
+            limit: See above.
+            is_alive: Returns whether the process of an instance lives.
+            by_validity: Whether instances end because their validity passed.
+        """
+        self._end_instances(is_alive, by_validity=by_validity)
+        swept = []
+        now, me = self._now, self._me
+        swept += self._sweep(
+            _In.LAPSE,
+            "SELECT jobs.id, jobs.instance, jobs.submitter FROM instances CROSS JOIN jobs"
+            " ON jobs.instance = instances.instance AND jobs.state IN (1, 2)"
+            " WHERE instances.ended <= ? - ?"
+            " ORDER BY instances.instance, jobs.state, jobs.id LIMIT ?",
+            (now, self._grace, limit),
+        )
+        swept += self._sweep(
+            _In.EXPIRE,
+            "SELECT id, instance, submitter FROM jobs WHERE state < 3 AND deadline IS NOT NULL"
+            " AND deadline <= ? AND (state = 0 OR instance = ? OR instance NOT IN"
+            " (SELECT instance FROM instances WHERE ended IS NULL)) ORDER BY deadline, id LIMIT ?",
+            (now, me, limit),
+        )
+        swept += self._sweep(
+            _In.EXPIRE,
+            "SELECT id, instance, submitter FROM jobs WHERE state = 0 AND expires IS NOT NULL"
+            " AND expires <= ? ORDER BY expires, id LIMIT ?",
+            (now, limit),
+        )
+        self._sweep(
+            _In.PURGE,
+            "SELECT id, instance, submitter FROM jobs WHERE state >= 3 AND purge <= ?"
+            " ORDER BY purge, id LIMIT ?",
+            (now, limit),
+        )
+        return swept
+
+    def _sweep(self, what: _In, query: str, values: tuple[int, ...]) -> list[SweptJob]:
+        """Change the jobs that a query finds; return the ended ones that concern this instance."""
+        rows = self.connection.execute(query, values).fetchall()
+        if not rows:
+            return []
+        self._change_all(what, [row[0] for row in rows], {})
+        mine = [id for id, instance, submitter in rows if self._me in (instance, submitter)]
+        found = zip(mine, states_of(self.connection, mine), strict=True)
+        return [SweptJob(id, state, attempt) for id, (state, attempt) in found if state in ENDED]
+
+    def _end_instances(self, is_alive: Callable[[int], bool], *, by_validity: bool) -> None:
+        now = self._now
+        over = [
+            (now, number)
+            for number, valid_until in self.connection.execute(
+                "SELECT instance, valid_until FROM instances WHERE ended IS NULL AND instance != ?",
+                (self._me,),
+            )
+            if (by_validity and valid_until < now) or not is_alive(number)
+        ]
+        self.connection.executemany("UPDATE instances SET ended = ? WHERE instance = ?", over)
+        self.connection.execute(
+            "DELETE FROM instances WHERE ended < ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE"
+            " jobs.instance = instances.instance AND jobs.state IN (1, 2))",
+            (now - _KEPT_INSTANCES,),
+        )
+
+    # -- reservations -----------------------------------------------------------------------------
+
+    def reserve(self, wanted: Reservation) -> ReservedJobs:
+        """Reserve due jobs of a kind, in their order."""
+        kind = self._terms.find_kind(self.connection, wanted.kind)
+        rows: list[tuple[Any, ...]] = []
+        payloads: list[bytes] = []
+        size, more = 0, False
+        for priority in self._priorities(kind) if kind is not None else ():
+            found = self.connection.execute(
+                "SELECT id, attempt, priority, lost, failed, terms, deadline, expires, payload"
+                " FROM jobs WHERE state = 0 AND kind = ? AND priority = ? AND due <= ?"
+                " AND (deadline IS NULL OR deadline > ?) AND (expires IS NULL OR expires > ?)"
+                " ORDER BY due, id LIMIT ?",
+                (kind, priority, self._now, self._now, self._now, wanted.count + 1 - len(rows)),
+            ).fetchall()
+            for row in found:
+                more = len(rows) == wanted.count
+                if more:
+                    break
+                payload = row[-1] if row[-1] is not None else self._body(row[0])
+                size += len(payload)
+                more = size > wanted.bytes and bool(rows)
+                if more:
+                    break
+                rows.append(row)
+                payloads.append(payload)
+            if more:
+                break
+        ids = [row[0] for row in rows]
+        self._change_all(_In.RESERVE, ids, {})
+        return ReservedJobs(
+            ids=ids,
+            attempts=[row[1] + 1 for row in rows],
+            payloads=payloads,
+            priorities=[row[2] for row in rows],
+            lost=[row[3] for row in rows],
+            failed=[row[4] for row in rows],
+            terms=[self._terms.terms(self.connection, row[5]) for row in rows],
+            deadlines=[row[6] for row in rows],
+            expires=[row[7] for row in rows],
+            more=more,
+            next_due=None if more or kind is None else self._next_due(kind),
+        )
+
+    def _body(self, id: int) -> bytes:
+        found = self.connection.execute("SELECT payload FROM bodies WHERE id = ?", (id,))
+        (payload,) = found.fetchone()
+        return bytes(payload)
+
+    def _next_due(self, kind: int) -> int | None:
+        found = (
+            self.connection.execute(
+                "SELECT due FROM jobs WHERE state = 0 AND kind = ? AND priority = ? AND due > ?"
+                " ORDER BY due LIMIT 1",
+                (kind, priority, self._now),
+            ).fetchone()
+            for priority in self._priorities(kind)
+        )
+        return min((one[0] for one in found if one is not None), default=None)
+
+
+def states_of(connection: sqlite3.Connection, ids: Sequence[int]) -> list[tuple[_State, int]]:
+    """Return state and attempt of each job."""
+    found: dict[int, tuple[_State, int]] = {}
+    for start in range(0, len(ids), _CHUNK):
+        chunk = list(ids[start : start + _CHUNK])
+        marks = ", ".join("?" * len(chunk))
+        for id, state, attempt in connection.execute(
+            f"SELECT id, state, attempt FROM jobs WHERE id IN ({marks})", chunk
+        ):
+            found[id] = _State(state), attempt
+    return [found.get(id, (_State.ABSENT, 0)) for id in ids]

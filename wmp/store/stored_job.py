@@ -1,0 +1,288 @@
+"""A stored job: its lifecycle as tables.
+
+``TABLE`` has one row for each change that may happen: the input, the states from which it leads,
+the state to which it leads, the guards that must hold besides, and the effects on the other columns
+of the job. A store makes its statements from these rows. ``TRANSITIONS`` has the same rows by state
+and input. ``IGNORED`` has all other pairs, with the reason why nothing happens; together they cover
+state x input exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+from typing import Final
+
+from attrs import frozen
+
+__all__ = [
+    "ENDED",
+    "IGNORED",
+    "OPEN",
+    "TABLE",
+    "TRANSITIONS",
+    "Effect",
+    "Guard",
+    "StoredJobInput",
+    "StoredJobState",
+    "Transition",
+    "rows_of",
+]
+
+
+class StoredJobState(IntEnum):
+    """The state of a stored job. The numbers are those in the database and never change."""
+
+    ABSENT = -1
+    """The store has no such job."""
+    QUEUED = 0
+    RESERVED = 1
+    CANCELLING = 2
+    OK = 3
+    ERROR = 4
+    CANCELLED = 5
+    TIMEOUT = 6
+    LOST = 7
+
+
+class StoredJobInput(Enum):
+    """The inputs of the table."""
+
+    ADD = "add"
+    """A submitter adds the job."""
+    ADD_RESERVED = "add reserved"
+    """A submitter adds the job and reserves it in the same transaction."""
+    RESERVE = "reserve"
+    """An instance reserves the job, to grant it."""
+    REPEAT = "repeat"
+    """The attempt is over without an outcome, and the instance keeps the job for another one."""
+    RELEASE = "release"
+    """The attempt is over without an outcome, or was never granted; any instance may reserve."""
+    SPEND = "spend"
+    """The attempt is lost, and the job's retries are used up."""
+    AGAIN = "again"
+    """The attempt failed, and the job is tried again."""
+    ADOPT = "adopt"
+    """A worker holds the attempt, and an instance takes the job over in this attempt."""
+    SUCCEED = "succeed"
+    """DONE ok."""
+    FAIL = "fail"
+    """DONE error, and the job is not tried again."""
+    OVERRUN = "overrun"
+    """DONE overrun, and the job is not tried again."""
+    LAPSE = "lapse"
+    """The instance that reserved the job ended, and the grace passed."""
+    CANCEL = "cancel"
+    """Somebody wants no result of the job any more."""
+    EXPIRE = "expire"
+    """The deadline passed; or the expiry passed while the job was queued."""
+    REVIVE = "revive"
+    """An operator wants the job to run again."""
+    FORGET = "forget"
+    """A user or an operator removes the job."""
+    PURGE = "purge"
+    """The time to live passed."""
+
+
+class Guard(Enum):
+    """A condition of a change, besides the state of the job."""
+
+    KEY_FREE = "no open job has its key"
+    NOTHING_WAITS = "no job of its kind is due, and it has no delay"
+    DUE = "due ≤ now"
+    FRESH = "deadline and expiry > now"
+    MINE = "reserved by this instance"
+    ATTEMPT = "attempt = a > 0"
+    ORPHANED = "the instance that reserved it has ended"
+    LAPSED = "the instance that reserved it ended `grace` ago or earlier"
+    OVERDUE = "deadline ≤ now"
+    EXPIRED = "deadline or expiry ≤ now"
+    ATTENDED = "reserved by this instance, or by an ended one"
+    OUTLIVED = "purge ≤ now"
+
+
+class Effect(Enum):
+    """A change of the other columns of the job."""
+
+    NEXT_ATTEMPT = "attempt + 1"
+    HOLD = "reserved by this instance"
+    LEAVE = "reserved by no instance"
+    COUNT_LOST = "lost + cost"
+    COUNT_FAILED = "failed + 1"
+    WAIT = "due = now + wait if there is a wait"
+    KEEP_RESULT = "the result is stored"
+    END = "ended = now, purge = now + time to live, reserved by no instance"
+    RESET = "lost = failed = 0, due = now, no deadline, no expiry, no result, no submitter"
+    REMOVE = "the job, its payload and its result are deleted"
+
+
+@frozen
+class Transition:
+    """One row of the table."""
+
+    input: StoredJobInput
+    sources: tuple[StoredJobState, ...]
+    target: StoredJobState
+    guards: tuple[Guard, ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
+_ABSENT = StoredJobState.ABSENT
+_QUEUED = StoredJobState.QUEUED
+_RESERVED = StoredJobState.RESERVED
+_CANCELLING = StoredJobState.CANCELLING
+_CANCELLED = StoredJobState.CANCELLED
+
+OPEN: Final = (_QUEUED, _RESERVED, _CANCELLING)
+"""States of a job that has not ended."""
+
+ENDED: Final = tuple(state for state in StoredJobState if state > _CANCELLING)
+"""States of a job that has ended."""
+
+_In = StoredJobInput
+
+TABLE: Final[tuple[Transition, ...]] = (
+    Transition(_In.ADD, (_ABSENT,), _QUEUED, (Guard.KEY_FREE,)),
+    Transition(
+        _In.ADD_RESERVED,
+        (_ABSENT,),
+        _RESERVED,
+        (Guard.KEY_FREE, Guard.NOTHING_WAITS),
+        (Effect.NEXT_ATTEMPT, Effect.HOLD),
+    ),
+    Transition(
+        _In.RESERVE,
+        (_QUEUED,),
+        _RESERVED,
+        (Guard.DUE, Guard.FRESH),
+        (Effect.NEXT_ATTEMPT, Effect.HOLD),
+    ),
+    Transition(
+        _In.REPEAT,
+        (_RESERVED,),
+        _RESERVED,
+        (Guard.MINE, Guard.ATTEMPT),
+        (Effect.NEXT_ATTEMPT, Effect.COUNT_LOST),
+    ),
+    Transition(
+        _In.RELEASE,
+        (_RESERVED,),
+        _QUEUED,
+        (Guard.MINE, Guard.ATTEMPT),
+        (Effect.LEAVE, Effect.COUNT_LOST, Effect.WAIT),
+    ),
+    Transition(
+        _In.SPEND,
+        (_RESERVED,),
+        StoredJobState.LOST,
+        (Guard.MINE, Guard.ATTEMPT),
+        (Effect.COUNT_LOST, Effect.KEEP_RESULT, Effect.END),
+    ),
+    # The attempt grows, because a second DONE of the same attempt may come over another manager.
+    Transition(
+        _In.AGAIN,
+        (_QUEUED, _RESERVED),
+        _QUEUED,
+        (Guard.ATTEMPT,),
+        (Effect.NEXT_ATTEMPT, Effect.LEAVE, Effect.COUNT_FAILED, Effect.WAIT),
+    ),
+    # A cancelled job is never granted again (WMP-6.12).
+    Transition(_In.REPEAT, (_CANCELLING,), _CANCELLED, (Guard.MINE, Guard.ATTEMPT), (Effect.END,)),
+    Transition(_In.RELEASE, (_CANCELLING,), _CANCELLED, (Guard.MINE, Guard.ATTEMPT), (Effect.END,)),
+    Transition(_In.SPEND, (_CANCELLING,), _CANCELLED, (Guard.MINE, Guard.ATTEMPT), (Effect.END,)),
+    Transition(_In.AGAIN, (_CANCELLING,), _CANCELLED, (Guard.ATTEMPT,), (Effect.END,)),
+    Transition(_In.LAPSE, (_CANCELLING,), _CANCELLED, (Guard.LAPSED,), (Effect.END,)),
+    # The attempt stays: a worker holds it.
+    Transition(_In.ADOPT, (_QUEUED,), _RESERVED, (Guard.ATTEMPT,), (Effect.HOLD,)),
+    Transition(_In.ADOPT, (_RESERVED,), _RESERVED, (Guard.ATTEMPT, Guard.ORPHANED), (Effect.HOLD,)),
+    Transition(
+        _In.ADOPT, (_CANCELLING,), _CANCELLING, (Guard.ATTEMPT, Guard.ORPHANED), (Effect.HOLD,)
+    ),
+    # Another instance may have reserved the job.
+    Transition(
+        _In.SUCCEED,
+        OPEN,
+        StoredJobState.OK,
+        (Guard.ATTEMPT,),
+        (Effect.KEEP_RESULT, Effect.END),
+    ),
+    Transition(
+        _In.FAIL, OPEN, StoredJobState.ERROR, (Guard.ATTEMPT,), (Effect.KEEP_RESULT, Effect.END)
+    ),
+    Transition(
+        _In.OVERRUN,
+        OPEN,
+        StoredJobState.TIMEOUT,
+        (Guard.ATTEMPT,),
+        (Effect.KEEP_RESULT, Effect.END),
+    ),
+    # The attempt stays, so that a worker that still holds it can be adopted later.
+    Transition(_In.LAPSE, (_RESERVED,), _QUEUED, (Guard.LAPSED,), (Effect.LEAVE,)),
+    Transition(_In.CANCEL, (_QUEUED,), _CANCELLED, (), (Effect.END,)),
+    Transition(_In.CANCEL, (_RESERVED,), _CANCELLING),
+    Transition(_In.EXPIRE, (_QUEUED,), StoredJobState.TIMEOUT, (Guard.EXPIRED,), (Effect.END,)),
+    Transition(
+        _In.EXPIRE,
+        (_RESERVED, _CANCELLING),
+        StoredJobState.TIMEOUT,
+        (Guard.OVERDUE, Guard.ATTENDED),
+        (Effect.END,),
+    ),
+    Transition(_In.REVIVE, ENDED, _QUEUED, (Guard.KEY_FREE,), (Effect.NEXT_ATTEMPT, Effect.RESET)),
+    Transition(_In.FORGET, ENDED, _ABSENT, (), (Effect.REMOVE,)),
+    Transition(_In.PURGE, ENDED, _ABSENT, (Guard.OUTLIVED,), (Effect.REMOVE,)),
+)
+"""Every change that may happen to a stored job."""
+
+TRANSITIONS: Final[Mapping[tuple[StoredJobState, StoredJobInput], StoredJobState]] = {
+    (state, row.input): row.target for row in TABLE for state in row.sources
+}
+"""The state after each pair of state and input, if the guards hold."""
+
+_OTHERS = tuple(one for one in StoredJobInput if one not in (_In.ADD, _In.ADD_RESERVED))
+_BY_HOLDER = (_In.REPEAT, _In.RELEASE, _In.SPEND)
+
+_REASONS: Final[tuple[tuple[tuple[StoredJobState, ...], tuple[StoredJobInput, ...], str], ...]] = (
+    ((_ABSENT,), _OTHERS, "the store has no such job: it was purged, or it was never stored"),
+    (
+        (*OPEN, *ENDED),
+        (_In.ADD, _In.ADD_RESERVED),
+        "the job is stored already: the same add came twice",
+    ),
+    (
+        (_RESERVED, _CANCELLING),
+        (_In.RESERVE,),
+        "an instance has reserved the job already",
+    ),
+    ((_QUEUED,), _BY_HOLDER, "no instance holds the job: its reservation is over"),
+    ((_QUEUED,), (_In.LAPSE,), "no instance holds the job, so no reservation can lapse"),
+    ((_CANCELLING,), (_In.CANCEL,), "the job was cancelled already"),
+    (
+        OPEN,
+        (_In.REVIVE, _In.FORGET, _In.PURGE),
+        "the job has not ended",
+    ),
+    (
+        ENDED,
+        (_In.RESERVE, *_BY_HOLDER, _In.AGAIN, _In.ADOPT, _In.LAPSE, _In.CANCEL, _In.EXPIRE),
+        "the job has ended, and only REVIVE queues it again",
+    ),
+    (
+        ENDED,
+        (_In.SUCCEED, _In.FAIL, _In.OVERRUN),
+        "the job has already ended, and its first end is final",
+    ),
+)
+
+IGNORED: Final[Mapping[tuple[StoredJobState, StoredJobInput], str]] = {
+    (state, what): reason
+    for states, inputs, reason in _REASONS
+    for state in states
+    for what in inputs
+}
+"""Each other pair, and the reason why nothing happens."""
+
+
+def rows_of(what: StoredJobInput) -> list[Transition]:
+    """Return the rows of an input, in the order of the table."""
+    return [row for row in TABLE if row.input is what]

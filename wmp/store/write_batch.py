@@ -1,0 +1,156 @@
+"""Write batches: the changes that one transaction makes, and the answer of the store.
+
+Times are milliseconds. Jobs stand in columns: one entry for each job in each column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from attrs import frozen
+
+from wmp.message import Frame, Kind
+from wmp.store.job_terms import StoredTerms
+from wmp.store.stored_job import StoredJobInput, StoredJobState
+
+__all__ = [
+    "AddAnswer",
+    "BatchAnswer",
+    "ChangeAnswer",
+    "JobChanges",
+    "NewJobs",
+    "Reservation",
+    "ReservedJobs",
+    "SweptJob",
+    "WriteBatch",
+]
+
+
+@frozen
+class NewJobs:
+    """Jobs to add that share all terms (ADD)."""
+
+    kind: Kind
+    terms: StoredTerms
+    ids: Sequence[int]
+    """Numbers of the instance's blocks, never used before."""
+    payloads: Sequence[Frame]
+    priority: int = 0
+    delay: int = 0
+    """Milliseconds from the transaction until the jobs are due."""
+    timeout: int | None = None
+    """Milliseconds from then until the deadline."""
+    expires: int | None = None
+    """Milliseconds from then until the jobs may not be begun any more."""
+    keys: Sequence[str | None] | None = None
+    """None when no job has a key."""
+    unique: Literal["open", "kept"] = "open"
+    """Which jobs of the same key an add joins: open ones, or ended ones too that are kept."""
+    reserve: bool = False
+    """Whether to reserve the jobs at once if no job of the kind is due (ADD_RESERVED)."""
+
+
+@frozen
+class JobChanges:
+    """One input for several jobs. No job is named twice."""
+
+    input: StoredJobInput
+    ids: Sequence[int]
+    attempts: Sequence[int] | None = None
+    """The attempts that the changes are about; None for inputs without the guard ATTEMPT."""
+    payloads: Sequence[Frame] | None = None
+    """Results, errors or causes, for inputs that keep a result."""
+    costs: Sequence[int] | None = None
+    """Lost leases to count, 0 or 1, for inputs that count; None for 0."""
+    waits: Sequence[int] | None = None
+    """Milliseconds until the job is due, for inputs that wait; None for 0."""
+
+
+@frozen
+class Reservation:
+    """Jobs of a kind that an instance wants to reserve (RESERVE)."""
+
+    kind: Kind
+    count: int
+    bytes: int
+    """Limit of the bytes of the payloads together."""
+
+
+@frozen
+class WriteBatch:
+    """The changes of one transaction, in the order in which they take effect.
+
+    An empty batch renews the validity of the instance.
+    """
+
+    adds: Sequence[NewJobs] = ()
+    changes: Sequence[JobChanges] = ()
+    receipts: Sequence[int] = ()
+    """Ended jobs whose ends this instance, their submitter, has learned from ``news``."""
+    sweep: int = 0
+    """Limit for each of: ends of instances, lapses, expiries, deadlines, purges; 0 for no sweep."""
+    reservations: Sequence[Reservation] = ()
+    block: bool = False
+    """Whether another block of numbers is wanted."""
+
+
+@frozen
+class AddAnswer:
+    """The answer to one ``NewJobs``."""
+
+    ids: Sequence[int]
+    """The number of each job: that of another job if the add joined one, 0 if the store is full."""
+    states: Sequence[StoredJobState]
+
+
+@frozen
+class ChangeAnswer:
+    """The answer to one ``JobChanges``: state and attempt of each job after it."""
+
+    states: Sequence[StoredJobState]
+    attempts: Sequence[int]
+
+
+@frozen
+class ReservedJobs:
+    """The answer to one ``Reservation``, in the order in which the jobs should be granted."""
+
+    ids: Sequence[int]
+    attempts: Sequence[int]
+    payloads: Sequence[bytes]
+    priorities: Sequence[int]
+    lost: Sequence[int]
+    failed: Sequence[int]
+    terms: Sequence[StoredTerms]
+    deadlines: Sequence[int | None]
+    expires: Sequence[int | None]
+    more: bool
+    """Whether further jobs of the kind are due."""
+    next_due: int | None
+    """When the next job of the kind becomes due; None when no job waits for its time."""
+
+
+@frozen
+class SweptJob:
+    """A job that a sweep changed, and that this instance had reserved or submitted."""
+
+    id: int
+    state: StoredJobState
+    attempt: int
+
+
+@frozen
+class BatchAnswer:
+    """The answer of a store to a batch."""
+
+    now: int
+    """The time of the transaction, by the clock of the store."""
+    repeated: bool
+    """Whether the batch had been applied before; then nothing is reserved, swept or given."""
+    adds: Sequence[AddAnswer]
+    changes: Sequence[ChangeAnswer]
+    swept: Sequence[SweptJob]
+    reserved: Sequence[ReservedJobs]
+    block: range | None
+    """The new block of numbers, if one was wanted."""

@@ -1,0 +1,504 @@
+"""A store in memory that is written directly from the table of stored jobs: slow and obvious.
+
+Other stores are tested against this one: the same history has the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from attrs import define, field
+
+from wmp.errors import InstanceEnded
+from wmp.message import Kind
+from wmp.store.contract import JobFilter, StoredJob, StoreInstance, SubmitterNews
+from wmp.store.job_terms import StoredTerms
+from wmp.store.stored_job import (
+    ENDED,
+    OPEN,
+    TRANSITIONS,
+    Effect,
+    Guard,
+    StoredJobInput,
+    StoredJobState,
+    Transition,
+    rows_of,
+)
+from wmp.store.write_batch import (
+    AddAnswer,
+    BatchAnswer,
+    ChangeAnswer,
+    JobChanges,
+    NewJobs,
+    Reservation,
+    ReservedJobs,
+    SweptJob,
+    WriteBatch,
+)
+
+__all__ = ["ReferenceStore"]
+
+_BLOCK: Final = 65_536
+_KEPT_INSTANCES: Final = 24 * 3_600_000
+_State = StoredJobState
+_In = StoredJobInput
+
+
+@define(eq=False)
+class _StoredRow:
+    """One stored job, which changes."""
+
+    id: int
+    state: StoredJobState
+    kind: Kind
+    terms: StoredTerms
+    priority: int
+    due: int
+    deadline: int | None
+    expires: int | None
+    created: int
+    key: str | None
+    payload: bytes
+    submitter: int | None
+    instance: int | None = None
+    attempt: int = 0
+    lost: int = 0
+    failed: int = 0
+    ended: int | None = None
+    purge: int | None = None
+    result: bytes | None = None
+
+    def value(self, *, payloads: bool) -> StoredJob:
+        """Return the job as a value."""
+        return StoredJob(
+            self.id,
+            self.state,
+            self.kind,
+            self.terms,
+            self.priority,
+            self.due,
+            self.attempt,
+            self.lost,
+            self.failed,
+            self.instance,
+            self.submitter,
+            self.deadline,
+            self.expires,
+            self.created,
+            self.ended,
+            self.purge,
+            self.key,
+            self.payload if payloads else None,
+            self.result if payloads else None,
+        )
+
+
+@define(eq=False)
+class _InstanceRow:
+    """One instance, which changes."""
+
+    value: StoreInstance
+    valid_until: int
+    ended: int | None = None
+    batch: int = 0
+
+
+@define(eq=False)
+class _Change:
+    """The values of one input for one job."""
+
+    me: int
+    now: int
+    attempt: int = 0
+    cost: int = 0
+    wait: int = 0
+    payload: bytes = b""
+
+
+@define(eq=False)
+class ReferenceStore:
+    """See the module. ``died`` has the instances whose processes ended without ``end``."""
+
+    clock: Callable[[], float]
+    grace: int = 10_000
+    validity: int = 15_000
+    identity: bytes = b"reference"
+    generation: int = 1
+    died: set[int] = field(factory=set)
+    _rows: dict[int, _StoredRow] = field(factory=dict)
+    _instances: dict[int, _InstanceRow] = field(factory=dict)
+    _next_id: int = 1
+    _next_instance: int = 1
+    _last_epoch: int = 0
+
+    def _now(self) -> int:
+        return int(self.clock() * 1000)
+
+    # -- instances ------------------------------------------------------------------------------
+
+    def begin(self, identity: bytes, label: str) -> StoreInstance:
+        """Begin an instance."""
+        now = self._now()
+        self._last_epoch = max(now, self._last_epoch + 1)
+        block = self._block()
+        me = StoreInstance(self._next_instance, identity, self._last_epoch, label, block)
+        self._next_instance += 1
+        self._instances[me.number] = _InstanceRow(me, now + self.validity)
+        return me
+
+    def _block(self) -> range:
+        first = self._next_id
+        self._next_id += _BLOCK
+        return range(first, first + _BLOCK)
+
+    def end(self, me: StoreInstance) -> None:
+        """End an instance in good order."""
+        row = self._instances.get(me.number)
+        if row is not None and row.ended is None:
+            row.ended = self._now()
+
+    def _ended_at(self, number: int | None) -> float:
+        """Return when an instance ended; infinity for a living one."""
+        row = self._instances.get(number or 0)
+        if row is None:
+            return float("-inf")
+        return float("inf") if row.ended is None else row.ended
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def apply(self, me: StoreInstance, number: int, batch: WriteBatch) -> BatchAnswer:
+        """Apply a batch."""
+        now, row = self._now(), self._instances.get(me.number)
+        if row is None or row.ended is not None:
+            raise InstanceEnded(f"instance {me.number} has ended")
+        if number not in (row.batch, row.batch + 1):
+            raise ValueError(f"the batch has number {number}; expected {row.batch + 1}")
+        row.valid_until = now + self.validity
+        if number == row.batch:
+            return self._repeated(batch, now)
+        row.batch = number
+        return BatchAnswer(
+            now=now,
+            repeated=False,
+            adds=[self._add(me.number, now, new) for new in batch.adds],
+            changes=[self._change(me.number, now, one) for one in batch.changes],
+            swept=self._receive_and_sweep(me.number, now, batch),
+            reserved=[self._reserve(me.number, now, one) for one in batch.reservations],
+            block=self._block() if batch.block else None,
+        )
+
+    def _repeated(self, batch: WriteBatch, now: int) -> BatchAnswer:
+        adds = []
+        for new in batch.adds:
+            found = [
+                self._rows.get(id) or self._of_key(_key(new, place), kept=True)
+                for place, id in enumerate(new.ids)
+            ]
+            adds.append(
+                AddAnswer(
+                    [0 if row is None else row.id for row in found],
+                    [_State.ABSENT if row is None else row.state for row in found],
+                )
+            )
+        return BatchAnswer(
+            now, True, adds, [self._states(one.ids) for one in batch.changes], (), (), None
+        )
+
+    def _states(self, ids: Iterable[int]) -> ChangeAnswer:
+        rows = [self._rows.get(id) for id in ids]
+        return ChangeAnswer(
+            [_State.ABSENT if row is None else row.state for row in rows],
+            [0 if row is None else row.attempt for row in rows],
+        )
+
+    def _of_key(self, key: str | None, *, kept: bool) -> _StoredRow | None:
+        if key is None:
+            return None
+        rows = [row for row in self._rows.values() if row.key == key]
+        for row in rows:
+            if row.state in OPEN:
+                return row
+        ended = [row for row in rows if kept]
+        return max(ended, key=lambda row: (row.ended or 0, row.id), default=None)
+
+    def _add(self, me: int, now: int, new: NewJobs) -> AddAnswer:
+        due = now + new.delay
+        waits = any(
+            row.state is _State.QUEUED and row.kind == new.kind and row.due <= now
+            for row in self._rows.values()
+        )
+        reserve = new.reserve and not new.delay and not waits
+        what = _In.ADD_RESERVED if reserve else _In.ADD
+        ids, states = [], []
+        for place, id in enumerate(new.ids):
+            key = _key(new, place)
+            row = self._rows.get(id) or self._of_key(key, kept=new.unique == "kept")
+            if row is None:
+                row = self._rows[id] = _StoredRow(
+                    id=id,
+                    state=TRANSITIONS[_State.ABSENT, what],
+                    kind=new.kind,
+                    terms=new.terms,
+                    priority=new.priority,
+                    due=due,
+                    deadline=None if new.timeout is None else due + new.timeout,
+                    expires=None if new.expires is None else due + new.expires,
+                    created=now,
+                    key=key,
+                    payload=bytes(new.payloads[place]),
+                    submitter=me,
+                )
+                for effect in rows_of(what)[0].effects:
+                    self._take_effect(effect, row, _Change(me, now))
+            ids.append(row.id)
+            states.append(row.state)
+        return AddAnswer(ids, states)
+
+    def _change(self, me: int, now: int, changes: JobChanges) -> ChangeAnswer:
+        for place, id in enumerate(changes.ids):
+            change = _Change(
+                me,
+                now,
+                _at(changes.attempts, place),
+                _at(changes.costs, place),
+                _at(changes.waits, place),
+                b"" if changes.payloads is None else bytes(changes.payloads[place]),
+            )
+            self._step(changes.input, id, change)
+        return self._states(changes.ids)
+
+    def _step(self, what: StoredJobInput, id: int, change: _Change) -> bool:
+        """Give one input to one job; return whether the job changed."""
+        row = self._rows.get(id)
+        if row is None:
+            return False
+        for transition in rows_of(what):
+            if row.state in transition.sources and all(
+                self._holds(guard, row, change) for guard in transition.guards
+            ):
+                self._follow(transition, row, change)
+                return True
+        return False
+
+    def _holds(self, guard: Guard, row: _StoredRow, change: _Change) -> bool:
+        now = change.now
+        overdue = row.deadline is not None and row.deadline <= now
+        expired = row.expires is not None and row.expires <= now
+        ended = self._ended_at(row.instance)
+        match guard:
+            case Guard.KEY_FREE:
+                other = self._of_key(row.key, kept=False)
+                return other is None or other is row
+            case Guard.NOTHING_WAITS:
+                raise AssertionError("this guard is about the jobs of a kind")
+            case Guard.DUE:
+                return row.due <= now
+            case Guard.FRESH:
+                return not overdue and not expired
+            case Guard.MINE:
+                return row.instance == change.me
+            case Guard.ATTEMPT:
+                return row.attempt == change.attempt > 0
+            case Guard.ORPHANED:
+                return ended < float("inf")
+            case Guard.LAPSED:
+                return ended <= now - self.grace
+            case Guard.OVERDUE:
+                return overdue
+            case Guard.EXPIRED:
+                return overdue or expired
+            case Guard.ATTENDED:
+                return row.instance == change.me or ended < float("inf")
+            case Guard.OUTLIVED:
+                return row.purge is not None and row.purge <= now
+
+    def _follow(self, transition: Transition, row: _StoredRow, change: _Change) -> None:
+        row.state = transition.target
+        for effect in transition.effects:
+            self._take_effect(effect, row, change)
+
+    def _take_effect(self, effect: Effect, row: _StoredRow, change: _Change) -> None:
+        match effect:
+            case Effect.NEXT_ATTEMPT:
+                row.attempt += 1
+            case Effect.HOLD:
+                row.instance = change.me
+            case Effect.LEAVE:
+                row.instance = None
+            case Effect.COUNT_LOST:
+                row.lost += change.cost
+            case Effect.COUNT_FAILED:
+                row.failed += 1
+            case Effect.WAIT:
+                if change.wait > 0:
+                    row.due = change.now + change.wait
+            case Effect.KEEP_RESULT:
+                row.result = change.payload
+            case Effect.END:
+                dead = row.state in (_State.ERROR, _State.TIMEOUT, _State.LOST)
+                row.ended = change.now
+                row.purge = change.now + (row.terms.keep_dead if dead else row.terms.keep)
+                row.instance = None
+                if row.submitter == change.me:
+                    row.submitter = None
+            case Effect.RESET:
+                row.lost = row.failed = 0
+                row.due = change.now
+                row.deadline = row.expires = row.ended = row.purge = None
+                row.result = row.submitter = None
+            case Effect.REMOVE:
+                del self._rows[row.id]
+
+    # -- sweeps and reservations ------------------------------------------------------------------
+
+    def _receive_and_sweep(self, me: int, now: int, batch: WriteBatch) -> list[SweptJob]:
+        for id in batch.receipts:
+            row = self._rows.get(id)
+            if row is not None and row.state in ENDED and row.submitter == me:
+                row.submitter = None
+        return self._sweep(me, now, batch.sweep) if batch.sweep else []
+
+    def _sweep(self, me: int, now: int, limit: int) -> list[SweptJob]:
+        for number, instance in self._instances.items():
+            over = instance.valid_until < now or number in self.died
+            if number != me and instance.ended is None and over:
+                instance.ended = now
+        held = {row.instance for row in self._rows.values()}
+        for number, instance in list(self._instances.items()):
+            old = instance.ended is not None and instance.ended < now - _KEPT_INSTANCES
+            if old and number not in held:
+                del self._instances[number]
+        rows = self._rows.values
+        swept = []
+        reserved = (_State.RESERVED, _State.CANCELLING)
+        for what, found, order in (
+            (
+                _In.LAPSE,
+                lambda row: (
+                    row.state in reserved and self._ended_at(row.instance) <= now - self.grace
+                ),
+                lambda row: (row.instance, row.state, row.id),
+            ),
+            (
+                _In.EXPIRE,
+                lambda row: (
+                    row.state in OPEN
+                    and row.deadline is not None
+                    and row.deadline <= now
+                    and (
+                        row.state is _State.QUEUED
+                        or row.instance == me
+                        or self._ended_at(row.instance) < float("inf")
+                    )
+                ),
+                lambda row: (row.deadline, row.id),
+            ),
+            (
+                _In.EXPIRE,
+                lambda row: (
+                    row.state is _State.QUEUED and row.expires is not None and row.expires <= now
+                ),
+                lambda row: (row.expires, row.id),
+            ),
+            (
+                _In.PURGE,
+                lambda row: row.state in ENDED and row.purge <= now,
+                lambda row: (row.purge, row.id),
+            ),
+        ):
+            for row in sorted(filter(found, rows()), key=order)[:limit]:
+                mine = me in (row.instance, row.submitter)
+                self._step(what, row.id, _Change(me, now))
+                if mine and row.id in self._rows and row.state in ENDED:
+                    swept.append(SweptJob(row.id, row.state, row.attempt))
+        return swept
+
+    def _reserve(self, me: int, now: int, wanted: Reservation) -> ReservedJobs:
+        change = _Change(me, now)
+        queued = [
+            row
+            for row in self._rows.values()
+            if row.state is _State.QUEUED and row.kind == wanted.kind
+        ]
+        due = sorted(
+            (
+                row
+                for row in queued
+                if all(self._holds(guard, row, change) for guard in rows_of(_In.RESERVE)[0].guards)
+            ),
+            key=lambda row: (-row.priority, row.due, row.id),
+        )
+        chosen: list[_StoredRow] = []
+        size = 0
+        for row in due[: wanted.count]:
+            size += len(row.payload)
+            if chosen and size > wanted.bytes:
+                break
+            chosen.append(row)
+        for row in chosen:
+            self._follow(rows_of(_In.RESERVE)[0], row, change)
+        more = len(chosen) < len(due)
+        later = [row.due for row in queued if row.due > now]
+        return ReservedJobs(
+            ids=[row.id for row in chosen],
+            attempts=[row.attempt for row in chosen],
+            payloads=[row.payload for row in chosen],
+            priorities=[row.priority for row in chosen],
+            lost=[row.lost for row in chosen],
+            failed=[row.failed for row in chosen],
+            terms=[row.terms for row in chosen],
+            deadlines=[row.deadline for row in chosen],
+            expires=[row.expires for row in chosen],
+            more=more,
+            next_due=None if more else min(later, default=None),
+        )
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def news(self, me: StoreInstance, limit: int = 1000) -> SubmitterNews:
+        """Return what others did."""
+        rows = sorted(self._rows.values(), key=lambda row: row.id)
+        ended = [row for row in rows if row.state in ENDED and row.submitter == me.number]
+        cancelling = [
+            row.id for row in rows if row.state is _State.CANCELLING and row.instance == me.number
+        ]
+        return SubmitterNews(
+            [row.value(payloads=True) for row in ended[:limit]], cancelling[:limit]
+        )
+
+    def list(
+        self,
+        where: JobFilter = JobFilter(),  # noqa: B008 - a frozen value
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        payloads: bool = False,
+    ) -> list[StoredJob]:
+        """Return jobs in the order of their numbers."""
+        found = [
+            row
+            for _, row in sorted(self._rows.items())
+            if row.id > after
+            and (where.ids is None or row.id in where.ids)
+            and (where.key is None or row.key == where.key)
+            and (where.role is None or row.kind.role == where.role)
+            and (where.states is None or row.state in where.states)
+            and (where.instance is None or row.instance == where.instance)
+        ]
+        return [row.value(payloads=payloads) for row in found[:limit]]
+
+    def wait(self, descriptor: int, timeout: float) -> bool:
+        """Return that another process wrote: nothing is known about this."""
+        return True
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+def _key(new: NewJobs, place: int) -> str | None:
+    return None if new.keys is None else new.keys[place]
+
+
+def _at(column: Sequence[int] | None, place: int) -> int:
+    return 0 if column is None else column[place]
