@@ -90,6 +90,30 @@ def test_connections_with_half_a_greeting_do_not_keep_jobs_from_ending() -> None
             finish(manager, honest)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has such filters")
+@pytest.mark.parametrize("pause", [0.01, 3600.0])
+def test_connections_that_come_and_go_make_a_node_accept_none_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, pause: float
+) -> None:
+    monkeypatch.setattr("wmp.runtime.node_sockets.PAUSE", pause)
+    with (
+        wmp.Manager(transport=wmp.Transport(max_useless=1)) as manager,
+        SocketWorker(manager.endpoints[0]) as honest,
+    ):
+        finish(manager, honest)
+        attacker = Attacker(manager.endpoints[0])
+        while not manager.statistics().dropped.get("useless"):
+            with contextlib.suppress(TimeoutError), attacker.tcp(0.1) as stream:
+                stream.sendall(b"noise")
+        if pause < 1:
+            with SocketWorker(manager.endpoints[0], b"late") as late:
+                finish(manager, late)
+        else:
+            with pytest.raises(TimeoutError):
+                attacker.tcp(0.1)
+        finish(manager, honest)
+
+
 @pytest.mark.deep
 def test_the_program_prints_and_writes_each_drill(tmp_path, forks) -> None:
     path = tmp_path / "attacks.json"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import zmq
 
+from wmp.runtime import ports
+from wmp.runtime.connections import Connections
 from wmp.runtime.node_sockets import NodeSockets
 from wmp.runtime.ports import Port, Sent
 from wmp.runtime.sockets import router
@@ -111,6 +114,7 @@ async def _first_message_before_its_report(context: Any, lost: list[bytes]) -> N
     sockets = NodeSockets(
         [port],
         name="test",
+        others="workers",
         transport=Transport(),
         reopen=None,
         owed=None,
@@ -144,3 +148,27 @@ async def _first_message_before_its_report(context: Any, lost: list[bytes]) -> N
 
 def test_a_connection_is_known_although_its_message_is_read_before_its_report(context: Any) -> None:
     asyncio.run(_first_message_before_its_report(context, []))
+
+
+def test_messages_of_ignored_peers_are_dropped_and_counted(world: World) -> None:
+    loud, calm = world.links
+    world.port.connections = Connections(1, 1, 1, closed=print)
+    for number in range(100):
+        world.peers[0].send_multipart([b"%d" % number, *[b"frame"] * (number % 3)])
+    world.peers[1].send_multipart([b"calm"])
+    world.peers[1].send_multipart([b"again"])
+
+    seen: list[list[Any]] = []
+    skipped = 0
+    while skipped < 100 or len(seen) < 2:
+        world.wait()
+        frames: list[Any] = []
+        with contextlib.suppress(zmq.Again):
+            frames = world.port.receive(ignored={loud})
+        seen += [frames] if frames else []
+        assert world.port.skipped <= ports._SKIP
+        skipped += world.port.skipped
+        world.port.skipped = 0
+
+    assert seen == [[calm, b"calm"], [calm, b"again"]]
+    assert world.port.connections.active == {loud, calm}

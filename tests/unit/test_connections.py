@@ -137,3 +137,21 @@ def test_a_connection_is_closed_by_its_key_and_forgotten_when_it_is_gone(kernel:
     assert kernel.closed == [3]
     assert len(made) == 0
     assert b"3" not in made.descriptors
+
+
+def test_a_connection_is_useless_without_a_message_or_with_frames_that_are_none(
+    kernel: Kernel,
+) -> None:
+    made = kernel.make(3, 4)
+    made.opened(5)
+    made.spoil(b"4")
+    made.spoil(b"6")  # a connection that has ended before its frames were read
+
+    assert [made.useless(descriptor) for descriptor in (3, 4, 5)] == [False, True, True]
+    made.gone(4)
+    made.opened(4)
+    made.learn(b"4", 4)
+    assert not made.useless(4)
+    made.opened(6)
+    made.learn(b"6", 6)
+    assert not made.useless(6)

@@ -34,9 +34,9 @@ def test_messages_without_a_result_have_a_budget_that_grows_with_time(throttle, 
 
 def test_a_result_that_was_asked_for_renews_the_budget(throttle):
     throttle.sent(b"l", (1, b"w"), 20)
-    for _ in range(20):
-        assert admitted(throttle, message(Command.READY), 40) == 40
-        assert admits(throttle, b"l", message(Command.DONE), 0.0)
+    for second in range(20):
+        assert admitted(throttle, message(Command.READY), 40, now=second) == 40
+        assert admits(throttle, b"l", message(Command.DONE), second)
 
 
 @pytest.mark.parametrize("command", [Command.DONE, Command.STATUS, Command.ERROR])
@@ -87,6 +87,28 @@ def test_a_connection_with_too_many_refused_messages_is_ignored_for_a_while(thro
     assert not throttle.ignores(b"another", 9.9)
     assert not throttle.ignores(b"l", 10.0)
     assert not throttle.refuses(b"l", 0, "malformed", 10.0)
+
+
+def test_many_connections_share_what_each_sends_above_the_budget_of_a_second(throttle):
+    counts = [
+        sum(admits(throttle, b"%d" % link, message(Command.READY), 0.0) for _ in range(100))
+        for link in range(200)
+    ]
+    # One connection is below the shared budget of ten connections.
+    assert counts[0] == 50
+    assert counts[-1] == 10
+    assert sum(counts) == 200 * 10 + 10 * 50
+
+
+def test_many_connections_with_refused_messages_are_ignored_sooner(throttle):
+    def refused(link: int) -> int:
+        answers = iter(lambda: throttle.refuses(b"%d" % link, 0, "malformed", 0.0), True)
+        return sum(1 for _ in answers)
+
+    counts = [refused(link) for link in range(200)]
+    assert counts[0] == 20
+    assert counts[-1] == 4
+    assert sum(counts) == 200 * 4 + 10 * 20
 
 
 def test_few_refused_messages_a_second_and_those_through_devices_do_no_harm(throttle):
@@ -143,6 +165,20 @@ def test_a_node_that_drops_many_messages_in_a_row_rests(throttle):
     assert rests[:-1] == [0.0] * 255
     assert rests[-1] == pytest.approx(8 * 0.001275)
     assert sum(throttle.rests(1.0 + drop) for drop in range(256)) == 0.02
+
+
+def test_messages_that_were_dropped_together_count_each(throttle):
+    assert throttle.rests(1.0, 200, since=0.999) == 0.0
+    assert throttle.rests(1.001, 56, since=1.0) == pytest.approx(8 * 0.002)
+
+
+def test_ignored_connections_are_listed_until_their_time_ends(throttle):
+    for second, link in enumerate((b"a", b"b")):
+        while not throttle.refuses(link, 0, "malformed", float(second)):
+            pass
+    assert list(throttle.ignored(9.9)) == [b"a", b"b"]
+    assert list(throttle.ignored(10.0)) == [b"b"]
+    assert list(throttle.ignored(11.0)) == []
 
 
 def test_a_result_shows_that_a_node_reads_all_that_others_send(throttle):

@@ -77,6 +77,8 @@ class Connections:
         self.descriptors: dict[bytes, int] = {}
         self._keys: dict[int, bytes] = {}
         self.active: set[bytes] = set()
+        self._garbled: set[bytes] = set()
+        """Keys of connections that sent frames that are no message."""
         self.pending: dict[int, int] = {}
         self._turns = 0
         self._alert = 0
@@ -94,6 +96,16 @@ class Connections:
             del self._silent[oldest]
             self._close(oldest, "silent", "too many connections have sent no message")
 
+    def spoil(self, key: bytes) -> None:
+        """Record that a connection sent frames that are no message."""
+        if key in self.descriptors:
+            self._garbled.add(key)
+
+    def useless(self, descriptor: int) -> bool:
+        """Return whether a connection has sent nothing, or frames that are no message."""
+        key = self._keys.get(descriptor)
+        return key is None or key in self._garbled
+
     def gone(self, descriptor: int) -> bytes | None:
         """Remove a connection that ended; return its key if it is known."""
         for table in (self._silent, self._open, self._received, self.pending):
@@ -102,6 +114,7 @@ class Connections:
         if key is not None:
             self.descriptors.pop(key, None)
             self.active.discard(key)
+            self._garbled.discard(key)
         return key
 
     def learn(self, key: bytes, descriptor: int) -> None:

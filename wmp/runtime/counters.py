@@ -58,24 +58,33 @@ class Counters:
         """Return how often each reason was counted so far."""
         return dict(self._counts)
 
-    def count(self, reason: str, detail: str, now: float, *, alarming: bool | None = None) -> None:
-        """Count one occurrence of ``reason``, and log it unless a line was logged shortly before.
+    def count(
+        self,
+        reason: str,
+        detail: str,
+        now: float,
+        *,
+        alarming: bool | None = None,
+        number: int = 1,
+    ) -> None:
+        """Count occurrences of ``reason``, and log them unless a line was logged shortly before.
 
         Args:
             reason: A short constant.
             detail: The message or the error, for people.
             now: Seconds on the driver's clock.
             alarming: Whether the line is a warning; None decides by the reason.
+            number: Number of occurrences.
         """
-        self._counts[reason] += 1
+        self._counts[reason] += number
         if now < self._next.get(reason, now):
-            self._silent[reason] += 1
+            self._silent[reason] += number
             return
         if alarming is None:
             alarming = reason in _ALARMING
         level = logging.WARNING if alarming else logging.DEBUG
         self._next[reason] = now + _EVERY
-        missed = self._silent.pop(reason, 0)
+        missed = self._silent.pop(reason, 0) + number - 1
         if not logger.isEnabledFor(level):
             return
         more = f" (and {missed} more since the last line)" if missed else ""

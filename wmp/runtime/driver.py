@@ -74,6 +74,8 @@ Gather = Callable[[Finished, float], Sequence[Action]]
 _BATCH = 256
 """Largest number of messages of one socket, and of posted events, for one turn."""
 
+_IGNORED = "messages of this connection are ignored for some seconds"
+
 _STALL = 0.05
 """Seconds until the next ``Ticked`` for a machine whose deadline has passed."""
 
@@ -369,6 +371,8 @@ class Driver:
             if router and self._resting:
                 port.readable()  # clear the descriptor, else it wakes the loop again
                 continue
+            direct = router and self._local_ids is None
+            ignored = self._throttle.ignored(self._clock()) if direct else ()
             for count in range(_BATCH):
                 # In most cases there is one message, and a check for more is cheaper than a receive
                 # that fails.
@@ -376,19 +380,30 @@ class Driver:
                     self._send_queue.touched.pop(port, None)
                     break
                 try:
-                    frames: list[Frame] = port.receive(heads=self._forwards)
+                    frames: list[Frame] = port.receive(heads=self._forwards, ignored=ignored)
                 except zmq.Again:
+                    if port.skipped:
+                        self._skipped(port)
                     break
                 except zmq.ZMQError as error:
                     if self.running:
                         self._count("transport", f"cannot receive on {port.name}: {error}")
                     break
-                link = self._link(frames.pop(0)) if index is None else index
+                if port.skipped:
+                    self._skipped(port)
+                    if not frames:
+                        if self._resting:
+                            break
+                        continue
+                key = bytes(frames.pop(0)) if index is None else b""
+                link = self._link(key) if index is None else index
                 event: Received | Garbled | None = None
                 if not router or self._listens(link):
                     try:
                         message = self._decode(frames)
                     except DecodeError as error:
+                        if router and port.connections is not None:
+                            port.connections.spoil(key)
                         if not router or self._answers(link, error):
                             event = Garbled(link, error)
                     else:
@@ -400,20 +415,28 @@ class Driver:
                     break
                 if not self.running:
                     return
+                if router and self._resting:
+                    break
             else:
                 readable[port] = None
 
-    def _link(self, frame: Frame) -> Link:
+    def _link(self, routing_id: bytes) -> Link:
         """Return the link of a message that came with this routing id."""
-        routing_id, ids = bytes(frame), self._local_ids
-        return routing_id if ids is None else ids.local(routing_id)
+        return routing_id if self._local_ids is None else self._local_ids.local(routing_id)
 
     def _listens(self, link: Link) -> bool:
         """Return whether a message of this connection is read; count the message if not."""
         if not self._throttle.ignores(link, self._now):
             return True
-        self._count("ignored", "messages of this connection are ignored for some seconds")
+        self._count("ignored", _IGNORED)
         return False
+
+    def _skipped(self, port: Port) -> None:
+        """Count the messages of ignored connections that were dropped, and perhaps begin a rest."""
+        skipped, port.skipped = port.skipped, 0
+        since = self._now
+        self.counters.count("ignored", _IGNORED, self._clock(), number=skipped)
+        self._rest_for(self._throttle.rests(self._now, skipped, since))
 
     def _answers(self, link: Link, error: DecodeError) -> bool:
         """Return whether the machine takes frames that are no message; count them if not."""
@@ -433,11 +456,14 @@ class Driver:
 
     def _rests(self) -> bool:
         """Count a dropped message; return whether the ROUTER is not read for a moment."""
-        seconds = self._throttle.rests(self._clock())
+        self._rest_for(self._throttle.rests(self._clock()))
+        return self._resting
+
+    def _rest_for(self, seconds: float) -> None:
+        """Do not read the ROUTER for some seconds."""
         if seconds and self._loop is not None:
             self._resting = True
             self._loop.call_later(seconds, self._rested)
-        return self._resting
 
     def _rested(self) -> None:
         self._resting = False

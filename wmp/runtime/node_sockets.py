@@ -17,6 +17,7 @@ import zmq
 
 from wmp.errors import WMPError
 from wmp.runtime.connections import Connections
+from wmp.runtime.listeners import PAUSE, Listeners
 from wmp.runtime.ports import Port
 from wmp.runtime.sockets import describe
 from wmp.runtime.transport import Transport
@@ -89,6 +90,7 @@ class NodeSockets:
         self._on_disconnected = disconnected
         self._on_failed = failed
         self._on_closed = closed
+        self._listeners = Listeners(transport.max_useless)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lookout: asyncio.TimerHandle | None = None
 
@@ -168,6 +170,8 @@ class NodeSockets:
                     connections.learn(b"", value)
                 self._look_later()
             elif event == zmq.EVENT_DISCONNECTED:
+                if port.index is None and connections.useless(value):
+                    self._useless(port)
                 key = connections.gone(value)
                 if port.index is not None:
                     port.connected = False
@@ -176,6 +180,10 @@ class NodeSockets:
             elif event == zmq.EVENT_ACCEPT_FAILED:
                 if value in _NO_DESCRIPTORS and not port.paused:
                     self._pause(port)
+            elif event == zmq.EVENT_LISTENING:
+                self._listeners.opened(value)
+            elif event == zmq.EVENT_CLOSED:
+                self._listeners.closed(value)
             elif event == zmq.EVENT_CONNECT_RETRIED:
                 if port.index is not None and not port.connected and not port.warned:
                     port.warned = True
@@ -209,6 +217,22 @@ class NodeSockets:
                 if port.connections.pending and port.readable():
                     self._on_readable(port)
                 self._look_later()
+
+    def _useless(self, port: Port) -> None:
+        """Count a connection without a readable message; accept none for a moment if there are
+        many.
+        """
+        if self._loop is not None and self._listeners.useless(self._loop.time()):
+            text = (
+                "many connections ended without a readable message; new connections wait for a "
+                "moment; find out what connects to this address"
+            )
+            self._on_failed("useless", f"{port.name}: {text}")
+            self._loop.call_later(PAUSE, self._listen)
+
+    def _listen(self) -> None:
+        if self._loop is not None:
+            self._listeners.resume(self._loop.time())
 
     def _pause(self, port: Port) -> None:
         """Accept no connections for some seconds; libzmq would try again without a pause."""

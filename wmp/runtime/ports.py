@@ -10,7 +10,7 @@ import contextlib
 import os
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Final
 
@@ -35,6 +35,10 @@ _RETRY_MAX = 0.1
 """Seconds between two attempts at full pipes, because libzmq does not report when a pipe of a
 ROUTER can take more.
 """
+
+
+_SKIP = 64
+"""Number of messages of ignored connections after which ``receive`` returns."""
 
 
 _OVERHEAD = 512
@@ -75,6 +79,8 @@ class Port:
         endpoints: Endpoints to which a ROUTER is bound, with the actual ports.
         failure: Reason why the newest message with the result FAILED was not sent.
         paused: Whether a ROUTER accepts no connections at present.
+        skipped: Number of messages of ignored connections that were dropped; the driver counts them
+            and sets it to 0.
         descriptor: Becomes readable at a change of the socket, edge-triggered.
         monitor_descriptor: Becomes readable at an event of the monitor, edge-triggered.
     """
@@ -93,6 +99,7 @@ class Port:
         "monitor_descriptor",
         "name",
         "paused",
+        "skipped",
         "socket",
         "warned",
     )
@@ -106,6 +113,7 @@ class Port:
         self.connected = index is None
         self.met = self.warned = self.paused = False
         self.endpoints: list[str] = []
+        self.skipped = 0
         self.failure = ""
         self.connections: Connections | None = None
         self.look_at_monitor: Callable[[], None] | None = None
@@ -115,8 +123,10 @@ class Port:
         self.descriptor = _descriptor(socket)
         self.monitor_descriptor = _descriptor(self._monitor)
 
-    def receive(self, *, heads: bool = False) -> list[bytes | memoryview]:
-        """Return the frames of the next message, including the routing id of a ROUTER.
+    def receive(
+        self, *, heads: bool = False, ignored: Collection[Link] = ()
+    ) -> list[bytes | memoryview]:
+        """Receive the next message, with the routing id if this is a ROUTER.
 
         Routing id, head and columns are copied, because they are small or are decoded anyway. The
         frames behind them are payloads above 4 kB, which stay in libzmq's memory.
@@ -124,6 +134,10 @@ class Port:
         Args:
             heads: Whether only heads are decoded. Then columns are not copied either, unless they
                 are so small that they would keep more of libzmq's memory than they have bytes.
+            ignored: Routing ids whose messages are dropped unread, and counted in ``skipped``.
+
+        Returns:
+            The frames; none after some dropped messages.
 
         Raises:
             zmq.Again: No message waits.
@@ -132,6 +146,11 @@ class Port:
         copied = (self.index is None) + (not heads)
         try:
             first = socket.recv(zmq.NOBLOCK)
+            while ignored and first in ignored:
+                self._skip(first)
+                if self.skipped >= _SKIP:
+                    return []
+                first = socket.recv(zmq.NOBLOCK)
         except zmq.Again:
             self._emptied()
             raise
@@ -153,6 +172,15 @@ class Port:
                 # that the decoder refuses the message. The other frames are dropped.
                 socket.recv(zmq.NOBLOCK, copy=False)
         return frames
+
+    def _skip(self, first: bytes) -> None:
+        """Drop a message whose first frame was received."""
+        socket = self.socket
+        while socket.get(zmq.RCVMORE):
+            socket.recv(zmq.NOBLOCK)
+        self.skipped += 1
+        if self.connections is not None:
+            self.connections.active.add(first)
 
     def send(self, frames: list[bytes | memoryview], routing_id: bytes | None = None) -> Sent:
         """Send frames; on a ROUTER behind the routing id of the peer. Never blocks.

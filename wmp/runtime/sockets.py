@@ -31,6 +31,7 @@ _FAILURES = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
 _ACCEPTED = zmq.EVENT_ACCEPTED | zmq.EVENT_ACCEPT_FAILED | zmq.EVENT_DISCONNECTED
+_LISTENERS = zmq.EVENT_LISTENING | zmq.EVENT_CLOSED
 _LINK = (
     _FAILURES
     | zmq.EVENT_CONNECTED
@@ -136,7 +137,7 @@ def router(
         socket.router_mandatory = True
         if security is not None:
             security.serve(socket)
-        port = Port(socket, None, ", ".join(names), _FAILURES | _ACCEPTED)
+        port = Port(socket, None, ", ".join(names), _FAILURES | _ACCEPTED | _LISTENERS)
     except Exception:
         socket.close(linger=0)
         raise

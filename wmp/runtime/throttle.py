@@ -19,7 +19,7 @@ node does not read for a moment. The pipes of the flooding peers stay full, and 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Final
 
 from wmp.message import Command, Limits, Link, Path
@@ -29,6 +29,12 @@ __all__ = ["Throttle"]
 _CHATTER: Final = frozenset((Command.READY, Command.GIVE, Command.PING, Command.BYE))
 _SECONDS: Final = 5
 """Number of seconds whose budget may be used at once."""
+_CROWD: Final = 10
+"""Number of connections whose budgets all connections share.
+
+A connection uses the budget of one second by itself. Above this budget it also uses the shared one.
+So a flood over many connections costs little more than a flood over a few.
+"""
 _RACE: Final = 0.02
 """Cost of a message that came late or twice. Restarts and new routes cause many such messages."""
 _RACES: Final = frozenset(
@@ -86,6 +92,15 @@ class Throttle:
         del self._ignored[link]
         return False
 
+    def ignored(self, now: float) -> Collection[Link]:
+        """Return the connections whose messages must be dropped unread."""
+        while self._ignored:
+            oldest = next(iter(self._ignored))
+            if now < self._ignored[oldest]:
+                break
+            del self._ignored[oldest]
+        return self._ignored
+
     def admits(self, link: Link, command: Command, source: Path, now: float) -> bool:
         """Return whether the node should act on a message."""
         # A connection without a device counts as one worker, whatever identities it claims.
@@ -93,6 +108,7 @@ class Throttle:
         key = (link, source[0]) if device else link
         cost = 1.0
         budget: Hashable = key
+        shared = "chatter"
         if command not in _CHATTER:
             self._drops = 0
             owed = not self._forwards or self._owed.get(key, 0)
@@ -109,12 +125,12 @@ class Throttle:
             if not self._forwards:
                 return True
             cost = _UNASKED
-            budget = (key, "unasked")
+            budget, shared = (key, "unasked"), "unasked"
         # A device may pass on any number of identities. Each identity has its own budget.
         new = device and budget not in self._budgets
         if new and not self._take((link,), 1.0, self._chatter, now):
             return False
-        return self._take(budget, cost, self._chatter, now)
+        return self._take(budget, cost, self._chatter, now, shared)
 
     def sent(self, link: Link, to: Path, jobs: int) -> None:
         """Expect a DONE for each job of a TAKE that a device passes on."""
@@ -138,18 +154,24 @@ class Throttle:
             return False
         # A device reports every message that it could not deliver, so these reports do not count.
         cost = _RACE if reason in _RACES or reason.startswith("ERROR") else 1.0
-        if self._take((link, "refused"), cost, self._refused, now):
+        if self._take((link, "refused"), cost, self._refused, now, "refused"):
             return False
         if len(self._ignored) >= _MOST:
             self._ignored.clear()
         self._ignored[link] = now + _IGNORED
         return True
 
-    def rests(self, now: float) -> float:
-        """Count a dropped message; return the seconds for which the node should not read."""
+    def rests(self, now: float, count: int = 1, since: float | None = None) -> float:
+        """Count dropped messages; return the seconds for which the node should not read.
+
+        Args:
+            now: Seconds.
+            count: Number of the messages.
+            since: When the reading of the messages began; None for now.
+        """
         if not self._drops:
-            self._first = now
-        self._drops += 1
+            self._first = now if since is None else since
+        self._drops += count
         if self._drops < max(_ROUND, 2 * len(self._ignored)):
             return 0.0
         self._drops = 0
@@ -166,12 +188,21 @@ class Throttle:
         self._owed.pop(link, None)
         self._ignored.pop(link, None)
 
-    def _take(self, key: Hashable, cost: float, rate: int, now: float) -> bool:
+    def _take(
+        self, key: Hashable, cost: float, rate: int, now: float, shared: str | None = None
+    ) -> bool:
+        """Use up a part of a budget, and of the budget that all connections share if there is one.
+
+        Return False, and use up nothing, if too little is left.
+        """
         budgets = self._budgets
         full = float(rate * _SECONDS)
         left, since = budgets.get(key, (full, now))
         left = min(full, left + (now - since) * rate) - cost
         if left < 0:
+            return False
+        crowded = shared is not None and left < full - rate
+        if crowded and not self._take(shared, cost, rate * _CROWD, now):
             return False
         if len(budgets) >= _MOST:
             budgets.clear()

@@ -81,19 +81,29 @@ class Transport:
     Above this limit the oldest of them is closed.
     """
 
+    max_useless: int = 50
+    """Number of connections in a second that may end without a message that the node can read. Five
+    times as many may end at once.
+
+    Above this limit the node accepts no connection for 0.1 s at a time. This works on Linux with
+    tcp only.
+    """
     max_chatter: int = 30
     """Number of READY, GIVE, PING and BYE that are read from one worker in a second without a
     result in between.
 
     Five times as many are read at once. Messages above the limit are dropped. A device also limits
     STATUS, ERROR, and each DONE that answers no TAKE. This second limit is eight times as high.
+
+    What workers send above the number of one second, all workers share: the limit of ten workers.
     """
     max_refused: int = 20
     """Number of refused messages that one connection may send in a second. Five times as many may
     come at once.
 
     A connection above this limit is ignored for 10 seconds. Messages that came through a device do
-    not count.
+    not count. What connections send above the number of one second, all connections share: the
+    limit of ten connections.
     """
 
     def __attrs_post_init__(self) -> None:
@@ -106,6 +116,7 @@ class Transport:
         check_count("max_message", self.max_message, self.max_frame)
         check_count("max_open", self.max_open, self.max_frame)
         check_count("max_silent", self.max_silent, 1)
+        check_count("max_useless", self.max_useless, 1)
         check_count("max_chatter", self.max_chatter, 1)
         check_count("max_refused", self.max_refused, 1)
         for name in ("linger", "reconnect", "handshake"):
