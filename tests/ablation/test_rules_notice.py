@@ -207,6 +207,11 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
         locks.test_a_take_whose_lock_is_gone_is_refused_without_room_each_job_of_it,
         {},
     ),
+    (
+        worker_side.late_take_beside_a_lock,
+        locks.test_a_late_take_runs_on_the_place_of_a_newer_lock_of_its_manager,
+        {},
+    ),
     (worker_side.lost_give, locks.test_a_give_that_was_lost_is_found_by_the_next_pong, {}),
     (
         worker_side.held_already,

@@ -40,7 +40,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.handing_back, {"ends have a cause"}, (44, 314, 411, 486)),
     (manager_side.pong, {MEET, ENDS, RIVALS}, (19, 15, 25, 9)),
     (worker_side.stream_dedupe, {TWICE}, (28, 29, 80, 145, 17)),
-    (worker_side.stream_order, {CAUSE}, (26, 130, 178)),
+    (worker_side.stream_order, {CAUSE}, (61, 26, 130, 178)),
     (worker_side.resources_check, {"no double booking"}, (7, 8, 10, 12, 6)),
     (worker_side.ready_by_pong, {MEET}, (47, 15, 113, 108)),
     (worker_side.old_session, {CRASH}, (9, 27, 29, 32)),

@@ -148,6 +148,11 @@ def late_take(patch: Patch) -> None:
     patch.setattr(Credit, "of", lambda self, needs, spare: of(self, needs, spare) + 1)
 
 
+def late_take_beside_a_lock(patch: Patch) -> None:
+    """WMP-4.12: a TAKE whose lock is gone gets no resources of another lock of its manager."""
+    patch.setattr(Locks, "lend", lambda self, manager, needs, count, without=None: None)
+
+
 def lost_give(patch: Patch) -> None:
     """WMP-5.5: the worker does not see from PONG that a GIVE was lost."""
     patch.setattr(Locks, "compare", lambda self, manager, message: False)

@@ -210,6 +210,28 @@ def test_a_take_whose_lock_is_gone_is_refused_without_room_each_job_of_it():
     assert worker.statistics().locks == 1  # the second manager's slot stays reserved
 
 
+@pytest.mark.rule("WMP-4.12", "WMP-4.2")
+def test_a_late_take_runs_on_the_place_of_a_newer_lock_of_its_manager():
+    worker = make(hold=5.0)
+    manager = met(worker)
+    manager.now = 1.0
+    worker.handle(Ticked(), 1.0)
+    # The PONG is older than the GIVE. So the worker releases the lock, and sends another GIVE.
+    assert fields(one(manager.pong(lock=None), Command.GIVE), Field.LOCK) == (2,)
+
+    actions = manager.take(1, b"late")
+
+    assert not sent(actions, Command.DONE)
+    (run,) = runs(actions)
+    assert worker.statistics().late == 1
+    worker.check_invariants()
+    # The newer lock keeps its promise: its job waits, and is not refused.
+    assert not sent(manager.take(2, b"in time"), Command.DONE)
+    assert worker.statistics().parked == 1
+    assert len(runs(finish(worker, run))) == 1
+    worker.check_invariants()
+
+
 @pytest.mark.rule("WMP-4.12")
 def test_jobs_of_a_take_beyond_its_lock_run_only_if_they_fit():
     worker = make(resources={"slots": 3})

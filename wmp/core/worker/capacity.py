@@ -76,13 +76,18 @@ class Capacity:
         lock, more = fields[Field.LOCK], fields.get(Field.MORE, False)
         self.credit.used = True
         self._took = manager
-        if lock in self.locks.of(manager.identity):
+        known = lock in self.locks.of(manager.identity)
+        if known:
             self._serve_mark(manager)
         kept = self.locks.take(manager, lock, count, more=more)
         if kept >= count:
             return count
+        resources = self.executions.resources
+        lacking = count - self.credit.of(needs, resources)
+        if not known and lacking > 0 and not self.credit.closed:
+            self.locks.lend(manager, needs, lacking)
         # The lock keeps its promised places, even if the window has become smaller.
-        return max(kept, self.credit.of(needs, self.executions.resources))
+        return max(kept, self.credit.of(needs, resources))
 
     def stall(self, manager: RemoteManager, now: float) -> None:
         """Withdraw the places promised to a manager whose jobs waited too long."""

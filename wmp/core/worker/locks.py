@@ -244,20 +244,29 @@ class Locks:
         if closing:
             self._remove(manager, lock)
         if reserved < kept:
-            self._borrow(locks, lock, kept - reserved)
+            self.lend(manager, lock.needs, kept - reserved, without=lock)
         return kept
 
-    def _borrow(self, locks: Mapping[int, Lock], lock: Lock, count: int) -> None:
-        """Let jobs that came for the window start on the resources of newer locks of their manager.
+    def lend(
+        self, manager: RemoteManager, needs: Needs, count: int, *, without: Lock | None = None
+    ) -> None:
+        """Let jobs start on the resources of other locks of their manager.
 
         A manager serves its oldest GIVE first. That GIVE may have no resources left while a newer
-        GIVE holds the free place: jobs would wait beside the free place until ``hold`` ends. The
-        newer lock keeps its promise as places in the window.
+        GIVE holds the free place: jobs would wait beside the free place until ``hold`` ends. If the
+        lock of the oldest GIVE is gone, its jobs would be refused beside the free place. The other
+        locks keep their promise as places in the window.
+
+        Args:
+            manager: The manager of the jobs.
+            needs: Needs of each job.
+            count: Number of the jobs.
+            without: A lock that lends nothing.
         """
-        for other in locks.values():
+        for other in self.of(manager.identity).values():
             if count <= 0:
                 return
-            if other is not lock and other.reserved and other.needs == lock.needs:
+            if other is not without and other.reserved and other.needs == needs:
                 moved = min(count, other.reserved)
                 other.reserved -= moved
                 self.windowed += moved
