@@ -50,7 +50,8 @@ from wmp.events import (
     Undelivered,
 )
 from wmp.foreign import ForeignAction
-from wmp.message import Command, Frame, Link, Message, Path, counted, hops, named, printable
+from wmp.message import Command, Frame, Link, Message, counted, named, printable
+from wmp.runtime.admission import Admission
 from wmp.runtime.counters import Counters, describe_drop
 from wmp.runtime.inbox import Event, Inbox, OpenSubmission
 from wmp.runtime.journal import Recorder
@@ -73,8 +74,6 @@ Gather = Callable[[Finished, float], Sequence[Action]]
 
 _BATCH = 256
 """Largest number of messages of one socket, and of posted events, for one turn."""
-
-_IGNORED = "messages of this connection are ignored for some seconds"
 
 _STALL = 0.05
 """Seconds until the next ``Ticked`` for a machine whose deadline has passed."""
@@ -215,7 +214,8 @@ class Driver:
         self._resting = False
         """Whether the node does not read its ROUTER, because it dropped too many messages."""
         self._gather = gather
-        self._throttle = Throttle(transport.max_chatter, transport.max_refused, forwards=forwards)
+        throttle = Throttle(transport.max_chatter, transport.max_refused, forwards=forwards)
+        self._admission = Admission(throttle, self.counters, self._clock, self._rest_for)
         self._performers = self._make_performers(submitters, executors)
         """The method that carries out each action."""
         self._timer: asyncio.TimerHandle | None = None
@@ -312,7 +312,7 @@ class Driver:
             if self._parted and not self._resting and self._sockets.router not in readable:
                 parted, self._parted = self._parted, []
                 for routing_id in parted:
-                    self._throttle.forget(routing_id)
+                    self._admission.forget(routing_id)
                     self._feed(Disconnected(routing_id))
             self._take_time()
             self._take_late()
@@ -372,7 +372,7 @@ class Driver:
                 port.readable()  # clear the descriptor, else it wakes the loop again
                 continue
             direct = router and self._local_ids is None
-            ignored = self._throttle.ignored(self._clock()) if direct else ()
+            ignored = self._admission.ignored(self._clock()) if direct else ()
             for count in range(_BATCH):
                 # In most cases there is one message, and a check for more is cheaper than a receive
                 # that fails.
@@ -398,21 +398,19 @@ class Driver:
                 key = bytes(frames.pop(0)) if index is None else b""
                 link = self._link(key) if index is None else index
                 event: Received | Garbled | None = None
-                if not router or self._listens(link):
+                if not router or self._admission.listens(link, self._now):
                     try:
                         message = self._decode(frames)
                     except DecodeError as error:
                         if router and port.connections is not None:
                             port.connections.spoil(key)
-                        if not router or self._answers(link, error):
+                        if not router or self._admission.answers(link, error, self._now):
                             event = Garbled(link, error)
                     else:
-                        if not router or self._admits(link, message.command, message.source):
+                        if not router or self._admission.admits(link, message, self._now):
                             event = Received(link, message)
                 if event is not None:
                     self._feed(event)
-                elif self._rests():
-                    break
                 if not self.running:
                     return
                 if router and self._resting:
@@ -424,44 +422,14 @@ class Driver:
         """Return the link of a message that came with this routing id."""
         return routing_id if self._local_ids is None else self._local_ids.local(routing_id)
 
-    def _listens(self, link: Link) -> bool:
-        """Return whether a message of this connection is read; count the message if not."""
-        if not self._throttle.ignores(link, self._now):
-            return True
-        self._count("ignored", _IGNORED)
-        return False
-
     def _skipped(self, port: Port) -> None:
-        """Count the messages of ignored connections that were dropped, and perhaps begin a rest."""
+        """Count the messages of ignored connections that a port dropped."""
         skipped, port.skipped = port.skipped, 0
-        since = self._now
-        self.counters.count("ignored", _IGNORED, self._clock(), number=skipped)
-        self._rest_for(self._throttle.rests(self._now, skipped, since))
-
-    def _answers(self, link: Link, error: DecodeError) -> bool:
-        """Return whether the machine takes frames that are no message; count them if not."""
-        self._refused(link, hops(error.source), error.code)
-        if self._throttle.answers(self._now):
-            return True
-        self._count(error.code, str(error))
-        return False
-
-    def _admits(self, link: Link, command: Command, source: Path) -> bool:
-        """Return whether the machine takes a message; count the message if not."""
-        if self._throttle.admits(link, command, source, self._now):
-            return True
-        self._count("flood", f"the connection sends {command.name} without a pause")
-        self._refused(link, hops(source), "flood")
-        return False
-
-    def _rests(self) -> bool:
-        """Count a dropped message; return whether the ROUTER is not read for a moment."""
-        self._rest_for(self._throttle.rests(self._clock()))
-        return self._resting
+        self._admission.skipped(skipped, self._now)
 
     def _rest_for(self, seconds: float) -> None:
         """Do not read the ROUTER for some seconds."""
-        if seconds and self._loop is not None:
+        if self._loop is not None:
             self._resting = True
             self._loop.call_later(seconds, self._rested)
 
@@ -652,24 +620,15 @@ class Driver:
     def _dropped(self, drop: Drop) -> None:
         self._count(drop.reason, drop.detail or describe_drop(drop))
         if drop.link is not None and drop.message is not None:
-            self._refused(drop.link, drop.message.hops, drop.reason)
+            self._admission.refused(drop.link, drop.message.hops, drop.reason, self._now)
 
     def _forward(self, send: Send) -> None:
         """Send a message of a device, and expect results for the jobs in the message."""
         message = send.message
         if message.command is Command.TAKE:
             # A device does not read columns (WMP-8.4). Each job takes two bytes there, or more.
-            self._throttle.sent(send.link, message.to, len(message.frames[0]) // 2)
+            self._admission.sent(send.link, message.to, len(message.frames[0]) // 2)
         self._send_queue.send(send)
-
-    def _refused(self, link: Link, hops: int, reason: str) -> None:
-        """Ignore a connection for some seconds when its messages are refused too often."""
-        if isinstance(link, bytes) and self._throttle.refuses(link, hops, reason, self._now):
-            text = (
-                "one connection sent too many messages that were refused, the last for this "
-                f"reason: {reason}"
-            )
-            self.counters.count("ignored", text, self._now, alarming=True)
 
     def _connection_failed(self, reason: str, detail: str) -> None:
         self.counters.count(reason, detail, self._clock(), alarming=True)
