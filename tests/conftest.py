@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import importlib
 import logging
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ from typing import Any
 import pytest
 import zmq
 from hypothesis import HealthCheck, settings
+
+from tests.house import ROOT, house_files
 
 # A shell that runs pytest in the background makes pytest and its child programs ignore Ctrl-C, and
 # nohup makes them ignore SIGHUP. A signal that is handled here has its default action in children.
@@ -31,14 +35,47 @@ sys.dont_write_bytecode = False
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return one process for each usable core, and one more, since many tests wait."""
+    """Return one process for each usable core, and two more, since many tests wait."""
     usable = getattr(os, "sched_getaffinity", None)
     cores = len(usable(0)) if usable else os.cpu_count() or 1
-    return min(cores + 1, 9)
+    return min(cores + 2, 10)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let processes take the tests in the order of the hook below, without groups first."""
+    config.option.loadscopereorder = False
+
+
+def _waits(item: pytest.Item) -> bool:
+    """Return whether a test waits for other threads or processes most of the time."""
+    folder = item.path.parent.name
+    return item.get_closest_marker("interop") is not None or folder == "interop"
+
+
+def _place(item: pytest.Item) -> int:
+    """Return a number that is always the same, and is no property of the test."""
+    group = item.get_closest_marker("xdist_group")
+    return zlib.crc32((item.nodeid if group is None else group.args[0]).encode())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Spread the tests that wait among the tests that compute.
+
+    In the order of the folders all processes would wait, and later all would compute. The last
+    tests compute, since a test that waits could end long after all others.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    waiting = sorted(filter(_waits, items), key=_place)
+    computing = [item for item in items if not _waits(item)]
+    mixed = [(0.85 * at / len(waiting), item) for at, item in enumerate(waiting)]
+    mixed += [(at / len(computing), item) for at, item in enumerate(computing)]
+    items[:] = [item for _, item in sorted(mixed, key=lambda one: one[0])]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """In a fresh clone, import a part of the test modules before all others.
+    """In a fresh clone, compile a part of the library, and import a part of the test modules first.
 
     pytest compiles a test module slowly, since it rewrites the assertions. Each process imports all
     modules in one order, so the processes of a first run would all compile all modules. Here each
@@ -48,7 +85,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if worker is None or session.config.args != ["tests"]:
         return
     number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
-    folders = ("unit", "interop", "conformance", "simulation", "property")
+    for path in house_files(".py", ROOT / "wmp")[number::count]:
+        compileall.compile_file(path, quiet=2)
+    folders = ("unit", "interop", "conformance", "simulation", "property", "ablation")
     paths = [
         path for name in folders for path in sorted(Path(__file__).parent.glob(f"{name}/test_*.py"))
     ]

@@ -24,7 +24,7 @@ RIVALS = "one process for each identity"
 WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.session_of_results, {CAUSE, ENDS}, (351, 395)),
     (manager_side.new_session, {STALE, ENDS}, (10, 160, 307, 329)),
-    (manager_side.leases_of_the_old_session, {ENDS}, (453, 133, 11)),
+    (manager_side.leases_of_the_old_session, {ENDS}, (133, 453, 11)),
     (manager_side.expiry, {STALE, ENDS}, (300, 372, 170)),
     (manager_side.reconnect_grace, {CAUSE}, (69, 186, 340)),
     (manager_side.older_epoch, {RIVALS, TWICE}, (62, 67, 139, 81, 31)),
@@ -32,18 +32,18 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.lost_leases, {ENDS}, (8, 49, 68)),
     (manager_side.resend_by_manager, {ENDS, MEET}, (147, 200, 185)),
     (manager_side.ended_in_the_queue, {"cancelled stays cancelled"}, (6, 8, 12, 18, 28)),
-    (manager_side.retries, {RETRIES}, (17, 29, 57, 67)),
+    (manager_side.retries, {RETRIES}, (29, 17, 57, 67)),
     (manager_side.leaving_again, {RETRIES}, (218,)),
     (manager_side.impatience, {RETRIES}, (6, 49, 57, 63)),
-    (manager_side.lost_at_the_worker, {RETRIES}, (17, 29, 57, 70)),
-    (manager_side.lease_bound, {"leases fit"}, (10, 26, 33)),
+    (manager_side.lost_at_the_worker, {RETRIES}, (29, 17, 57, 70)),
+    (manager_side.lease_bound, {"leases fit"}, (26, 10, 33)),
     (manager_side.handing_back, {"ends have a cause"}, (44, 314, 411, 486)),
     (manager_side.pong, {MEET, ENDS, RIVALS}, (19, 15, 25, 9)),
     (worker_side.stream_dedupe, {TWICE}, (28, 29, 80, 145, 17)),
     (worker_side.stream_order, {CAUSE}, (61, 26, 130, 178)),
     (worker_side.resources_check, {"no double booking"}, (7, 8, 10, 12, 6)),
     (worker_side.ready_by_pong, {MEET}, (47, 15, 113, 108)),
-    (worker_side.old_session, {CRASH}, (9, 27, 29, 32)),
+    (worker_side.old_session, {CRASH}, (27, 9, 29, 32)),
     (worker_side.forgotten_session, {ENDS}, (286,)),
     (worker_side.older_epoch, {ENDS, MEET}, (29,)),
     (worker_side.newer_epoch, {MEET, ENDS}, (129, 132, 93, 29)),
@@ -55,7 +55,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
 """The switch, the invariants that may break with it, and seeds of worlds in which one breaks."""
 
 DEPTH: list[tuple[tuple[Switch, ...], set[str], tuple[int, ...]]] = [
-    ((manager_side.reconciliation, worker_side.stream_order), {ENDS}, (331, 509, 544)),
+    ((manager_side.reconciliation, worker_side.stream_order), {ENDS}, (509, 331, 544)),
     ((manager_side.replay_by_manager, manager_side.resend_by_manager), {ENDS}, (418,)),
     ((worker_side.replay_by_worker, worker_side.resend_by_worker), {ENDS}, (69, 286)),
     ((worker_side.held_already, worker_side.stream_dedupe), {TWICE, CRASH}, (8, 18, 27)),
@@ -67,7 +67,7 @@ DEPTH: list[tuple[tuple[Switch, ...], set[str], tuple[int, ...]]] = [
             manager_side.resend_by_manager,
         ),
         {ENDS},
-        (147, 103),
+        (103, 147),
     ),
 ]
 """Safeguards that repair the same fault: these worlds can miss one of them, but not all."""

@@ -26,6 +26,8 @@ from wmp.runtime import node
 
 pytest.importorskip("resource", reason="no limit of file descriptors on this system")
 
+pytestmark = pytest.mark.interop
+
 ROOT = Path(__file__).parents[2]
 
 PROGRAM = """

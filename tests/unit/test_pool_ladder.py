@@ -43,6 +43,8 @@ from wmp.runtime.executors import (
 )
 from wmp.runtime.executors.assignment import NEVER
 
+pytestmark = pytest.mark.interop
+
 WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 SOON = ProcessLimits(cancel_grace=0.1)
 

@@ -35,6 +35,8 @@ from wmp.actions import Interrupt, Recall
 from wmp.errors import ConfigError
 from wmp.runtime.executors import open_pool
 
+pytestmark = pytest.mark.interop
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -268,7 +270,6 @@ def script(text: str, *arguments: str, path: Path | None = None) -> subprocess.P
     return process
 
 
-@pytest.mark.interop
 @pytest.mark.parametrize("arguments", [["shout"], ["shout", "unclosed"]])
 def test_handlers_of_the_program_itself_work(arguments: list[str], tmp_path: Path) -> None:
     process = script(GUARDED, *arguments, path=tmp_path / "program.py")
@@ -276,7 +277,6 @@ def test_handlers_of_the_program_itself_work(arguments: list[str], tmp_path: Pat
     assert (process.returncode, stdout, stderr) == (0, b"HELLO\n", b"")
 
 
-@pytest.mark.interop
 def test_handlers_typed_into_an_interpreter_are_a_config_error() -> None:
     process = script(GUARDED, "shout")
     stdout, stderr = process.communicate(timeout=50)
@@ -286,7 +286,6 @@ def test_handlers_typed_into_an_interpreter_are_a_config_error() -> None:
     assert b'or use pool="thread"' in stdout
 
 
-@pytest.mark.interop
 def test_a_program_without_a_main_guard_is_an_error_that_names_the_guard(tmp_path: Path) -> None:
     process = script(SCRIPT + "main()\n", "shout", path=tmp_path / "program.py")
     stdout, stderr = process.communicate(timeout=50)
@@ -294,7 +293,6 @@ def test_a_program_without_a_main_guard_is_an_error_that_names_the_guard(tmp_pat
     assert b"if __name__ == '__main__':" in stdout
 
 
-@pytest.mark.interop
 def test_children_end_when_their_parent_dies(tmp_path: Path) -> None:
     process = script(GUARDED, "forever", path=tmp_path / "program.py")
     assert process.stdout is not None

@@ -20,7 +20,7 @@ from wmp.cli import feed
 from wmp.runtime import journal, portal
 from wmp.runtime.executors import coroutine_executor, lane, local_executors, process_executor
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
 
 ROOT = Path(__file__).parents[2]
 
