@@ -10,18 +10,27 @@ import pytest
 import wmp
 from tests.interop.programs import ENVIRON, ROOT
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+
+MANY = [pytest.mark.deep, pytest.mark.timeout(2700)]
 
 
-@pytest.mark.parametrize(
-    ("peers", "messages"), [(10, 100), pytest.param(200, 10_000, marks=pytest.mark.deep)]
-)
+def result(job: wmp.Job, *nodes: wmp.Manager | wmp.Worker) -> object:
+    """Return the result of a job; if the job does not end, the failure shows the nodes' state."""
+    try:
+        return job.result(120)
+    except TimeoutError:
+        shown = "\n".join(str(node.statistics()) for node in nodes)
+        pytest.fail(f"the job has not ended after 120 s: {job.status()}\n{shown}")
+
+
+@pytest.mark.parametrize(("peers", "messages"), [(10, 100), pytest.param(200, 10_000, marks=MANY)])
 def test_honest_jobs_end_among_hostile_peers(peers: int, messages: int) -> None:
     with (
         wmp.Manager(retries=1_000_000) as manager,
         wmp.Worker(
             *manager.endpoints, handlers={"honest": bytes.upper, "shared": bytes.upper}, slots=2
-        ),
+        ) as worker,
     ):
         manager.wait_for_workers(1, timeout=60)
         command = [sys.executable, "-m", "tests.interop.hostile_process", manager.endpoints[0]]
@@ -35,10 +44,13 @@ def test_honest_jobs_end_among_hostile_peers(peers: int, messages: int) -> None:
             assert attack.stdout is not None
             assert attack.stdout.readline() == "begun\n"
             shared = []
-            while attack.poll() is None:
-                job = manager.submit(b"honest job", role="honest")
-                shared.append(manager.submit(b"shared job", role="shared"))
-                assert job.result(120) == b"HONEST JOB"
+            try:
+                while attack.poll() is None:
+                    job = manager.submit(b"honest job", role="honest")
+                    shared.append(manager.submit(b"shared job", role="shared"))
+                    assert result(job, manager, worker) == b"HONEST JOB"
+            finally:
+                attack.kill()
             assert int(attack.stdout.readline()) == peers * messages
         assert manager.submit(b"afterwards", role="honest").result(60) == b"AFTERWARDS"
         # The jobs of a hostile worker go to other workers when the hostile worker is silent.

@@ -58,7 +58,7 @@ class HostilePeer:
             self._restart,
         )
 
-    def receive(self, frames: list[Frame]) -> None:
+    def receive(self, frames: list[Frame]) -> Message:
         """Read a message of the manager: jobs, and the values that the next messages must have."""
         message = codec.decode(frames)
         fields, columns = message.fields, message.columns
@@ -68,6 +68,12 @@ class HostilePeer:
         if message.command is Command.TAKE and columns is not None:
             self._jobs += zip(columns.ids, columns.attempts, strict=True)
             del self._jobs[:-50]
+        return message
+
+    def question(self, number: int) -> Frames:
+        """Return a PING whose answer has this number."""
+        ping = Message(Command.PING, (), (self._identity, self._epoch), {Field.CHALLENGE: number})
+        return [bytes(frame) for frame in codec.encode(ping)]
 
     def next(self) -> Frames:
         """Return the frames of the next message."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.property.hostile_peer import HostilePeer
@@ -56,6 +56,7 @@ class Siege(Network):
 
     def attack(self) -> None:
         """Let each hostile peer send one message."""
+        self.drops.clear()  # millions of refused messages would fill the memory
         for link, peer in self.hostile.items():
             frames: Any = peer.next()
             try:
@@ -99,8 +100,8 @@ def test_honest_jobs_end_among_hostile_peers(seed: int, peers: int, messages: in
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(900)
-@settings(max_examples=1)
+@pytest.mark.timeout(2700)
+@settings(max_examples=1, phases=[Phase.generate])
 @given(seed=st.integers(0, 2**32))
 def test_honest_jobs_end_among_two_hundred_hostile_peers(seed: int) -> None:
-    besiege(200, 1_000, seed)
+    besiege(200, 10_000, seed)
