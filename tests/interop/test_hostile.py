@@ -66,6 +66,24 @@ def test_a_connection_that_sends_only_garbage_is_ignored_and_no_other() -> None:
         assert job.result(10) == b"answer"
 
 
+def test_what_a_connection_with_garbage_leaves_behind_is_dropped_unread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(throttle, "_ANSWERS", 0)
+    monkeypatch.setattr(throttle, "_ROUND", 2)
+    monkeypatch.setattr(throttle, "_IDLE", 1e9)
+    monkeypatch.setattr(throttle, "_REST", 3600.0)
+    with wmp.Manager() as manager:
+        driver = manager._inner._node.driver
+        assert driver is not None
+        with SocketWorker(manager.endpoints[0], b"loud") as loud:
+            for _ in range(10):
+                loud.raw(b"garbage")
+            wait_until(lambda: driver._resting, "the manager rests")
+            assert not driver._admission.ignored(0.0)
+        wait_until(lambda: bool(driver._admission.ignored(0.0)), "the connection ends")
+
+
 @pytest.mark.parametrize("rest", [0.001, 3600.0])
 def test_a_node_rests_from_reading_when_it_drops_many_messages(
     monkeypatch: pytest.MonkeyPatch, rest: float

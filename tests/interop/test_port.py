@@ -121,7 +121,7 @@ async def _first_message_before_its_report(context: Any, lost: list[bytes]) -> N
         on_readable=lambda port: None,
         schedule=lambda: None,
         connected=lambda index: None,
-        disconnected=lost.append,
+        disconnected=lambda key, garbled: lost.append(key),
         failed=lambda reason, detail: None,
         closed=lambda reason, detail: None,
     )

@@ -148,6 +148,7 @@ def test_a_connection_is_useless_without_a_message_or_with_frames_that_are_none(
     made.spoil(b"6")  # a connection that has ended before its frames were read
 
     assert [made.useless(descriptor) for descriptor in (3, 4, 5)] == [False, True, True]
+    assert [made.is_garbled(descriptor) for descriptor in (3, 4, 5)] == [False, True, False]
     made.gone(4)
     made.opened(4)
     made.learn(b"4", 4)

@@ -86,6 +86,13 @@ def test_a_connection_with_too_many_refused_messages_is_ignored_for_a_while(thro
     assert throttle.ignores(b"l", 9.9)
     assert not throttle.ignores(b"another", 9.9)
     assert not throttle.ignores(b"l", 10.0)
+    assert throttle.refuses(b"l", 0, "malformed", 10.0)
+
+
+def test_messages_that_are_refused_for_other_reasons_have_a_budget_that_grows(throttle):
+    ignored = [throttle.refuses(b"l", 0, "unknown", 0.0) for _ in range(21)]
+    assert ignored.index(True) == 20
+    assert [throttle.refuses(b"l", 0, "unknown", 10.0) for _ in range(21)].index(True) == 20
     assert not throttle.refuses(b"l", 0, "malformed", 10.0)
 
 
@@ -112,7 +119,8 @@ def test_many_connections_with_refused_messages_are_ignored_sooner(throttle):
 
 
 def test_few_refused_messages_a_second_and_those_through_devices_do_no_harm(throttle):
-    assert not any(throttle.refuses(b"l", 0, "malformed", second / 3) for second in range(300))
+    assert not any(throttle.refuses(b"l", 0, "unknown", second / 3) for second in range(300))
+    assert not any(throttle.refuses(b"l", 0, "malformed", second * 30.0) for second in range(300))
     assert not any(throttle.refuses(b"d", 1, "malformed", 0.0) for _ in range(300))
 
 
@@ -170,6 +178,12 @@ def test_a_node_that_drops_many_messages_in_a_row_rests(throttle):
 def test_messages_that_were_dropped_together_count_each(throttle):
     assert throttle.rests(1.0, 200, since=0.999) == 0.0
     assert throttle.rests(1.001, 56, since=1.0) == pytest.approx(8 * 0.002)
+
+
+def test_a_connection_can_be_ignored_at_once(throttle):
+    throttle.ignore(b"l", 0.0)
+    assert throttle.ignores(b"l", 9.9)
+    assert list(throttle.ignored(9.9)) == [b"l"]
 
 
 def test_ignored_connections_are_listed_until_their_time_ends(throttle):

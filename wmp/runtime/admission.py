@@ -85,6 +85,10 @@ class Admission:
             )
             self._counters.count("ignored", text, now, alarming=True)
 
+    def ignore(self, link: Link, now: float) -> None:
+        """Drop what remains of a connection that sent frames that are no message, and ended."""
+        self._throttle.ignore(link, now)
+
     def forget(self, link: Link) -> None:
         """Forget a connection that ended."""
         self._throttle.forget(link)

@@ -103,8 +103,11 @@ class Connections:
 
     def useless(self, descriptor: int) -> bool:
         """Return whether a connection has sent nothing, or frames that are no message."""
-        key = self._keys.get(descriptor)
-        return key is None or key in self._garbled
+        return descriptor not in self._keys or self.is_garbled(descriptor)
+
+    def is_garbled(self, descriptor: int) -> bool:
+        """Return whether a connection has sent frames that are no message."""
+        return self._keys.get(descriptor) in self._garbled
 
     def gone(self, descriptor: int) -> bytes | None:
         """Remove a connection that ended; return its key if it is known."""

@@ -604,7 +604,10 @@ class Driver:
             self._late.append(Connected(link))
             self._inbox.schedule()
 
-    def _disconnected(self, routing_id: bytes) -> None:
+    def _disconnected(self, routing_id: bytes, garbled: bool) -> None:
+        if garbled:
+            # A flood may have left thousands of frames, whose answers nobody would receive.
+            self._admission.ignore(self._link(routing_id), self._clock())
         # Last messages of the closed connection may still wait in the socket. They are received
         # first.
         router = self._sockets.router

@@ -50,7 +50,8 @@ class NodeSockets:
         on_readable: Called by the loop with a socket that became readable.
         schedule: Requests a turn soon, because there may be a message to read.
         connected: Called with the number of a link that is connected.
-        disconnected: Called with the routing id of a connection of the ROUTER that ended.
+        disconnected: Called at the end of a connection of the ROUTER, with the routing id, and
+            whether frames came that are no message.
         failed: Called with ``handshake`` or ``accept`` and a description of the failure.
         closed: Called with the reason and a description when a connection is closed.
 
@@ -72,7 +73,7 @@ class NodeSockets:
         on_readable: Callable[[Port], None],
         schedule: Callable[[], None],
         connected: Callable[[int], None],
-        disconnected: Callable[[bytes], None],
+        disconnected: Callable[[bytes, bool], None],
         failed: Callable[[str, str], None],
         closed: Callable[[str, str], None],
     ) -> None:
@@ -172,11 +173,12 @@ class NodeSockets:
             elif event == zmq.EVENT_DISCONNECTED:
                 if port.index is None and connections.useless(value):
                     self._useless(port)
+                garbled = connections.is_garbled(value)
                 key = connections.gone(value)
                 if port.index is not None:
                     port.connected = False
                 elif key is not None:
-                    self._on_disconnected(key)
+                    self._on_disconnected(key, garbled)
             elif event == zmq.EVENT_ACCEPT_FAILED:
                 if value in _NO_DESCRIPTORS and not port.paused:
                     self._pause(port)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import Final
 
-from wmp.message import Command, Limits, Link, Path
+from wmp.message import Command, ErrorCode, Limits, Link, Path
 
 __all__ = ["Throttle"]
 
@@ -40,6 +40,14 @@ _RACE: Final = 0.02
 _RACES: Final = frozenset(
     ("duplicate", "gap", "stale result", "other session", "old session", "repeated READY")
 )
+_GARBLED: Final = frozenset(
+    (ErrorCode.MALFORMED, ErrorCode.LIMIT, ErrorCode.VERSION, ErrorCode.COMMAND)
+)
+"""Reasons for which frames are no message. No honest peer sends such frames again and again."""
+_SLOW: Final = 0.01
+"""Part of a budget that grows again, for frames that are no message. A node with little CPU time
+reads few messages a second, and a budget that grows fast would never be used up there.
+"""
 _UNASKED: Final = 1 / 8
 """Cost of STATUS, ERROR, and a DONE that answers no TAKE: a worker that lost a connection or its
 device sends many of them."""
@@ -154,12 +162,17 @@ class Throttle:
             return False
         # A device reports every message that it could not deliver, so these reports do not count.
         cost = _RACE if reason in _RACES or reason.startswith("ERROR") else 1.0
-        if self._take((link, "refused"), cost, self._refused, now, "refused"):
+        kind, growth = ("garbled", _SLOW) if reason in _GARBLED else ("refused", 1.0)
+        if self._take((link, kind), cost, self._refused, now, kind, growth):
             return False
+        self.ignore(link, now)
+        return True
+
+    def ignore(self, link: Link, now: float) -> None:
+        """Drop the messages of a connection unread for some seconds."""
         if len(self._ignored) >= _MOST:
             self._ignored.clear()
         self._ignored[link] = now + _IGNORED
-        return True
 
     def rests(self, now: float, count: int = 1, since: float | None = None) -> float:
         """Count dropped messages; return the seconds for which the node should not read.
@@ -183,26 +196,41 @@ class Throttle:
 
     def forget(self, link: Link) -> None:
         """Remove the budgets of a connection that ended. A new connection has another link."""
-        for key in (link, (link, "refused"), (link,), (link, "unasked")):
+        for key in (link, (link, "refused"), (link, "garbled"), (link,), (link, "unasked")):
             self._budgets.pop(key, None)
         self._owed.pop(link, None)
         self._ignored.pop(link, None)
 
     def _take(
-        self, key: Hashable, cost: float, rate: int, now: float, shared: str | None = None
+        self,
+        key: Hashable,
+        cost: float,
+        rate: int,
+        now: float,
+        shared: str | None = None,
+        growth: float = 1.0,
     ) -> bool:
         """Use up a part of a budget, and of the budget that all connections share if there is one.
 
-        Return False, and use up nothing, if too little is left.
+        Args:
+            key: The budget.
+            cost: The part.
+            rate: Budget of a second.
+            now: Seconds.
+            shared: The shared budget.
+            growth: Part of the rate by which the budget grows.
+
+        Returns:
+            False if too little is left. Then nothing is used up.
         """
         budgets = self._budgets
         full = float(rate * _SECONDS)
         left, since = budgets.get(key, (full, now))
-        left = min(full, left + (now - since) * rate) - cost
+        left = min(full, left + (now - since) * rate * growth) - cost
         if left < 0:
             return False
         crowded = shared is not None and left < full - rate
-        if crowded and not self._take(shared, cost, rate * _CROWD, now):
+        if crowded and not self._take(shared, cost, rate * _CROWD, now, None, growth):
             return False
         if len(budgets) >= _MOST:
             budgets.clear()

@@ -101,9 +101,11 @@ class Transport:
     """Number of refused messages that one connection may send in a second. Five times as many may
     come at once.
 
-    A connection above this limit is ignored for 10 seconds. Messages that came through a device do
-    not count. What connections send above the number of one second, all connections share: the
-    limit of ten connections.
+    For frames that are no message, the budget grows a hundred times more slowly. A connection above
+    this limit is ignored for 10 seconds. Messages that came through a device do not count.
+
+    What connections send above the number of one second, all connections share: the limit of ten
+    connections.
     """
 
     def __attrs_post_init__(self) -> None:
