@@ -124,6 +124,50 @@ def test_no_acknowledged_batch_is_lost_or_half_when_a_process_is_killed(tmp_path
     store.close()
 
 
+def works_until_done(path: Path, begun: int) -> None:
+    """In a child: reserve jobs and end them, until none is left; write each reserved attempt."""
+    store = SqliteStore(path, durability="process")
+    me = store.begin(b"child", "child")
+    number, done = 0, []
+    while True:
+        number += 1
+        batch = WriteBatch(changes=done, reservations=[Reservation(KIND, 7, 1 << 20)])
+        (found,) = store.apply(me, number, batch).reserved
+        if not found.ids and not done:
+            return
+        for id, attempt in zip(found.ids, found.attempts, strict=True):
+            os.write(begun, struct.pack("<QQ", id, attempt))
+        done = [JobChanges(Input.SUCCEED, found.ids, found.attempts, found.payloads)]
+        if not found.ids:
+            done = []
+
+
+@pytest.mark.interop
+@pytest.mark.rule("STORE-2.4", "STORE-9.3")
+def test_processes_that_share_a_store_are_given_each_attempt_once(tmp_path):
+    path = tmp_path / "jobs.db"
+    client = Client(SqliteStore(path, durability="process"))
+    ids = client.add(*[b"%d" % number for number in range(400)])
+    reading, writing = os.pipe()
+    children = []
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            try:
+                works_until_done(path, writing)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        children.append(child)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        begun = [struct.unpack("<QQ", data) for data in iter(lambda: file.read(16), b"")]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert sorted(begun) == [(id, 1) for id in ids]
+    assert {job.state for job in client.store.list()} == {State.OK}
+    client.store.close()
+
+
 @pytest.mark.rule("STORE-3.1", "STORE-9.2", "STORE-9.7")
 def test_a_log_that_is_cut_off_anywhere_has_every_whole_batch_before_the_cut(tmp_path):
     path, log = tmp_path / "jobs.db", tmp_path / "jobs.db-wal"
