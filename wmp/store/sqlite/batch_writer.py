@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from wmp.message import Frame
 from wmp.store.sqlite.interned import InternedTerms
-from wmp.store.sqlite.statements import CHANGES, GRACE
+from wmp.store.sqlite.statements import CHANGES, GRACE, ChangeStatement
 from wmp.store.stored_job import ENDED, TRANSITIONS, StoredJobInput, StoredJobState
 from wmp.store.write_batch import (
     AddAnswer,
@@ -232,16 +232,44 @@ class BatchWriter:
         }
         left = len(ids)
         for statement in CHANGES[what]:
+            if statement.keeps_result and self._keep_all(statement, ids, values):
+                return statement.target, statement.next_attempt
             changed = 0
-            for text, names in statement.steps:
-                rows = zip(*(values[name] for name in names), strict=False)
-                changed = self.connection.executemany(text, rows).rowcount
+            for step in statement.steps:
+                changed = self._execute(step, values)
             if changed == len(ids):
                 return statement.target, statement.next_attempt
             left -= changed
             if not left:
                 break
         return None
+
+    def _execute(
+        self, step: tuple[str, tuple[str, ...]], values: Mapping[str, Iterable[Any]]
+    ) -> int:
+        text, names = step
+        rows = zip(*(values[name] for name in names), strict=False)
+        return self.connection.executemany(text, rows).rowcount
+
+    def _keep_all(
+        self, statement: ChangeStatement, ids: Sequence[int], values: Mapping[str, Iterable[Any]]
+    ) -> bool:
+        """Change all jobs and store their results; if one does not change, undo and return False.
+
+        In almost all cases all jobs change. Then the results need no guards, which take half of the
+        time.
+        """
+        self.connection.execute("SAVEPOINT ends")
+        whole = self._execute(statement.steps[-1], values) == len(ids)
+        if not whole:
+            self.connection.execute("ROLLBACK TO ends")
+        self.connection.execute("RELEASE ends")
+        if whole:
+            self.connection.executemany(
+                "INSERT OR REPLACE INTO results(id, attempt, payload) VALUES(?, ?, ?)",
+                zip(ids, values["attempt"], values["payload"], strict=False),
+            )
+        return whole
 
     def receive(self, ids: Iterable[int]) -> None:
         """Write receipts: this instance, the submitter, knows the ends of these jobs."""

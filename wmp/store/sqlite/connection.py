@@ -283,6 +283,8 @@ class StoreFile:
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
             connection.execute(f"PRAGMA cache_size = {_CACHE}")
             connection.execute("PRAGMA trusted_schema = OFF")
+            # Savepoints stay out of temporary files.
+            connection.execute("PRAGMA temp_store = MEMORY")
             if sys.platform == "darwin":
                 # Without it, macOS leaves the bytes in the memory of the disk.
                 connection.execute(f"PRAGMA fullfsync = {int(self._full)}")

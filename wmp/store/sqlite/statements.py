@@ -76,6 +76,8 @@ class ChangeStatement:
     steps: tuple[tuple[str, tuple[str, ...]], ...]
     """Statements with the names of their values. The last one changes the row in ``jobs``."""
     next_attempt: bool
+    keeps_result: bool
+    """Whether the step before the last one stores a result."""
 
 
 def _numbered(text: str) -> tuple[str, tuple[str, ...]]:
@@ -113,7 +115,10 @@ def _statement(row: Transition) -> ChangeStatement:
             assignments.append(_END.format(age="keep_dead" if row.target in _DEAD else "keep"))
         steps.append(f"UPDATE jobs SET {', '.join(assignments)} WHERE {condition}")
     return ChangeStatement(
-        row.target, tuple(map(_numbered, steps)), Effect.NEXT_ATTEMPT in row.effects
+        row.target,
+        tuple(map(_numbered, steps)),
+        Effect.NEXT_ATTEMPT in row.effects,
+        Effect.KEEP_RESULT in row.effects,
     )
 
 
