@@ -19,6 +19,7 @@ MODULES = (
     "wmp.gateways.machines.worker_lifecycle",
     "wmp.gateways.machines.request_lifecycle",
     "wmp.store.stored_job",
+    "wmp.gateways.machines.attendance",
 )
 FOLDER = Path(__file__).parent / "machines"
 

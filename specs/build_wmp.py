@@ -96,6 +96,20 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "SILENT": "the silence lasts too long",
         "DUE": "the wait is over. The socket is replaced",
     },
+    "wmp.gateways.machines.attendance": {
+        "UNKNOWN": "the worker has not sent READY, or was silent for too long",
+        "IDLE": "the worker waits for a request",
+        "BUSY": "the worker has a request",
+        "LATE": "the worker has a request whose result is not wanted any more",
+        "READY": "READY, or a message that counts as READY",
+        "SIGN": "any other sign of life",
+        "REPLY": "the reply to the request that the worker has",
+        "OTHER": "any other reply",
+        "RUN": "the worker gets a request",
+        "INTERRUPT": "the result is not wanted any more, or took too long",
+        "SILENT": "the silence lasts too long",
+        "LEAVE": "the connection ends, or a goodbye arrives",
+    },
     "wmp.gateways.machines.request_lifecycle": {
         "ENDED": "no request is in progress",
         "PENDING": "the request waits for a connection",
@@ -140,6 +154,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
 """The meaning of each state and input, for readers of the specification."""
 
 _WORKER = ("A worker", "wmp.gateways.machines.worker_lifecycle")
+_ATTENDANCE = ("A worker at its queue or broker", "wmp.gateways.machines.attendance")
 
 STATES: Mapping[Path, Mapping[str, tuple[str, str]]] = {
     SPEC: {
@@ -147,10 +162,11 @@ STATES: Mapping[Path, Mapping[str, tuple[str, str]]] = {
         "lock": ("A lock at its worker", "wmp.core.worker.locks"),
         "execution": ("A job at a worker", "wmp.core.worker.execution_lifecycle"),
     },
-    PING_PONG: {"foreign worker": _WORKER},
+    PING_PONG: {"foreign worker": _WORKER, "attendance": _ATTENDANCE},
     PIRATES: {
         "request": ("A request at its client", "wmp.gateways.machines.request_lifecycle"),
         "foreign worker": _WORKER,
+        "attendance": _ATTENDANCE,
     },
 }
 """Title and module of each table of states, by its page and its name."""

@@ -32,6 +32,7 @@ __all__ = [
     "ForeignEvent",
     "Frames",
     "Requested",
+    "Staff",
     "Unsent",
     "Withdrawn",
 ]
@@ -82,6 +83,13 @@ class Emit:
     port: int
     peer: bytes
     frames: Frames
+
+
+@frozen
+class Staff:
+    """Report how many jobs the workers behind a door may have, idle and busy workers together."""
+
+    places: int
 
 
 @frozen

@@ -15,6 +15,8 @@ from wmp.gateways.machines.lazy_server import LazyServerMachine
 from wmp.gateways.machines.ping_pong_wire import PingPongWire
 from wmp.gateways.machines.pirate_wire import ParanoidWire, SimpleWire
 
+pytestmark = pytest.mark.timeout(600)  # with the profile `deep`
+
 WORDS = (b"", b"\x01", b"\x02", b"READY", b"PING", b"PONG", b"EXIT", b"DISCONNECT", b"a", b"b")
 FRAMES = st.lists(st.sampled_from(WORDS) | st.binary(max_size=9), min_size=1, max_size=12).map(
     tuple
@@ -36,6 +38,7 @@ def test_a_worker_answers_each_request_once_whatever_arrives(name, steps):
     running: list[bytes] = []
     replies = 0
     for step in steps:
+        worker.actions = []
         if isinstance(step, tuple):
             worker.get(*step)
         elif step == "connect":

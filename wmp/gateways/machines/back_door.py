@@ -1,0 +1,388 @@
+"""A back door as a machine: foreign workers do jobs of a worker of WMP.
+
+The workers of one door do the same jobs. The door holds no queue: a job arrives as ``Run`` of a
+lane, with one job, when a worker is free. The door reports how many workers it has by ``Staff``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, assert_never
+
+from attrs import define, field, frozen
+
+from wmp.actions import Drop, Halt, Interrupt, Recall, Run
+from wmp.codec import pack_error
+from wmp.core.protocol.timers import Timers
+from wmp.events import Closed, Disconnected, Drained, Finished, Recalled, Ticked
+from wmp.foreign import Arrived, Emit, Frames, Staff, Unsent
+from wmp.gateways.machines.attendance import TRANSITIONS, Attendance, AttendanceInput
+from wmp.gateways.machines.body import FRAMES_CODEC, from_payload, to_payload
+from wmp.gateways.machines.door_wire import DoorWire, FromWorker, Notice
+from wmp.message import Outcome
+
+__all__ = [
+    "BackDoorAction",
+    "BackDoorEvent",
+    "BackDoorMachine",
+    "BackDoorSettings",
+    "BackDoorStatistics",
+]
+
+BackDoorEvent = (
+    Arrived | Unsent | Disconnected | Run | Recall | Interrupt | Ticked | Drained | Closed
+)
+BackDoorAction = Emit | Staff | Finished | Recalled | Drop | Halt
+
+_State = Attendance
+_Input = AttendanceInput
+
+
+@frozen
+class BackDoorSettings:
+    """Settings of a back door. Times are seconds."""
+
+    epoch: int
+    """Time of the start. With a counter it makes tokens that no earlier start has used."""
+    heartbeat: float = 1.0
+    expire: float | None = 3.0
+    """Silence after which an idle worker is forgotten; None: its silence does not count."""
+    busy_timeout: float | None = None
+    """Time after which a request counts as lost, and its worker as late; None for no limit."""
+    max_workers: int = 10_000
+    """Largest number of workers. READY of further workers is dropped."""
+
+
+@frozen
+class BackDoorStatistics:
+    """Counts of a back door; a snapshot."""
+
+    workers: Mapping[str, int]
+    """Number of workers by state."""
+    requests: int
+    replies: int
+    lost: int
+    dropped: Mapping[str, int]
+    """Number of messages that were dropped or could not be sent, by reason."""
+
+
+class _LifeTimer(NamedTuple):
+    """Look whether a worker was silent for too long, or needs a sign of life."""
+
+    peer: bytes
+    what: Literal["life"] = "life"
+
+
+class _BusyTimer(NamedTuple):
+    """A request may have taken too long."""
+
+    lane: int
+    what: Literal["busy"] = "busy"
+
+
+@define(eq=False)
+class _Attendant:
+    port: int
+    peer: bytes
+    state: Attendance = _State.UNKNOWN
+    run: Run | None = None
+    token: bytes = b""
+    last_at: float = 0.0
+    sent_at: float = 0.0
+    answered: bool = True
+    """Whether a message arrived since the last sign of life that the door sent."""
+
+
+@define(eq=False)
+class BackDoorMachine:
+    """Sans-I/O back door.
+
+    Args:
+        wire: Messages of the protocol.
+        settings: Times and limits.
+    """
+
+    wire: DoorWire
+    settings: BackDoorSettings
+    _workers: dict[bytes, _Attendant] = field(factory=dict, init=False)
+    _idle: OrderedDict[bytes, _Attendant] = field(factory=OrderedDict, init=False)
+    """The idle workers, the one that was used least recently first."""
+    _lanes: dict[int, _Attendant] = field(factory=dict, init=False)
+    _timers: Timers[_LifeTimer | _BusyTimer] = field(factory=Timers, init=False)
+    _places: int = field(default=0, init=False)
+    _reported: int = field(default=0, init=False)
+    _tokens: int = field(default=0, init=False)
+    _halted: bool = field(default=False, init=False)
+    _draining: bool = field(default=False, init=False)
+    _requests: int = field(default=0, init=False)
+    _replies: int = field(default=0, init=False)
+    _lost: int = field(default=0, init=False)
+    _dropped: Counter[str] = field(factory=Counter, init=False)
+
+    def deadline(self) -> float | None:
+        """Return when ``Ticked`` is due, None for never."""
+        return None if self._halted else self._timers.next()
+
+    def handle(self, event: BackDoorEvent, now: float) -> list[BackDoorAction]:
+        """Take one event; return the actions to perform now, in order."""
+        if self._halted:
+            return []
+        actions: list[BackDoorAction] = []
+        match event:
+            case Arrived(port, peer, frames):
+                self._arrived(port, peer, frames, now, actions)
+            case Run():
+                self._run(event, now, actions)
+            case Interrupt(lane, _):
+                self._interrupt(lane, actions)
+            case Recall(lane, _):
+                # A worker that has a request has begun it, as far as the door can know.
+                actions.append(Recalled(lane, ()))
+            case Disconnected(link):
+                worker = self._workers.get(link) if isinstance(link, bytes) else None
+                if worker is not None:
+                    self._leave(worker, "its connection ended", actions)
+            case Unsent(_, peer):
+                self._unsent(peer, actions)
+            case Ticked():
+                for timer in self._timers.due(now):
+                    self._ring(timer, now, actions)
+            case Drained():
+                self._draining = True
+            case Closed():
+                self._halt(actions)
+                return actions
+            case _:
+                assert_never(event)
+        if self._places != self._reported:
+            self._reported = self._places
+            actions.append(Staff(self._places))
+        if self._draining and not self._lanes:
+            self._halt(actions)
+        return actions
+
+    def statistics(self) -> BackDoorStatistics:
+        """Return a snapshot for people and programs."""
+        states = Counter(worker.state.name.lower() for worker in self._workers.values())
+        return BackDoorStatistics(
+            dict(states), self._requests, self._replies, self._lost, dict(self._dropped)
+        )
+
+    # -- the lifecycle
+
+    def _step(self, worker: _Attendant, what: AttendanceInput) -> bool:
+        """Change the state of a worker by the table; return whether the table has this change."""
+        before = worker.state
+        target = TRANSITIONS.get((before, what))
+        if target is None:
+            return False
+        worker.state = target
+        if target is not before:
+            if before is _State.IDLE:
+                del self._idle[worker.peer]
+            if target is _State.IDLE:
+                self._idle[worker.peer] = worker
+            self._places += (target in _PLACES) - (before in _PLACES)
+        return True
+
+    def _lose(self, worker: _Attendant, cause: str, actions: list[BackDoorAction]) -> None:
+        """End the request of a worker as lost."""
+        run = self._release(worker)
+        if run is not None:
+            self._lost += 1
+            actions.append(_end(run, Outcome.LOST, cause.encode()))
+
+    def _release(self, worker: _Attendant) -> Run | None:
+        """Take the request from a worker; return the request."""
+        run, worker.run = worker.run, None
+        if run is not None:
+            del self._lanes[run.lane]
+            self._timers.clear(_BusyTimer(run.lane))
+        return run
+
+    def _leave(self, worker: _Attendant, cause: str, actions: list[BackDoorAction]) -> None:
+        self._lose(worker, cause, actions)
+        self._step(worker, _Input.LEAVE)
+        self._timers.clear(_LifeTimer(worker.peer))
+        del self._workers[worker.peer]
+
+    # -- messages
+
+    def _arrived(
+        self, port: int, peer: bytes, frames: Frames, now: float, actions: list[BackDoorAction]
+    ) -> None:
+        message = self.wire.read(frames)
+        worker = self._workers.get(peer)
+        if worker is None:
+            worker = self._admit(port, peer, message, actions)
+            if worker is None:
+                return
+        worker.last_at, worker.answered = now, True
+        match message.meaning:
+            case Notice.READY:
+                self._lose(worker, "the worker sent READY in place of a reply", actions)
+                self._step(worker, _Input.READY)
+            case Notice.SIGN:
+                if not self._step(worker, _Input.SIGN) and self.wire.sign_is_ready:
+                    self._step(worker, _Input.READY)
+            case Notice.REPLY:
+                self._reply(worker, message, actions)
+            case Notice.LEAVE:
+                self._leave(worker, "the worker left", actions)
+                return
+            case Notice.INVALID:
+                actions.append(self._drop("invalid"))
+            case _:
+                assert_never(message.meaning)
+        if self.wire.pong is not None and message.meaning is not Notice.REPLY:
+            self._emit(worker, self.wire.pong, now, actions)
+        self._watch(worker, now)
+
+    def _admit(
+        self, port: int, peer: bytes, message: FromWorker, actions: list[BackDoorAction]
+    ) -> _Attendant | None:
+        """Return a new worker, or None for a message that makes no worker known."""
+        wire = self.wire
+        known = (
+            message.meaning is Notice.READY
+            or (message.meaning is Notice.SIGN and wire.sign_is_ready)
+            or (message.meaning is Notice.REPLY and wire.reply_is_ready)
+        )
+        if not known or self._draining:
+            reason = "invalid" if message.meaning is Notice.INVALID else "unknown worker"
+            actions.append(self._drop(reason))
+            return None
+        if len(self._workers) >= self.settings.max_workers:
+            actions.append(self._drop("limit"))
+            return None
+        worker = self._workers[peer] = _Attendant(port, peer)
+        return worker
+
+    def _reply(
+        self, worker: _Attendant, message: FromWorker, actions: list[BackDoorAction]
+    ) -> None:
+        own = worker.run is not None and message.token in (None, worker.token)
+        if own and self._step(worker, _Input.REPLY):
+            run = self._release(worker)
+            assert run is not None
+            self._replies += 1
+            actions.append(_result(run, message.body))
+            return
+        actions.append(self._drop("late reply" if worker.state is _State.LATE else "other reply"))
+        self._step(worker, _Input.OTHER)
+        if worker.state is _State.UNKNOWN:
+            self._step(worker, _Input.READY)  # PIRATE-8.2
+
+    def _emit(
+        self, worker: _Attendant, frames: Frames, now: float, actions: list[BackDoorAction]
+    ) -> None:
+        worker.sent_at = now
+        actions.append(Emit(worker.port, worker.peer, frames))
+
+    # -- requests
+
+    def _run(self, run: Run, now: float, actions: list[BackDoorAction]) -> None:
+        body = from_payload(run.kind.codec, run.payloads[0])
+        self._tokens += 1
+        token = ((self.settings.epoch << 20) + self._tokens & 2**64 - 1).to_bytes(8, "big")
+        frames = self.wire.request(token, body)
+        if frames is None:
+            text = "the foreign protocol cannot carry this payload: a worker would not take it"
+            actions.append(_end(run, Outcome.ERROR, pack_error("UnfitPayload", text)))
+            return
+        if not self._idle:
+            # The last worker left a moment ago. The job goes back to its manager unbegun.
+            actions.append(_end(run, Outcome.CANCELLED, b""))
+            return
+        worker = next(iter(self._idle.values()))
+        self._step(worker, _Input.RUN)
+        self._requests += 1
+        worker.run, worker.token = run, token
+        self._lanes[run.lane] = worker
+        if self.settings.busy_timeout is not None:
+            self._timers.set(_BusyTimer(run.lane), now + self.settings.busy_timeout)
+        self._emit(worker, frames, now, actions)
+
+    def _interrupt(self, lane: int, actions: list[BackDoorAction]) -> None:
+        """End a request whose result is not wanted; its worker gets none before it answers."""
+        worker = self._lanes.get(lane)
+        if worker is None:
+            return
+        run = self._release(worker)
+        assert run is not None
+        self._step(worker, _Input.INTERRUPT)
+        actions.append(_end(run, Outcome.CANCELLED, b""))
+
+    def _unsent(self, peer: bytes, actions: list[BackDoorAction]) -> None:
+        self._dropped["not sent"] += 1
+        worker = self._workers.get(peer)
+        if worker is not None:
+            self._leave(worker, "the worker cannot be reached", actions)
+
+    # -- time
+
+    def _watch(self, worker: _Attendant, now: float) -> None:
+        """Look at the worker again when it may have been silent for too long."""
+        times = [now + self.settings.heartbeat] if self.wire.heartbeat is not None else []
+        if self.settings.expire is not None:
+            times.append(now + self.settings.expire)
+        if times:
+            self._timers.arm(_LifeTimer(worker.peer), min(times))
+
+    def _ring(
+        self, timer: _LifeTimer | _BusyTimer, now: float, actions: list[BackDoorAction]
+    ) -> None:
+        if isinstance(timer, _BusyTimer):
+            worker = self._lanes[timer.lane]
+            self._lose(worker, "the worker did not answer in time", actions)
+            self._step(worker, _Input.INTERRUPT)
+            return
+        known = self._workers[timer.peer]
+        due: list[float] = []
+        if self.settings.expire is not None and known.state is _State.IDLE:
+            silent_at = known.last_at + self.settings.expire
+            if silent_at <= now:
+                self._step(known, _Input.SILENT)
+                del self._workers[known.peer]
+                return
+            due.append(silent_at)
+        if self.wire.heartbeat is not None:
+            sign_at = known.sent_at + self.settings.heartbeat
+            if sign_at <= now:
+                # A busy worker that does not read would find all heartbeats later.
+                if known.state is _State.IDLE or known.answered:
+                    known.answered = False
+                    self._emit(known, self.wire.heartbeat, now, actions)
+                sign_at = now + self.settings.heartbeat
+            due.append(sign_at)
+        if due:
+            self._timers.set(timer, min(due))
+
+    # -- the end
+
+    def _halt(self, actions: list[BackDoorAction]) -> None:
+        self._halted = True
+        actions.append(Halt(None))
+
+    def _drop(self, reason: str) -> Drop:
+        self._dropped[reason] += 1
+        return Drop(reason)
+
+
+_PLACES = frozenset((_State.IDLE, _State.BUSY))
+"""The states of workers that count as places."""
+
+
+def _end(run: Run, outcome: Outcome, payload: bytes) -> Finished:
+    return Finished(run.lane, run.ids, [outcome], [payload])
+
+
+def _result(run: Run, body: Frames) -> Finished:
+    """Return the end of a job with a reply."""
+    codec = run.kind.codec
+    if len(body) > 1 and codec != FRAMES_CODEC:
+        text = f"the reply has {len(body)} frames; submit the job with the codec 'frames'"
+        return _end(run, Outcome.ERROR, pack_error("SeveralFrames", text))
+    _, payload = to_payload(body, as_list=codec == FRAMES_CODEC)
+    return Finished(run.lane, run.ids, [Outcome.OK], [payload])

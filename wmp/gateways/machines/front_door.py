@@ -1,0 +1,272 @@
+"""A front door as a machine: requests of foreign clients become jobs, and their ends replies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import assert_never
+
+from attrs import define, evolve, field, frozen
+
+from wmp.actions import Drop, End, Halt, Notify, Resolve
+from wmp.events import Cancelled, Closed, Disconnected, Drained, Submitted, Ticked
+from wmp.foreign import Arrived, Emit, Frames, Unsent
+from wmp.gateways.machines.body import MAX_FRAMES, from_payload, split, to_payload
+from wmp.message import Frame, Kind
+
+__all__ = [
+    "FrontDoorAction",
+    "FrontDoorEvent",
+    "FrontDoorMachine",
+    "FrontDoorStatistics",
+    "Service",
+]
+
+FrontDoorEvent = Arrived | Unsent | Disconnected | Resolve | Notify | Ticked | Drained | Closed
+FrontDoorAction = Emit | Submitted | Cancelled | Drop | Halt
+
+
+@frozen
+class Service:
+    """The terms of the jobs of a front door."""
+
+    kind: Kind = field(factory=Kind)
+    priority: int = 0
+    retries: int = 3
+    timeout: float | None = None
+    """Seconds within which a job must end; then its request gets no reply."""
+    limit: int = 1000
+    """Largest number of requests in progress. Further requests are dropped."""
+    limit_bytes: int = 256 << 20
+    """Largest number of bytes of their bodies."""
+    client_limit: int = 1000
+    """Largest number of requests of one connection."""
+    as_list: bool = False
+    """Whether a body of one frame is a list for the handler, too."""
+    join: bool = False
+    """Whether a request with the body of a request in progress waits for the same job."""
+    full: bytes | None = None
+    """The reply to a request above a limit; None for no reply."""
+    forbidden: frozenset[bytes] = frozenset()
+    """Bodies of one frame that workers of the protocol would not take for a job."""
+
+
+@frozen
+class FrontDoorStatistics:
+    """Counts of a front door; a snapshot."""
+
+    requests: int
+    replies: int
+    waiting: int
+    """Number of requests in progress."""
+    unanswered: Mapping[str, int]
+    """Number of requests without a reply, by the end of their jobs."""
+    dropped: Mapping[str, int]
+    """Number of messages that were dropped or could not be sent, by reason."""
+
+
+@frozen
+class _Asker:
+    port: int
+    peer: bytes
+    envelope: Frames
+    codec: str
+    size: int
+    body: Frames | None
+    """The body, for requests that join the job; None if no request may join it."""
+
+
+@define(eq=False)
+class FrontDoorMachine:
+    """Sans-I/O front door.
+
+    ``settle`` hands over the requests that arrived since its last call, as one ``Submitted`` for
+    each kind of job. Call it after the messages of a turn.
+
+    Args:
+        service: Terms of the jobs.
+        numbers: Gives the numbers of the jobs; doors of one manager share it.
+    """
+
+    service: Service
+    numbers: Iterator[int]
+    _askers: dict[int, _Asker] = field(factory=dict, init=False)
+    """The asker of each job in progress."""
+    _of_peer: dict[bytes, set[int]] = field(factory=dict, init=False)
+    _joined: dict[Frames, int] = field(factory=dict, init=False)
+    _arrived: dict[str, tuple[list[int], list[Frame]]] = field(factory=dict, init=False)
+    """Numbers and payloads that ``settle`` hands over, by codec."""
+    _size: int = field(default=0, init=False)
+    _draining: bool = field(default=False, init=False)
+    _halted: bool = field(default=False, init=False)
+    _requests: int = field(default=0, init=False)
+    _replies: int = field(default=0, init=False)
+    _unanswered: Counter[str] = field(factory=Counter, init=False)
+    _dropped: Counter[str] = field(factory=Counter, init=False)
+
+    def deadline(self) -> float | None:
+        """None: the manager has the times of the jobs."""
+        return None
+
+    def handle(self, event: FrontDoorEvent, now: float) -> list[FrontDoorAction]:
+        """Take one event; return the actions to perform now, in order."""
+        if self._halted:
+            return []
+        actions: list[FrontDoorAction] = []
+        match event:
+            case Arrived(port, peer, frames):
+                self._take(port, peer, frames, actions)
+            case Resolve(ids, ends, payloads):
+                for id, end, payload in zip(ids, ends, payloads, strict=True):
+                    self._end(id, end, payload, actions)
+            case Disconnected(link):
+                if isinstance(link, bytes):
+                    self._left(link, actions)
+            case Unsent():
+                actions.append(self._drop("not sent"))
+            case Drained():
+                self._draining = True
+            case Closed():
+                self._halted = True
+                actions.append(Halt(None))
+                return actions
+            case Notify() | Ticked():
+                pass  # The protocols have no progress, and the manager has the times.
+            case _:
+                assert_never(event)
+        if self._draining and not self._askers:
+            self._halted = True
+            actions.append(Halt(None))
+        return actions
+
+    def settle(self, now: float) -> list[Submitted]:
+        """Return the requests that arrived since the last call."""
+        if not self._arrived:
+            return []
+        service, arrived = self.service, self._arrived
+        self._arrived = {}
+        return [
+            Submitted(
+                ids=ids,
+                payloads=payloads,
+                kind=evolve(service.kind, codec=codec),
+                priority=service.priority,
+                timeout=service.timeout,
+                retries=service.retries,
+            )
+            for codec, (ids, payloads) in arrived.items()
+        ]
+
+    def statistics(self) -> FrontDoorStatistics:
+        """Return a snapshot for people and programs."""
+        return FrontDoorStatistics(
+            self._requests,
+            self._replies,
+            len(self._askers),
+            dict(self._unanswered),
+            dict(self._dropped),
+        )
+
+    def _take(self, port: int, peer: bytes, frames: Frames, actions: list[FrontDoorAction]) -> None:
+        service = self.service
+        parts = split(frames) if len(frames) <= MAX_FRAMES else None
+        if parts is None:
+            actions.append(self._drop("invalid"))
+            return
+        envelope, body = parts
+        if len(body) == 1 and bytes(body[0]) in service.forbidden:
+            actions.append(self._drop("control word"))
+            return
+        if self._draining:
+            actions.append(self._drop("draining"))
+            return
+        size = sum(map(len, body))
+        if service.join:
+            body = tuple(map(bytes, body))
+        joined = self._joined.get(body) if service.join else None
+        if joined is not None:
+            self._requests += 1
+            self._answer_also(joined, port, peer, envelope)
+            return
+        if (
+            len(self._askers) >= service.limit
+            or self._size + size > service.limit_bytes
+            or len(self._of_peer.get(peer, ())) >= service.client_limit
+        ):
+            actions.append(self._drop("limit"))
+            if service.full is not None:
+                actions.append(Emit(port, peer, (*envelope, service.full)))
+            return
+        self._requests += 1
+        number = next(self.numbers)
+        codec, payload = to_payload(body, as_list=service.as_list)
+        known = body if service.join else None
+        self._askers[number] = _Asker(port, peer, envelope, codec, size, known)
+        self._size += size
+        self._of_peer.setdefault(peer, set()).add(number)
+        if known is not None:
+            self._joined[known] = number
+        ids, payloads = self._arrived.setdefault(codec, ([], []))
+        ids.append(number)
+        payloads.append(payload)
+
+    def _answer_also(self, number: int, port: int, peer: bytes, envelope: Frames) -> None:
+        """Let the newest asker of a job have its reply: the others ask no longer."""
+        asker = self._askers[number]
+        self._unlist(number, asker.peer)
+        self._of_peer.setdefault(peer, set()).add(number)
+        self._askers[number] = evolve(asker, port=port, peer=peer, envelope=envelope)
+
+    def _end(self, number: int, end: End, payload: Frame, actions: list[FrontDoorAction]) -> None:
+        asker = self._forget(number)
+        if asker is None:
+            return  # The client left, or the job is another door's.
+        if end is not End.OK:
+            self._unanswered[end.value] += 1
+            return
+        self._replies += 1
+        body = from_payload(asker.codec, payload)
+        actions.append(Emit(asker.port, asker.peer, (*asker.envelope, *body)))
+
+    def _left(self, peer: bytes, actions: list[FrontDoorAction]) -> None:
+        """Cancel the requests of a connection that ended."""
+        numbers = sorted(self._of_peer.get(peer, ()))
+        for number in numbers:
+            self._forget(number)
+        self._dropped["client left"] += len(numbers)
+        fresh = self._withhold(numbers)
+        if rest := [number for number in numbers if number not in fresh]:
+            actions.append(Cancelled(rest))
+
+    def _withhold(self, numbers: Iterable[int]) -> set[int]:
+        """Take requests back that were not handed over yet; return their numbers."""
+        gone = set(numbers)
+        taken: set[int] = set()
+        for codec, (ids, payloads) in list(self._arrived.items()):
+            kept = [(id, one) for id, one in zip(ids, payloads, strict=True) if id not in gone]
+            taken |= gone.intersection(ids)
+            if kept:
+                self._arrived[codec] = ([id for id, _ in kept], [one for _, one in kept])
+            else:
+                del self._arrived[codec]
+        return taken
+
+    def _forget(self, number: int) -> _Asker | None:
+        asker = self._askers.pop(number, None)
+        if asker is not None:
+            self._size -= asker.size
+            self._unlist(number, asker.peer)
+            if asker.body is not None:
+                del self._joined[asker.body]
+        return asker
+
+    def _unlist(self, number: int, peer: bytes) -> None:
+        """Take a request from the requests of a connection."""
+        numbers = self._of_peer[peer]
+        numbers.discard(number)
+        if not numbers:
+            del self._of_peer[peer]
+
+    def _drop(self, reason: str) -> Drop:
+        self._dropped[reason] += 1
+        return Drop(reason)
