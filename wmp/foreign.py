@@ -13,6 +13,7 @@ from attrs import frozen
 from wmp.actions import Drop, Halt, Interrupt, Reconnect, Run
 from wmp.events import (
     Begun,
+    Cancelled,
     Closed,
     Connected,
     Disconnected,
@@ -20,6 +21,7 @@ from wmp.events import (
     Finished,
     Recalled,
     Reported,
+    Submitted,
     Ticked,
 )
 from wmp.message import Frame
@@ -118,4 +120,5 @@ ForeignEvent = (
     | Drained
     | Closed
 )
-ForeignAction = Emit | Answer | Run | Interrupt | Reconnect | Drop | Halt
+ForeignAction = Emit | Answer | Submitted | Cancelled | Run | Interrupt | Reconnect | Drop | Halt
+"""``Submitted`` and ``Cancelled`` are actions of a door: the jobs go to a manager."""

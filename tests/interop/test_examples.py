@@ -41,6 +41,10 @@ SAYS = {
         r"5 requests, 2 of them were sent twice",
     ),
     "own_policy.py": (r"worker far did \d jobs", r"worker near did (1\d|20) jobs"),
+    "pirate_clients.py": (
+        r"one became One\ntwo became Two\nthree became Three",
+        r"the door sent 3 replies",
+    ),
     "pirate_worker.py": (
         r"one became ONE\ntwo became TWO\nthree became THREE",
         r"the worker sent 3 replies",

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from wmp.events import Begun, Finished, Ticked, Undelivered
+from wmp.events import Begun, Cancelled, Finished, Submitted, Ticked, Undelivered
 from wmp.foreign import Answer, Emit
 from wmp.message import Command, Message, Outcome
 from wmp.runtime.driver import Action, Driver
@@ -117,11 +117,18 @@ class Performers:
     resolve = notify = run = recall = interrupt = nothing
 
 
+FOREIGN = {Answer, Cancelled, Emit, Submitted}
+nothing = Performers().nothing
+
+
 @pytest.mark.parametrize(
     ("kind", "actions"),
     [
-        (Driver, set(get_args(Action)) - {Answer, Emit}),
-        (functools.partial(ForeignDriver, answer=Performers().nothing), set(get_args(Action))),
+        (Driver, set(get_args(Action)) - FOREIGN),
+        (
+            functools.partial(ForeignDriver, answer=nothing, submit=nothing, cancel=nothing),
+            set(get_args(Action)),
+        ),
     ],
     ids=["wmp", "foreign"],
 )

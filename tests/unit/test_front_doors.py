@@ -152,6 +152,13 @@ def test_a_request_with_the_same_body_joins_and_the_newest_asker_has_the_reply()
     door.get(b"", b"one", peer=b"b")
     assert set(door.settle()) == {3}
 
+    door.feed(Disconnected(b"b"))
+    assert door.cancelled == []
+    door.get(b"", b"one", peer=b"c")
+    assert door.settle() == {}
+    door.end(3, b"result")
+    assert door.emitted == [(b"c", (b"", b"result"))]
+
 
 def test_a_door_that_drains_ends_behind_its_last_reply():
     door = Front()

@@ -33,7 +33,14 @@ PAGES = [
 SHARED = {"Device", "Job", "Manager", "Worker"}
 """Names of the public API that :mod:`wmp.aio` and :mod:`wmp.blocking` share on purpose."""
 
-SHARED_GATEWAYS = {"LazyClient", "LazyServer", "ParanoidWorker", "PingPongWorker", "SimpleWorker"}
+SHARED_GATEWAYS = {
+    "FrontDoor",
+    "LazyClient",
+    "LazyServer",
+    "ParanoidWorker",
+    "PingPongWorker",
+    "SimpleWorker",
+}
 """Names that :mod:`wmp.gateways` and :mod:`wmp.gateways.aio` share on purpose."""
 
 

@@ -13,19 +13,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from wmp.blocking.manager import Manager
 from wmp.blocking.node import BlockingPart
+from wmp.gateways.aio import front_door as aio_front_door
 from wmp.gateways.aio import pirates as aio
-from wmp.gateways.aio.node import Body
+from wmp.gateways.aio.node import DRAIN_TIMEOUT, Body
 from wmp.gateways.blocking import BlockingForeignProgram
 from wmp.gateways.machines.foreign_worker import ForeignWorkerStatistics
+from wmp.gateways.machines.front_door import FrontDoorStatistics
 from wmp.gateways.machines.lazy_client import LazyClientStatistics
 from wmp.gateways.machines.lazy_server import LazyServerStatistics
+from wmp.message import DEFAULT_ROLE
 from wmp.runtime.handlers import Handler
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context
 from wmp.runtime.transport import Transport
 
-__all__ = ["LazyClient", "LazyServer", "ParanoidWorker", "SimpleWorker"]
+__all__ = ["FrontDoor", "LazyClient", "LazyServer", "ParanoidWorker", "SimpleWorker"]
 
 
 class LazyClient(BlockingPart[aio.LazyClient]):
@@ -222,5 +228,88 @@ class ParanoidWorker(BlockingForeignProgram[aio.ParanoidWorker]):
         super().__init__(inner)
 
     def statistics(self) -> ForeignWorkerStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)
+
+
+class FrontDoor(BlockingPart[aio_front_door.FrontDoor]):
+    """Takes the requests of REQ sockets, for example those of Lazy Pirate clients, as jobs of a
+    manager, and sends their results as replies.
+
+    See :class:`wmp.gateways.aio.front_door.FrontDoor`.
+
+    Args:
+        bind: Endpoints for the clients.
+        manager: Takes the jobs. It must be started before the door.
+        role: Role of the jobs.
+        needs: Amounts of a worker's resources that a job takes; by default one slot.
+        priority: Jobs of a higher priority are granted first.
+        retries: Number of lost leases that a job survives. With 0 no request runs twice.
+        timeout: Seconds within which a job must end; None for no limit.
+        limit: Largest number of requests in progress. Further requests are dropped.
+        client_limit: Largest number of requests of one connection.
+        join: Whether a request with the body of a request in progress waits for the same job.
+        as_list: Whether a body of one frame is a list for the handler, too.
+        security: CURVE keys.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        *bind: str,
+        manager: Manager,
+        role: str = DEFAULT_ROLE,
+        needs: Mapping[str, int] | None = None,
+        priority: int = 0,
+        retries: int = 3,
+        timeout: float | None = None,
+        limit: int = 1000,
+        client_limit: int = 1000,
+        join: bool = False,
+        as_list: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio_front_door.FrontDoor(
+            *bind,
+            manager=manager._inner,
+            role=role,
+            needs=needs,
+            priority=priority,
+            retries=retries,
+            timeout=timeout,
+            limit=limit,
+            client_limit=client_limit,
+            join=join,
+            as_list=as_list,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__("front door", inner, inner.close)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Addresses to which clients can connect, with the actual ports."""
+        return self._inner.endpoints
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Take no further request, and wait until all requests in progress have ended.
+
+        Args:
+            timeout: Seconds to wait at most. After this time the requests still go on.
+
+        Raises:
+            TimeoutError: Some requests were still in progress after ``timeout`` seconds.
+        """
+        self._portal.call(self._inner.drain(timeout))
+
+    def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+        """Drain for ``timeout`` seconds at most, then stop. Idempotent, and bounded in time."""
+        self._shut(timeout)
+
+    def statistics(self) -> FrontDoorStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""
         return self._look(self._inner.statistics)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import zmq
 
+from wmp.events import Cancelled, Submitted
 from wmp.foreign import Answer, Arrived, Emit, Unsent
 from wmp.message import Frame
 from wmp.runtime.driver import Action, Driver, Executors, Submitters
@@ -25,7 +26,9 @@ class ForeignDriver(Driver):
     The ROUTER has the number 0, and so has the first DEALER: a node has only one of both.
 
     Args:
-        answer: Takes the ends of requests; it must not block. None for a machine without requests.
+        answer: Takes the ends of requests. None for a machine without requests.
+        submit: Takes the jobs of a door. None for a machine that is no door.
+        cancel: Takes the numbers of jobs of a door that nobody waits for.
         others: Arguments of the driver.
     """
 
@@ -33,10 +36,23 @@ class ForeignDriver(Driver):
     others: ClassVar[str] = ""
 
     def __init__(
-        self, *args: Any, answer: Callable[[Answer], None] | None = None, **others: Any
+        self,
+        *args: Any,
+        answer: Callable[[Answer], None] | None = None,
+        submit: Callable[[Submitted], None] | None = None,
+        cancel: Callable[[Cancelled], None] | None = None,
+        **others: Any,
     ) -> None:
-        self._answer = answer
+        self._own: dict[type[Action], Callable[[Any], None] | None] = {
+            Emit: self._emit,
+            Answer: answer,
+            Submitted: submit,
+            Cancelled: cancel,
+        }
         super().__init__(*args, **others)
+        self._settle: Callable[[float], list[Submitted]] | None = getattr(
+            self.machine, "settle", None
+        )
 
     def _take_posted(self) -> None:
         # A message that came before a request is no reply to the request.
@@ -66,14 +82,16 @@ class ForeignDriver(Driver):
                     return
             else:
                 readable[port] = None
+        if self._settle is not None:
+            # The requests of a turn are one event of their manager.
+            for batch in self._settle(self._now):
+                self._performers[Submitted](batch)
 
     def _make_performers(
         self, submitters: Submitters | None, executors: Executors | None
     ) -> dict[type[Action], Callable[[Any], None]]:
         performers = super()._make_performers(submitters, executors)
-        performers[Emit] = self._emit
-        if self._answer is not None:
-            performers[Answer] = self._answer
+        performers |= {kind: act for kind, act in self._own.items() if act is not None}
         return performers
 
     def _emit(self, action: Emit) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from attrs import frozen
 
+from wmp.actions import Resolve
 from wmp.events import DeviceEvent, ManagerEvent, Submitted, WorkerEvent
 from wmp.foreign import ForeignEvent
 from wmp.message import Frame, Kind
@@ -21,7 +22,8 @@ from wmp.runtime.threads import ThreadEnded
 
 __all__ = ["Event", "Inbox", "InboxEntry", "JobTerms", "OpenSubmission", "Wakeup"]
 
-Event = ManagerEvent | WorkerEvent | DeviceEvent | ForeignEvent
+Event = ManagerEvent | WorkerEvent | DeviceEvent | ForeignEvent | Resolve
+"""``Resolve`` is an event of a door, whose jobs have ended."""
 
 
 @frozen

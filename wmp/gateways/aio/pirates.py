@@ -9,6 +9,7 @@ from itertools import count
 from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, NoReply
 from wmp.foreign import Answer, Requested, Withdrawn
+from wmp.gateways.aio.front_door import FrontDoor
 from wmp.gateways.aio.node import Body, ForeignProgram, as_body, from_body, make_node
 from wmp.gateways.machines.foreign_worker import (
     ForeignWorkerMachine,
@@ -26,7 +27,7 @@ from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context
 from wmp.runtime.transport import Transport
 
-__all__ = ["LazyClient", "LazyServer", "ParanoidWorker", "SimpleWorker"]
+__all__ = ["FrontDoor", "LazyClient", "LazyServer", "ParanoidWorker", "SimpleWorker"]
 
 
 class LazyClient(AsyncPart):

@@ -90,6 +90,7 @@ class FrontDoorMachine:
 
     service: Service
     numbers: Iterator[int]
+    settings: None = field(default=None, init=False)
     _askers: dict[int, _Asker] = field(factory=dict, init=False)
     """The asker of each job in progress."""
     _of_peer: dict[bytes, set[int]] = field(factory=dict, init=False)
@@ -229,8 +230,15 @@ class FrontDoorMachine:
         actions.append(Emit(asker.port, asker.peer, (*asker.envelope, *body)))
 
     def _left(self, peer: bytes, actions: list[FrontDoorAction]) -> None:
-        """Cancel the requests of a connection that ended."""
+        """Cancel the requests of a connection that ended (PIRATE-7.8).
+
+        A request that others may join goes on: its client may send it again.
+        """
+        if self.service.join:
+            return
         numbers = sorted(self._of_peer.get(peer, ()))
+        if not numbers:
+            return
         for number in numbers:
             self._forget(number)
         self._dropped["client left"] += len(numbers)

@@ -1,0 +1,213 @@
+"""The front door for asyncio: clients of the Pirate patterns are served by workers of WMP."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+
+from wmp.actions import End, Resolve
+from wmp.aio.manager import Manager
+from wmp.aio.node import AsyncPart
+from wmp.errors import ClosedError, QueueFull
+from wmp.events import Cancelled, Submitted
+from wmp.gateways.aio.node import DRAIN_TIMEOUT, make_node
+from wmp.gateways.machines.front_door import FrontDoorMachine, FrontDoorStatistics, Service
+from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Frame, Kind
+from wmp.runtime.checks import check_amounts, check_count, check_role, check_seconds
+from wmp.runtime.foreign_driver import ForeignDriver
+from wmp.runtime.inbox import JobTerms
+from wmp.runtime.security import Security
+from wmp.runtime.sockets import Context
+from wmp.runtime.submission.results import Ended, Status
+from wmp.runtime.transport import Transport
+
+__all__ = ["FrontDoor"]
+
+logger = logging.getLogger("wmp")
+
+
+class FrontDoor(AsyncPart):
+    """Takes the requests of REQ sockets, for example those of Lazy Pirate clients, as jobs of a
+    manager, and sends their results as replies.
+
+    The door stands in the place of a Pirate queue for its clients. A job that ends without a result
+    sends no reply, because these protocols have no message for errors.
+
+    Args:
+        bind: Endpoints for the clients.
+        manager: Takes the jobs. It must be started before the door.
+        role: Role of the jobs. Their handlers get a body of one frame as ``bytes``, and a body of
+            several frames as a list.
+        needs: Amounts of a worker's resources that a job takes; by default one slot.
+        priority: Jobs of a higher priority are granted first.
+        retries: Number of lost leases that a job survives. With 0 no request runs twice.
+        timeout: Seconds within which a job must end; None for no limit.
+        limit: Largest number of requests in progress. Further requests are dropped.
+        client_limit: Largest number of requests of one connection.
+        join: Whether a request with the body of a request in progress waits for the same job. The
+            newest of them gets the reply. Then a request that is sent again runs once, also when it
+            takes longer than the client waits.
+        as_list: Whether a body of one frame is a list for the handler, too.
+        security: CURVE keys.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        *bind: str,
+        manager: Manager,
+        role: str = DEFAULT_ROLE,
+        needs: Mapping[str, int] | None = None,
+        priority: int = 0,
+        retries: int = 3,
+        timeout: float | None = None,
+        limit: int = 1000,
+        client_limit: int = 1000,
+        join: bool = False,
+        as_list: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        amounts = DEFAULT_NEEDS
+        if needs is not None:
+            amounts = tuple(sorted(check_amounts("needs", needs).items()))
+        service = Service(
+            kind=Kind(check_role(role), amounts),
+            priority=priority,
+            retries=check_count("retries", retries),
+            timeout=None if timeout is None else check_seconds("timeout", timeout, zero=False),
+            limit=check_count("limit", limit, 1),
+            client_limit=check_count("client_limit", client_limit, 1),
+            as_list=as_list,
+            join=join,
+        )
+        super().__init__(
+            make_node(
+                "front door", bind=bind, security=security, context=context, transport=transport
+            )
+        )
+        self._machine = FrontDoorMachine(service, count(1))
+        self._manager = manager
+        self._numbers: dict[int, int] = {}
+        """The manager's number of each job in progress, by the door's number."""
+
+    async def start(self) -> None:
+        """Bind and begin to serve; ``async with`` calls this method. Idempotent.
+
+        Raises:
+            ConfigError: An endpoint cannot be bound.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The door was closed, or the manager is not started.
+        """
+        self._node.check_open()
+        if self._node.driver is None:
+            self._manager._node.serving()
+            make_driver = functools.partial(ForeignDriver, submit=self._submit, cancel=self._cancel)
+            self._node.start(self._machine, link_events=True, make_driver=make_driver)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Addresses to which clients can connect, with the actual ports.
+
+        Raises:
+            ClosedError: The door is not started, and the system has not chosen an address yet.
+        """
+        return self._node.addresses
+
+    async def drain(self, timeout: float | None = None) -> None:
+        """Take no further request, and wait until all requests in progress have ended.
+
+        Args:
+            timeout: Seconds to wait at most. After this time the requests still go on.
+
+        Raises:
+            TimeoutError: Some requests were still in progress after ``timeout`` seconds.
+        """
+        self._node.serving()
+        self._node.drain()
+        if not await self._node.wait_ended(timeout):
+            raise TimeoutError(
+                f"requests are still in progress after {timeout} s; call drain() again, or close()"
+            )
+        self._node.raise_error()
+
+    async def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+        """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
+
+        Requests that are still in progress then get no reply, and their jobs are cancelled.
+        """
+        try:
+            if self._node.running and timeout > 0:
+                self._node.drain()
+                await self._node.wait_ended(timeout)
+        finally:
+            await self._node.stop()
+            if self._numbers:
+                self._manager._submissions.cancel(list(self._numbers.values()))
+
+    async def _abort(self) -> None:
+        await self.close(0.0)
+
+    def statistics(self) -> FrontDoorStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._machine.statistics()
+
+    # -- jobs
+
+    def _submit(self, batch: Submitted) -> None:
+        terms = JobTerms(batch.kind, batch.priority, batch.timeout, batch.retries)
+        owner = _DoorBatch(batch.ids, self._numbers, self._node.inbox.post)
+        try:
+            self._manager._submissions.add(owner, batch.payloads, terms)
+        except (ClosedError, QueueFull) as error:
+            logger.warning("front door: requests get no reply: %s", error)
+            owner.lose()
+
+    def _cancel(self, action: Cancelled) -> None:
+        """Cancel the jobs that no worker has begun."""
+        submissions = self._manager._submissions
+        numbers = [self._numbers[id] for id in action.ids if id in self._numbers]
+        submissions.cancel([number for number in numbers if not submissions.runs(number)])
+
+
+class _DoorBatch:
+    """The jobs of one ``Submitted``, as their manager sees their owner."""
+
+    def __init__(
+        self, ids: Sequence[int], numbers: dict[int, int], post: Callable[[Resolve], None]
+    ) -> None:
+        self._ids = ids
+        self._numbers = numbers
+        self._post = post
+        self._first = 0
+
+    def lose(self) -> None:
+        """End all jobs, because the manager did not take them."""
+        self._end(self._ids, [End.LOST] * len(self._ids), [b""] * len(self._ids))
+
+    def _given(self, first: int, count: int) -> None:
+        self._first = first
+        self._numbers.update(zip(self._ids, range(first, first + count), strict=True))
+
+    def _succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
+        self._end([self._ids[id - self._first] for id in ids], [End.OK] * len(ids), payloads)
+
+    def _settle(self, rows: Sequence[Ended]) -> None:
+        ids = [self._ids[row[0] - self._first] for row in rows]
+        ends = [row[1] if isinstance(row[1], End) else End.LOST for row in rows]
+        self._end(ids, ends, [row[2] for row in rows])
+
+    def _progress(self, id: int, status: Status) -> None:
+        pass  # The protocol has no message for progress.
+
+    def _end(self, ids: Sequence[int], ends: Sequence[End], payloads: Sequence[Frame]) -> None:
+        for id in ids:
+            self._numbers.pop(id, None)
+        self._post(Resolve(ids, ends, payloads, [0] * len(ids)))
