@@ -144,8 +144,8 @@ def test_a_connection_is_useless_without_a_message_or_with_frames_that_are_none(
 ) -> None:
     made = kernel.make(3, 4)
     made.opened(5)
-    made.spoil(b"4")
-    made.spoil(b"6")  # a connection that has ended before its frames were read
+    assert made.spoil(b"4")
+    assert made.spoil(b"6")  # without a descriptor nothing is known about a connection
 
     assert [made.useless(descriptor) for descriptor in (3, 4, 5)] == [False, True, True]
     assert [made.is_garbled(descriptor) for descriptor in (3, 4, 5)] == [False, True, False]
@@ -156,3 +156,12 @@ def test_a_connection_is_useless_without_a_message_or_with_frames_that_are_none(
     made.opened(6)
     made.learn(b"6", 6)
     assert not made.useless(6)
+
+
+def test_a_connection_that_ended_before_its_frames_were_read_is_not_open(kernel: Kernel) -> None:
+    made = kernel.make(3)
+    made.learn(b"gone", 9)
+    assert not made.spoil(b"gone")
+    for number in range(3000):
+        made.learn(b"%d" % number, 9)
+    assert len(made._ended) <= 1000

@@ -36,6 +36,9 @@ _ALERT: Final = 600
 the memory has not grown.
 """
 
+_MOST_ENDED: Final = 1000
+"""Limit of the remembered connections that ended before their first message was read."""
+
 _RECEIVED: Final = 128
 """Place of ``tcpi_bytes_received`` in ``struct tcp_info``."""
 
@@ -79,6 +82,8 @@ class Connections:
         self.active: set[bytes] = set()
         self._garbled: set[bytes] = set()
         """Keys of connections that sent frames that are no message."""
+        self._ended: set[bytes] = set()
+        """Keys of connections that ended before their first message was read."""
         self.pending: dict[int, int] = {}
         self._turns = 0
         self._alert = 0
@@ -96,10 +101,14 @@ class Connections:
             del self._silent[oldest]
             self._close(oldest, "silent", "too many connections have sent no message")
 
-    def spoil(self, key: bytes) -> None:
-        """Record that a connection sent frames that are no message."""
+    def spoil(self, key: bytes) -> bool:
+        """Record that a connection sent frames that are no message; return whether it is open."""
         if key in self.descriptors:
             self._garbled.add(key)
+        elif key in self._ended:
+            self._ended.discard(key)
+            return False
+        return True
 
     def useless(self, descriptor: int) -> bool:
         """Return whether a connection has sent nothing, or frames that are no message."""
@@ -126,6 +135,10 @@ class Connections:
         if descriptor in self._open:
             self.descriptors[key] = descriptor
             self._keys[descriptor] = key
+            return
+        if len(self._ended) >= _MOST_ENDED:
+            self._ended.clear()
+        self._ended.add(key)
 
     def close(self, key: bytes, reason: str, detail: str) -> bool:
         """Close a connection by its key; return whether it was known."""

@@ -402,8 +402,9 @@ class Driver:
                     try:
                         message = self._decode(frames)
                     except DecodeError as error:
-                        if router and port.connections is not None:
-                            port.connections.spoil(key)
+                        connections = port.connections if router else None
+                        if connections is not None and not connections.spoil(key):
+                            self._admission.ignore(link, self._now)
                         if not router or self._admission.answers(link, error, self._now):
                             event = Garbled(link, error)
                     else:
