@@ -18,7 +18,7 @@ from wmp.codec import (
 )
 from wmp.errors import DecodeError
 from wmp.message import Command, ErrorCode, Field, Message
-from wmp.testing.strategies import broken_frames, fields, messages, plain_values
+from wmp.testing.strategies import broken_frames, fields, messages, plain_values, texts
 
 CODES = {ErrorCode.MALFORMED, ErrorCode.VERSION, ErrorCode.COMMAND, ErrorCode.LIMIT}
 
@@ -125,7 +125,7 @@ def test_any_payload_is_a_value_or_a_decode_error(payload: bytes) -> None:
     assert repr(unpack_value(pack_value(value))) == repr(value)
 
 
-@given(st.text(), st.text(), st.text(st.characters(codec=None), max_size=50))
+@given(texts(), texts(), st.text(st.characters(codec=None), max_size=50))
 def test_an_error_comes_back(type_name: str, text: str, traceback: str) -> None:
     readable = traceback.encode("utf-8", "backslashreplace").decode()
 
