@@ -146,7 +146,7 @@ TestAdversary.pytestmark = [
 @pytest.mark.rule("WMP-3.10")
 @pytest.mark.parametrize("seconds", [0.001, 1.0, 10.0])
 @pytest.mark.parametrize("hold", [0.0, 5.0])
-@pytest.mark.parametrize("managers", [2, 3, 5])
+@pytest.mark.parametrize("managers", [2, 3, pytest.param(5, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("window", [0, 8])
 def test_no_manager_starves(managers, hold, seconds, window):
     """With M managers that always have work, each is served in any ``2 * M`` freed places.

@@ -157,7 +157,7 @@ def test_a_manager_that_grants_a_cancelled_job_is_found(monkeypatch):
                 self.queues.get(job.kind).put_back(job)
 
     monkeypatch.setattr(Scheduler, "cancel", keep)
-    explored = found(PLANS["cancel"])
+    explored = found(PLANS["cancel"], SearchOrder.MIXED)
     assert explored.violation.name in ("cancelled stays cancelled", "one end for each job")
 
 
