@@ -8,6 +8,7 @@ what Python does with the same command line: ``-W error``, ``-m MODULE``, ``-c T
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -185,6 +186,8 @@ def serve(number: int) -> None:
     """Fork for each order. The fork forks again, and writes the end of the program into a pipe."""
     for module in MODULES:
         importlib.import_module(module)
+    # The collector of a fork would otherwise copy the memory of all these modules.
+    gc.freeze()
     orders = socket.socket(fileno=number)
     while True:
         size, files, _, _ = socket.recv_fds(orders, 4, 4)
