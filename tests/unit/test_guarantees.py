@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 from wmp.testing.faults import Fault
@@ -15,6 +16,7 @@ SECURITY = (ROOT / "specs" / "security.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/.]+::\w+)`", PAGE + SECURITY)))
 
 
+@cache
 def defined_in(path: Path) -> set[str]:
     """Return the names of the tests in a file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
