@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zmq
@@ -330,6 +331,29 @@ def test_the_queue_is_named_in_the_log_when_it_does_not_answer(caplog):
             wait_until(lambda: queue.idle == 1)
         wait_until(lambda: f"lost the connection to {queue.back}; retrying" in caplog.text)
         worker.close()
+
+
+def ask_in_turn(client, name, count):
+    """Return how many of these requests got the reply of another request."""
+    bodies = [b"%s-%d" % (name, number) for number in range(count)]
+    return sum(client.request(body) != body.upper() for body in bodies)
+
+
+@pytest.mark.parametrize(
+    "count",
+    [100, pytest.param(25_000, marks=[pytest.mark.deep, pytest.mark.timeout(1800)])],
+)
+def test_many_cycles_of_four_clients_are_counted_and_compared(protocol, count):
+    make_queue, make_worker = protocol
+    with contextlib.ExitStack() as stack:
+        queue = stack.enter_context(make_queue())
+        workers = [stack.enter_context(make_worker(queue.back, bytes.upper)) for _ in range(4)]
+        clients = [stack.enter_context(LazyClient(queue.front, timeout=60)) for _ in range(4)]
+        pool = stack.enter_context(ThreadPoolExecutor(4))
+        names = [b"a", b"b", b"c", b"d"]
+        assert list(pool.map(ask_in_turn, clients, names, [count] * 4)) == [0, 0, 0, 0]
+        assert [client.statistics().resent for client in clients] == [0, 0, 0, 0]
+        assert sum(worker.statistics().replies for worker in workers) == 4 * count
 
 
 # asyncio --------------------------------------------------------------------------------

@@ -222,6 +222,12 @@ def test_a_request_that_takes_too_long_is_lost(name):
     assert [(lane, outcome) for lane, outcome, _ in door.ends] == [(1, Outcome.LOST)]
     assert door.state(b"a") is Attendance.LATE
 
+    door.get(*READY[name], peer=b"b")
+    door.run(b"body")
+    reply(door, b"b", b"result")
+    door.wait(100.0)
+    assert door.ends == []
+
 
 @pytest.mark.rule("PIRATE-9.2", "PING-4.4")
 @pytest.mark.parametrize("name", ["paranoid", "ping-pong"])
