@@ -21,7 +21,7 @@ from typing import Final
 
 __all__ = ["PAUSE", "Listeners"]
 
-PAUSE: Final = 0.1
+PAUSE: Final = 0.02
 """Seconds of a pause. After a pause connections are accepted for as long as that at least, so that
 honest peers connect soon."""
 

@@ -85,7 +85,7 @@ class Transport:
     """Number of connections in a second that may end without a message that the node can read. Five
     times as many may end at once.
 
-    Above this limit the node accepts no connection for 0.1 s at a time. This works on Linux with
+    Above this limit the node accepts no connection for 0.02 s at a time. This works on Linux with
     tcp only.
     """
     max_chatter: int = 30
