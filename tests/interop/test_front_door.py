@@ -10,7 +10,7 @@ import zmq
 
 import wmp
 from tests.waiting import wait_until
-from wmp.errors import ClosedError, NoReply
+from wmp.errors import ClosedError, ConfigError, NoReply
 from wmp.gateways.aio.front_door import FrontDoor as AsyncFrontDoor
 from wmp.gateways.aio.pirates import LazyClient as AsyncLazyClient
 from wmp.gateways.pirates import FrontDoor, LazyClient
@@ -125,6 +125,31 @@ def test_the_waiting_jobs_of_a_client_that_left_are_cancelled_and_running_jobs_g
         assert door.statistics().dropped == {"client left": 2}
 
 
+@pytest.mark.rule("PING-4.8")
+def test_a_request_above_the_limit_is_answered_if_the_door_has_an_answer():
+    with (
+        wmp.Manager() as manager,
+        FrontDoor(ANY, manager=manager, limit=1, full=b"FULL") as door,
+        LazyClient(*door.endpoints, timeout=100) as one,
+        LazyClient(*door.endpoints, timeout=20) as other,
+    ):
+        replies = []
+        thread = threading.Thread(target=lambda: replies.append(one.request(b"one")))
+        thread.start()
+        wait_until(lambda: door.statistics().waiting == 1)
+        assert other.request(b"two") == b"FULL"
+        with wmp.Worker(*manager.endpoints, handlers=shout):
+            thread.join()
+    assert replies == [b"ONE"]
+
+
+def test_settings_of_a_door_are_checked():
+    for settings in ({"full": "FULL"}, {"limit": 0}, {"retries": -1}, {"timeout": 0}, {"role": ""}):
+        with pytest.raises(ConfigError):
+            FrontDoor(ANY, manager=wmp.Manager(), **settings)
+
+
+@pytest.mark.rule("PIRATE-7.10")
 def test_a_request_that_is_sent_again_joins_its_job():
     calls = []
     go_on = threading.Event()

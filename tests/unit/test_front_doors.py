@@ -137,6 +137,7 @@ def test_requests_of_a_client_that_left_are_cancelled_or_never_submitted():
     assert door.actions == []
 
 
+@pytest.mark.rule("PIRATE-7.10")
 def test_a_request_with_the_same_body_joins_and_the_newest_asker_has_the_reply():
     door = Front(join=True)
     door.get(b"", b"one", peer=b"a")

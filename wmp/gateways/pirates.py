@@ -248,6 +248,8 @@ class FrontDoor(BlockingPart[aio_front_door.FrontDoor]):
         timeout: Seconds within which a job must end; None for no limit.
         limit: Largest number of requests in progress. Further requests are dropped.
         client_limit: Largest number of requests of one connection.
+        full: Reply to a request above a limit, for example ``b"FULL"`` as at a ping-pong broker; by
+            default none.
         join: Whether a request with the body of a request in progress waits for the same job.
         as_list: Whether a body of one frame is a list for the handler, too.
         security: CURVE keys.
@@ -266,6 +268,7 @@ class FrontDoor(BlockingPart[aio_front_door.FrontDoor]):
         timeout: float | None = None,
         limit: int = 1000,
         client_limit: int = 1000,
+        full: bytes | None = None,
         join: bool = False,
         as_list: bool = False,
         security: Security | None = None,
@@ -282,6 +285,7 @@ class FrontDoor(BlockingPart[aio_front_door.FrontDoor]):
             timeout=timeout,
             limit=limit,
             client_limit=client_limit,
+            full=full,
             join=join,
             as_list=as_list,
             security=security,

@@ -10,7 +10,7 @@ from itertools import count
 from wmp.actions import End, Resolve
 from wmp.aio.manager import Manager
 from wmp.aio.node import AsyncPart
-from wmp.errors import ClosedError, QueueFull
+from wmp.errors import ClosedError, ConfigError, QueueFull
 from wmp.events import Cancelled, Submitted
 from wmp.gateways.aio.node import DRAIN_TIMEOUT, make_node
 from wmp.gateways.machines.front_door import FrontDoorMachine, FrontDoorStatistics, Service
@@ -46,6 +46,8 @@ class FrontDoor(AsyncPart):
         timeout: Seconds within which a job must end; None for no limit.
         limit: Largest number of requests in progress. Further requests are dropped.
         client_limit: Largest number of requests of one connection.
+        full: Reply to a request above a limit, for example ``b"FULL"`` as at a ping-pong broker; by
+            default none.
         join: Whether a request with the body of a request in progress waits for the same job. The
             newest of them gets the reply. Then a request that is sent again runs once, also when it
             takes longer than the client waits.
@@ -69,6 +71,7 @@ class FrontDoor(AsyncPart):
         timeout: float | None = None,
         limit: int = 1000,
         client_limit: int = 1000,
+        full: bytes | None = None,
         join: bool = False,
         as_list: bool = False,
         security: Security | None = None,
@@ -87,6 +90,7 @@ class FrontDoor(AsyncPart):
             client_limit=check_count("client_limit", client_limit, 1),
             as_list=as_list,
             join=join,
+            full=_checked(full),
         )
         super().__init__(
             make_node(
@@ -175,6 +179,12 @@ class FrontDoor(AsyncPart):
         submissions = self._manager._submissions
         numbers = [self._numbers[id] for id in action.ids if id in self._numbers]
         submissions.cancel([number for number in numbers if not submissions.runs(number)])
+
+
+def _checked(full: object) -> bytes | None:
+    if full is None or isinstance(full, bytes):
+        return full
+    raise ConfigError(f"full is {full!r}; expected bytes, or None for no reply")
 
 
 class _DoorBatch:
