@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.stores import KIND, TERMS, Client, Clock, sqlite_store
+from tests.unit.stores import KIND, TERMS, Client, Clock, fork, sqlite_store
 from wmp.store.sqlite.sqlite_store import SqliteStore
 from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.write_batch import JobChanges, NewJobs, Reservation, WriteBatch
@@ -51,7 +51,7 @@ def works_until_killed(path: Path, acknowledged: int) -> None:
 def run_and_kill(path: Path, batches: int) -> tuple[int, int]:
     """Fork a child, kill it after some batches; return instance and last acknowledged batch."""
     reading, writing = os.pipe()
-    child = os.fork()
+    child = fork()
     if child == 0:
         try:
             os.close(reading)
@@ -151,7 +151,7 @@ def test_processes_that_share_a_store_are_given_each_attempt_once(tmp_path):
     reading, writing = os.pipe()
     children = []
     for _ in range(3):
-        child = os.fork()
+        child = fork()
         if child == 0:
             try:
                 works_until_done(path, writing)

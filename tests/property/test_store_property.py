@@ -169,7 +169,6 @@ class Pair:
         except InstanceEnded:
             with pytest.raises(InstanceEnded):
                 self.store(client).apply(me, number, batch)
-            self.store(client)._unlock(me.number)
             self.begin(client)
             return
         found = self.store(client).apply(me, number, batch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,13 @@ from wmp.store.write_batch import BatchAnswer, JobChanges, NewJobs, Reservation,
 KIND = Kind("echo")
 TERMS = StoredTerms()
 START = 1_800_000_000.0
+
+
+def fork() -> int:
+    """Fork. Python 3.12 warns of this in a process with threads, as those of pytest-xdist are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 class Clock:

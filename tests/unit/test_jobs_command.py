@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.stores import Client, Clock, sqlite_store
 from wmp.cli import entry_point
+from wmp.errors import StoreUnusable
 from wmp.message import Kind
 from wmp.store.stored_job import StoredJobInput, StoredJobState
 
@@ -155,3 +156,12 @@ def test_a_store_is_copied_while_it_is_used(wmp, path, tmp_path, client, four):
     code, _, err = wmp("jobs", "backup", path, copy)
     assert code == 2
     assert "exists" in err
+
+
+def test_a_generation_is_begun_by_hand(wmp, path, client):
+    before = client.store.generation
+    code, out, _ = wmp("jobs", "restored", path)
+    assert code == 0
+    assert int(out.split()[-1]) > before
+    with pytest.raises(StoreUnusable, match="restored copy"):
+        client.apply()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.stores import KIND, TERMS, Client, Clock, sqlite_store
+from tests.unit.stores import KIND, TERMS, Client, Clock, fork, sqlite_store
 from wmp.errors import ConfigError, StoreFull, StoreUnavailable, StoreUnusable
 from wmp.store.sqlite import connection as connections
 from wmp.store.sqlite import schema
@@ -305,27 +305,28 @@ def test_the_durability_is_that_of_the_log(path, clock, durability, level):
 @pytest.mark.rule("STORE-9.5")
 def test_a_fork_cannot_use_the_store_and_does_not_keep_its_locks(client, path):
     reading, writing = os.pipe()
-    child = os.fork()
+    closed, closing = os.pipe()
+    child = fork()
     if child == 0:
+        code = 1
         try:
             os.close(writing)
+            client.store.close()  # as a program does at its end
+            os.write(closing, b"x")
             client.apply()
-            code = 1
         except StoreUnusable as error:
             code = 0 if "in the parent process" in str(error) else 2
-        except BaseException:
-            code = 3
-        os.read(reading, 1)  # live on until the parent has looked
-        os._exit(code)
+        finally:
+            os.read(reading, 1)  # live on until the parent has looked
+            os._exit(code)
     os.close(reading)
     lock = path.with_name("jobs.db-instances") / str(client.me.number)
+    assert os.read(closed, 1) == b"x"
     assert is_locked(lock)
     client.store._locks[client.me.number].close()
-    deadline = 200_000  # the child closes its descriptors first of all
-    while is_locked(lock) and deadline:
-        deadline -= 1
     assert not is_locked(lock)
-    os.close(writing)
+    for descriptor in (writing, closed, closing):
+        os.close(descriptor)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     client.apply()
 

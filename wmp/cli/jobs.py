@@ -77,7 +77,7 @@ def _where(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 def jobs() -> None:
-    """Show and change the jobs of a store: the file of a manager with store=.
+    """Show and change the jobs of a store (specs/store.md).
 
     A manager that uses the store goes on meanwhile.
     """
@@ -271,6 +271,31 @@ def _backup(store: Path, copy: Path) -> int:
     return 0
 
 
+@jobs.command(
+    name="restored",
+    cls=ProgramCommand,
+    short_help="Begin a new generation of a store.",
+    epilog="""
+    wmp jobs restored jobs.db
+    """,
+)
+@_STORE
+def _restored(store: Path) -> int:
+    """Begin a new generation after the content of STORE was replaced by an old copy.
+
+    Use this command after a snapshot of the disk was restored. A copy that `wmp jobs backup` wrote,
+    and a file that was copied, begin a new generation without this command. Results for jobs of the
+    old generation do not count. Managers that use the store must be started again.
+    """
+    found = _writable(store)
+    try:
+        found.restored()
+    finally:
+        found.close()
+    click.echo(f"the generation is {found.generation}")
+    return 0
+
+
 # -- parts ---------------------------------------------------------------------------------------
 
 
@@ -281,6 +306,17 @@ def _reading(store: Path) -> Iterator[SqliteReader]:
         yield reader
     finally:
         reader.close()
+
+
+def _writable(store: Path) -> SqliteStore:
+    """Open an existing store.
+
+    Raises:
+        ConfigError: There is no such file.
+    """
+    if not store.is_file():
+        raise ConfigError(f"there is no store {store}; make one with SqliteStore")
+    return SqliteStore(store)
 
 
 def _change(
@@ -302,11 +338,9 @@ def _change(
         if _STATES[name] not in possible and what is not StoredJobInput.REVIVE:
             raise click.UsageError(f"a job in state {name} cannot be {done}")
     names = list(states) or [name for name, state in _STATES.items() if state in possible]
-    if not store.is_file():
-        raise ConfigError(f"there is no store {store}; a manager with store= makes one")
     where = _where(ids, names, role, key)
     changed = number = after = 0
-    found = SqliteStore(store)
+    found = _writable(store)
     try:
         me = found.begin(b"wmp jobs", "wmp jobs")
         while page := found.list(where, after=after, limit=_PAGE):

@@ -46,7 +46,7 @@ class SqliteReader:
         check_sqlite()
         place = Path(path).absolute()
         if not place.is_file():
-            raise ConfigError(f"there is no store {place}; a manager with store= makes one")
+            raise ConfigError(f"there is no store {place}; make one with SqliteStore")
         check_file_system(place)
         reader = SqliteReader(StoreFile(place, full=False, read_only=True))
         try:

@@ -179,7 +179,8 @@ class SqliteStore(SqliteReader):
 
     def _unlock(self, number: int) -> None:
         if (lock := self._locks.pop(number, None)) is not None:
-            lock.path.unlink(missing_ok=True)
+            if lock.held:  # in a forked child the lock is the parent's
+                lock.path.unlink(missing_ok=True)
             lock.close()
 
     def _is_alive(self, number: int) -> bool:
@@ -205,6 +206,7 @@ class SqliteStore(SqliteReader):
                     (me.number, me.epoch),
                 ).fetchone()
                 if found is None or found[0] is not None:
+                    self._unlock(me.number)
                     raise InstanceEnded(
                         f"instance {me.number} of the store {self.path} has ended, because it had "
                         f"not written for {VALIDITY:g} s or its lock was free; begin a new one"
@@ -301,6 +303,8 @@ class SqliteStore(SqliteReader):
     def wait(self, descriptor: int, timeout: float) -> bool:
         """Wait for a write of another process; see :class:`~wmp.store.contract.Store`."""
         until = time.monotonic() + timeout
+        poll = select.poll()  # select() takes no descriptor above 1023
+        poll.register(descriptor, select.POLLIN)
         while True:
             version = self._file.changes()
             if version != self._seen:
@@ -308,7 +312,7 @@ class SqliteStore(SqliteReader):
                 return True
             left = until - time.monotonic()
             pause = min(left, _POLL if self._others else _POLL_ALONE)
-            if left <= 0 or select.select([descriptor], [], [], pause)[0]:
+            if left <= 0 or poll.poll(pause * 1000):
                 return False
 
     def _count_others(self, connection: sqlite3.Connection) -> None:
