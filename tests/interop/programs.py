@@ -167,8 +167,3 @@ def copy_node_worker(folder: Path) -> None:
 def wmp(*argv: str, cwd: Path | None = None) -> Program:
     """Start ``wmp``."""
     return Program(*WMP, *argv, cwd=cwd)
-
-
-def wmp_device(*argv: str, cwd: Path | None = None) -> Program:
-    """Start ``wmp-device``."""
-    return Program(*WMP_DEVICE, *argv, cwd=cwd)

@@ -101,7 +101,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(*argv, cwd, env=None):
+def run(*argv, cwd):
     return subprocess.run(
         argv,
         cwd=cwd,
@@ -109,7 +109,7 @@ def run(*argv, cwd, env=None):
         text=True,
         timeout=TIMEOUT,
         stdin=subprocess.DEVNULL,
-        env={**ENVIRON, **(env or {})},
+        env=ENVIRON,
     )
 
 
