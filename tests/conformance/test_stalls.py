@@ -95,16 +95,20 @@ def test_a_live_kit_measures_its_own_stalls(
         assert "the kit could not run for 0.06 s; expected at most 0.05 s" in result.text
 
 
-def played(monkeypatch: pytest.MonkeyPatch, *verdicts: Verdict) -> tuple[Verdict, list[int]]:
+def played(
+    monkeypatch: pytest.MonkeyPatch,
+    *verdicts: Verdict,
+    command: str = "./mine {endpoint} {unit}",
+) -> tuple[Verdict, list[int]]:
     """Return the verdict of a case whose plays end like this, and the units of the plays."""
     units: list[int] = []
 
     def once(self: LiveTestee, case: Case) -> CaseResult:
-        units.append(self.unit)
+        units.append(self.own_unit)
         return CaseResult(case, verdicts[len(units) - 1], "WMP-3.1")
 
     monkeypatch.setattr(LiveTestee, "_play_once", once)
-    live = LiveTestee("worker", "./mine {endpoint} {unit}", unit=200)
+    live = LiveTestee("worker", command, unit=200)
     return live.play(case()).verdict, units
 
 
@@ -125,6 +129,20 @@ def test_a_slower_play_gives_the_testee_more_seconds_to_answer() -> None:
     waits = [one.grace * 1000 / one.unit for one in (live, live.slower, live.slower.slower)]
 
     assert waits == pytest.approx([1.5, 1.5, 1.5]), "the same in units, more in seconds"
+
+
+def test_a_testee_without_a_unit_option_also_gets_more_seconds() -> None:
+    live = LiveTestee("device", "./mine {bind} {connect}")
+    plays = (live, live.slower, live.slower.slower, live.slower.slower.slower)
+
+    assert [one.grace for one in plays] == pytest.approx([0.3, 0.9, 1.5, 1.5])
+    assert {one.own_unit for one in plays} == {1000}
+
+
+def test_the_failure_of_a_testee_without_a_unit_option_must_repeat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert played(monkeypatch, FAILED, OK, command="./mine {endpoint}") == (OK, [1000, 1000])
 
 
 def test_a_report_with_a_void_case_conforms_in_part_and_replays_it(tmp_path: object) -> None:

@@ -56,7 +56,7 @@ _TRIES = 3
 """Number of slower plays of a case that is void again and again."""
 _SURE, _SLOWER = 1000, 3
 """A case that fails is played again with a unit ``_SLOWER`` times as long, of at most ``_SURE``
-milliseconds. With a unit of ``_SURE`` milliseconds or more the first failure counts.
+milliseconds, and with as much more time for "at once".
 """
 _EXPIRED = 6.5
 """Units of silence after which every testee has forgotten a peer."""
@@ -120,7 +120,7 @@ class LiveTestee:
         """
         result = self._play_once(case)
         live = self
-        if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT) and self.own_unit < _SURE:
+        if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT) and self.slower != self:
             live = self.slower
             again = live._play_once(case)
             result = again if again.verdict is not Verdict.UNIMPLEMENTED else result
@@ -133,11 +133,15 @@ class LiveTestee:
 
     @property
     def slower(self) -> LiveTestee:
-        """The same testee with a slower unit; a testee that runs already keeps its unit."""
+        """The same testee with a slower unit and more time to answer.
+
+        A testee that runs already is not changed. Without ``{unit}`` in the command the testee
+        keeps its unit, and only gets more time.
+        """
         if self.command is None:
             return self
         unit = max(self.own_unit, min(_SURE, _SLOWER * self.own_unit))
-        grace = min(self.grace * unit / self.own_unit, _LONGEST_GRACE * unit / 1000)
+        grace = min(self.grace * _SLOWER, _LONGEST_GRACE * unit / 1000)
         return evolve(self, unit=unit, grace=max(self.grace, grace))
 
     def _play_once(self, case: Case) -> CaseResult:

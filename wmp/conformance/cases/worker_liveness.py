@@ -265,7 +265,8 @@ def superseded_others(talk: WorkerConversation) -> None:
 def held_jobs(talk: WorkerConversation) -> None:
     """A directed PING may list held jobs; a PING that lists some lists all of them."""
     manager, _ = talk.met(), talk.met()
-    (job,) = manager.run(slowly(talk, 4.0), role="slow")
+    (job,) = manager.run(slowly(talk, 4.0 + 2 * talk.wire.grace), role="slow")
+    talk.settle()  # a PING from before the TAKE may be on its way
     manager.inbox.clear()
     ping = manager.expect(
         Command.PING, within=2.0 + talk.wire.grace, where=lambda received: bool(received.message.to)
@@ -288,7 +289,8 @@ def jobs_of_two_owners(talk: WorkerConversation) -> None:
     """A PING has neither a list nor ``idle`` while the worker holds a job of another owner."""
     manager, _ = talk.met(), talk.met()
     manager.owner = (b"elsewhere", 77)
-    manager.run(slowly(talk, 4.0), role="slow")
+    manager.run(slowly(talk, 4.0 + 2 * talk.wire.grace), role="slow")
+    talk.settle()  # a PING from before the TAKE may be on its way
     manager.inbox.clear()
     ping = manager.expect(
         Command.PING, within=2.0 + talk.wire.grace, where=lambda received: bool(received.message.to)
