@@ -18,6 +18,7 @@ from tests.conformance.zoo_also import ALSO
 from wmp.conformance.case import Case, Verdict
 from wmp.conformance.check import cases_for, run_all
 from wmp.conformance.library_testees import LibraryDevice, LibraryManager, LibraryWorker
+from wmp.conformance.rules import RULES
 from wmp.conformance.wire import Terms
 
 GOOD: dict[str, Any] = {
@@ -82,3 +83,10 @@ def test_a_broken_peer_is_accused_of_no_rule_that_it_keeps(
 def test_the_list_of_further_rules_names_animals_of_the_zoo() -> None:
     assert set(ALSO) <= set(KEYS)
     assert len(set(KEYS)) == len(KEYS), "each animal has a name of its own"
+
+
+def test_a_rule_with_a_broken_peer_binds() -> None:
+    # A MAY that is added to a rule without MUST makes the rule optional, and the kit then accuses
+    # no peer of a breach.
+    optional = {animal.rule for animal in ZOO if RULES[animal.rule].level == "may"}
+    assert not optional
