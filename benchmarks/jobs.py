@@ -74,7 +74,7 @@ SETS = (
     JobSet("cpu_1ms", compute, lambda: [0.001] * 2000),
     JobSet("cpu_10ms", compute, lambda: [0.01] * 200),
     JobSet("cpu_pareto", compute, _pareto),
-    JobSet("wait_5ms", wait, lambda: [0.005] * 4000),
+    JobSet("wait_5ms", wait, lambda: [0.005] * 20_000),
 )
 
 _Mapping = Callable[[Sequence[bytes]], Iterator[bytes]]
