@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 from tests.unit.stores import Clock, sqlite_store
 from wmp.errors import InstanceEnded
 from wmp.message import Kind
-from wmp.store.contract import StoreInstance
+from wmp.store.contract import StoredJob, StoreInstance
 from wmp.store.job_terms import StoredTerms
 from wmp.store.sqlite.sqlite_store import SqliteStore
-from wmp.store.stored_job import Effect, Guard, StoredJobInput, rows_of
+from wmp.store.stored_job import ENDED, OPEN, Effect, Guard, StoredJobInput, StoredJobState, rows_of
 from wmp.store.write_batch import JobChanges, NewJobs, Reservation, WriteBatch
 from wmp.testing.reference_store import ReferenceStore
 
 KINDS = (Kind("a"), Kind("a"), Kind("a"), Kind("b", (), "cbor"))
 TERMS = (StoredTerms(keep=2000, keep_dead=6000), StoredTerms(retries=1, keep=30, keep_dead=90))
 CLIENTS = 3
+HELD = (StoredJobState.RESERVED, StoredJobState.CANCELLING)
 
 CHANGES = [
     StoredJobInput.REPEAT,
@@ -124,6 +125,8 @@ class Pair:
         self.last: list[WriteBatch | None] = [None] * CLIENTS
         self.next: list[int] = [0] * CLIENTS
         self.known: list[int] = []
+        self.before: dict[int, StoredJob] = {}
+        self.living: set[int] = set()
         for client in range(CLIENTS):
             self.begin(client)
 
@@ -176,9 +179,31 @@ class Pair:
 
     def compare(self) -> None:
         store = self.real[0]
-        assert store.list(payloads=True) == self.model.list(payloads=True)
+        jobs = store.list(payloads=True)
+        assert jobs == self.model.list(payloads=True)
+        self.check_invariants(jobs)
         for me in self.instances:
             assert plain(store.news(me)) == plain(self.model.news(me))
+
+    def check_invariants(self, jobs: Sequence[StoredJob]) -> None:
+        """Check claims that do not depend on the table."""
+        keys = [job.key for job in jobs if job.state in OPEN and job.key is not None]
+        assert len(keys) == len(set(keys))
+        # The drawn batches use the numbers of purged jobs again, as no instance does.
+        self.before = {job.id: self.before[job.id] for job in jobs if job.id in self.before}
+        for job in jobs:
+            assert (job.instance is not None) == (job.state in HELD)
+            assert (job.ended is not None) == (job.purge is not None) == (job.state in ENDED)
+            before, self.before[job.id] = self.before.get(job.id), job
+            if before is None:
+                continue
+            assert job.attempt >= before.attempt
+            if job.attempt == before.attempt and before.state in ENDED:
+                assert (job.state, job.result) == (before.state, before.result)
+            if job.instance is not None and job.attempt == before.attempt:
+                # An attempt that a living instance holds is given to no other one.
+                assert before.instance in (None, job.instance) or before.instance not in self.living
+        self.living = self.model.living()
 
     # -- from drawn values to a batch -------------------------------------------------------
 

@@ -158,6 +158,10 @@ class ReferenceStore:
         if row is not None and row.ended is None:
             row.ended = self._now()
 
+    def living(self) -> set[int]:
+        """Return the numbers of the instances that have not ended."""
+        return {number for number, row in self._instances.items() if row.ended is None}
+
     def _ended_at(self, number: int | None) -> float:
         """Return when an instance ended; infinity for a living one."""
         row = self._instances.get(number or 0)
