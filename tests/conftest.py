@@ -41,11 +41,6 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(cores + 2, 10)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Let processes take the tests in the order of the hook below, without groups first."""
-    config.option.loadscopereorder = False
-
-
 def _waits(item: pytest.Item) -> bool:
     """Return whether a test waits for other threads or processes most of the time."""
     folder = item.path.parent.name
@@ -64,6 +59,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     In the order of the folders all processes would wait, and later all would compute. The last
     tests compute, since a test that waits could end long after all others.
+
+    pytest-xdist begins with the groups. That is best for the groups of the conformance kit, since
+    the kit plays a case again and more slowly if the machine was too busy.
     """
     if not hasattr(config, "workerinput"):
         return
