@@ -26,7 +26,10 @@ GOOD: dict[str, Any] = {
     "worker": LibraryWorker.of,
     "device": LibraryDevice.of,
 }
-KEYS = [(animal.testee, animal.rule, animal.name) for animal in ZOO]
+# The modules of the zoo may have been imported in any order. All processes of pytest-xdist must
+# collect the tests in one order.
+ANIMALS = sorted(ZOO, key=lambda animal: (animal.testee, animal.rule, animal.name))
+KEYS = [(animal.testee, animal.rule, animal.name) for animal in ANIMALS]
 
 
 def name_of(animal: Animal) -> str:
@@ -54,7 +57,7 @@ def broken(animal: Animal) -> set[str]:
     return {animal.rule, *(f"WMP-{number}" for number in also.split())}
 
 
-@pytest.mark.parametrize("animal", ZOO, ids=name_of)
+@pytest.mark.parametrize("animal", ANIMALS, ids=name_of)
 def test_a_broken_peer_is_accused_of_its_rule(
     animal: Animal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,7 +71,7 @@ def test_a_broken_peer_is_accused_of_its_rule(
 
 @pytest.mark.deep
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("animal", ZOO, ids=name_of)
+@pytest.mark.parametrize("animal", ANIMALS, ids=name_of)
 def test_a_broken_peer_is_accused_of_no_rule_that_it_keeps(
     animal: Animal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

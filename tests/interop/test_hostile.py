@@ -80,8 +80,8 @@ def test_what_a_connection_with_garbage_leaves_behind_is_dropped_unread(
             for _ in range(10):
                 loud.raw(b"garbage")
             wait_until(lambda: driver._resting, "the manager rests")
-            assert not driver._admission.ignored(0.0)
-        wait_until(lambda: bool(driver._admission.ignored(0.0)), "the connection ends")
+            assert not driver._throttle.ignored(0.0)
+        wait_until(lambda: bool(driver._throttle.ignored(0.0)), "the connection ends")
 
 
 @pytest.mark.parametrize("rest", [0.001, 3600.0])

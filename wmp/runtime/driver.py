@@ -51,13 +51,13 @@ from wmp.events import (
 )
 from wmp.foreign import ForeignAction
 from wmp.message import Command, Frame, Link, Message, counted, named, printable
-from wmp.runtime.admission import Admission
 from wmp.runtime.counters import Counters, describe_drop
 from wmp.runtime.inbox import Event, Inbox, OpenSubmission
 from wmp.runtime.journal import Recorder
 from wmp.runtime.local_ids import LocalIds
 from wmp.runtime.node_sockets import NodeSockets
 from wmp.runtime.ports import Port, SendQueue
+from wmp.runtime.refusals import Refusals
 from wmp.runtime.security import Gate
 from wmp.runtime.threads import LONGEST_WAIT, ThreadEnded
 from wmp.runtime.throttle import Throttle
@@ -214,8 +214,8 @@ class Driver:
         self._resting = False
         """Whether the node does not read its ROUTER, because it dropped too many messages."""
         self._gather = gather
-        throttle = Throttle(transport.max_chatter, transport.max_refused, forwards=forwards)
-        self._admission = Admission(throttle, self.counters, self._clock, self._rest_for)
+        self._throttle = Throttle(transport.max_chatter, transport.max_refused, forwards=forwards)
+        self._refusals = Refusals(self._throttle, self.counters, self._clock, self._rest_for)
         self._performers = self._make_performers(submitters, executors)
         """The method that carries out each action."""
         self._timer: asyncio.TimerHandle | None = None
@@ -312,7 +312,7 @@ class Driver:
             if self._parted and not self._resting and self._sockets.router not in readable:
                 parted, self._parted = self._parted, []
                 for routing_id in parted:
-                    self._admission.forget(routing_id)
+                    self._throttle.forget(routing_id)
                     self._feed(Disconnected(routing_id))
             self._take_time()
             self._take_late()
@@ -372,7 +372,7 @@ class Driver:
                 port.readable()  # clear the descriptor, else it wakes the loop again
                 continue
             direct = router and self._local_ids is None
-            ignored = self._admission.ignored(self._clock()) if direct else ()
+            ignored = self._throttle.ignored(self._clock()) if direct else ()
             for count in range(_BATCH):
                 # In most cases there is one message, and a check for more is cheaper than a receive
                 # that fails.
@@ -398,18 +398,24 @@ class Driver:
                 key = bytes(frames.pop(0)) if index is None else b""
                 link = self._link(key) if index is None else index
                 event: Received | Garbled | None = None
-                if not router or self._admission.listens(link, self._now):
+                if router and self._throttle.ignores(link, self._now):
+                    self._refusals.ignored(self._now)
+                else:
                     try:
                         message = self._decode(frames)
                     except DecodeError as error:
                         connections = port.connections if router else None
                         if connections is not None and not connections.spoil(key):
-                            self._admission.ignore(link, self._now)
-                        if not router or self._admission.answers(link, error, self._now):
+                            self._throttle.ignore(link, self._now)
+                        if not router or self._refusals.garbled(link, error, self._now):
                             event = Garbled(link, error)
                     else:
-                        if not router or self._admission.admits(link, message, self._now):
+                        if not router or self._throttle.admits(
+                            link, message.command, message.source, self._now
+                        ):
                             event = Received(link, message)
+                        else:
+                            self._refusals.flooded(link, message, self._now)
                 if event is not None:
                     self._feed(event)
                 if not self.running:
@@ -426,7 +432,7 @@ class Driver:
     def _skipped(self, port: Port) -> None:
         """Count the messages of ignored connections that a port dropped."""
         skipped, port.skipped = port.skipped, 0
-        self._admission.skipped(skipped, self._now)
+        self._refusals.skipped(skipped, self._now)
 
     def _rest_for(self, seconds: float) -> None:
         """Do not read the ROUTER for some seconds."""
@@ -608,7 +614,7 @@ class Driver:
     def _disconnected(self, routing_id: bytes, garbled: bool) -> None:
         if garbled:
             # A flood may have left thousands of frames, whose answers nobody would receive.
-            self._admission.ignore(self._link(routing_id), self._clock())
+            self._throttle.ignore(self._link(routing_id), self._clock())
         # Last messages of the closed connection may still wait in the socket. They are received
         # first.
         router = self._sockets.router
@@ -624,14 +630,14 @@ class Driver:
     def _dropped(self, drop: Drop) -> None:
         self._count(drop.reason, drop.detail or describe_drop(drop))
         if drop.link is not None and drop.message is not None:
-            self._admission.refused(drop.link, drop.message.hops, drop.reason, self._now)
+            self._refusals.refused(drop.link, drop.message.hops, drop.reason, self._now)
 
     def _forward(self, send: Send) -> None:
         """Send a message of a device, and expect results for the jobs in the message."""
         message = send.message
         if message.command is Command.TAKE:
             # A device does not read columns (WMP-8.4). Each job takes two bytes there, or more.
-            self._admission.sent(send.link, message.to, len(message.frames[0]) // 2)
+            self._throttle.sent(send.link, message.to, len(message.frames[0]) // 2)
         self._send_queue.send(send)
 
     def _connection_failed(self, reason: str, detail: str) -> None:
