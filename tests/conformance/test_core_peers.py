@@ -41,7 +41,7 @@ SOME = (
 )
 CORE = [case for testee in ("manager", "worker") for case in cases_for(testee, ["core"])]
 
-pytestmark = pytest.mark.xdist_group("core peers")
+pytestmark = pytest.mark.xdist_group("kit")
 interop = pytest.mark.interop
 
 
