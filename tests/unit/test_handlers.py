@@ -196,7 +196,7 @@ def test_an_unknown_codec_is_an_error_with_the_known_codecs() -> None:
     type_name, text, _ = unpack_error(unknown_codec("protobuf"))
     assert type_name == "UnknownCodec"
     assert "'protobuf'" in text
-    assert "bytes, cbor" in text
+    assert "bytes, cbor, frames" in text
 
 
 def test_an_error_is_described_even_when_its_own_text_raises() -> None:

@@ -265,9 +265,10 @@ def _takes_job(role: str, name: str, handler: Handler) -> bool:
 
 def unknown_codec(codec: str) -> bytes:
     """Return the payload of the error for a codec that is not in ``CODERS``."""
+    known = ", ".join(filter(None, CODERS))
     return pack_error(
         "UnknownCodec",
-        f"the payload is encoded as {codec[:80]!r}; this worker decodes {', '.join(CODECS)}",
+        f"the payload is encoded as {codec[:80]!r}; this worker decodes {known}",
     )
 
 
