@@ -80,7 +80,6 @@ class Transport:
 
     Above this limit the oldest of them is closed.
     """
-
     max_useless: int = 50
     """Number of connections in a second that may end without a message that the node can read. Five
     times as many may end at once.
@@ -95,7 +94,8 @@ class Transport:
     Five times as many are read at once. Messages above the limit are dropped. A device also limits
     STATUS, ERROR, and each DONE that answers no TAKE. This second limit is eight times as high.
 
-    What workers send above the number of one second, all workers share: the limit of ten workers.
+    All workers together share one further budget, of ten workers, for the messages above the number
+    of one second.
     """
     max_refused: int = 20
     """Number of refused messages that one connection may send in a second. Five times as many may
@@ -104,8 +104,8 @@ class Transport:
     For frames that are no message, the budget grows a hundred times more slowly. A connection above
     this limit is ignored for 10 seconds. Messages that came through a device do not count.
 
-    What connections send above the number of one second, all connections share: the limit of ten
-    connections.
+    All connections together share one further budget, of ten connections, for the messages above
+    the number of one second.
     """
 
     def __attrs_post_init__(self) -> None:
