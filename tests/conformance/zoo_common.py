@@ -46,7 +46,7 @@ class Ignores(Bend):
 
 
 class IgnoresWhatIsNoHead(Ignores):
-    word = "expected"
+    word = "five"
 
 
 class IgnoresTags(Ignores):
