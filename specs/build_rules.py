@@ -31,6 +31,7 @@ SPEC = ROOT / "specs" / "wmp.md"
 PAGES: Mapping[str, Path] = {
     "WMP": SPEC,
     "CALL": ROOT / "specs" / "calls.md",
+    "FREE": ROOT / "specs" / "freelance.md",
     "PING": ROOT / "specs" / "ping-pong.md",
     "PIRATE": ROOT / "specs" / "pirates.md",
     "RR": ROOT / "specs" / "round-robin.md",

@@ -67,7 +67,7 @@ class Unsent:
 
 @frozen
 class Left:
-    """A connection of a ROUTER ended. All its messages have arrived before."""
+    """A connection ended. At a ROUTER all its messages have arrived before."""
 
     port: int
     peer: bytes

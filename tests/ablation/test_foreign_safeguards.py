@@ -130,7 +130,7 @@ def test_a_client_that_keeps_its_socket(monkeypatch):
     def lazy(self, event, now):
         actions = handle(self, event, now)
         if any(isinstance(one, Reconnect) for one in actions):
-            self._up = True
+            self._up = {0}
             actions = [one for one in actions if not isinstance(one, Reconnect)]
             if self.state.name == "PENDING":
                 self._send(actions)

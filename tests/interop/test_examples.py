@@ -29,6 +29,15 @@ SAYS = {
         r"failed: ConnectionError: no route to the server; attempts \[1, 2\]",
         r"hello, Bob\nfailed: Reject: the name of the page is empty\nhello, Eve",
     ),
+    "freelance_agent.py": (r"HELLO\nservers that are alive: 1\nrequests sent again: 1",),
+    "freelance_failover.py": (
+        r"one from the first server\ntwo from the second server\nthree from the second server",
+        r"requests sent again: 1",
+    ),
+    "freelance_shotgun.py": (
+        r"one after 0 s\ntwo after 0 s\nthree after 0 s",
+        r"requests at the slow server: 3",
+    ),
     "hello.py": (r"hello, world",),
     "is_it_repeatable.py": (
         r"test_pay: paid twice: order-\d",

@@ -34,6 +34,9 @@ SHARED = {"Device", "Job", "Manager", "Worker"}
 """Names of the public API that :mod:`wmp.aio` and :mod:`wmp.blocking` share on purpose."""
 
 SHARED_GATEWAYS = {
+    "Agent",
+    "Failover",
+    "FreelanceServer",
     "Gateway",
     "FrontDoor",
     "LazyClient",
@@ -43,6 +46,7 @@ SHARED_GATEWAYS = {
     "RoundRobinClient",
     "RoundRobinServer",
     "RoundRobinWorker",
+    "Shotgun",
     "SimpleWorker",
 }
 """Names that :mod:`wmp.gateways` and :mod:`wmp.gateways.aio` share on purpose."""

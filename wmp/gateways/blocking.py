@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from wmp.blocking.node import BlockingPart, BlockingProgram
-from wmp.gateways.aio.node import DRAIN_TIMEOUT, DrainingPart, DrainingProgram, ForeignWorker
+from wmp.gateways.aio.node import (
+    DRAIN_TIMEOUT,
+    Body,
+    DrainingPart,
+    DrainingProgram,
+    ForeignWorker,
+)
+from wmp.gateways.aio.requester import Requester
 from wmp.gateways.machines.foreign_worker import ForeignWorkerStatistics
 
-__all__ = ["BlockingDrainingPart", "BlockingForeignProgram", "BlockingForeignWorker"]
+__all__ = [
+    "BlockingDrainingPart",
+    "BlockingForeignProgram",
+    "BlockingForeignWorker",
+    "BlockingRequester",
+]
 
 _DrainingT = TypeVar("_DrainingT", bound=DrainingPart)
 _ProgramT = TypeVar("_ProgramT", bound=DrainingProgram)
 _WorkerT = TypeVar("_WorkerT", bound=ForeignWorker)
+_RequesterT = TypeVar("_RequesterT", bound=Requester[Any])
+
+
+class BlockingRequester(BlockingPart[_RequesterT]):
+    """Runs a client of another protocol on the loop of a portal."""
+
+    def __init__(self, name: str, inner: _RequesterT) -> None:
+        super().__init__(name, inner, lambda timeout: inner.close())
+
+    def request(self, body: Body) -> bytes | list[bytes]:
+        """Send a request and wait for its reply. Any thread may call this method.
+
+        Args:
+            body: One frame, or a list of frames.
+
+        Returns:
+            The reply: one frame, or a list of several frames.
+
+        Raises:
+            NoReply: No reply came in time.
+            ClosedError: The client is not started, was closed, or was closed during the call.
+            TypeError: The body is no body.
+        """
+        return self._portal.call(self._inner.request(body))
 
 
 class BlockingDrainingPart(BlockingPart[_DrainingT]):

@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from wmp.blocking.manager import Manager
-from wmp.blocking.node import BlockingPart
 from wmp.gateways.aio import front_door as aio_front_door
 from wmp.gateways.aio import pirates as aio
-from wmp.gateways.aio.node import Body
 from wmp.gateways.blocking import (
     BlockingDrainingPart,
     BlockingForeignProgram,
     BlockingForeignWorker,
+    BlockingRequester,
 )
 from wmp.gateways.machines.front_door import FrontDoorStatistics
 from wmp.gateways.machines.lazy_client import LazyClientStatistics
@@ -37,8 +36,10 @@ from wmp.runtime.transport import Transport
 __all__ = ["FrontDoor", "LazyClient", "LazyServer", "ParanoidWorker", "SimpleWorker"]
 
 
-class LazyClient(BlockingPart[aio.LazyClient]):
+class LazyClient(BlockingRequester[aio.LazyClient]):
     """Sends requests to a server or a queue, and sends a request again if no reply comes.
+
+    Any thread may call ``request``. The requests go out one after the other.
 
     Args:
         endpoint: Address of a REP or ROUTER socket.
@@ -67,25 +68,7 @@ class LazyClient(BlockingPart[aio.LazyClient]):
             context=context,
             transport=transport,
         )
-        super().__init__("lazy client", inner, lambda timeout: inner.close())
-
-    def request(self, body: Body) -> bytes | list[bytes]:
-        """Send a request and wait for its reply.
-
-        Any thread may call this method. The requests go out one after the other.
-
-        Args:
-            body: One frame, or a list of frames.
-
-        Returns:
-            The reply: one frame, or a list of several frames.
-
-        Raises:
-            NoReply: No reply came within ``timeout`` in the last try.
-            ClosedError: The client is not started, was closed, or was closed during the call.
-            TypeError: The body is no body.
-        """
-        return self._portal.call(self._inner.request(body))
+        super().__init__("lazy client", inner)
 
     def statistics(self) -> LazyClientStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""

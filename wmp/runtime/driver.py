@@ -237,6 +237,10 @@ class Driver:
             self._gate.answer()
         self._inbox.schedule()
 
+    def add_dealer(self, port: Port) -> None:
+        """Watch one more DEALER; call this on the loop."""
+        self._sockets.add_dealer(port)
+
     def close_machine(self) -> None:
         """Let the machine take the posted events and then end; call this on the loop."""
         if self._loop is not None:

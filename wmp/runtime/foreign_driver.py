@@ -32,6 +32,7 @@ class ForeignDriver(Driver):
         answer: Takes the ends of requests. None for a machine without requests.
         submit: Takes the jobs of a door. None for a machine that is no door.
         cancel: Takes the numbers of jobs of a door that nobody waits for.
+        report_lost: Whether the machine gets ``Left`` when the connection of a DEALER ends.
         others: Arguments of the driver.
     """
 
@@ -44,6 +45,7 @@ class ForeignDriver(Driver):
         answer: Callable[[Answer], None] | None = None,
         submit: Callable[[Submitted], None] | None = None,
         cancel: Callable[[Cancelled], None] | None = None,
+        report_lost: bool = False,
         **others: Any,
     ) -> None:
         self._own: dict[type[Action], Callable[[Any], None] | None] = {
@@ -53,6 +55,12 @@ class ForeignDriver(Driver):
             Cancelled: cancel,
         }
         super().__init__(*args, **others)
+        if report_lost:
+            self._sockets.lost = self._lost
+
+    def _lost(self, number: int) -> None:
+        self._late.append(Left(number, b""))
+        self._inbox.schedule()
 
     def _take_posted(self) -> None:
         # A message that came before a request is no reply to the request.

@@ -182,6 +182,7 @@ class Node:
         journal: The journal to write; None for no journal.
         doors: Endpoints of further ROUTERs, which speak other protocols, by their numbers.
         make_routing_id: Makes the routing id of each new DEALER; None for ids that peers choose.
+        routing_id: Name of the ROUTER for peers with a ROUTER; empty for its first address.
     """
 
     def __init__(
@@ -196,6 +197,7 @@ class Node:
         journal: Journal | str | os.PathLike[str] | None,
         doors: Iterable[DoorAddress] = (),
         make_routing_id: Callable[[], bytes] | None = None,
+        routing_id: bytes | None = None,
     ) -> None:
         self.name = name
         self.bind = tuple(bind)
@@ -207,6 +209,7 @@ class Node:
             check_endpoints(door.bind, bind=True, security=door.security, open=door.open)
         self.door_endpoints: tuple[tuple[str, ...], ...] = ()
         self._make_routing_id = make_routing_id
+        self._routing_id = routing_id
         self.security = security
         self.transport = transport if transport is not None else Transport()
         self._journal = make_journal(journal)
@@ -363,6 +366,7 @@ class Node:
                         self.bind,
                         transport=self.transport,
                         security=self.security,
+                        routing_id=self._routing_id,
                     )
                 )
                 self.endpoints = tuple(ports[0].endpoints)
@@ -431,6 +435,26 @@ class Node:
             security=self.security,
             routing_id=None if self._make_routing_id is None else self._make_routing_id(),
         )
+
+    def add_connection(self, endpoint: str) -> int:
+        """Open one more DEALER; return its number.
+
+        Raises:
+            ConfigError: The address cannot be used.
+            TransportError: ZeroMQ refused, or too few file descriptors are left in this process.
+            ClosedError: The node is not started, or has ended.
+        """
+        driver = self.serving()
+        check_endpoints((endpoint,), bind=False, security=self.security)
+        check_descriptors(f"a connection of the {self.name}", 4)
+        self.connect = (*self.connect, endpoint)
+        number = len(self.connect) - 1
+        try:
+            driver.add_dealer(self._dealer(number))
+        except zmq.ZMQError as error:
+            self.connect = self.connect[:-1]
+            raise TransportError(f"cannot connect to {endpoint}: {error}") from error
+        return number
 
     def serving(self) -> Driver:
         """Return the driver.

@@ -59,6 +59,7 @@ class NodeSockets:
         router: The ROUTER; None for a node without a ROUTER.
         dealers: The DEALERs by number.
         readable: Sockets from which the driver has not yet received all messages.
+        lost: Called with the number of a DEALER whose connection ended; None at first.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class NodeSockets:
         self.router = next((port for port in ports if port.index is None), None)
         self.dealers = {port.index: port for port in ports if port.index is not None}
         self.readable: dict[Port, None] = {}
+        self.lost: Callable[[int], None] | None = None
         self._doors: dict[Port, Callable[[bytes, bool], None]] = {}
         self._name = name
         self._transport = transport
@@ -110,6 +112,12 @@ class NodeSockets:
             disconnected: Called at the end of a connection of this ROUTER.
         """
         self._doors[port] = disconnected
+
+    def add_dealer(self, port: Port) -> None:
+        """Watch one more DEALER, from now on."""
+        assert port.index is not None
+        self.dealers[port.index] = port
+        self._watch(port)
 
     def start(self) -> None:
         """Watch the sockets on the running loop."""
@@ -188,6 +196,8 @@ class NodeSockets:
                 key = connections.gone(value)
                 if port.index is not None:
                     port.connected = False
+                    if self.lost is not None:
+                        self.lost(port.index)
                 elif key is not None:
                     self._doors.get(port, self._on_disconnected)(key, garbled)
             elif event == zmq.EVENT_ACCEPT_FAILED:

@@ -41,6 +41,7 @@ __all__ = [
     "Body",
     "DrainingPart",
     "DrainingProgram",
+    "ForeignMachine",
     "ForeignProgram",
     "ForeignWorker",
     "as_body",
@@ -63,14 +64,16 @@ Body = bytes | str | Sequence[bytes]
 """A request or a reply: one frame, or a list of frames."""
 
 
-class _ForeignMachine(Protocol):
+class ForeignMachine(Protocol):
+    """A machine that a :class:`~wmp.runtime.foreign_driver.ForeignDriver` runs."""
+
     @property
     def settings(self) -> None: ...
     def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]: ...
     def deadline(self) -> float | None: ...
 
 
-_MachineT = TypeVar("_MachineT", bound=_ForeignMachine)
+_MachineT = TypeVar("_MachineT", bound=ForeignMachine)
 
 
 def as_body(value: object) -> Frames:
@@ -109,6 +112,7 @@ def make_node(
     context: Context | None,
     transport: Transport | None,
     make_routing_id: Callable[[], bytes] | None = None,
+    routing_id: bytes | None = None,
 ) -> Node:
     """Make the node of a machine of another protocol."""
     return Node(
@@ -120,6 +124,7 @@ def make_node(
         transport=transport,
         journal=None,
         make_routing_id=make_routing_id,
+        routing_id=routing_id,
     )
 
 

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from itertools import count
-
-from wmp.aio.node import AsyncPart
-from wmp.errors import ClosedError, NoReply
-from wmp.foreign import Answer, Requested, Withdrawn
+from wmp.foreign import Answer
 from wmp.gateways.aio.front_door import FrontDoor
-from wmp.gateways.aio.node import (
-    Body,
-    ForeignProgram,
-    ForeignWorker,
-    as_body,
-    from_body,
-    make_node,
-)
+from wmp.gateways.aio.node import ForeignProgram, ForeignWorker, make_node
+from wmp.gateways.aio.requester import Requester
 from wmp.gateways.machines.foreign_worker import SignTimes
 from wmp.gateways.machines.lazy_client import LazyClientMachine, LazyClientStatistics
 from wmp.gateways.machines.lazy_server import LazyServerMachine, LazyServerStatistics
 from wmp.gateways.machines.pirate_wire import ParanoidWire, SimpleWire
 from wmp.message import counted
 from wmp.runtime.checks import check_count, check_seconds
-from wmp.runtime.foreign_driver import ForeignDriver
 from wmp.runtime.handlers import Handler
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context
@@ -33,7 +20,7 @@ from wmp.runtime.transport import Transport
 __all__ = ["FrontDoor", "LazyClient", "LazyServer", "ParanoidWorker", "SimpleWorker"]
 
 
-class LazyClient(AsyncPart):
+class LazyClient(Requester[LazyClientMachine]):
     """Sends requests to a server or a queue, and sends a request again if no reply comes.
 
     The requests of one client go out one after the other, in the order of the calls. For requests
@@ -61,92 +48,23 @@ class LazyClient(AsyncPart):
         context: Context | None = None,
         transport: Transport | None = None,
     ) -> None:
-        self._machine = LazyClientMachine(
+        machine = LazyClientMachine(
             check_seconds("timeout", timeout, zero=False), check_count("tries", tries, 1)
         )
-        super().__init__(
-            make_node(
-                "lazy client",
-                connect=(endpoint,),
-                security=security,
-                context=context,
-                transport=transport,
-            )
+        node = make_node(
+            "lazy client",
+            connect=(endpoint,),
+            security=security,
+            context=context,
+            transport=transport,
         )
-        self._futures: dict[int, asyncio.Future[bytes | list[bytes]]] = {}
-        self._numbers = count(1)
+        super().__init__(machine, node)
 
-    async def start(self) -> None:
-        """Open the socket; ``async with`` calls this method. Idempotent.
-
-        Raises:
-            ConfigError: The endpoint cannot be used.
-            TransportError: Too few file descriptors are left in this process.
-            ClosedError: The client was closed.
-        """
-        self._node.check_open()
-        if self._node.driver is None:
-            self._node.on_halt = self._halted
-            make_driver = functools.partial(ForeignDriver, answer=self._answer)
-            self._node.start(self._machine, link_events=True, make_driver=make_driver)
-
-    async def request(self, body: Body) -> bytes | list[bytes]:
-        """Send a request and wait for its reply.
-
-        Args:
-            body: One frame, or a list of frames.
-
-        Returns:
-            The reply: one frame, or a list of several frames.
-
-        Raises:
-            NoReply: No reply came within ``timeout`` in the last try.
-            ClosedError: The client is not started, was closed, or was closed during the call.
-            TypeError: The body is no body.
-        """
-        frames = as_body(body)
-        self._node.serving()
-        if not self._node.running:
-            self._node.raise_error()
-            raise ClosedError("the client is closed")
-        number = next(self._numbers)
-        future: asyncio.Future[bytes | list[bytes]] = asyncio.get_running_loop().create_future()
-        self._futures[number] = future
-        self._node.inbox.post(Requested(number, frames))
-        try:
-            return await future
-        except asyncio.CancelledError:
-            self._node.inbox.post(Withdrawn((number,)))
-            raise
-        finally:
-            del self._futures[number]
-
-    def _answer(self, action: Answer) -> None:
-        future = self._futures.get(action.id)
-        if future is None or future.done():
-            return
-        if action.frames is not None:
-            future.set_result(from_body(action.frames))
-            return
-        machine, endpoint = self._machine, self._node.connect[0]
-        future.set_exception(
-            NoReply(
-                f"no reply from {endpoint} in {counted(action.tries, 'try', 'tries')} of "
-                f"{machine.timeout:g} s; check that the server at this address runs"
-            )
+    def _explain(self, action: Answer) -> str:
+        return (
+            f"no reply from {self._node.connect[0]} in {counted(action.tries, 'try', 'tries')} of "
+            f"{self._machine.timeout:g} s; check that the server at this address runs"
         )
-
-    def _halted(self, error: Exception | None) -> None:
-        for future in self._futures.values():
-            if not future.done():
-                future.set_exception(ClosedError("the client was closed during the request"))
-
-    async def close(self) -> None:
-        """Close the socket. Requests in progress raise ``ClosedError``. Idempotent."""
-        await self._node.stop()
-
-    async def _abort(self) -> None:
-        await self.close()
 
     def statistics(self) -> LazyClientStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""

@@ -1,4 +1,7 @@
-"""The Lazy Pirate client as a machine: send, wait, send again on a new socket, give up."""
+"""The Lazy Pirate client as a machine: send, wait, send again on a new socket, give up.
+
+With several servers it is the failover client of Freelance: each try goes to the next server.
+"""
 
 from __future__ import annotations
 
@@ -58,21 +61,26 @@ class LazyClientStatistics:
 
 @define(eq=False)
 class LazyClientMachine:
-    """Sans-I/O client, on the DEALER number 0. Requests go out one after the other.
+    """Sans-I/O client, with a DEALER for each server. Requests go out one after the other.
 
     Args:
         timeout: Seconds of one try.
         tries: Number of tries of a request.
+        servers: Number of servers. The first try goes to the server of the last reply, each
+            further try to the next server (FREE-2.2).
     """
 
     timeout: float = 2.5
     tries: int = 3
+    servers: int = 1
     settings: None = field(default=None, init=False)
     state: RequestState = field(default=_State.ENDED, init=False)
     _queue: deque[Requested] = field(factory=deque, init=False)
     """The request in progress, and the requests behind it."""
-    _up: bool = field(default=False, init=False)
-    """Whether the socket is connected, as far as known."""
+    _up: set[int] = field(factory=set, init=False)
+    """The sockets that are connected, as far as known."""
+    _server: int = field(default=0, init=False)
+    """The socket of the try in progress, or of the last reply."""
     _try: int = field(default=0, init=False)
     _ends_at: float = field(default=0.0, init=False)
     _draining: bool = field(default=False, init=False)
@@ -96,21 +104,23 @@ class LazyClientMachine:
             case Requested():
                 self._requests += 1
                 self._queue.append(event)
-            case Arrived(_, _, frames):
+            case Arrived(port, _, frames):
                 # A REQ socket takes only messages that begin with an empty frame.
                 if not 2 <= len(frames) <= MAX_FRAMES or frames[0]:
                     actions.append(self._drop("invalid"))
-                elif not self._step(_Input.REPLY):
+                elif port != self._server or not self._step(_Input.REPLY):
                     actions.append(self._drop("no request"))
                 else:
                     self._replies += 1
                     actions.append(Answer(self._queue.popleft().id, frames[1:], self._try))
-            case Connected():
-                self._up = True
+            case Connected(link):
+                assert isinstance(link, int)  # a client has DEALERs
+                self._up.add(link)
                 self._send(actions)
-            case Unsent():
-                self._up = False
-                self._step(_Input.UNSENT)
+            case Unsent(port):
+                self._up.discard(port)
+                if port == self._server:
+                    self._step(_Input.UNSENT)
                 actions.append(self._drop("not sent"))
             case Ticked():
                 self._ticked(now, actions)
@@ -156,15 +166,17 @@ class LazyClientMachine:
         self._send(actions)
 
     def _send(self, actions: list[ForeignAction]) -> None:
-        if self._up and self._step(_Input.CONNECTED):
+        if self._server in self._up and self._step(_Input.CONNECTED):
             self._resent += self._try > 1
-            actions.append(Emit(0, b"", (b"", *self._queue[0].frames)))  # PIRATE-2.1
+            # PIRATE-2.1
+            actions.append(Emit(self._server, b"", (b"", *self._queue[0].frames)))
 
     def _ticked(self, now: float, actions: list[ForeignAction]) -> None:
         if self.state is _State.ENDED or now < self._ends_at:
             return
         # The reply of an earlier try must not reach a later request, so the socket is replaced.
         self._replace(actions)
+        self._server = (self._server + 1) % self.servers
         if self._try < self.tries:
             self._step(_Input.TIMEOUT)
             self._begin_try(self._try + 1, now, actions)
@@ -174,8 +186,8 @@ class LazyClientMachine:
         actions.append(Answer(self._queue.popleft().id, None, self._try))
 
     def _replace(self, actions: list[ForeignAction]) -> None:
-        self._up = False
-        actions.append(Reconnect(0))
+        self._up.discard(self._server)
+        actions.append(Reconnect(self._server))
 
     def _withdraw(self, ids: Collection[int], actions: list[ForeignAction]) -> None:
         first = self._queue[0].id if self._queue else None
