@@ -37,8 +37,7 @@ from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal, MapWait
 from wmp.runtime.submission.map_progress import open_progress, total_of
 from wmp.runtime.submission.results import Status
 from wmp.runtime.submission.submissions import Submissions, pack
-from wmp.runtime.submission.terms_maker import StoredAs, TermsMaker
-from wmp.runtime.submission.time_limits import Times
+from wmp.runtime.submission.terms_maker import TermsMaker
 from wmp.runtime.submission.unordered_map import UnorderedMap
 from wmp.runtime.transport import Transport
 from wmp.runtime.unserved_watch import UnservedWatch
@@ -119,7 +118,6 @@ class Manager(AsyncNode[ManagerSettings]):
             )
         self.codec = codec
         self.retries = check_count("retries", retries)
-        self._made = TermsMaker(plain, retries, has_store=store is not None)
         chosen = make_settings(
             ManagerSettings,
             "manager",
@@ -138,6 +136,7 @@ class Manager(AsyncNode[ManagerSettings]):
             journal=journal,
         )
         super().__init__(chosen, node)
+        self._terms = TermsMaker(node, plain, retries, has_store=store is not None)
         self._machine = Machine(chosen, policy, stored=store is not None)
         node.on_halt = self._halted
         self._submissions = Submissions(
@@ -330,8 +329,8 @@ class Manager(AsyncNode[ManagerSettings]):
             StoreFull: The store takes no more jobs.
         """
         times = timeout, expires, run_limit, delay, start_at
-        rest = on_status, key, checksum, self._made.stored(stored, unique, keep)
-        terms = self._terms(role, needs, priority, times, retries, retry, *rest)
+        rest = on_status, key, checksum, (stored, unique, keep)
+        terms = self._terms.make(role, needs, priority, times, retries, retry, *rest)
         job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
         while True:
             try:
@@ -372,8 +371,8 @@ class Manager(AsyncNode[ManagerSettings]):
             StoreFull: The store does not take all jobs. The jobs that it took are done.
         """
         times = timeout, expires, run_limit, delay, start_at
-        rest = None, None, checksum, self._made.stored(stored, "open", keep)
-        terms = self._terms(role, needs, priority, times, retries, retry, *rest)
+        rest = None, None, checksum, (stored, "open", keep)
+        terms = self._terms.make(role, needs, priority, times, retries, retry, *rest)
         packed = [pack(payload, self.codec, self._payload_limit) for payload in payloads]
         jobs = []
         for data in packed:
@@ -418,8 +417,8 @@ class Manager(AsyncNode[ManagerSettings]):
             QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
         """
         times = timeout, expires, run_limit, delay, start_at
-        rest = on_status, key, checksum, self._made.stored(stored, unique, keep)
-        terms = self._terms(role, needs, priority, times, retries, retry, *rest)
+        rest = on_status, key, checksum, (stored, unique, keep)
+        terms = self._terms.make(role, needs, priority, times, retries, retry, *rest)
         job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
         job = self._submissions.add(job, (data,), terms, key=key)
         if on_status is not None:
@@ -484,8 +483,8 @@ class Manager(AsyncNode[ManagerSettings]):
             ConfigError: ``progress`` is true and neither rich nor tqdm is installed.
         """
         times = timeout, expires, run_limit, delay, start_at
-        rest = None, None, checksum, self._made.stored(stored, "open", None)
-        terms = self._terms(role, needs, priority, times, retries, retry, *rest)
+        rest = None, None, checksum, (stored, "open", None)
+        terms = self._terms.make(role, needs, priority, times, retries, retry, *rest)
         signal = asyncio.Event()
         inputs = payloads, *more
         pipeline = self._pipeline(inputs, terms, in_flight, signal, return_exceptions, ordered)
@@ -579,26 +578,6 @@ class Manager(AsyncNode[ManagerSettings]):
         return self._with_drops(self._machine.statistics())
 
     # -- shared with the blocking API -------------------------------------------------------
-
-    def _terms(
-        self,
-        role: str,
-        needs: Mapping[str, int] | None,
-        priority: int,
-        times: Times,
-        retries: int | None,
-        retry: Retry | None = None,
-        on_status: Callable[[Status], object] | None = None,
-        key: str | None = None,
-        checksum: bool = False,
-        stored: StoredAs | None = None,
-    ) -> JobTerms:
-        driver = self._node.driver
-        if driver is None or not driver.running:
-            self._node.serving()
-        return self._made.terms(
-            role, needs, priority, times, retries, retry, on_status, key, checksum, stored
-        )
 
     def _pipeline(
         self,

@@ -27,6 +27,11 @@ class Job(concurrent.futures.Future[Any]):
         id: The job's number at its manager, from 1.
     """
 
+    _result_of: Callable[[int, Frame | Ended, str], tuple[Any, BaseException | None]] = (
+        staticmethod(result_of)
+    )
+    """Returns the result and the error of the job's end."""
+
     def __init__(self, submissions: Submissions, portal: Portal) -> None:
         super().__init__()
         self.id = 0
@@ -149,13 +154,7 @@ class Job(concurrent.futures.Future[Any]):
 
     def _settle(self, rows: Sequence[Frame | Ended]) -> None:
         """End with a result or an error."""
-        self._end(*self._result_of(rows[0]))
-
-    def _result_of(self, row: Frame | Ended) -> tuple[Any, BaseException | None]:
-        """Return the result and the error of the job's end."""
-        return result_of(self.id, row, self._submissions.codec)
-
-    def _end(self, value: Any, error: BaseException | None) -> None:
+        value, error = self._result_of(self.id, rows[0], self._submissions.codec)
         if error is None:
             self.set_result(value)
         elif isinstance(error, JobCancelled):

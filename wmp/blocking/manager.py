@@ -134,13 +134,10 @@ class Manager(BlockingNode[aio.Manager]):
         """Submit a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
         inner = self._inner
         times = timeout, expires, run_limit, delay, start_at
-        rest = on_status, key, checksum, inner._made.stored(stored, unique, keep)
-        terms = inner._terms(role, needs, priority, times, retries, retry, *rest)
-        job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
-        job = self._add_or_wait(job, data, terms, on_status, key)
-        if terms.stored is not None:
-            job.stored()
-        return job
+        rest = on_status, key, checksum, (stored, unique, keep)
+        terms = inner._terms.make(role, needs, priority, times, retries, retry, *rest)
+        job = Job(inner._submissions, self._portal)
+        return self._submit(job, payload, terms, on_status, key)
 
     def submit_many(
         self,
@@ -163,12 +160,12 @@ class Manager(BlockingNode[aio.Manager]):
         """Submit a job for each payload. See :meth:`wmp.aio.Manager.submit_many`."""
         inner = self._inner
         times = timeout, expires, run_limit, delay, start_at
-        rest = None, None, checksum, inner._made.stored(stored, "open", keep)
-        terms = inner._terms(role, needs, priority, times, retries, retry, *rest)
+        rest = None, None, checksum, (stored, "open", keep)
+        terms = inner._terms.make(role, needs, priority, times, retries, retry, *rest)
         packed = [pack(payload, inner.codec, inner._payload_limit) for payload in payloads]
         jobs = []
         for data in packed:
-            jobs.append(self._add_or_wait(self._job(None), data, terms))
+            jobs.append(self._add(Job(inner._submissions, self._portal), data, terms))
         if terms.stored is not None:
             for job in jobs:
                 job.stored()
@@ -198,10 +195,10 @@ class Manager(BlockingNode[aio.Manager]):
         """Submit a job, or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
         inner = self._inner
         times = timeout, expires, run_limit, delay, start_at
-        rest = on_status, key, checksum, inner._made.stored(stored, unique, keep)
-        terms = inner._terms(role, needs, priority, times, retries, retry, *rest)
-        job, data = self._job(on_status), pack(payload, inner.codec, inner._payload_limit)
-        return self._add(job, data, terms, on_status, key)
+        rest = on_status, key, checksum, (stored, unique, keep)
+        terms = inner._terms.make(role, needs, priority, times, retries, retry, *rest)
+        job = Job(inner._submissions, self._portal)
+        return self._submit(job, payload, terms, on_status, key, wait=False)
 
     def map(
         self,
@@ -240,8 +237,8 @@ class Manager(BlockingNode[aio.Manager]):
                 )
         times = timeout, expires, run_limit, delay, start_at
         inner = self._inner
-        rest = None, None, checksum, inner._made.stored(stored, "open", None)
-        terms = inner._terms(role, needs, priority, times, retries, retry, *rest)
+        rest = None, None, checksum, (stored, "open", None)
+        terms = inner._terms.make(role, needs, priority, times, retries, retry, *rest)
         signal = threading.Event()
         pipeline = self._inner._pipeline(
             inputs, terms, in_flight, signal, return_exceptions, ordered
@@ -291,43 +288,49 @@ class Manager(BlockingNode[aio.Manager]):
         """Return a snapshot of the manager's jobs, workers and counters."""
         return self._look(self._inner.statistics)
 
-    def _job(self, on_status: Callable[[Status], object] | None) -> Job:
-        job = Job(self._inner._submissions, self._portal)
-        if on_status is not None:
-            job.add_status_callback(on_status)
-        return job
-
-    def _add(
+    def _submit(
         self,
         job: _JobT,
-        data: Frame,
+        payload: Any,
         terms: JobTerms,
         on_status: Callable[[Status], object] | None,
         key: str | None,
+        *,
+        wait: bool = True,
     ) -> _JobT:
-        """Submit a job, or return the job in progress under its key.
+        """Submit a new job, or return the job in progress under its key.
+
+        Args:
+            job: The new job.
+            payload: The payload, which is not encoded yet.
+            terms: Terms of the job.
+            on_status: Called at every report of the handler.
+            key: Key of the job.
+            wait: Whether to wait while the manager is full, and until a stored job is stored.
 
         Raises:
-            QueueFull: The manager cannot accept the job.
+            QueueFull: The manager is full, and the call may not wait.
             ClosedError: The manager accepts no more jobs.
         """
-        added = self._inner._submissions.add(job, (data,), terms, key=key)
+        inner = self._inner
+        data = pack(payload, inner.codec, inner._payload_limit)
+        if on_status is not None:
+            job.add_status_callback(on_status)
+        if wait:
+            added = self._add(job, data, terms, key)
+        else:
+            added = inner._submissions.add(job, (data,), terms, key=key)
         if on_status is not None and added is not job:
             added.add_status_callback(on_status)
+        if wait and terms.stored is not None:
+            added.stored()
         return added
 
-    def _add_or_wait(
-        self,
-        job: _JobT,
-        data: Frame,
-        terms: JobTerms,
-        on_status: Callable[[Status], object] | None = None,
-        key: str | None = None,
-    ) -> _JobT:
-        """Submit a job as :meth:`_add` does; wait while the manager is full."""
+    def _add(self, job: _JobT, data: Frame, terms: JobTerms, key: str | None = None) -> _JobT:
+        """Add a job whose payload is encoded; wait while the manager is full."""
         while True:
             try:
-                return self._add(job, data, terms, on_status, key)
+                return self._inner._submissions.add(job, (data,), terms, key=key)
             except QueueFull:
                 self._wait_until_free()
 

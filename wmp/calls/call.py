@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wmp.blocking.job import Job
@@ -17,49 +17,52 @@ from wmp.runtime.submission.submissions import Submissions, result_of
 __all__ = ["Call", "PickledCall"]
 
 
+def _unpickled(id: int, row: Frame | Ended, codec: str) -> tuple[Any, BaseException | None]:
+    payload, error = result_of(id, row, "bytes")
+    if isinstance(error, JobFailed):
+        if error.type_name == InitializerFailed.__name__:
+            broken = InitializerFailed(error.text)
+            broken.__cause__ = error
+            return None, broken
+        return None, take_carried(error)
+    if error is not None:
+        return None, error
+    try:
+        return pickle.loads(payload), None
+    except BaseException as problem:  # noqa: BLE001 - code of the result's own class
+        unfit = JobFailed(
+            type(problem).__name__,
+            f"the result of the call cannot be unpickled here: {problem}",
+            job_id=id,
+        )
+        unfit.__cause__ = problem
+        return None, unfit
+
+
 class Call(Job):
     """A call that an executor submitted: a future of ``concurrent.futures``, and a job.
 
     Args:
         submissions: The jobs of the manager.
         portal: The portal of the manager.
-        ended: Takes the call and its error, on the driver's thread.
+        ended: Takes the call when it has ended, on the driver's thread.
     """
 
     def __init__(
         self,
         submissions: Submissions,
         portal: Portal,
-        ended: Callable[[Call, BaseException | None], None],
+        ended: Callable[[Call], None],
     ) -> None:
         super().__init__(submissions, portal)
         self._ended = ended
 
-    def _end(self, value: Any, error: BaseException | None) -> None:
-        super()._end(value, error)
-        self._ended(self, error)
+    def _settle(self, rows: Sequence[Frame | Ended]) -> None:
+        super()._settle(rows)
+        self._ended(self)
 
 
 class PickledCall(Call):
     """A call whose result and whose exception are pickles (CALL-3.2, CALL-3.3)."""
 
-    def _result_of(self, row: Frame | Ended) -> tuple[Any, BaseException | None]:
-        payload, error = result_of(self.id, row, "bytes")
-        if isinstance(error, JobFailed):
-            if error.type_name == InitializerFailed.__name__:
-                broken = InitializerFailed(error.text)
-                broken.__cause__ = error
-                return None, broken
-            return None, take_carried(error)
-        if error is not None:
-            return None, error
-        try:
-            return pickle.loads(payload), None
-        except BaseException as problem:  # noqa: BLE001 - code of the result's own class
-            unfit = JobFailed(
-                type(problem).__name__,
-                f"the result of the call cannot be unpickled here: {problem}",
-                job_id=self.id,
-            )
-            unfit.__cause__ = problem
-            return None, unfit
+    _result_of = staticmethod(_unpickled)

@@ -13,7 +13,6 @@ from wmp.blocking.node import open_parts
 from wmp.errors import ConfigError
 from wmp.retry import Retry
 from wmp.runtime.submission.results import Status
-from wmp.runtime.submission.submissions import pack
 
 __all__ = [
     "Awaited",
@@ -258,13 +257,7 @@ def submit_task(
     """Submit a job of a task, as :meth:`wmp.Manager.submit` does."""
     inner = manager._inner
     times = timeout, expires, run_limit, delay, start_at
-    rest = on_status, key, checksum, inner._made.stored(stored, unique, keep)
-    terms = inner._terms(role, needs, priority, times, retries, retry, *rest)
+    rest = on_status, key, checksum, (stored, unique, keep)
+    terms = inner._terms.make(role, needs, priority, times, retries, retry, *rest)
     job: TaskJob[Any] = TaskJob(inner._submissions, manager._portal)
-    if on_status is not None:
-        job.add_status_callback(on_status)
-    data = pack(payload, inner.codec, inner._payload_limit)
-    job = manager._add_or_wait(job, data, terms, on_status, key)
-    if terms.stored is not None:
-        job.stored()
-    return job
+    return manager._submit(job, payload, terms, on_status, key)

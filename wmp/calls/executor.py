@@ -170,7 +170,7 @@ class Executor(concurrent.futures.Executor):
             )
         times = timeout, None, run_limit, None, None
         inner = manager._inner
-        self._make_terms: Callable[[str], JobTerms] = lambda role: inner._terms(
+        self._make_terms: Callable[[str], JobTerms] = lambda role: inner._terms.make(
             role, needs, priority, times, retries, retry
         )
         self._terms: dict[str, JobTerms] = {}
@@ -316,14 +316,15 @@ class Executor(concurrent.futures.Executor):
                 raise RuntimeError("cannot schedule new futures after interpreter shutdown")
             self._calls.add(call)
         try:
-            return self._manager._add_or_wait(call, payload, terms)
+            return self._manager._add(call, payload, terms)
         except BaseException:
             self._calls.discard(call)
             raise
 
-    def _ended(self, call: Call, error: BaseException | None) -> None:
+    def _ended(self, call: Call) -> None:
         """Forget a call that has ended."""
         self._calls.discard(call)
+        error = None if call.cancelled() else call.exception()
         if isinstance(error, InitializerFailed):
             self._broken = error
 

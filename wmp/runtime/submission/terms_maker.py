@@ -12,35 +12,49 @@ from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
 from wmp.retry import Retry
 from wmp.runtime.checks import check_amounts, check_count, check_offer, check_role, check_seconds
 from wmp.runtime.inbox import JobTerms
+from wmp.runtime.node import Node
 from wmp.runtime.submission.results import Status
 from wmp.runtime.submission.time_limits import NO_LIMITS, NO_TIMES, TimeLimits, Times
 from wmp.store.job_terms import RESULT_AGE, StoredTerms
 
-__all__ = ["StoredAs", "TermsMaker"]
+__all__ = ["AS_USUAL", "UNSTORED", "Storage", "TermsMaker"]
 
-StoredAs: TypeAlias = tuple[Literal["open", "kept"], int]
+Storage: TypeAlias = tuple[bool | None, object, float | None]
+"""The user's arguments about the store: ``stored``, ``unique`` and ``keep``."""
+
+AS_USUAL: Final[Storage] = (None, "open", None)
+"""The defaults of these arguments: jobs are stored if the manager has a store."""
+
+UNSTORED: Final[Storage] = (False, "open", None)
+"""Jobs are not stored."""
+
+_StoredAs: TypeAlias = tuple[Literal["open", "kept"], int]
 """Which jobs of the same key a stored job joins, and milliseconds for which its result is kept."""
 
-_USUAL: Final[StoredAs] = ("open", RESULT_AGE)
+_KEPT_AS_USUAL: Final[_StoredAs] = ("open", RESULT_AGE)
 
 
 class TermsMaker:
     """Makes the terms of one manager's submissions.
 
     Args:
+        node: The manager's node.
         plain: Kind of the jobs with the usual role and needs.
         retries: Lost leases that a job survives, unless the job has its own number.
         has_store: Whether the manager has a store.
     """
 
-    def __init__(self, plain: Kind, retries: int, *, has_store: bool) -> None:
+    def __init__(self, node: Node, plain: Kind, retries: int, *, has_store: bool) -> None:
+        self._node = node
         self.plain = plain
         self._retries = retries
         self._has_store = has_store
         self._usual = JobTerms(self.plain, 0, None, retries)
         self._usual_stored = evolve(self._usual, stored=StoredTerms(retries))
+        self._stored_as = _KEPT_AS_USUAL if has_store else None
+        """How jobs are stored by default; None for jobs that are not stored."""
 
-    def terms(
+    def make(
         self,
         role: str,
         needs: Mapping[str, int] | None,
@@ -51,13 +65,17 @@ class TermsMaker:
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
         checksum: bool = False,
-        stored: StoredAs | None = None,
+        storage: Storage = UNSTORED,
     ) -> JobTerms:
-        """Return the terms.
+        """Return the terms of jobs for the manager, which must be serving.
 
         Raises:
             ConfigError: An argument is wrong.
+            ClosedError: The manager is not started, or has ended.
         """
+        driver = self._node.driver
+        if driver is None or not driver.running:
+            self._node.serving()
         if role == DEFAULT_ROLE and needs is None and not checksum:
             kind = self.plain
         else:
@@ -88,13 +106,14 @@ class TermsMaker:
             )
         if key is not None and not isinstance(key, str):
             raise ConfigError(f"key is {key!r}; expected text")
+        stored = self._stored_as if storage == AS_USUAL else self._stored(*storage)
         usual = self._usual
         plain = kind is usual.kind and limits is NO_LIMITS and not priority
         if plain and retries is None and retry is None:
             # The same object each time, so that ``Submissions.add`` compares no values.
             if stored is None:
                 return usual
-            if stored is _USUAL:
+            if stored is _KEPT_AS_USUAL:
                 return self._usual_stored
         retries = self._retries if retries is None else check_count("retries", retries)
         if stored is not None:
@@ -122,7 +141,7 @@ class TermsMaker:
             retry=retry,
         )
 
-    def stored(self, stored: bool | None, unique: object, keep: float | None) -> StoredAs | None:
+    def _stored(self, stored: bool | None, unique: object, keep: float | None) -> _StoredAs | None:
         """Check the arguments about the store; None for a job that is not stored."""
         if stored is None:
             stored = self._has_store
@@ -138,7 +157,7 @@ class TermsMaker:
         if unique not in ("open", "kept"):
             raise ConfigError(f"unique is {unique!r}; expected 'open' or 'kept'")
         if keep is None:
-            return _USUAL if unique == "open" else ("kept", RESULT_AGE)
+            return _KEPT_AS_USUAL if unique == "open" else ("kept", RESULT_AGE)
         return unique, round(check_seconds("keep", keep) * 1000)
 
 
