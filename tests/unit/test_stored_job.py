@@ -8,7 +8,7 @@ from itertools import product
 import build_store
 import pytest
 
-from wmp.store.sqlite.statements import CHANGES, VALUES
+from wmp.store.sqlite.statements import CHANGES, EACH, SHARED
 from wmp.store.stored_job import (
     ENDED,
     IGNORED,
@@ -93,7 +93,8 @@ def test_the_statements_of_an_input_have_one_for_each_row_and_find_no_job_twice(
         assert len(statements) == len(rows)
         left = list(rows.values())
         for statement in statements:
-            text, names = statement.steps[-1]
+            step = statement.steps[-1]
+            text, names = step.text(3), (*step.before, *3 * step.each, *step.after)
             row = next(
                 row
                 for row in left
@@ -104,7 +105,8 @@ def test_the_statements_of_an_input_have_one_for_each_row_and_find_no_job_twice(
             # No later statement of this input finds the jobs that this statement has changed.
             assert not any(row.target in other.sources for other in left)
             assert text.count("?") == len(names)
-            assert set(names) <= set(VALUES)
+            assert set(step.each) <= set(EACH)
+            assert {*step.before, *step.after} <= set(SHARED)
 
 
 def test_the_page_has_the_table():

@@ -9,7 +9,15 @@ from typing import Any, Final
 
 from wmp.message import Frame
 from wmp.store.sqlite.interned import InternedTerms
-from wmp.store.sqlite.statements import CHANGES, GRACE, ChangeStatement
+from wmp.store.sqlite.row_statement import parts
+from wmp.store.sqlite.statements import (
+    ADD_JOBS,
+    CHANGES,
+    GRACE,
+    KEEP_RESULTS,
+    RECEIVE_ENDS,
+    ChangeStatement,
+)
 from wmp.store.stored_job import ENDED, TRANSITIONS, StoredJobInput, StoredJobState
 from wmp.store.write_batch import (
     AddAnswer,
@@ -31,14 +39,6 @@ INLINE: Final = 512
 
 _KEPT_INSTANCES: Final = 24 * 3_600_000
 """Milliseconds for which an ended instance without jobs is kept."""
-
-_CHUNK: Final = 500
-
-_INSERT: Final = (
-    "INSERT OR IGNORE INTO jobs(state, kind, priority, due, attempt, lost, failed, terms, instance,"
-    " submitter, deadline, expires, created, id, key, payload)"
-    " VALUES(?, ?, ?, ?, ?, 0, 0, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
 
 _ENDED_LAST: Final = (
     "key = ? AND state >= 3 AND key IS NOT NULL ORDER BY ended DESC, id DESC LIMIT 1"
@@ -75,6 +75,7 @@ class BatchWriter:
         self._me = me
         self._now = now
         self._grace = grace
+        self._shared: Final = {"me": me, "now": now, GRACE: grace}
 
     # -- adds -----------------------------------------------------------------------------------
 
@@ -87,19 +88,19 @@ class BatchWriter:
         if new.reserve and not new.delay and not self._is_due(kind):
             state = _RESERVED
         reserved = state is _RESERVED
-        shared = (
-            int(state),
-            kind,
-            new.priority,
-            due,
-            int(reserved),  # the attempt
-            terms,
-            self._me if reserved else None,
-            self._me,
-            None if new.timeout is None else due + new.timeout,
-            None if new.expires is None else due + new.expires,
-            self._now,
-        )
+        shared = {
+            "state": int(state),
+            "kind": kind,
+            "priority": new.priority,
+            "due": due,
+            "attempt": int(reserved),
+            "terms": terms,
+            "instance": self._me if reserved else None,
+            "submitter": self._me,
+            "deadline": None if new.timeout is None else due + new.timeout,
+            "expires": None if new.expires is None else due + new.expires,
+            "created": self._now,
+        }
         if new.keys is None or not any(key is not None for key in new.keys):
             return self._add_all(new, shared, state)
         return self._add_each(new, shared, state)
@@ -118,27 +119,28 @@ class BatchWriter:
     def _priorities(self, kind: int) -> Iterator[int]:
         return _priorities(self.connection, kind)
 
-    def _add_all(self, new: NewJobs, shared: tuple[Any, ...], state: _State) -> AddAnswer:
+    def _add_all(self, new: NewJobs, shared: Mapping[str, Any], state: _State) -> AddAnswer:
         ids, payloads = new.ids, new.payloads
         inline: Sequence[Frame | None] = payloads
         if max(map(len, payloads), default=0) > INLINE:
             inline = [one if len(one) <= INLINE else None for one in payloads]
-        rows = ((*shared, id, None, payload) for id, payload in zip(ids, inline, strict=True))
-        added = self.connection.executemany(_INSERT, rows).rowcount
+        columns = {"id": ids, "key": repeat(None), "payload": inline}
+        added = ADD_JOBS.run(self.connection, len(ids), columns, shared)
         if inline is not payloads:
             self._add_bodies(zip(ids, payloads, strict=True))
         if added == len(ids):
             return AddAnswer(ids, [state] * added)
         return AddAnswer(ids, [found for found, _ in states_of(self.connection, ids)])
 
-    def _add_each(self, new: NewJobs, shared: tuple[Any, ...], state: _State) -> AddAnswer:
+    def _add_each(self, new: NewJobs, shared: Mapping[str, Any], state: _State) -> AddAnswer:
         ids, states = [], []
         assert new.keys is not None
         for id, key, payload in zip(new.ids, new.keys, new.payloads, strict=True):
             joined = self._joined(id, key, kept=new.unique == "kept")
             if joined is None:
                 inline = payload if len(payload) <= INLINE else None
-                self.connection.execute(_INSERT, (*shared, id, key, inline))
+                columns = {"id": (id,), "key": (key,), "payload": (inline,)}
+                ADD_JOBS.run(self.connection, 1, columns, shared)
                 if inline is None:
                     self._add_bodies([(id, payload)])
                 joined = id, state
@@ -212,20 +214,14 @@ class BatchWriter:
             The state of all jobs and whether their attempts grew, if one statement changed all of
             them; else None.
         """
-        values = {
-            **columns,
-            "id": ids,
-            "me": repeat(self._me),
-            "now": repeat(self._now),
-            GRACE: repeat(self._grace),
-        }
+        columns = {**columns, "id": ids}
         left = len(ids)
         for statement in CHANGES[what]:
-            if statement.keeps_result and self._keep_all(statement, ids, values):
+            if statement.keeps_result and self._keep_all(statement, len(ids), columns):
                 return statement.target, statement.next_attempt
             changed = 0
             for step in statement.steps:
-                changed = self._execute(step, values)
+                changed = step.run(self.connection, len(ids), columns, self._shared)
             if changed == len(ids):
                 return statement.target, statement.next_attempt
             left -= changed
@@ -233,15 +229,8 @@ class BatchWriter:
                 break
         return None
 
-    def _execute(
-        self, step: tuple[str, tuple[str, ...]], values: Mapping[str, Iterable[Any]]
-    ) -> int:
-        text, names = step
-        rows = zip(*(values[name] for name in names), strict=False)
-        return self.connection.executemany(text, rows).rowcount
-
     def _keep_all(
-        self, statement: ChangeStatement, ids: Sequence[int], values: Mapping[str, Iterable[Any]]
+        self, statement: ChangeStatement, count: int, columns: Mapping[str, Iterable[Any]]
     ) -> bool:
         """Change all jobs and store their results; if one does not change, undo and return False.
 
@@ -249,23 +238,18 @@ class BatchWriter:
         time.
         """
         self.connection.execute("SAVEPOINT ends")
-        whole = self._execute(statement.steps[-1], values) == len(ids)
+        change = statement.steps[-1]
+        whole = change.run(self.connection, count, columns, self._shared) == count
         if not whole:
             self.connection.execute("ROLLBACK TO ends")
         self.connection.execute("RELEASE ends")
         if whole:
-            self.connection.executemany(
-                "INSERT OR REPLACE INTO results(id, attempt, payload) VALUES(?, ?, ?)",
-                zip(ids, values["attempt"], values["payload"], strict=False),
-            )
+            KEEP_RESULTS.run(self.connection, count, columns, {})
         return whole
 
-    def receive(self, ids: Iterable[int]) -> None:
+    def receive(self, ids: Sequence[int]) -> None:
         """Write receipts: this instance, the submitter, knows the ends of these jobs."""
-        self.connection.executemany(
-            "UPDATE jobs SET submitter = NULL WHERE id = ? AND submitter = ? AND state >= 3",
-            zip(ids, repeat(self._me), strict=False),
-        )
+        RECEIVE_ENDS.run(self.connection, len(ids), {"id": ids}, self._shared)
 
     # -- the sweep ------------------------------------------------------------------------------
 
@@ -431,11 +415,10 @@ def earliest_due(connection: sqlite3.Connection, kind: int) -> int | None:
 def states_of(connection: sqlite3.Connection, ids: Sequence[int]) -> list[tuple[_State, int]]:
     """Return state and attempt of each job."""
     found: dict[int, tuple[_State, int]] = {}
-    for start in range(0, len(ids), _CHUNK):
-        chunk = list(ids[start : start + _CHUNK])
-        marks = ", ".join("?" * len(chunk))
+    for begin, end in parts(len(ids)):
+        marks = ", ".join("?" * (end - begin))
         for id, state, attempt in connection.execute(
-            f"SELECT id, state, attempt FROM jobs WHERE id IN ({marks})", chunk
+            f"SELECT id, state, attempt FROM jobs WHERE id IN ({marks})", list(ids[begin:end])
         ):
             found[id] = _State(state), attempt
     return [found.get(id, (_State.ABSENT, 0)) for id in ids]

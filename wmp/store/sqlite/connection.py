@@ -47,8 +47,11 @@ class StoreFile:
         self.path = path
         self.expected: tuple[bytes, int] | None = None
         """Identity and generation of the store that was opened first."""
+        self.size = 0
+        """Bytes of the file and its log before the last transaction: at least those in use."""
         self._full = full
         self._read_only = read_only
+        self._log = f"{path}-wal"
         self._lock = TransactionLock(path, _BUSY)
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
@@ -309,8 +312,9 @@ class StoreFile:
     def _check_in_place(self) -> None:
         """Check that the file was not removed or replaced: SQLite goes on with a removed file."""
         try:
-            found = os.stat(self.path).st_ino
-            os.stat(f"{self.path}-wal")
+            file, log = os.stat(self.path), os.stat(self._log)
+            found = file.st_ino
+            self.size = file.st_size + log.st_size
         except OSError:
             found = 0
         if found != self._inode:

@@ -260,10 +260,13 @@ class SqliteStore(SqliteReader):
     def _add(self, writer: BatchWriter, batch: WriteBatch) -> list[AddAnswer]:
         if not batch.adds:
             return []
-        free = self._max_bytes - self._bytes_in_use(writer)
+        sizes = [sum(map(len, new.payloads)) + _ROW * len(new.ids) for new in batch.adds]
+        free = self._max_bytes - self._file.size
+        if free < sum(sizes):  # or there are unused pages in the file
+            free = self._max_bytes - self._bytes_in_use(writer)
         answers = []
-        for new in batch.adds:
-            free -= sum(map(len, new.payloads)) + _ROW * len(new.ids)
+        for new, size in zip(batch.adds, sizes, strict=True):
+            free -= size
             answers.append(writer.add(new) if free >= 0 else _refused(new))
         return answers
 

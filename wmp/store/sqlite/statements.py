@@ -1,8 +1,7 @@
 """Statements of SQLite that are made from the table of stored jobs.
 
-Each row of the table becomes one UPDATE or DELETE of a job by its number. The guards become
-conditions, and the effects become assignments. A statement has only ``?``, and ``names`` has the
-value for each of them.
+Each row of the table becomes one UPDATE or DELETE of jobs by their numbers. The guards become
+conditions, and the effects become assignments.
 """
 
 from __future__ import annotations
@@ -12,19 +11,32 @@ from typing import Final
 
 from attrs import frozen
 
+from wmp.store.sqlite.row_statement import RowStatement, row_statement
 from wmp.store.stored_job import Effect, Guard, StoredJobInput, StoredJobState, Transition, rows_of
 
-__all__ = ["CHANGES", "GRACE", "VALUES", "ChangeStatement"]
+__all__ = [
+    "ADD_JOBS",
+    "CHANGES",
+    "EACH",
+    "GRACE",
+    "KEEP_RESULTS",
+    "RECEIVE_ENDS",
+    "SHARED",
+    "ChangeStatement",
+]
 
 GRACE: Final = "grace"
 """Name of the value of the guard LAPSED: the milliseconds of grace."""
 
-VALUES: Final = ("id", "attempt", "me", "now", "cost", "wait", "payload", GRACE)
-"""Names of the values that a statement may need."""
+EACH: Final = ("id", "attempt", "payload", "cost", "wait")
+"""Names of the values of a change that differ from job to job."""
+
+SHARED: Final = ("me", "now", GRACE)
+"""Names of the values that all jobs of a change share."""
 
 _LIVING: Final = "SELECT instance FROM instances WHERE ended IS NULL"
 
-# A name in braces becomes `?`.
+# A name in braces becomes `?`, or a column of the rows.
 _GUARDS: Final[Mapping[Guard, str]] = {
     Guard.MINE: "instance = {me}",
     Guard.ATTEMPT: "attempt = {attempt} AND attempt > 0",
@@ -73,22 +85,11 @@ class ChangeStatement:
     """The statements of one row of the table. Their order matters."""
 
     target: StoredJobState
-    steps: tuple[tuple[str, tuple[str, ...]], ...]
-    """Statements with the names of their values. The last one changes the row in ``jobs``."""
+    steps: tuple[RowStatement, ...]
+    """The last one changes the rows in ``jobs``."""
     next_attempt: bool
     keeps_result: bool
     """Whether the step before the last one stores a result."""
-
-
-def _numbered(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return a statement with ``?`` for each name in braces, and the names."""
-    names: list[str] = []
-    parts = text.split("{")
-    for place, part in enumerate(parts[1:], 1):
-        name, _, rest = part.partition("}")
-        names.append(name)
-        parts[place] = "?" + rest
-    return "".join(parts), tuple(names)
 
 
 def _statement(row: Transition) -> ChangeStatement:
@@ -96,27 +97,31 @@ def _statement(row: Transition) -> ChangeStatement:
     states = ", ".join(str(int(state)) for state in row.sources)
     where = [f"id = {{id}} AND state IN ({states})", *(_GUARDS[one] for one in row.guards)]
     condition = " AND ".join(where)
+    # CROSS JOIN: SQLite reads the given rows first, and finds each job by its number.
+    chosen = f"FROM (VALUES {{*}}) AS given CROSS JOIN jobs WHERE {condition}"
     steps: list[str] = []
     if Effect.REMOVE in row.effects:
-        chosen = f"(SELECT id FROM jobs WHERE {condition})"
-        steps += [f"DELETE FROM {table} WHERE id = {chosen}" for table in ("bodies", "results")]
-        steps.append(f"DELETE FROM jobs WHERE {condition}")
+        tables = ("bodies", "results", "jobs")
+        steps += [f"DELETE FROM {table} WHERE id IN (SELECT id {chosen})" for table in tables]
     else:
         if Effect.KEEP_RESULT in row.effects:
             steps.append(
                 "INSERT OR REPLACE INTO results(id, attempt, payload)"
-                f" SELECT id, attempt, {{payload}} FROM jobs WHERE {condition}"
+                f" SELECT id, attempt, {{payload}} {chosen}"
             )
         if Effect.RESET in row.effects:
-            steps.append(f"DELETE FROM results WHERE id = (SELECT id FROM jobs WHERE {condition})")
+            steps.append(f"DELETE FROM results WHERE id IN (SELECT id {chosen})")
         assignments = [f"state = {int(row.target)}"]
         assignments += [_EFFECTS[one] for one in row.effects if one in _EFFECTS]
         if Effect.END in row.effects:
             assignments.append(_END.format(age="keep_dead" if row.target in _DEAD else "keep"))
-        steps.append(f"UPDATE jobs SET {', '.join(assignments)} WHERE {condition}")
+        steps.append(
+            f"UPDATE jobs SET {', '.join(assignments)} FROM (VALUES {{*}}) AS given"
+            f" WHERE {condition}"
+        )
     return ChangeStatement(
         row.target,
-        tuple(map(_numbered, steps)),
+        tuple(row_statement(step, EACH) for step in steps),
         Effect.NEXT_ATTEMPT in row.effects,
         Effect.KEEP_RESULT in row.effects,
     )
@@ -150,3 +155,24 @@ CHANGES: Final[Mapping[StoredJobInput, tuple[ChangeStatement, ...]]] = {
     if what not in (StoredJobInput.ADD, StoredJobInput.ADD_RESERVED)
 }
 """The statements of each input that changes a stored job."""
+
+ADD_JOBS: Final = row_statement(
+    "INSERT OR IGNORE INTO jobs(state, kind, priority, due, attempt, lost, failed, terms, instance,"
+    " submitter, deadline, expires, created, id, key, payload)"
+    " SELECT {state}, {kind}, {priority}, {due}, {attempt}, 0, 0, {terms}, {instance},"
+    " {submitter}, {deadline}, {expires}, {created}, {id}, {key}, {payload}"
+    " FROM (VALUES {*}) AS given",
+    ("id", "key", "payload"),
+)
+
+KEEP_RESULTS: Final = row_statement(
+    "INSERT OR REPLACE INTO results(id, attempt, payload)"
+    " SELECT {id}, {attempt}, {payload} FROM (VALUES {*}) AS given",
+    ("id", "attempt", "payload"),
+)
+
+RECEIVE_ENDS: Final = row_statement(
+    "UPDATE jobs SET submitter = NULL FROM (VALUES {*}) AS given"
+    " WHERE id = {id} AND submitter = {me} AND state >= 3",
+    ("id",),
+)
