@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
-from attrs import define, field
+from attrs import define
 
 from wmp.errors import ClosedError, ConfigError, JobCancelled, StoreFull
 from wmp.message import Frame
@@ -26,9 +26,9 @@ _PENDING: Final = object()
 class _Interest:
     """Waiters and callbacks of a job; made for the first waiter or callback."""
 
-    waiters: list[asyncio.Future[None]] = field(factory=list)
-    callbacks: list[Callable[[Job], object]] = field(factory=list)
-    status_callbacks: list[Callable[[Status], object]] = field(factory=list)
+    waiters: tuple[asyncio.Future[None], ...] = ()
+    callbacks: tuple[Callable[[Job], object], ...] = ()
+    status_callbacks: tuple[Callable[[Status], object], ...] = ()
     status: Status | None = None
 
 
@@ -66,7 +66,7 @@ class Job:
         if not self.done():
             self._submissions.check_process()
             waiter: asyncio.Future[None] = self._loop.create_future()
-            self._wanted().waiters.append(waiter)
+            self._wanted().waiters += (waiter,)
             try:
                 yield from waiter
             except asyncio.CancelledError:
@@ -127,7 +127,7 @@ class Job:
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None:
         """Have ``fn(status)`` called on the loop at every report of the handler."""
-        self._wanted().status_callbacks.append(fn)
+        self._wanted().status_callbacks += (fn,)
 
     def done(self) -> bool:
         """Return whether the job has ended, in any way."""
@@ -165,7 +165,7 @@ class Job:
         if self.done():
             self._loop.call_soon(_call, fn, self)
         else:
-            self._wanted().callbacks.append(fn)
+            self._wanted().callbacks += (fn,)
 
     # -- the driver's side ------------------------------------------------------------------
 

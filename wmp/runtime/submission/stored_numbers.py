@@ -21,20 +21,20 @@ class StoredNumbers:
     """
 
     def __init__(self) -> None:
+        self._next = self._end = 0
+        """The numbers of the current block that are left."""
         self._blocks: deque[range] = deque()
-        self._left = 0
         self._unstored: set[int] = set()
         self._waiters: dict[int, list[Callable[[], object]]] = {}
 
     @property
     def low(self) -> bool:
         """Whether another block of numbers is wanted."""
-        return self._left < _LOW
+        return self._end - self._next + sum(map(len, self._blocks)) < _LOW
 
     def provide(self, block: range) -> None:
         """Take a block of numbers that the store gave."""
         self._blocks.append(block)
-        self._left += len(block)
 
     def take(self, count: int) -> int:
         """Return the first of ``count`` numbers in a row, whose jobs are not stored yet.
@@ -42,18 +42,21 @@ class StoredNumbers:
         Raises:
             StoreUnavailable: No numbers are left: the store has not answered for a long time.
         """
-        blocks = self._blocks
-        while blocks and len(blocks[0]) < count:
-            self._left -= len(blocks.popleft())
-        if not blocks:
-            raise StoreUnavailable(
-                "the store has given no numbers for further jobs: it has not answered since many "
-                "jobs were submitted; submit the job again when the store answers (see the log)"
-            )
-        first = blocks[0].start
-        blocks[0] = blocks[0][count:]
-        self._left -= count
-        self._unstored.update(range(first, first + count))
+        while self._end - self._next < count:
+            if not self._blocks:
+                raise StoreUnavailable(
+                    "the store has given no numbers for further jobs: it has not answered since "
+                    "many jobs were submitted; submit the job again when the store answers (see "
+                    "the log)"
+                )
+            block = self._blocks.popleft()
+            self._next, self._end = block.start, block.stop
+        first = self._next
+        self._next = first + count
+        if count == 1:
+            self._unstored.add(first)
+        else:
+            self._unstored.update(range(first, self._next))
         return first
 
     def waits(self, id: int) -> bool:

@@ -170,13 +170,16 @@ class Submissions:
                 self._key_of[first] = key
             if count == 1:
                 owners[first] = owner
-                lengths = [len(payloads[0])]
+                length = len(payloads[0])
+                if length > _FEW_BYTES:
+                    self._sizes[first] = length
+                    self._bytes += length
             else:
                 owners.update(dict.fromkeys(range(first, first + count), owner))
                 lengths = list(map(len, payloads))
-            if lengths and max(lengths) > _FEW_BYTES:
-                self._sizes.update(zip(range(first, first + count), lengths, strict=True))
-                self._bytes += sum(lengths)
+                if lengths and max(lengths) > _FEW_BYTES:
+                    self._sizes.update(zip(range(first, first + count), lengths, strict=True))
+                    self._bytes += sum(lengths)
             open_ = self._open
             if (
                 open_ is not None
