@@ -6,8 +6,9 @@ import os
 from types import TracebackType
 from typing import Any, Final, Self
 
-from wmp.actions import End
+from wmp.actions import End, FailedAttempt
 from wmp.errors import ConfigError
+from wmp.runtime.submission.results import Ended, with_history
 from wmp.runtime.submission.submissions import result_of
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.sqlite.sqlite_reader import SqliteReader
@@ -98,5 +99,10 @@ def newest(jobs: list[StoredJob]) -> StoredJob | None:
 
 def outcome_of(job: StoredJob) -> tuple[Any, Exception | None]:
     """Return (value, None) or (None, error) for an ended job read with payloads."""
-    row = (job.id, _ENDS[job.state], job.result or b"", job.attempt)
+    row: Ended = (job.id, _ENDS[job.state], job.result or b"", job.attempt)
+    if job.history and job.state is not StoredJobState.OK:
+        history = [
+            FailedAttempt(one.attempt, one.worker, one.at / 1000, one.error) for one in job.history
+        ]
+        row = with_history(row, history, 0.0)
     return result_of(job.id, row, job.kind.codec)

@@ -13,6 +13,7 @@ from wmp.cli import entry_point
 from wmp.errors import StoreUnusable
 from wmp.message import Kind
 from wmp.store.stored_job import StoredJobInput, StoredJobState
+from wmp.store.write_batch import StoredFailure
 
 Input, State = StoredJobInput, StoredJobState
 
@@ -97,6 +98,34 @@ def test_a_job_is_shown_with_its_result_or_error(wmp, path, four):
     assert "name one job" in err
 
 
+def test_a_job_that_waits_is_shown_with_the_reason(wmp, path, client, four):
+    def waits(id: int) -> str:
+        return json.loads(wmp("jobs", "show", path, id, "--json")[1]).get("waits", "")
+
+    assert waits(four[0]).startswith("is delayed until 2027-")
+    assert waits(four[2]).startswith("manager 'test' (instance 1) has reserved attempt 1: a worker")
+    assert waits(four[3]) == ""
+    client.change(Input.CANCEL, [four[2]])
+    assert waits(four[2]).startswith("cancellation is requested; manager 'test' (instance 1) waits")
+    (due,) = client.add(b"z")
+    assert "no manager has a worker with free capacity for role 'echo' and slots=1" in waits(due)
+    client.store.end(client.me)
+    assert waits(due) == "no manager uses the store; start one with workers of the role"
+    assert waits(four[2]).startswith("manager 'test' (instance 1), which had reserved the job, has")
+
+
+def test_a_job_is_shown_with_its_failed_attempts(wmp, path, client):
+    (id,) = client.add(b"x")
+    client.reserve()
+    failures = [StoredFailure(1, "lathe\x1b", "ValueError: no")]
+    client.change(Input.AGAIN, [id], [1], waits=[90_000], failures=failures)
+
+    shown = json.loads(wmp("jobs", "show", path, id, "--json")[1])
+    assert shown["waits"].startswith("is tried again at 2027-")
+    assert [row["error"] for row in shown["history"]] == ["ValueError: no"]
+    assert r"attempt 1 at worker lathe\x1b: ValueError: no" in wmp("jobs", "show", path, id)[1]
+
+
 def test_dead_letters_are_queued_again(wmp, path, client, four):
     assert wmp("jobs", "retry", path, "--role", "resize") == (0, "1 job queued again\n", "")
     assert client.job(four[1]).state is State.QUEUED
@@ -107,7 +136,12 @@ def test_dead_letters_are_queued_again(wmp, path, client, four):
 
 
 def test_jobs_are_cancelled_and_the_manager_finds_this(wmp, path, client, four):
-    assert wmp("jobs", "cancel", path, four[0], four[2]) == (0, "2 jobs cancelled\n", "")
+    code, out, err = wmp("jobs", "cancel", path, four[0], four[2])
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "1 job cancelled",
+        "cancellation of 1 job requested: managers have reserved them, and stop their workers",
+    ]
     assert client.job(four[0]).state is State.CANCELLED
     news = client.store.news(client.me)
     assert news.cancelling == [four[2]]

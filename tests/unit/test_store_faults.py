@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -18,7 +19,7 @@ from wmp.store.sqlite.file_lock import FileLock, is_locked
 from wmp.store.sqlite.file_system import check_file_system, type_of
 from wmp.store.sqlite.sqlite_store import SqliteStore
 from wmp.store.stored_job import StoredJobInput, StoredJobState
-from wmp.store.write_batch import JobChanges, NewJobs, WriteBatch
+from wmp.store.write_batch import JobChanges, NewJobs, StoredFailure, WriteBatch
 
 State, Input = StoredJobState, StoredJobInput
 
@@ -370,7 +371,7 @@ def test_a_network_file_system_is_refused_with_the_reason(tmp_path):
 
 
 def migration(*statements: str) -> dict[int, tuple[int, tuple[str, ...]]]:
-    return {1000: (1001, statements)}
+    return {schema.VERSION: (schema.VERSION + 1, statements)}
 
 
 @pytest.mark.rule("STORE-10.1")
@@ -378,14 +379,35 @@ def test_an_older_store_is_migrated_when_it_is_opened(path, clock, monkeypatch):
     store = sqlite_store(path, clock)
     Client(store).add(b"x")
     store.close()
-    monkeypatch.setattr(schema, "VERSION", 1001)
     steps = migration("ALTER TABLE jobs ADD COLUMN note TEXT NOT NULL DEFAULT ''")
     monkeypatch.setattr(schema, "_MIGRATIONS", steps)
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     store = sqlite_store(path, clock)
     with store._file.reading() as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1001,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
         assert connection.execute("SELECT note FROM jobs").fetchall() == [("",)]
     Client(store).add(b"y")
+    store.close()
+
+
+@pytest.mark.rule("STORE-10.1")
+def test_a_store_of_the_first_version_gets_the_failures_of_its_jobs(path, clock):
+    store = sqlite_store(path, clock)
+    ids = Client(store).add(b"x")
+    store.close()
+    # Made by hand, as version 1.0 was.
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.execute("DROP TABLE failures")
+        old.execute("ALTER TABLE jobs DROP COLUMN over")
+        old.execute("PRAGMA user_version = 1000")
+    clock.move(20)
+    store = sqlite_store(path, clock)
+    client = Client(store)
+    assert client.reserve().attempts == [1]
+    failures = [StoredFailure(1, "w", "ValueError: no")]
+    client.change(StoredJobInput.AGAIN, ids, [1], failures=failures)
+    assert client.reserve().attempts == [2]
+    assert [one.error for one in client.job(ids[0]).history] == ["ValueError: no"]
     store.close()
 
 
@@ -393,17 +415,17 @@ def test_an_older_store_is_migrated_when_it_is_opened(path, clock, monkeypatch):
 def test_a_migration_that_fails_leaves_the_old_version(path, clock, monkeypatch):
     sqlite_store(path, clock).close()
     with monkeypatch.context() as patched:
-        patched.setattr(schema, "VERSION", 1001)
         steps = migration("ALTER TABLE jobs ADD COLUMN note TEXT", "DROP TABLE absent")
         patched.setattr(schema, "_MIGRATIONS", steps)
+        patched.setattr(schema, "VERSION", schema.VERSION + 1)
         with pytest.raises(StoreUnusable, match="no such table"):
             sqlite_store(path, clock)
         patched.setattr(schema, "_MIGRATIONS", {})
-        with pytest.raises(StoreUnusable, match=r"schema 1.0, which no version of wmp made"):
+        with pytest.raises(StoreUnusable, match=r"schema 2.0, which no version of wmp made"):
             sqlite_store(path, clock)
     store = sqlite_store(path, clock)
     with store._file.reading() as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (1000,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
         columns = [row[1] for row in connection.execute("PRAGMA table_info(jobs)")]
     assert "note" not in columns
     store.close()
@@ -412,15 +434,15 @@ def test_a_migration_that_fails_leaves_the_old_version(path, clock, monkeypatch)
 @pytest.mark.rule("STORE-10.2", "STORE-8.1")
 def test_a_higher_minor_version_is_shared_and_a_higher_major_one_refused(client, path, clock):
     other = sqlite3.connect(path)
-    other.execute("PRAGMA user_version = 1007")
+    other.execute("PRAGMA user_version = 2007")
     client.add(b"x")
     sqlite_store(path, clock).close()
-    other.execute("PRAGMA user_version = 2000")
-    with pytest.raises(StoreUnusable, match=r"schema 2.0, and this wmp knows up to 1.x"):
+    other.execute("PRAGMA user_version = 3000")
+    with pytest.raises(StoreUnusable, match=r"schema 3.0, and this wmp knows up to 2.x"):
         client.add(b"y")
     with pytest.raises(StoreUnusable, match="install a newer wmp"):
         sqlite_store(path, clock)
-    other.execute("PRAGMA user_version = 1000")
+    other.execute("PRAGMA user_version = 2000")
     assert len(client.store.list()) == 1
     other.close()
 

@@ -11,7 +11,7 @@ from attrs import define
 
 from wmp.errors import ClosedError, ConfigError, JobCancelled, StoreFull
 from wmp.message import Frame
-from wmp.runtime.submission.results import Ended, Status, with_cause
+from wmp.runtime.submission.results import Ended, Status, with_causes
 from wmp.runtime.submission.submissions import Submissions, result_of
 
 __all__ = ["Job"]
@@ -121,9 +121,13 @@ class Job:
         """Return the last report of the handler; None before the first report.
 
         While no connected worker can do the job, ``unserved`` of the status states the cause.
+        While a stored job waits, ``stored`` of the status states where.
         """
         status = None if self._interest is None else self._interest.status
-        return status if self.done() else with_cause(status, self._submissions.unserved(self.id))
+        if self.done():
+            return status
+        id, submissions = self.id, self._submissions
+        return with_causes(status, submissions.unserved(id), submissions.waiting_place(id))
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None:
         """Have ``fn(status)`` called on the loop at every report of the handler."""

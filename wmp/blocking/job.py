@@ -10,7 +10,7 @@ from typing import Any
 from wmp.errors import ClosedError, ConfigError, JobCancelled, StoreFull
 from wmp.message import Frame
 from wmp.runtime.portal import Portal
-from wmp.runtime.submission.results import Ended, Status, with_cause
+from wmp.runtime.submission.results import Ended, Status, with_causes
 from wmp.runtime.submission.submissions import Submissions, result_of
 
 __all__ = ["Job"]
@@ -126,12 +126,13 @@ class Job(concurrent.futures.Future[Any]):
         """Return the last report of the handler, None before the first report.
 
         While no connected worker can do the job, ``unserved`` of the status states the cause.
+        While a stored job waits, ``stored`` of the status states where.
         """
-        if not self._submissions.has_unserved or self.done():
+        id, submissions = self.id, self._submissions
+        if self.done() or not (submissions.has_unserved or submissions.is_stored(id)):
             return self._status
-        return with_cause(
-            self._status, self._portal.ask(lambda: self._submissions.unserved(self.id))
-        )
+        causes = self._portal.ask(lambda: (submissions.unserved(id), submissions.waiting_place(id)))
+        return with_causes(self._status, *causes)
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None:
         """Have ``fn(status)`` called at every report of the handler."""

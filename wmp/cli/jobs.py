@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,13 +13,14 @@ import click
 
 from wmp.cli.entry_point import FAILED, complain
 from wmp.cli.options import ProgramCommand
+from wmp.cli.waiting_job import when, why_waiting
 from wmp.errors import ConfigError
 from wmp.message import counted, printable
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.sqlite.sqlite_reader import SqliteReader
 from wmp.store.sqlite.sqlite_store import SqliteStore
 from wmp.store.stored_job import ENDED, OPEN, StoredJobInput, StoredJobState
-from wmp.store.write_batch import JobChanges, WriteBatch
+from wmp.store.write_batch import JobChanges, StoredFailure, WriteBatch
 from wmp.stored_results import newest, outcome_of
 
 __all__ = ["jobs"]
@@ -135,8 +135,9 @@ def _list(
 @click.option("--key", metavar="TEXT", help="Key of the job, in place of its number.")
 @_JSON
 def _show(store: Path, id: int | None, key: str | None, as_json: bool) -> int:
-    """Print a job, its payload, and its result or error.
+    """Print a job, its payload, its failed attempts, and its result or error.
 
+    A line `waits` states why a job that has not ended waits.
     Of several jobs with one key the open job is shown, else the job that ended last.
     """
     if (id is None) == (key is None):
@@ -144,16 +145,24 @@ def _show(store: Path, id: int | None, key: str | None, as_json: bool) -> int:
     where = JobFilter(key=key) if id is None else JobFilter(ids=[id])
     with _reading(store) as reader:
         job = newest(reader.list(where, payloads=True))
+        waits = None if job is None else why_waiting(job, reader.instances(), time.time() * 1000)
     if job is None:
         complain(_PROGRAM, "the store has no such job: it was never stored, or it was purged")
         return FAILED
     fields = _fields(job) | {"payload": _bytes(job.payload), **_outcome(job)}
+    if waits is not None:
+        fields["waits"] = waits
+    history = [_failure(one) for one in job.history]
     if as_json:
-        print(json.dumps(fields))
+        print(json.dumps(fields | {"history": history}))
     else:
         width = max(map(len, fields))
         for name, value in fields.items():
             print(f"{name:<{width}}  {value}")
+        for row in history:
+            print(
+                f"{row['at']}  attempt {row['attempt']} at worker {row['worker']}: {row['error']}"
+            )
     return 0
 
 
@@ -230,7 +239,10 @@ def _retry(
 def _cancel(
     store: Path, ids: tuple[int, ...], states: tuple[str, ...], role: str | None, key: str | None
 ) -> int:
-    """Cancel jobs. The manager that has reserved a job learns of it, and stops its worker."""
+    """Cancel jobs. A job that a manager has reserved is cancelled when its worker has stopped.
+
+    The manager learns of the request, and stops its worker. A result that comes first counts.
+    """
     return _change(store, StoredJobInput.CANCEL, "cancelled", ids, states, role, key, OPEN)
 
 
@@ -339,7 +351,7 @@ def _change(
             raise click.UsageError(f"a job in state {name} cannot be {done}")
     names = list(states) or [name for name, state in _STATES.items() if state in possible]
     where = _where(ids, names, role, key)
-    changed = number = after = 0
+    changed = requested = number = after = 0
     found = _writable(store)
     try:
         me = found.begin(b"wmp jobs", "wmp jobs")
@@ -348,11 +360,18 @@ def _change(
             change = JobChanges(what, [job.id for job in page])
             (answer,) = found.apply(me, number, WriteBatch(changes=[change])).changes
             before = [job.state for job in page]
-            changed += sum(old is not new for old, new in zip(before, answer.states, strict=True))
+            after_each = [new for old, new in zip(before, answer.states, strict=True) if old != new]
+            changed += len(after_each)
+            requested += after_each.count(StoredJobState.CANCELLING)
         found.end(me)
     finally:
         found.close()
-    click.echo(f"{counted(changed, 'job')} {done}")
+    click.echo(f"{counted(changed - requested, 'job')} {done}")
+    if requested:
+        click.echo(
+            f"cancellation of {counted(requested, 'job')} requested: managers have reserved them, "
+            "and stop their workers"
+        )
     if ids and changed < len(set(ids)):
         complain(
             _PROGRAM,
@@ -366,7 +385,7 @@ def _change(
 def _line(job: StoredJob) -> str:
     """Return a job as one line."""
     parts = [f"{job.id:<8}", f"{job.state.name.lower():<10}", f"{printable(job.kind.role):<16}"]
-    parts.append(_when(job.created) or "")
+    parts.append(when(job.created) or "")
     parts += [
         f"{name}={value}"
         for name, value in (
@@ -379,7 +398,7 @@ def _line(job: StoredJob) -> str:
         if value
     ]
     if job.state is StoredJobState.QUEUED and job.due > time.time() * 1000:
-        parts.append(f"due={_when(job.due)}")
+        parts.append(f"due={when(job.due)}")
     return " ".join(parts).rstrip()
 
 
@@ -398,12 +417,12 @@ def _fields(job: StoredJob) -> dict[str, Any]:
         "retries": job.terms.retries,
         "failed": job.failed,
         "instance": job.instance,
-        "created": _when(job.created),
-        "due": _when(job.due),
-        "deadline": _when(job.deadline),
-        "expires": _when(job.expires),
-        "ended": _when(job.ended),
-        "purge": _when(job.purge),
+        "created": when(job.created),
+        "due": when(job.due),
+        "deadline": when(job.deadline),
+        "expires": when(job.expires),
+        "ended": when(job.ended),
+        "purge": when(job.purge),
     }
 
 
@@ -416,6 +435,15 @@ def _outcome(job: StoredJob) -> dict[str, Any]:
     return {"error": f"{type(error).__name__}: {printable(str(error))}"}
 
 
+def _failure(failure: StoredFailure) -> dict[str, Any]:
+    return {
+        "attempt": failure.attempt,
+        "worker": printable(failure.worker),
+        "at": when(failure.at),
+        "error": printable(failure.error),
+    }
+
+
 def _bytes(data: bytes | None) -> str | None:
     """Return the begin of a payload as text: UTF-8 if it is such, else hex digits."""
     if data is None:
@@ -426,13 +454,3 @@ def _bytes(data: bytes | None) -> str | None:
     except UnicodeDecodeError:
         text = f"0x{begin.hex()}"
     return text if len(data) <= _SHOWN else f"{text} … {counted(len(data), 'byte')}"
-
-
-def _when(milliseconds: int | None) -> str | None:
-    """Return a time in UTC as text."""
-    if milliseconds is None:
-        return None
-    try:
-        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
-    except (OverflowError, ValueError):
-        return f"{milliseconds} ms"

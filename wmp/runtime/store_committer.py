@@ -140,7 +140,7 @@ class StoreCommitter:
 
     def _run(self) -> None:
         try:
-            self._look()
+            self._look(counted=True)
             while self._until is None or self._writes:
                 if self._writes:
                     self._apply(self._writes.popleft())
@@ -175,11 +175,11 @@ class StoreCommitter:
         if foreign:
             self._look()
 
-    def _look(self) -> None:
-        """Report what others wrote."""
+    def _look(self, *, counted: bool = False) -> None:
+        """Report what others wrote; ``counted``: also the numbers of the queued jobs."""
         self._looked_at = time.monotonic()
         try:
-            news, kinds = self._store.news(self._me), self._store.kinds()
+            news, kinds = self._store.news(self._me), self._store.kinds(counted=counted)
         except StoreError as error:
             self._complain(error)
             return
@@ -221,7 +221,7 @@ class StoreCommitter:
         if answer.repeated:
             self._post(Woken(self._ended(), (), ()))
         if batch.sweep:
-            self._look()
+            self._look(counted=True)
 
     def _attempt(
         self, action: Write, batch: WriteBatch

@@ -10,7 +10,7 @@ from attrs import frozen
 from wmp.message import Kind
 from wmp.store.job_terms import StoredTerms
 from wmp.store.stored_job import StoredJobState
-from wmp.store.write_batch import BatchAnswer, WriteBatch
+from wmp.store.write_batch import BatchAnswer, StoredFailure, WriteBatch
 
 __all__ = ["JobFilter", "QueuedKind", "Store", "StoreInstance", "StoredJob", "SubmitterNews"]
 
@@ -56,6 +56,9 @@ class StoredJob:
     """None if the caller did not ask for payloads."""
     result: bytes | None = None
     """Result, error or cause; None without one, or if the caller did not ask for payloads."""
+    history: Sequence[StoredFailure] = ()
+    """Attempts that failed or were lost, oldest first; empty if the caller did not ask for
+    payloads."""
 
 
 @frozen
@@ -77,6 +80,8 @@ class QueuedKind:
     kind: Kind
     wait: int
     """Milliseconds until the first of the jobs is due; 0 if one is due."""
+    count: int | None = None
+    """Number of the jobs, at most 10,000; None unless the caller asked for numbers."""
 
 
 @frozen
@@ -137,8 +142,8 @@ class Store(Protocol):
             payloads: Whether to read payloads and results too.
         """
 
-    def kinds(self) -> Sequence[QueuedKind]:
-        """Return the kinds of which jobs are queued."""
+    def kinds(self, *, counted: bool = False) -> Sequence[QueuedKind]:
+        """Return the kinds of which jobs are queued; ``counted``: with the numbers of the jobs."""
 
     def wait(self, descriptor: int, timeout: float) -> bool:
         """Wait until a descriptor is readable, another process wrote, or ``timeout`` seconds.

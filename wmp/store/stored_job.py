@@ -57,7 +57,8 @@ class StoredJobInput(Enum):
     REPEAT = "repeat"
     """The attempt is over without an outcome, and the instance keeps the job for another one."""
     RELEASE = "release"
-    """The attempt is over without an outcome, or was never granted; any instance may reserve."""
+    """The attempt was never granted, or a cancelled job's attempt is over; any instance may reserve
+    the job."""
     SPEND = "spend"
     """The attempt is lost, and the job's retries are used up."""
     AGAIN = "again"
@@ -92,7 +93,7 @@ class Guard(Enum):
     DUE = "due ≤ now"
     FRESH = "deadline and expiry > now"
     MINE = "reserved by this instance"
-    ATTEMPT = "attempt = a > 0"
+    ATTEMPT = "attempt = a > 0 and not over"
     ORPHANED = "the instance that reserved it has ended"
     LAPSED = "the instance that reserved it ended `grace` ago or earlier"
     OVERDUE = "deadline ≤ now"
@@ -104,16 +105,19 @@ class Guard(Enum):
 class Effect(Enum):
     """A change of the other columns of the job."""
 
-    NEXT_ATTEMPT = "attempt + 1"
+    NEXT_ATTEMPT = "attempt + 1, not over"
+    OVER = "the attempt is over"
+    UNUSED = "attempt − 1, over"
     HOLD = "reserved by this instance"
     LEAVE = "reserved by no instance"
     COUNT_LOST = "lost + cost"
     COUNT_FAILED = "failed + 1"
     WAIT = "due = now + wait if there is a wait"
     KEEP_RESULT = "the result is stored"
+    KEEP_FAILURE = "the failure of the attempt is stored, if the change has one"
     END = "ended = now, purge = now + time to live, reserved by no instance"
-    RESET = "lost = failed = 0, due = now, no deadline, no expiry, no result, no submitter"
-    REMOVE = "the job, its payload and its result are deleted"
+    RESET = "lost = failed = 0, due = now; no deadline, expiry, result, failures, submitter"
+    REMOVE = "the job, its payload, its result and its failures are deleted"
 
 
 @frozen
@@ -162,29 +166,29 @@ TABLE: Final[tuple[Transition, ...]] = (
         (_RESERVED,),
         _RESERVED,
         (Guard.MINE, Guard.ATTEMPT),
-        (Effect.NEXT_ATTEMPT, Effect.COUNT_LOST),
+        (Effect.NEXT_ATTEMPT, Effect.KEEP_FAILURE, Effect.COUNT_LOST),
     ),
     Transition(
         _In.RELEASE,
         (_RESERVED,),
         _QUEUED,
         (Guard.MINE, Guard.ATTEMPT),
-        (Effect.LEAVE, Effect.COUNT_LOST, Effect.WAIT),
+        (Effect.UNUSED, Effect.LEAVE, Effect.COUNT_LOST, Effect.WAIT),
     ),
     Transition(
         _In.SPEND,
         (_RESERVED,),
         StoredJobState.LOST,
         (Guard.MINE, Guard.ATTEMPT),
-        (Effect.COUNT_LOST, Effect.KEEP_RESULT, Effect.END),
+        (Effect.COUNT_LOST, Effect.KEEP_FAILURE, Effect.KEEP_RESULT, Effect.END),
     ),
-    # The attempt grows, because a second DONE of the same attempt may come over another manager.
+    # The attempt is over, because a second DONE of it may come over another manager.
     Transition(
         _In.AGAIN,
         (_QUEUED, _RESERVED),
         _QUEUED,
         (Guard.ATTEMPT,),
-        (Effect.NEXT_ATTEMPT, Effect.LEAVE, Effect.COUNT_FAILED, Effect.WAIT),
+        (Effect.OVER, Effect.LEAVE, Effect.KEEP_FAILURE, Effect.COUNT_FAILED, Effect.WAIT),
     ),
     # A cancelled job is never granted again (WMP-6.12).
     Transition(_In.REPEAT, (_CANCELLING,), _CANCELLED, (Guard.MINE, Guard.ATTEMPT), (Effect.END,)),
@@ -207,14 +211,18 @@ TABLE: Final[tuple[Transition, ...]] = (
         (Effect.KEEP_RESULT, Effect.END),
     ),
     Transition(
-        _In.FAIL, OPEN, StoredJobState.ERROR, (Guard.ATTEMPT,), (Effect.KEEP_RESULT, Effect.END)
+        _In.FAIL,
+        OPEN,
+        StoredJobState.ERROR,
+        (Guard.ATTEMPT,),
+        (Effect.KEEP_FAILURE, Effect.KEEP_RESULT, Effect.END),
     ),
     Transition(
         _In.OVERRUN,
         OPEN,
         StoredJobState.TIMEOUT,
         (Guard.ATTEMPT,),
-        (Effect.KEEP_RESULT, Effect.END),
+        (Effect.KEEP_FAILURE, Effect.KEEP_RESULT, Effect.END),
     ),
     # The attempt stays, so that a worker that still holds it can be adopted later.
     Transition(_In.LAPSE, (_RESERVED,), _QUEUED, (Guard.LAPSED,), (Effect.LEAVE,)),
@@ -228,7 +236,7 @@ TABLE: Final[tuple[Transition, ...]] = (
         (Guard.OVERDUE, Guard.ATTENDED),
         (Effect.END,),
     ),
-    Transition(_In.REVIVE, ENDED, _QUEUED, (Guard.KEY_FREE,), (Effect.NEXT_ATTEMPT, Effect.RESET)),
+    Transition(_In.REVIVE, ENDED, _QUEUED, (Guard.KEY_FREE,), (Effect.OVER, Effect.RESET)),
     Transition(_In.FORGET, ENDED, _ABSENT, (), (Effect.REMOVE,)),
     Transition(_In.PURGE, ENDED, _ABSENT, (Guard.OUTLIVED,), (Effect.REMOVE,)),
 )

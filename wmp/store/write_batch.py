@@ -5,10 +5,10 @@ Times are milliseconds. Jobs stand in columns: one entry for each job in each co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from attrs import frozen
+from attrs import field, frozen
 
 from wmp.message import Frame, Kind
 from wmp.store.job_terms import StoredTerms
@@ -22,9 +22,23 @@ __all__ = [
     "NewJobs",
     "Reservation",
     "ReservedJobs",
+    "StoredFailure",
     "SweptJob",
     "WriteBatch",
 ]
+
+
+@frozen
+class StoredFailure:
+    """An attempt of a stored job that failed or was lost."""
+
+    attempt: int
+    worker: str
+    """Label of the worker."""
+    error: str
+    """The error in one line."""
+    at: int = 0
+    """When the failure was stored, in milliseconds since 1970; a change leaves it 0."""
 
 
 @frozen
@@ -65,6 +79,8 @@ class JobChanges:
     """Lost leases to count, 0 or 1, for inputs that count; None for 0."""
     waits: Sequence[int] | None = None
     """Milliseconds until the job is due, for inputs that wait; None for 0."""
+    failures: Sequence[StoredFailure | None] | None = None
+    """Failed or lost attempts, for inputs that keep a failure; None for none."""
 
 
 @frozen
@@ -129,6 +145,8 @@ class ReservedJobs:
     """Whether further jobs of the kind are due."""
     next_due: int | None
     """When the next job of the kind becomes due; None when no job waits for its time."""
+    histories: Mapping[int, Sequence[StoredFailure]] = field(factory=dict)
+    """The stored failures of jobs that have some, by number of the job, oldest first."""
 
 
 @frozen

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from wmp.errors import InstanceEnded
 from wmp.message import Kind
@@ -33,6 +33,7 @@ from wmp.store.write_batch import (
     NewJobs,
     Reservation,
     ReservedJobs,
+    StoredFailure,
     SweptJob,
     WriteBatch,
 )
@@ -68,6 +69,8 @@ class _StoredRow:
     ended: int | None = None
     purge: int | None = None
     result: bytes | None = None
+    over: bool = False
+    history: list[StoredFailure] = field(factory=list)
 
     def value(self, *, payloads: bool) -> StoredJob:
         """Return the job as a value."""
@@ -91,6 +94,7 @@ class _StoredRow:
             self.key,
             self.payload if payloads else None,
             self.result if payloads else None,
+            tuple(self.history) if payloads else (),
         )
 
 
@@ -114,6 +118,7 @@ class _Change:
     cost: int = 0
     wait: int = 0
     payload: bytes = b""
+    failure: StoredFailure | None = None
 
 
 @define(eq=False)
@@ -268,6 +273,7 @@ class ReferenceStore:
                 _at(changes.costs, place),
                 _at(changes.waits, place),
                 b"" if changes.payloads is None else bytes(changes.payloads[place]),
+                None if changes.failures is None else changes.failures[place],
             )
             self._step(changes.input, id, change)
         return self._states(changes.ids)
@@ -303,7 +309,7 @@ class ReferenceStore:
             case Guard.MINE:
                 return row.instance == change.me
             case Guard.ATTEMPT:
-                return row.attempt == change.attempt > 0
+                return row.attempt == change.attempt > 0 and not row.over
             case Guard.ORPHANED:
                 return ended < float("inf")
             case Guard.LAPSED:
@@ -325,7 +331,11 @@ class ReferenceStore:
     def _take_effect(self, effect: Effect, row: _StoredRow, change: _Change) -> None:
         match effect:
             case Effect.NEXT_ATTEMPT:
-                row.attempt += 1
+                row.attempt, row.over = row.attempt + 1, False
+            case Effect.OVER:
+                row.over = True
+            case Effect.UNUSED:
+                row.attempt, row.over = row.attempt - 1, True
             case Effect.HOLD:
                 row.instance = change.me
             case Effect.LEAVE:
@@ -339,6 +349,11 @@ class ReferenceStore:
                     row.due = change.now + change.wait
             case Effect.KEEP_RESULT:
                 row.result = change.payload
+            case Effect.KEEP_FAILURE:
+                if change.failure is not None:
+                    row.history.append(evolve(change.failure, at=change.now))
+                    if len(row.history) > 32:
+                        del row.history[16]
             case Effect.END:
                 dead = row.state in (_State.ERROR, _State.TIMEOUT, _State.LOST)
                 row.ended = change.now
@@ -351,6 +366,7 @@ class ReferenceStore:
                 row.due = change.now
                 row.deadline = row.expires = row.ended = row.purge = None
                 row.result = row.submitter = None
+                row.history.clear()
             case Effect.REMOVE:
                 del self._rows[row.id]
 
@@ -456,6 +472,7 @@ class ReferenceStore:
             expires=[row.expires for row in chosen],
             more=more,
             next_due=None if more else min(later, default=None),
+            histories={row.id: tuple(row.history) for row in chosen if row.history},
         )
 
     # -- reading --------------------------------------------------------------------------------
@@ -492,13 +509,16 @@ class ReferenceStore:
         ]
         return [row.value(payloads=payloads) for row in found[:limit]]
 
-    def kinds(self) -> Sequence[QueuedKind]:
+    def kinds(self, *, counted: bool = False) -> Sequence[QueuedKind]:
         """Return the kinds of which jobs are queued."""
-        due: dict[Kind, int] = {}
+        due: dict[Kind, list[int]] = {}
         for row in self._rows.values():
             if row.state is _State.QUEUED:
-                due[row.kind] = min(row.due, due.get(row.kind, row.due))
-        return [QueuedKind(kind, max(0, at - self._now())) for kind, at in due.items()]
+                due.setdefault(row.kind, []).append(row.due)
+        return [
+            QueuedKind(kind, max(0, min(times) - self._now()), len(times) if counted else None)
+            for kind, times in due.items()
+        ]
 
     def wait(self, descriptor: int, timeout: float) -> bool:
         """Return that another process wrote: nothing is known about this."""

@@ -227,6 +227,11 @@ class Scheduler:
         return {} if self.store is None else self.store.demand.waiting()
 
     @property
+    def in_store(self) -> int:
+        """The number of the jobs that wait in the store, as far as known."""
+        return 0 if self.store is None else self.store.demand.stored
+
+    @property
     def empty(self) -> bool:
         """Return whether all jobs have ended."""
         written = self.store is None or self.store.idle

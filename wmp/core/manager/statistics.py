@@ -38,6 +38,9 @@ class ManagerStatistics(Statistics):
     queued: int
     delayed: int
     """Number of jobs that wait for their start time."""
+    stored: int
+    """Number of jobs that wait in the store, beside those that are ``queued`` here. Jobs of other
+    processes are counted once a second, up to 10,000 of each role and needs."""
     leased: int
     ended: Mapping[End, int]
     requeued: Mapping[str, int]
@@ -61,6 +64,7 @@ def snapshot(scheduler: Scheduler) -> ManagerStatistics:
     return ManagerStatistics(
         queued=scheduler.queues.waiting,
         delayed=scheduler.delayed.waiting,
+        stored=scheduler.in_store,
         leased=sum(row.leased for row in rows),
         ended=dict(scheduler.leases.ended),
         requeued=dict(scheduler.requeue.counts),

@@ -48,6 +48,17 @@ class KindDemand:
     """Number of jobs that the workers may hold, as it was last computed."""
     computed_at: float = -inf
 
+    @property
+    def waits(self) -> bool:
+        """Whether jobs in the store wait for their time."""
+        return self.next_due < inf
+
+    def took(self, count: int, *, more: bool, next_due: float) -> None:
+        """Record that jobs were reserved."""
+        self.more = more
+        self.next_due = min(self.next_due, next_due)
+        self.queued = max(0, self.queued - count) if more or self.waits else 0
+
 
 @define(eq=False)
 class StoreDemand:
@@ -68,6 +79,8 @@ class StoreDemand:
         """Record that jobs of these kinds are queued in the store."""
         for queued in kinds:
             demand = self.of(queued.kind)
+            if queued.count is not None:
+                demand.queued = queued.count
             if queued.wait:
                 demand.next_due = min(demand.next_due, now + queued.wait / 1000)
             else:
@@ -113,10 +126,15 @@ class StoreDemand:
         """Return when the next jobs become due in the store; infinity for never."""
         return min((demand.next_due for demand in self._kinds.values()), default=inf)
 
+    @property
+    def stored(self) -> int:
+        """The number of the jobs that wait in the store, as far as known."""
+        return sum(max(1, one.queued) for one in self._kinds.values() if one.more or one.waits)
+
     def tidy(self) -> None:
         """Forget the kinds of which no jobs are known."""
         for kind, demand in tuple(self._kinds.items()):
-            known = demand.more or demand.next_due < inf or demand.adding
+            known = demand.more or demand.waits or demand.adding
             if not known and self.queues.find(kind) is None:
                 del self._kinds[kind]
 

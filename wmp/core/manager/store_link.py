@@ -17,7 +17,7 @@ from typing import Final, assert_never
 from attrs import define, field
 
 from wmp.actions import Acknowledge, Decline, End, FailedAttempt, Write
-from wmp.core.manager.job_lifecycle import JobLimits, JobRecord
+from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.queues import Queue, Queues
 from wmp.core.manager.remote_worker import ManagerOutbound
@@ -29,11 +29,20 @@ from wmp.core.manager.store_writes import (
     PendingWrites,
     WriteUnderWay,
 )
+from wmp.core.manager.stored_records import (
+    failure_of,
+    history_of,
+    is_stored,
+    limits_of,
+    milliseconds,
+    record_of,
+    records_of,
+    wait_after_refusals,
+)
 from wmp.core.manager.timers import ManagerTimers, StoreDueTimer, SweepTimer
 from wmp.events import InstanceBegun, StoreFilled, Submitted, Woken, Written
 from wmp.message import Frame, Kind
 from wmp.store.contract import StoredJob
-from wmp.store.job_terms import StoredTerms
 from wmp.store.stored_job import ENDED, TRANSITIONS, StoredJobInput, StoredJobState
 from wmp.store.write_batch import AddAnswer, BatchAnswer, ChangeAnswer, NewJobs, ReservedJobs
 
@@ -45,9 +54,6 @@ _SWEEP: Final = 1.0
 """Seconds between two sweeps. Each of them renews the validity of the instance, too."""
 _MOST_LOOKED: Final = 1000
 """Largest number of jobs whose rows one write asks for."""
-_LONGEST_WAIT: Final = 32_000
-"""Limit of the milliseconds for which a job waits that workers refused."""
-
 _State = StoredJobState
 _In = StoredJobInput
 
@@ -66,6 +72,9 @@ _ENDS: Final = {
     _State.TIMEOUT: End.TIMEOUT,
     _State.LOST: End.LOST,
 }
+
+_GROWTHS: Final = {_In.REPEAT: 1, _In.RELEASE: -1}
+"""By how much a change that had its effect moves the attempt; 0 for the other inputs."""
 
 _GONE: Final = (
     b"the store has the job no more: somebody removed the job, or its time to live passed"
@@ -151,8 +160,8 @@ class StoreLink:
                     event.payloads[begin:end],
                     event.priority,
                     ceil(event.delay * 1000),
-                    _milliseconds(event.timeout),
-                    _milliseconds(event.expires),
+                    milliseconds(event.timeout),
+                    milliseconds(event.expires),
                     None if event.keys is None else event.keys[begin:end],
                     event.unique,
                     reserve=end == free,
@@ -175,13 +184,16 @@ class StoreLink:
         """Ask for another attempt of a job whose lease ended without an outcome."""
         self.leases.forget(job)
         self._repeating[job.id] = job
-        self._pending.of(_In.REPEAT).add(job.id, job.attempt, cost=cost, job=job)
+        failure = failure_of(job.history, job.attempt)
+        self._pending.of(_In.REPEAT).add(job.id, job.attempt, cost=cost, job=job, failure=failure)
 
     def again(self, job: JobRecord, wait: float) -> None:
         """Queue a job whose attempt failed in the store, until its time comes."""
         self.leases.forget(job)
-        milliseconds = ceil(wait * 1000)
-        self._pending.of(_In.AGAIN).add(job.id, job.attempt, wait=milliseconds, job=job)
+        failure = failure_of(job.history, job.attempt)
+        self._pending.of(_In.AGAIN).add(
+            job.id, job.attempt, wait=ceil(wait * 1000), job=job, failure=failure
+        )
 
     def take_ends(self) -> None:
         """Write the ends of this step; those that the store has confirmed are reported instead."""
@@ -197,8 +209,13 @@ class StoreLink:
                         self.cancel(id)
                         self._pending.of(_In.RELEASE).add(id, attempt)
                     else:
-                        cost = int(end is End.LOST)
-                        self._pending.of(_INPUTS[end]).add(id, attempt, payload, cost)
+                        self._pending.of(_INPUTS[end]).add(
+                            id,
+                            attempt,
+                            payload,
+                            cost=int(end is End.LOST),
+                            failure=failure_of(histories.get(id), attempt),
+                        )
         results, self._results = self._results, []
         for columns in results:
             self._report(columns)
@@ -227,7 +244,7 @@ class StoreLink:
         if self.frozen is None and now - self._renewed > _GRANT_FOR:
             self.frozen = []
             for queue in self.queues:
-                self.frozen += queue.withdraw(_is_stored)
+                self.frozen += queue.withdraw(is_stored)
                 self.queues.tidy(queue)
             for job in self.frozen:
                 self.leases.forget(job)
@@ -238,7 +255,7 @@ class StoreLink:
         self.timers.set(SweepTimer(), now + _SWEEP)
         for kind, count in () if self.draining else self.demand.surplus(now):
             if (queue := self.queues.find(kind)) is not None:
-                stored = [job for job in queue.records() if _is_stored(job)]
+                stored = [job for job in queue.records() if is_stored(job)]
                 self._give_back(queue, stored[-count:])
         self.demand.tidy()
 
@@ -246,7 +263,7 @@ class StoreLink:
         """Reserve nothing more, and give all jobs back that no worker has."""
         self.draining = True
         for queue in self.queues:
-            self._give_back(queue, [job for job in queue.records() if _is_stored(job)])
+            self._give_back(queue, [job for job in queue.records() if is_stored(job)])
         frozen, self.frozen = self.frozen or [], []
         self._release(frozen)
 
@@ -262,7 +279,7 @@ class StoreLink:
     def _release(self, jobs: Iterable[JobRecord]) -> None:
         columns = self._pending.of(_In.RELEASE)
         for job in jobs:
-            columns.add(job.id, job.attempt, wait=_wait_of(job), job=job)
+            columns.add(job.id, job.attempt, wait=wait_after_refusals(job), job=job)
 
     def flush(self, now: float, *, last: bool = False) -> None:
         """Write what was gathered, unless a write is under way."""
@@ -321,7 +338,7 @@ class StoreLink:
         if self._begun:
             self._pending.begin_anew(under_way)
             for queue in self.queues:
-                for job in queue.withdraw(_is_stored):
+                for job in queue.withdraw(is_stored):
                     self.leases.forget(job)
                 self.queues.tidy(queue)
             self._repeating.clear()
@@ -330,7 +347,7 @@ class StoreLink:
             adopted = self._pending.of(_In.ADOPT)
             for worker in self.leases.workers.values():
                 for job in self.leases.of(worker):
-                    if _is_stored(job):
+                    if is_stored(job):
                         adopted.add(job.id, job.attempt)
         self._begun = True
         self.tick(now)
@@ -407,7 +424,7 @@ class StoreLink:
         demand = self.demand.of(kind)
         ids: Sequence[int] = self._undone(add)
         reserved = new.reserve and certain
-        limits, until = _limits_of(add.event, now), add.event.timeout
+        limits, until = limits_of(add.event, now), add.event.timeout
         deadline = None if until is None else now + until
         count = len(ids)
         if (
@@ -479,7 +496,7 @@ class StoreLink:
         ):
             self._results.append(columns)
             return
-        grows = what is _In.REPEAT or what is _In.AGAIN
+        growth = _GROWTHS.get(what, 0)
         for id, attempt, payload, wait, job, state, at in zip(
             columns.ids,
             columns.attempts,
@@ -499,7 +516,7 @@ class StoreLink:
                     self._end(id, _State.CANCELLED, _GONE, attempt)
             elif state is _State.CANCELLED:
                 self._end(id, state, b"", at)
-            elif state is target and (what is _In.CANCEL or at == attempt + grows):
+            elif state is target and (what is _In.CANCEL or at == attempt + growth):
                 if state in ENDED:
                     self._end(id, state, payload, at)
                 elif job is not None:
@@ -522,26 +539,10 @@ class StoreLink:
     def _reserved(
         self, kind: Kind, reserved: ReservedJobs, answer: BatchAnswer, now: float
     ) -> None:
-        demand = self.demand.of(kind)
-        demand.more = reserved.more
-        demand.queued = max(0, demand.queued - len(reserved.ids)) if reserved.more else 0
-        if reserved.next_due is not None:
-            demand.next_due = now + (reserved.next_due - answer.now) / 1000
-        for id, attempt, payload, priority, lost, failed, terms, deadline, expires in zip(
-            reserved.ids,
-            reserved.attempts,
-            reserved.payloads,
-            reserved.priorities,
-            reserved.lost,
-            reserved.failed,
-            reserved.terms,
-            reserved.deadlines,
-            reserved.expires,
-            strict=True,
-        ):
-            times = (_later(deadline, answer.now, now), _later(expires, answer.now, now))
-            job = _record(id, payload, kind, priority, terms, *times)
-            job.attempt, job.lost, job.failed = attempt, lost, failed
+        due = reserved.next_due
+        next_due = inf if due is None else now + (due - answer.now) / 1000
+        self.demand.of(kind).took(len(reserved.ids), more=reserved.more, next_due=next_due)
+        for job in records_of(kind, reserved, answer.now, now):
             self._enter(job)
 
     def _compare(self, held: Sequence[StoredJob], answer: BatchAnswer, now: float) -> None:
@@ -549,7 +550,7 @@ class StoreLink:
         mine = {job.id: job for job in held}
         for worker in self.leases.workers.values():
             for job in self.leases.of(worker):
-                if _is_stored(job) and job.id not in mine:
+                if is_stored(job) and job.id not in mine:
                     self.withdraw(job.id, now)  # another instance has the job, or it has ended
         settled = self._pending.changed()
         for id, row in mine.items():
@@ -558,10 +559,7 @@ class StoreLink:
             if row.state is _State.CANCELLING:
                 self._pending.of(_In.RELEASE).add(id, row.attempt)
                 continue
-            times = (_later(row.deadline, answer.now, now), _later(row.expires, answer.now, now))
-            job = _record(id, row.payload or b"", row.kind, row.priority, row.terms, *times)
-            job.attempt, job.lost, job.failed = row.attempt, row.lost, row.failed
-            self._enter(job)
+            self._enter(record_of(row, answer.now, now))
 
     def _look(self, asked: Sequence[int], seen: Sequence[StoredJob], now: float) -> None:
         """Report the ends of the jobs that are watched."""
@@ -576,6 +574,8 @@ class StoreLink:
     def _ended_elsewhere(self, job: StoredJob, now: float) -> None:
         self.withdraw(job.id, now)
         payload = job.result if job.result is not None else _SWEPT_TEXTS.get(job.state, b"")
+        if job.history and job.ended is not None:
+            self._histories.setdefault(job.id, history_of(job.history, job.ended, now))
         self._end(job.id, job.state, payload, job.attempt)
 
     def _end(self, id: int, state: StoredJobState, payload: Frame, attempt: int) -> None:
@@ -607,53 +607,3 @@ class StoreLink:
             else:
                 queue.join(job)
             self._touched[job.kind] = None
-
-
-def _is_stored(job: JobRecord) -> bool:
-    return job.id < FIRST_UNSTORED
-
-
-def _record(
-    id: int,
-    payload: Frame,
-    kind: Kind,
-    priority: int,
-    terms: StoredTerms,
-    deadline: float | None,
-    expires: float | None,
-) -> JobRecord:
-    """Make the record of a job that the store has reserved for this instance."""
-    limits = None
-    if expires is not None or terms.run_limit is not None or terms.retry is not None:
-        limits = JobLimits(expires, terms.run_limit, terms.retry)
-    return JobRecord(
-        id, payload, kind, priority, terms.retries, deadline, limits=limits, reserved=True
-    )
-
-
-def _limits_of(event: Submitted, now: float) -> JobLimits | None:
-    """Return the limits of jobs that were just stored."""
-    if event.expires is None and event.run_limit is None and event.retry is None:
-        return None
-    expires = None if event.expires is None else now + event.expires
-    return JobLimits(expires, event.run_limit, event.retry)
-
-
-def _wait_of(job: JobRecord) -> int:
-    """Return the milliseconds for which a job waits that workers here refused.
-
-    Otherwise this manager would reserve the job again at once.
-    """
-    if job.refused is None:
-        return 0
-    times = max(1, job.attempt - job.lost - job.failed - 1)
-    return min(_LONGEST_WAIT, 1000 << min(times - 1, 5))
-
-
-def _milliseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else ceil(seconds * 1000)
-
-
-def _later(at: int | None, store_now: int, now: float) -> float | None:
-    """Return a time of the store on the clock of ``now``."""
-    return None if at is None else now + (at - store_now) / 1000

@@ -13,7 +13,7 @@ from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.events import Submitted
 from wmp.message import Frame
 from wmp.store.stored_job import Effect, Guard, StoredJobInput, rows_of
-from wmp.store.write_batch import JobChanges, NewJobs, Reservation, WriteBatch
+from wmp.store.write_batch import JobChanges, NewJobs, Reservation, StoredFailure, WriteBatch
 
 __all__ = ["FIRST_UNSTORED", "ChangeColumns", "NewStoredJobs", "PendingWrites", "WriteUnderWay"]
 
@@ -54,6 +54,8 @@ _KEPT: Final = frozenset(what for what in _ORDER if _has(what, Effect.KEEP_RESUL
 _COSTLY: Final = frozenset(what for what in _ORDER if _has(what, Effect.COUNT_LOST))
 _DELAYED: Final = frozenset(what for what in _ORDER if _has(what, Effect.WAIT))
 
+_FAILING: Final = frozenset(what for what in _ORDER if _has(what, Effect.KEEP_FAILURE))
+
 _MINE: Final = frozenset(what for what in _ORDER if _has(what, Guard.MINE))
 """Inputs that count only while this instance has reserved the job."""
 
@@ -69,6 +71,8 @@ class ChangeColumns:
     waits: list[int] = field(factory=list)
     jobs: list[JobRecord | None] = field(factory=list)
     """Records of the jobs, for changes after which the job goes on; else None."""
+    failures: list[StoredFailure | None] = field(factory=list)
+    """The attempts that failed or were lost; else None."""
 
     def add(
         self,
@@ -78,6 +82,7 @@ class ChangeColumns:
         cost: int = 0,
         wait: int = 0,
         job: JobRecord | None = None,
+        failure: StoredFailure | None = None,
     ) -> None:
         """Add the change of one job."""
         self.ids.append(id)
@@ -86,6 +91,7 @@ class ChangeColumns:
         self.costs.append(cost)
         self.waits.append(wait)
         self.jobs.append(job)
+        self.failures.append(failure)
 
     def extend(
         self, ids: Sequence[int], attempts: Sequence[int], payloads: Sequence[Frame]
@@ -97,6 +103,7 @@ class ChangeColumns:
         self.costs += repeat(0, len(ids))
         self.waits += repeat(0, len(ids))
         self.jobs += repeat(None, len(ids))
+        self.failures += repeat(None, len(ids))
 
     def changes(self, what: StoredJobInput) -> JobChanges:
         """Return the columns as a part of a batch."""
@@ -107,7 +114,21 @@ class ChangeColumns:
             self.payloads if what in _KEPT else None,
             self.costs if what in _COSTLY and any(self.costs) else None,
             self.waits if what in _DELAYED and any(self.waits) else None,
+            self.failures if what in _FAILING and any(self.failures) else None,
         )
+
+    def put_before(self, later: ChangeColumns) -> None:
+        """Put these changes before later ones."""
+        for mine, theirs in (
+            (self.ids, later.ids),
+            (self.attempts, later.attempts),
+            (self.payloads, later.payloads),
+            (self.costs, later.costs),
+            (self.waits, later.waits),
+            (self.jobs, later.jobs),
+            (self.failures, later.failures),
+        ):
+            theirs[:0] = mine  # type: ignore[assignment]
 
 
 @frozen
@@ -221,10 +242,7 @@ class PendingWrites:
         if lost is not None:
             self._adds.extendleft(evolve(add, again=True) for add in reversed(lost.adds))
             for what, columns in lost.changes:
-                mine = self.of(what)
-                mine.ids[:0], mine.attempts[:0] = columns.ids, columns.attempts
-                mine.payloads[:0], mine.costs[:0] = columns.payloads, columns.costs
-                mine.waits[:0], mine.jobs[:0] = columns.waits, columns.jobs
+                columns.put_before(self.of(what))
         self._receipts.clear()
         for what in (*_MINE, _In.ADOPT):
             self._changes.pop(what, None)

@@ -25,7 +25,7 @@ class WaitingRow:
     needs: Mapping[str, int]
     codec: str
     count: int
-    """Number of waiting jobs. Jobs in the store that other processes submitted count as one."""
+    """Number of waiting jobs. Jobs in the store are counted as far as they are known."""
     unserved: str
     """The reason why no connected worker can do the jobs.
 

@@ -21,7 +21,7 @@ from wmp.errors import (
 )
 from wmp.message import Frame, counted, printable
 
-__all__ = ["Ended", "Status", "error_of", "with_cause", "with_history"]
+__all__ = ["Ended", "Status", "error_of", "with_causes", "with_history"]
 
 _LAYOUT: Final = "\n\t"
 """The control characters that stay in the text of a worker's exception."""
@@ -36,26 +36,38 @@ class Status:
     text: str | None
     unserved: str = ""
     """The reason why no connected worker can do a waiting job; empty while a worker can."""
+    stored: str = ""
+    """Where a stored job waits; empty for other jobs, and while a worker has the job."""
 
 
-def with_cause(status: Status | None, unserved: str) -> Status | None:
-    """Return a status with the reason why no worker can do the job, if there is such a reason."""
-    if not unserved:
+def with_causes(status: Status | None, unserved: str, stored: str) -> Status | None:
+    """Return a status with the reasons why the job waits, if there are such reasons."""
+    if not unserved and not stored:
         return status
-    return evolve(status, unserved=unserved) if status else Status(None, None, unserved)
+    return evolve(status or Status(None, None), unserved=unserved, stored=stored)
 
 
 Ended = tuple[int, End | Exception, Frame, int]
 """(number, end, payload, attempts) of a job. The end is an exception if the manager ended first."""
 
 
-def with_history(row: Ended, history: Sequence[FailedAttempt]) -> Ended:
-    """Return the end of a job that was tried again; its error has the history of the attempts."""
+def with_history(
+    row: Ended, history: Sequence[FailedAttempt], offset: float | None = None
+) -> Ended:
+    """Return the end of a job that was tried again; its error has the history of the attempts.
+
+    Args:
+        row: The end.
+        history: The attempts.
+        offset: Seconds to add to the times of the attempts, to get seconds since 1970. None: the
+            times are those of the monotonic clock.
+    """
     id, end, payload, attempts = row
     if isinstance(end, Exception):
         return row
     error = error_of(id, end, payload, attempts)
-    offset = time.time() - time.monotonic()
+    if offset is None:
+        offset = time.time() - time.monotonic()
     error.history = tuple([evolve(one, at=one.at + offset) for one in history])
     lines = [
         f"  {datetime.fromtimestamp(one.at):%Y-%m-%d %H:%M:%S} attempt {one.attempt} "

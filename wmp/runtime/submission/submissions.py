@@ -286,6 +286,21 @@ class Submissions:
         machine = self._machine
         return "" if machine is None or not self.has_unserved else machine.unserved(id)
 
+    def waiting_place(self, id: int) -> str:
+        """Return where a stored job waits; empty for other jobs, and while a worker has the job."""
+        machine = self._machine
+        if machine is None or not self.is_stored(id) or id not in self._owners:
+            return ""
+        if self._numbers.waits(id):
+            return "the job is not stored yet"
+        match machine.state(id):
+            case JobState.QUEUED:
+                return "this manager has reserved the job; no worker has it yet"
+            case JobState.ENDED:  # of a job that has no record here
+                return "the job is in the store; no worker of this manager has it"
+            case _:
+                return ""
+
     # -- stored jobs ------------------------------------------------------------------------
 
     @property

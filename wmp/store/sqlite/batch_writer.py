@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from wmp.message import Frame
 from wmp.store.sqlite.interned import InternedTerms
-from wmp.store.sqlite.row_statement import parts
+from wmp.store.sqlite.row_reader import histories_of, states_of
+from wmp.store.sqlite.row_statement import RowStatement
 from wmp.store.sqlite.statements import (
     ADD_JOBS,
     CHANGES,
@@ -26,10 +27,11 @@ from wmp.store.write_batch import (
     NewJobs,
     Reservation,
     ReservedJobs,
+    StoredFailure,
     SweptJob,
 )
 
-__all__ = ["BLOCK", "INLINE", "BatchWriter", "earliest_due", "states_of"]
+__all__ = ["BLOCK", "INLINE", "BatchWriter", "earliest_due"]
 
 BLOCK: Final = 65_536
 """Numbers of a block."""
@@ -196,38 +198,61 @@ class BatchWriter:
                 "cost": repeat(0) if changes.costs is None else changes.costs,
                 "wait": repeat(0) if changes.waits is None else changes.waits,
             },
+            changes.failures,
         )
         if target is not None and attempts is not None:
-            state, grown = target
+            state, growth = target
             return ChangeAnswer(
-                [state] * len(ids), [one + 1 for one in attempts] if grown else attempts
+                [state] * len(ids), [one + growth for one in attempts] if growth else attempts
             )
         found = states_of(self.connection, ids)
         return ChangeAnswer([state for state, _ in found], [attempt for _, attempt in found])
 
     def _change_all(
-        self, what: _In, ids: Sequence[int], columns: Mapping[str, Iterable[Any]]
-    ) -> tuple[_State, bool] | None:
+        self,
+        what: _In,
+        ids: Sequence[int],
+        columns: Mapping[str, Iterable[Any]],
+        failures: Sequence[StoredFailure | None] | None = None,
+    ) -> tuple[_State, int] | None:
         """Make one input for several jobs.
 
         Returns:
-            The state of all jobs and whether their attempts grew, if one statement changed all of
+            The state of all jobs and the growth of their attempts, if one statement changed all of
             them; else None.
         """
         columns = {**columns, "id": ids}
         left = len(ids)
         for statement in CHANGES[what]:
+            if failures is not None and statement.failure is not None:
+                self._keep_failures(statement.failure, ids, failures)
             if statement.keeps_result and self._keep_all(statement, len(ids), columns):
-                return statement.target, statement.next_attempt
+                return statement.target, statement.growth
             changed = 0
             for step in statement.steps:
                 changed = step.run(self.connection, len(ids), columns, self._shared)
             if changed == len(ids):
-                return statement.target, statement.next_attempt
+                return statement.target, statement.growth
             left -= changed
             if not left:
                 break
         return None
+
+    def _keep_failures(
+        self,
+        statement: RowStatement,
+        ids: Sequence[int],
+        failures: Sequence[StoredFailure | None],
+    ) -> None:
+        """Store the failures of attempts whose jobs will change."""
+        rows = [(id, one) for id, one in zip(ids, failures, strict=True) if one is not None]
+        columns = {
+            "id": [id for id, _ in rows],
+            "attempt": [one.attempt for _, one in rows],
+            "worker": [one.worker for _, one in rows],
+            "error": [one.error for _, one in rows],
+        }
+        statement.run(self.connection, len(rows), columns, self._shared)
 
     def _keep_all(
         self, statement: ChangeStatement, count: int, columns: Mapping[str, Iterable[Any]]
@@ -365,6 +390,7 @@ class BatchWriter:
             expires=[row[7] for row in rows],
             more=more,
             next_due=None if more or kind is None else self._next_due(kind),
+            histories=histories_of(self.connection, [row[0] for row in rows if row[1]]),
         )
 
     def _body(self, id: int) -> bytes:
@@ -410,15 +436,3 @@ def earliest_due(connection: sqlite3.Connection, kind: int) -> int | None:
         for priority in _priorities(connection, kind)
     )
     return min((due for (due,) in found), default=None)
-
-
-def states_of(connection: sqlite3.Connection, ids: Sequence[int]) -> list[tuple[_State, int]]:
-    """Return state and attempt of each job."""
-    found: dict[int, tuple[_State, int]] = {}
-    for begin, end in parts(len(ids)):
-        marks = ", ".join("?" * (end - begin))
-        for id, state, attempt in connection.execute(
-            f"SELECT id, state, attempt FROM jobs WHERE id IN ({marks})", list(ids[begin:end])
-        ):
-            found[id] = _State(state), attempt
-    return [found.get(id, (_State.ABSENT, 0)) for id in ids]

@@ -1,15 +1,18 @@
-"""Stored jobs as values: rows of the database, read by a filter."""
+"""Stored jobs as values: rows of the database, read by a filter or by the numbers of jobs."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any, Final
 
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.sqlite.interned import InternedTerms
+from wmp.store.sqlite.row_statement import parts
 from wmp.store.stored_job import StoredJobState
+from wmp.store.write_batch import StoredFailure
 
-__all__ = ["read_jobs"]
+__all__ = ["histories_of", "read_jobs", "states_of"]
 
 _COLUMNS: Final = (
     "jobs.id, jobs.state, jobs.kind, jobs.terms, jobs.priority, jobs.due, jobs.attempt, jobs.lost,"
@@ -58,15 +61,45 @@ def read_jobs(
         f" WHERE {' AND '.join(conditions)} ORDER BY jobs.id LIMIT ?",
         (*values, limit),
     ).fetchall()
-    return [_job(connection, terms, row) for row in rows]
+    found = histories_of(connection, [row[0] for row in rows]) if payloads else {}
+    return [
+        StoredJob(
+            id,
+            StoredJobState(state),
+            terms.kind(connection, kind),
+            terms.terms(connection, number),
+            *rest,
+            history=found.get(id, ()),
+        )
+        for id, state, kind, number, *rest in rows
+    ]
 
 
-def _job(connection: sqlite3.Connection, terms: InternedTerms, row: tuple[Any, ...]) -> StoredJob:
-    id, state, kind, number, *rest = row
-    return StoredJob(
-        id,
-        StoredJobState(state),
-        terms.kind(connection, kind),
-        terms.terms(connection, number),
-        *rest,
-    )
+def histories_of(
+    connection: sqlite3.Connection, ids: Sequence[int]
+) -> dict[int, list[StoredFailure]]:
+    """Return the stored failures of the jobs that have some, oldest first."""
+    found: dict[int, list[StoredFailure]] = {}
+    for begin, end in parts(len(ids)):
+        marks = ", ".join("?" * (end - begin))
+        for id, attempt, worker, error, at in connection.execute(
+            f"SELECT id, attempt, worker, error, at FROM failures WHERE id IN ({marks})"
+            " ORDER BY id, attempt",
+            list(ids[begin:end]),
+        ):
+            found.setdefault(id, []).append(StoredFailure(attempt, worker, error, at))
+    return found
+
+
+def states_of(
+    connection: sqlite3.Connection, ids: Sequence[int]
+) -> list[tuple[StoredJobState, int]]:
+    """Return state and attempt of each job."""
+    found: dict[int, tuple[StoredJobState, int]] = {}
+    for begin, end in parts(len(ids)):
+        marks = ", ".join("?" * (end - begin))
+        for id, state, attempt in connection.execute(
+            f"SELECT id, state, attempt FROM jobs WHERE id IN ({marks})", list(ids[begin:end])
+        ):
+            found[id] = StoredJobState(state), attempt
+    return [found.get(id, (StoredJobState.ABSENT, 0)) for id in ids]

@@ -13,10 +13,15 @@ __all__ = ["APPLICATION", "VERSION", "check_version", "create", "migrate"]
 APPLICATION: Final = 0x574D5053
 """``application_id`` of a store: WMPS in ASCII."""
 
-VERSION: Final = 1000
+VERSION: Final = 2000
 """Version of the schema: 1000 x major + minor."""
 
 _MAJOR: Final = 1000
+
+_FAILURES: Final = """CREATE TABLE failures(
+        id INTEGER NOT NULL, place INTEGER NOT NULL, attempt INTEGER NOT NULL,
+        worker TEXT NOT NULL, at INTEGER NOT NULL, error TEXT NOT NULL,
+        PRIMARY KEY(id, place)) WITHOUT ROWID"""
 
 # `jobs.payload` is NULL when the payload is in `bodies`: SQLite writes a whole row anew at every
 # change, so that large payloads stand apart.
@@ -40,9 +45,11 @@ _TABLES: Final = (
         priority INTEGER NOT NULL, due INTEGER NOT NULL, attempt INTEGER NOT NULL,
         lost INTEGER NOT NULL, failed INTEGER NOT NULL, terms INTEGER NOT NULL,
         instance INTEGER, submitter INTEGER, deadline INTEGER, expires INTEGER,
-        created INTEGER NOT NULL, ended INTEGER, purge INTEGER, key TEXT, payload BLOB)""",
+        created INTEGER NOT NULL, ended INTEGER, purge INTEGER, key TEXT, payload BLOB,
+        over INTEGER NOT NULL DEFAULT 0)""",
     "CREATE TABLE bodies(id INTEGER PRIMARY KEY, payload BLOB NOT NULL)",
     "CREATE TABLE results(id INTEGER PRIMARY KEY, attempt INTEGER NOT NULL, payload BLOB NOT NULL)",
+    _FAILURES,
     "CREATE INDEX jobs_ready ON jobs(kind, priority DESC, due, id) WHERE state = 0",
     "CREATE INDEX jobs_held ON jobs(instance, state) WHERE state IN (1, 2)",
     """CREATE INDEX jobs_news ON jobs(submitter)
@@ -54,7 +61,9 @@ _TABLES: Final = (
     "CREATE INDEX jobs_kept ON jobs(key, ended, id) WHERE state >= 3 AND key IS NOT NULL",
 )
 
-_MIGRATIONS: Final[Mapping[int, tuple[int, Sequence[str]]]] = {}
+_MIGRATIONS: Final[Mapping[int, tuple[int, Sequence[str]]]] = {
+    1000: (2000, ("ALTER TABLE jobs ADD COLUMN over INTEGER NOT NULL DEFAULT 0", _FAILURES)),
+}
 """For each older version: the next version, and the statements that lead there."""
 
 

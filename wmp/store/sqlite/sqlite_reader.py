@@ -6,16 +6,31 @@ import builtins
 import os
 from pathlib import Path
 
+from attrs import frozen
+
 from wmp.errors import ConfigError, StoreUnusable
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.sqlite import copies
 from wmp.store.sqlite.connection import StoreFile, check_sqlite
+from wmp.store.sqlite.file_lock import is_locked
 from wmp.store.sqlite.file_system import check_file_system
 from wmp.store.sqlite.interned import InternedTerms
 from wmp.store.sqlite.row_reader import read_jobs
 from wmp.store.stored_job import StoredJobState
 
-__all__ = ["SqliteReader"]
+__all__ = ["InstanceRow", "SqliteReader"]
+
+
+@frozen
+class InstanceRow:
+    """One process that uses or used the store."""
+
+    number: int
+    label: str
+    ended: int | None
+    """When the instance was ended, in milliseconds since 1970; None if it was not."""
+    alive: bool
+    """Whether the instance has not ended, and its process lives."""
 
 
 class SqliteReader:
@@ -76,6 +91,18 @@ class SqliteReader:
             return read_jobs(
                 connection, self._terms, where, after=after, limit=limit, payloads=payloads
             )
+
+    def instances(self) -> builtins.list[InstanceRow]:
+        """Return the instances that the store knows, oldest first."""
+        with self._file.reading() as connection:
+            rows = connection.execute(
+                "SELECT instance, label, ended FROM instances ORDER BY instance"
+            ).fetchall()
+        folder = self.path.with_name(self.path.name + "-instances")
+        return [
+            InstanceRow(number, label, ended, ended is None and is_locked(folder / str(number)))
+            for number, label, ended in rows
+        ]
 
     def counts(self) -> dict[StoredJobState, int]:
         """Return the number of jobs in each state. This reads all jobs."""

@@ -15,11 +15,11 @@ from typing import Final, Literal
 from wmp.errors import ConfigError, InstanceEnded, StoreUnavailable
 from wmp.store.contract import JobFilter, QueuedKind, StoreInstance, SubmitterNews
 from wmp.store.sqlite import copies
-from wmp.store.sqlite.batch_writer import BLOCK, BatchWriter, earliest_due, states_of
+from wmp.store.sqlite.batch_writer import BLOCK, BatchWriter, earliest_due
 from wmp.store.sqlite.connection import StoreFile, check_sqlite
 from wmp.store.sqlite.file_lock import FileLock, is_locked
 from wmp.store.sqlite.file_system import check_file_system
-from wmp.store.sqlite.row_reader import read_jobs
+from wmp.store.sqlite.row_reader import read_jobs, states_of
 from wmp.store.sqlite.sqlite_reader import SqliteReader
 from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.write_batch import AddAnswer, BatchAnswer, ChangeAnswer, NewJobs, WriteBatch
@@ -44,6 +44,9 @@ _POLL_ALONE: Final = 0.25
 
 _ROW: Final = 256
 """Bytes of a job beside its payload, for the limit of the size."""
+
+_COUNTED: Final = 10_000
+"""Largest number of queued jobs of a kind that are counted."""
 
 _BY_CALLERS: Final = frozenset(
     (
@@ -304,7 +307,7 @@ class SqliteStore(SqliteReader):
             )
         return SubmitterNews(jobs, [id for (id,) in cancelling])
 
-    def kinds(self) -> builtins.list[QueuedKind]:
+    def kinds(self, *, counted: bool = False) -> builtins.list[QueuedKind]:
         """Return the kinds of queued jobs; see :class:`~wmp.store.contract.Store`."""
         now = self._now()
         with self._file.reading() as connection:
@@ -318,7 +321,8 @@ class SqliteStore(SqliteReader):
                 due = earliest_due(connection, number)
                 if due is not None:
                     kind = self._terms.kind(connection, number)
-                    found.append(QueuedKind(kind, max(0, due - now)))
+                    count = _count(connection, number) if counted else None
+                    found.append(QueuedKind(kind, max(0, due - now), count))
             return found
 
     def wait(self, descriptor: int, timeout: float) -> bool:
@@ -360,6 +364,15 @@ class SqliteStore(SqliteReader):
         for number in tuple(self._locks):
             self._unlock(number)
         super().close()
+
+
+def _count(connection: sqlite3.Connection, kind: int) -> int:
+    """Return the number of queued jobs of a kind, at most the largest number that is counted."""
+    (count,) = connection.execute(
+        "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state = 0 AND kind = ? LIMIT ?)",
+        (kind, _COUNTED),
+    ).fetchone()
+    return int(count)
 
 
 def _refused(new: NewJobs) -> AddAnswer:

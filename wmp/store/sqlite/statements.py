@@ -28,7 +28,7 @@ __all__ = [
 GRACE: Final = "grace"
 """Name of the value of the guard LAPSED: the milliseconds of grace."""
 
-EACH: Final = ("id", "attempt", "payload", "cost", "wait")
+EACH: Final = ("id", "attempt", "payload", "cost", "wait", "worker", "error")
 """Names of the values of a change that differ from job to job."""
 
 SHARED: Final = ("me", "now", GRACE)
@@ -39,7 +39,7 @@ _LIVING: Final = "SELECT instance FROM instances WHERE ended IS NULL"
 # A name in braces becomes `?`, or a column of the rows.
 _GUARDS: Final[Mapping[Guard, str]] = {
     Guard.MINE: "instance = {me}",
-    Guard.ATTEMPT: "attempt = {attempt} AND attempt > 0",
+    Guard.ATTEMPT: "attempt = {attempt} AND attempt > 0 AND NOT over",
     Guard.ORPHANED: f"instance NOT IN ({_LIVING})",
     Guard.LAPSED: (
         f"instance NOT IN ({_LIVING} UNION ALL"
@@ -59,7 +59,9 @@ _GUARDS: Final[Mapping[Guard, str]] = {
 """The conditions. NOTHING_WAITS is about the jobs of a kind, and is checked by the caller."""
 
 _EFFECTS: Final[Mapping[Effect, str]] = {
-    Effect.NEXT_ATTEMPT: "attempt = attempt + 1",
+    Effect.NEXT_ATTEMPT: "attempt = attempt + 1, over = 0",
+    Effect.OVER: "over = 1",
+    Effect.UNUSED: "attempt = attempt - 1, over = 1",
     Effect.HOLD: "instance = {me}",
     Effect.LEAVE: "instance = NULL",
     Effect.COUNT_LOST: "lost = lost + {cost}",
@@ -70,7 +72,16 @@ _EFFECTS: Final[Mapping[Effect, str]] = {
         " purge = NULL, submitter = NULL"
     ),
 }
-"""The assignments. END, KEEP_RESULT and REMOVE are more than one assignment."""
+"""The assignments. END, KEEP_RESULT, KEEP_FAILURE and REMOVE are more than one assignment."""
+
+_GROWTHS: Final[Mapping[Effect, int]] = {Effect.NEXT_ATTEMPT: 1, Effect.UNUSED: -1}
+
+# The first 16 attempts are kept, and the last 16.
+_KEEP_FAILURES: Final = (
+    "INSERT OR REPLACE INTO failures(id, place, attempt, worker, at, error)"
+    " SELECT id, CASE WHEN attempt <= 16 THEN attempt ELSE 17 + attempt % 16 END, attempt,"
+    " {worker}, {now}, {error}"
+)
 
 _END: Final = (
     "ended = {{now}}, instance = NULL,"
@@ -87,9 +98,12 @@ class ChangeStatement:
     target: StoredJobState
     steps: tuple[RowStatement, ...]
     """The last one changes the rows in ``jobs``."""
-    next_attempt: bool
+    growth: int
+    """What is added to the attempt."""
     keeps_result: bool
     """Whether the step before the last one stores a result."""
+    failure: RowStatement | None
+    """The statement that stores the failures of attempts, before all steps; None for none."""
 
 
 def _statement(row: Transition) -> ChangeStatement:
@@ -101,7 +115,7 @@ def _statement(row: Transition) -> ChangeStatement:
     chosen = f"FROM (VALUES {{*}}) AS given CROSS JOIN jobs WHERE {condition}"
     steps: list[str] = []
     if Effect.REMOVE in row.effects:
-        tables = ("bodies", "results", "jobs")
+        tables = ("bodies", "results", "failures", "jobs")
         steps += [f"DELETE FROM {table} WHERE id IN (SELECT id {chosen})" for table in tables]
     else:
         if Effect.KEEP_RESULT in row.effects:
@@ -110,7 +124,8 @@ def _statement(row: Transition) -> ChangeStatement:
                 f" SELECT id, attempt, {{payload}} {chosen}"
             )
         if Effect.RESET in row.effects:
-            steps.append(f"DELETE FROM results WHERE id IN (SELECT id {chosen})")
+            tables = ("results", "failures")
+            steps += [f"DELETE FROM {table} WHERE id IN (SELECT id {chosen})" for table in tables]
         assignments = [f"state = {int(row.target)}"]
         assignments += [_EFFECTS[one] for one in row.effects if one in _EFFECTS]
         if Effect.END in row.effects:
@@ -119,11 +134,15 @@ def _statement(row: Transition) -> ChangeStatement:
             f"UPDATE jobs SET {', '.join(assignments)} FROM (VALUES {{*}}) AS given"
             f" WHERE {condition}"
         )
+    failure = None
+    if Effect.KEEP_FAILURE in row.effects:
+        failure = row_statement(f"{_KEEP_FAILURES} {chosen}", EACH)
     return ChangeStatement(
         row.target,
         tuple(row_statement(step, EACH) for step in steps),
-        Effect.NEXT_ATTEMPT in row.effects,
+        sum(_GROWTHS.get(effect, 0) for effect in row.effects),
         Effect.KEEP_RESULT in row.effects,
+        failure,
     )
 
 

@@ -1,0 +1,76 @@
+"""Why a stored job waits, in words for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from wmp.message import counted, printable
+from wmp.store.contract import StoredJob
+from wmp.store.sqlite.sqlite_reader import InstanceRow
+from wmp.store.stored_job import OPEN, StoredJobState
+
+__all__ = ["when", "why_waiting"]
+
+
+def why_waiting(job: StoredJob, instances: Sequence[InstanceRow], now: float) -> str | None:
+    """Return why a job has not ended; None for a job that has.
+
+    Args:
+        job: The job.
+        instances: The instances of the store.
+        now: Milliseconds since 1970.
+    """
+    if job.state not in OPEN:
+        return None
+    if job.state is StoredJobState.QUEUED:
+        return _queued(job, instances, now)
+    owner = next((one for one in instances if one.number == job.instance), None)
+    if owner is None or not owner.alive:
+        name = "the manager" if owner is None else f"manager {_name(owner)}"
+        return (
+            f"{name}, which had reserved the job, has ended; the next manager that uses the store "
+            "goes on with the job after some seconds"
+        )
+    if job.state is StoredJobState.CANCELLING:
+        return f"cancellation is requested; manager {_name(owner)} waits for the worker's answer"
+    return (
+        f"manager {_name(owner)} has reserved attempt {job.attempt}: a worker has the job, or will "
+        "get it when it has capacity"
+    )
+
+
+def _queued(job: StoredJob, instances: Sequence[InstanceRow], now: float) -> str:
+    """Return why a queued job waits."""
+    times = [at for at in (job.deadline, job.expires) if at is not None]
+    if times and min(times) <= now:
+        return "the time of the job has passed; the next manager that uses the store ends the job"
+    if job.due > now:
+        if job.failed:
+            return f"is tried again at {when(job.due)}, after {counted(job.failed, 'failure')}"
+        if job.attempt:
+            return f"is tried again at {when(job.due)}: workers refused the job, or left with it"
+        return f"is delayed until {when(job.due)}"
+    living = [one for one in instances if one.alive]
+    if not living:
+        return "no manager uses the store; start one with workers of the role"
+    names = ", ".join(_name(one) for one in living)
+    needs = ", ".join(f"{name}={amount}" for name, amount in job.kind.needs)
+    return (
+        f"is due; no manager has a worker with free capacity for role {printable(job.kind.role)!r} "
+        f"and {needs or 'no needs'}, or other jobs are before it (managers: {names})"
+    )
+
+
+def _name(instance: InstanceRow) -> str:
+    return f"{printable(instance.label)!r} (instance {instance.number})"
+
+
+def when(milliseconds: int | None) -> str | None:
+    """Return a time in UTC as text."""
+    if milliseconds is None:
+        return None
+    try:
+        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+    except (OverflowError, ValueError):
+        return f"{milliseconds} ms"
