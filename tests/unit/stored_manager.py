@@ -14,7 +14,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Cancelled, InstanceBegun, ManagerEvent, Submitted, Ticked, Woken, Written
 from wmp.message import Command, Kind, Message
-from wmp.store.contract import JobFilter, StoredJob
+from wmp.store.contract import JobFilter, Store, StoredJob
 from wmp.store.job_terms import StoredTerms
 from wmp.testing.reference_store import ReferenceStore
 from wmp.testing.scripted_worker import ScriptedWorker, sent
@@ -28,16 +28,20 @@ class StoredManager:
     Args:
         beside: Another manager, with which this one shares store and clock.
         store: The store; by default a new one.
+        clock: The time in seconds, in a list of one number.
         settings: Settings of the machine.
     """
 
     def __init__(
         self,
         beside: StoredManager | None = None,
-        store: ReferenceStore | None = None,
+        store: Store | None = None,
+        clock: list[float] | None = None,
         **settings: Any,
     ) -> None:
-        self.clock = [1000.0] if beside is None else beside.clock
+        self.clock = clock or [1000.0]
+        if beside is not None:
+            self.clock = beside.clock
         if beside is not None:
             store = beside.store
         self.store = store if store is not None else ReferenceStore(lambda: self.now)
