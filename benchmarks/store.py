@@ -3,6 +3,8 @@
 One process, one file, jobs of 100 bytes. A commit waits for the disk, except in figures whose name
 ends with ``_process``. Every answer is checked while the clock runs. The figures of a manager have
 1,024 submitters, each of which submits a job, awaits the result and begins again, and one worker.
+Celery on Redis is measured beside them: Redis keeps tasks and results on the disk, and waits for
+the disk before each reply, or with ``_process`` once a second.
 """
 
 from __future__ import annotations
@@ -11,13 +13,15 @@ import asyncio
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Final, Literal
 
 import wmp.aio
-from benchmarks.figure import TINY, Bench, quiet, summary
+from benchmarks.figure import TINY, Bench, Case, beside, quiet, raw_name, summary
 from benchmarks.ours import READY, nodes
+from benchmarks.peers.celery import Celery
 from wmp.message import Kind
 from wmp.store.contract import StoreInstance
 from wmp.store.job_terms import StoredTerms
@@ -104,6 +108,8 @@ def measure(bench: Bench) -> None:
         for name, durability in (("", "power"), ("_process", "process"), ("_unstored", None)):
             store = Path(folder) / f"jobs{name}.db"
             asyncio.run(_jobs(bench, f"store_jobs{name}", store, durability, rows // 2))
+    for word, disk in (("", "always"), ("_process", "everysec")):
+        bench.run(Case(partial(Celery, 1, disk=disk), {f"store_celery{word}": "100"}))
 
 
 async def _jobs(
@@ -115,7 +121,7 @@ async def _jobs(
 ) -> None:
     """Measure jobs from submission to result, with a store or without one."""
     store = None if durability is None else SqliteStore(path, durability=durability)
-    left, samples = 0, []
+    left, samples, units = 0, [], []
 
     async def submit(manager: wmp.aio.Manager) -> None:
         nonlocal left
@@ -128,13 +134,14 @@ async def _jobs(
         with nodes(manager.endpoints, 1):
             await manager.wait_for_workers(1, timeout=READY)
             for _ in range(bench.scale.repeats):
+                units.append(bench.unit("100"))
                 left = count
                 with quiet():
                     start = perf_counter()
                     await asyncio.gather(*[submit(manager) for _ in range(_SUBMITTERS)])
                     samples.append(count / (perf_counter() - start))
-    bench.figures[name] = summary(
-        samples, "jobs/s", verified=True, jobs=count, under_way=_SUBMITTERS
+    bench.figures[name] = beside(
+        samples, "jobs/s", units, raw_name("100"), jobs=count, under_way=_SUBMITTERS
     )
     bench.say(name)
 

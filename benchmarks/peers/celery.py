@@ -43,11 +43,14 @@ class Celery:
     Args:
         workers: Number of processes.
         chunk: Number of payloads in a task; 0 for one payload without ``starmap``.
+        disk: How often Redis writes to the disk: ``always``, before each reply, ``everysec``, or
+            never (empty).
     """
 
-    def __init__(self, workers: int, *, chunk: int = 0) -> None:
+    def __init__(self, workers: int, *, chunk: int = 0, disk: str = "") -> None:
         self._workers = workers
         self._chunk = chunk
+        self._disk = disk
 
     def __enter__(self) -> Celery:
         server = shutil.which("redis-server")
@@ -66,7 +69,8 @@ class Celery:
             redis = Process(
                 server,
                 *("--bind", "127.0.0.1", "--port", str(port), "--dir", folder),
-                *("--save", "", "--appendonly", "no"),
+                *("--save", "", "--appendonly", "yes" if self._disk else "no"),
+                *("--appendfsync", self._disk or "no"),
             )
             wait_for_port(stack.enter_context(redis), port)
             for number in range(self._workers):
