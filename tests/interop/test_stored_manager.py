@@ -101,6 +101,45 @@ def test_an_error_and_a_cancellation_are_stored(tmp_path: Path) -> None:
     assert states(path) == {"ERROR": 1, "CANCELLED": 1}
 
 
+def test_attempts_of_a_stored_job_are_counted_and_their_failures_kept(tmp_path: Path) -> None:
+    path, attempts = tmp_path / "jobs.db", []
+
+    def fails(payload: bytes, job: wmp.RunningJob) -> bytes:
+        attempts.append(job.attempt)
+        raise ValueError(f"no {job.attempt}")
+
+    retry = wmp.Retry(times=2, on=ValueError, backoff=0.01)
+    began = time.time()
+    with (
+        wmp.Manager(store=SqliteStore(path, durability="process")) as manager,
+        wmp.Worker(*manager.endpoints, handlers=fails),
+        pytest.raises(wmp.JobFailed, match="no 3") as here,
+    ):
+        manager.submit(b"x", retry=retry).result(WAIT)
+    with wmp.results(path) as results, pytest.raises(wmp.JobFailed) as there:
+        results.get(1)
+
+    assert attempts == [1, 2, 3]
+    for raised in (here, there):
+        assert [one.attempt for one in raised.value.history] == [1, 2, 3]
+        assert [one.error for one in raised.value.history][1] == "ValueError: no 2"
+        assert all(began - 1 < one.at < time.time() + 1 for one in raised.value.history)
+
+
+def test_the_status_of_a_stored_job_states_where_the_job_waits(tmp_path: Path) -> None:
+    with wmp.Manager(store=SqliteStore(tmp_path / "jobs.db", durability="process")) as manager:
+        job = manager.submit(b"x")
+        status = job.status()
+        assert status is not None
+        assert status.stored == "the job is in the store; no worker of this manager has it"
+        assert manager.statistics().stored == 1
+        with wmp.Worker(*manager.endpoints, handlers=double):
+            assert job.result(WAIT) == b"xx"
+        assert job.status() is None
+        manager.submit(b"y", delay=60)
+        manager.close(0)
+
+
 def test_jobs_without_a_worker_stay_in_the_store_when_the_manager_closes(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     manager = wmp.Manager(store=path)
@@ -219,9 +258,15 @@ with wmp.Manager(bind, identity="m", store=store, reconnect_grace=0.2) as manage
 """
 
 WORKER = """
-import sys, wmp
+import os, sys, wmp
 
-wmp.Worker(sys.argv[1], handlers=lambda payload: 2 * payload, slots=4).run()
+log = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+def double(payload, job):
+    os.write(log, b"%d %d\\n" % (job.id, job.attempt))
+    return 2 * payload
+
+wmp.Worker(sys.argv[1], handlers=double, slots=4).run()
 """
 
 
@@ -231,6 +276,7 @@ class Killed:
     def __init__(self, path: Path, folder: Path) -> None:
         self.path = path
         self.bind = f"ipc://{folder}/m"
+        self.executed = folder / "executed"
         self.manager: subprocess.Popen[str] | None = None
         self.workers = [self.start_worker() for _ in range(2)]
 
@@ -243,8 +289,9 @@ class Killed:
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-c", WORKER, self.bind], env=ENVIRON, stderr=subprocess.DEVNULL
-        )
+            [sys.executable, "-c", WORKER, self.bind, str(self.executed)],
+            env=ENVIRON, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
 
     def kill_worker(self, index: int) -> None:
         self.workers[index].send_signal(signal.SIGKILL)
@@ -309,6 +356,10 @@ def run_and_kill(tmp_path: Path, jobs: int, kills: int, seed: int) -> None:
     assert {row.state for row in rows.values()} == {State.OK}
     assert all(row.result == 2 * (row.payload or b"") for row in rows.values())
     assert len(acknowledged) >= part
+    executed = [tuple(map(int, line.split())) for line in killed.executed.open()]
+    assert len(set(executed)) == len(executed), "an attempt was executed twice"
+    times = Counter(id for id, _ in executed)
+    assert all(1 <= times[id] <= row.attempt for id, row in rows.items())
 
 
 def test_a_manager_that_comes_back_goes_on_with_the_stored_jobs(tmp_path: Path) -> None:
