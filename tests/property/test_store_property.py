@@ -19,12 +19,13 @@ from wmp.store.contract import StoredJob, StoreInstance
 from wmp.store.job_terms import StoredTerms
 from wmp.store.sqlite.sqlite_store import SqliteStore
 from wmp.store.stored_job import ENDED, OPEN, Effect, Guard, StoredJobInput, StoredJobState, rows_of
-from wmp.store.write_batch import JobChanges, NewJobs, Reservation, WriteBatch
+from wmp.store.write_batch import JobChanges, NewJobs, Reservation, StoredFailure, WriteBatch
 from wmp.testing.reference_store import ReferenceStore
 
 KINDS = (Kind("a"), Kind("a"), Kind("a"), Kind("b", (), "cbor"))
 TERMS = (StoredTerms(keep=2000, keep_dead=6000), StoredTerms(retries=1, keep=30, keep_dead=90))
 CLIENTS = 3
+WITHOUT_ATTEMPT = (StoredJobState.QUEUED, StoredJobState.CANCELLED, StoredJobState.TIMEOUT)
 HELD = (StoredJobState.RESERVED, StoredJobState.CANCELLING)
 
 CHANGES = [
@@ -75,6 +76,7 @@ changes = st.fixed_dictionaries(
         ),
         "cost": st.integers(0, 1),
         "wait": st.sampled_from([0, 0, 900]),
+        "fails": st.booleans(),
     }
 )
 """One input. Each job is a place among the known jobs, and the distance of its attempt."""
@@ -109,6 +111,8 @@ def plain(value: Any) -> Any:
         return {one.name: plain(getattr(value, one.name)) for one in attrs.fields(type(value))}
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
     return value
 
 
@@ -197,9 +201,13 @@ class Pair:
             before, self.before[job.id] = self.before.get(job.id), job
             if before is None:
                 continue
-            assert job.attempt >= before.attempt
+            # RELEASE gives an attempt back.
+            released = before.state is StoredJobState.RESERVED and job.state not in HELD
+            assert job.attempt >= before.attempt - released
             if job.attempt == before.attempt and before.state in ENDED:
-                assert (job.state, job.result) == (before.state, before.result)
+                # Only a job that was revived has another end; no result of an old attempt counts.
+                revived = job.result is None and job.state in WITHOUT_ATTEMPT
+                assert revived or (job.state, job.result) == (before.state, before.result)
             if job.instance is not None and job.attempt == before.attempt:
                 # An attempt that a living instance holds is given to no other one.
                 assert before.instance in (None, job.instance) or before.instance not in self.living
@@ -251,6 +259,9 @@ class Pair:
             else None,
             [drawn["cost"]] * count,
             [drawn["wait"]] * count,
+            [StoredFailure(0, f"w{id}", "error") if id % 2 else None for id in jobs]
+            if drawn["fails"]
+            else None,
         )
 
     def close(self) -> None:

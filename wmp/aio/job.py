@@ -104,18 +104,20 @@ class Job:
         """
         if not self._submissions.is_stored(self.id):
             raise ConfigError(f"job {self.id} is not stored; give its manager a store")
-        waiter: asyncio.Future[None] = self._loop.create_future()
+        waited = False
+        if self._submissions.is_unconfirmed(self.id):
+            waiter: asyncio.Future[None] = self._loop.create_future()
 
-        def wake() -> None:
-            if not waiter.done():
-                waiter.set_result(None)
+            def wake() -> None:
+                if not waiter.done():
+                    waiter.set_result(None)
 
-        if self._submissions.when_stored(self.id, wake):
-            await waiter
-        if isinstance(self._ended, StoreFull):
-            raise self._ended
-        if isinstance(self._ended, ClosedError) and waiter.done():
-            raise self._ended
+            waited = self._submissions.when_stored(self.id, wake)
+            if waited:
+                await waiter
+        ended = self._ended
+        if isinstance(ended, StoreFull) or (waited and isinstance(ended, ClosedError)):
+            raise ended
 
     def status(self) -> Status | None:
         """Return the last report of the handler; None before the first report.

@@ -114,10 +114,12 @@ class Job(concurrent.futures.Future[Any]):
         if not self._submissions.is_stored(self.id):
             raise ConfigError(f"job {self.id} is not stored; give its manager a store")
         self._portal.check_thread()
-        waiter = threading.Event()
-        waited = self._submissions.when_stored(self.id, waiter.set)
-        if waited:
-            waiter.wait()
+        waited = False
+        if self._submissions.is_unconfirmed(self.id):
+            waiter = threading.Event()
+            waited = self._submissions.when_stored(self.id, waiter.set)
+            if waited:
+                waiter.wait()
         error = super().exception() if self.done() and not self.cancelled() else None
         if isinstance(error, StoreFull) or (waited and isinstance(error, ClosedError)):
             raise error

@@ -317,6 +317,10 @@ class Submissions:
         """Return whether a number is one of a stored job."""
         return self._has_store and id < FIRST_UNSTORED
 
+    def is_unconfirmed(self, id: int) -> bool:
+        """Return whether a stored job is not stored yet, and has not ended."""
+        return self._numbers.waits(id)
+
     def when_stored(self, id: int, wake: Callable[[], object]) -> bool:
         """Call ``wake`` once when a job is stored or has ended; return False if it is already."""
         with self._lock:

@@ -77,9 +77,9 @@ def read_jobs(
 
 def histories_of(
     connection: sqlite3.Connection, ids: Sequence[int]
-) -> dict[int, list[StoredFailure]]:
+) -> dict[int, tuple[StoredFailure, ...]]:
     """Return the stored failures of the jobs that have some, oldest first."""
-    found: dict[int, list[StoredFailure]] = {}
+    found: dict[int, tuple[StoredFailure, ...]] = {}
     for begin, end in parts(len(ids)):
         marks = ", ".join("?" * (end - begin))
         for id, attempt, worker, error, at in connection.execute(
@@ -87,7 +87,7 @@ def histories_of(
             " ORDER BY id, attempt",
             list(ids[begin:end]),
         ):
-            found.setdefault(id, []).append(StoredFailure(attempt, worker, error, at))
+            found[id] = (*found.get(id, ()), StoredFailure(attempt, worker, error, at))
     return found
 
 
