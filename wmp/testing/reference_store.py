@@ -351,7 +351,7 @@ class ReferenceStore:
                 row.result = change.payload
             case Effect.KEEP_FAILURE:
                 if change.failure is not None:
-                    failure = evolve(change.failure, attempt=row.attempt, at=change.now)
+                    failure = evolve(change.failure, attempt=change.attempt, at=change.now)
                     row.history.append(failure)
                     if len(row.history) > 32:
                         del row.history[16]

@@ -225,7 +225,7 @@ class BatchWriter:
         left = len(ids)
         for statement in CHANGES[what]:
             if failures is not None and statement.failure is not None:
-                self._keep_failures(statement.failure, ids, failures)
+                self._keep_failures(statement.failure, ids, columns["attempt"], failures)
             if statement.keeps_result and self._keep_all(statement, len(ids), columns):
                 return statement.target, statement.growth
             changed = 0
@@ -242,15 +242,16 @@ class BatchWriter:
         self,
         statement: RowStatement,
         ids: Sequence[int],
+        attempts: Iterable[int],
         failures: Sequence[StoredFailure | None],
     ) -> None:
         """Store the failures of attempts whose jobs will change."""
-        rows = [(id, one) for id, one in zip(ids, failures, strict=True) if one is not None]
+        rows = [row for row in zip(ids, attempts, failures, strict=False) if row[2] is not None]
         columns = {
-            "id": [id for id, _ in rows],
-            "attempt": [one.attempt for _, one in rows],
-            "worker": [one.worker for _, one in rows],
-            "error": [one.error for _, one in rows],
+            "id": [id for id, _, _ in rows],
+            "attempt": [attempt for _, attempt, _ in rows],
+            "worker": [failure.worker for _, _, failure in rows if failure is not None],
+            "error": [failure.error for _, _, failure in rows if failure is not None],
         }
         statement.run(self.connection, len(rows), columns, self._shared)
 
