@@ -247,7 +247,7 @@ class BatchWriter:
     ) -> None:
         """Store the failures of attempts whose jobs will change."""
         rows = [row for row in zip(ids, attempts, failures, strict=False) if row[2] is not None]
-        columns = {
+        columns: dict[str, Sequence[Any]] = {
             "id": [id for id, _, _ in rows],
             "attempt": [attempt for _, attempt, _ in rows],
             "worker": [failure.worker for _, _, failure in rows if failure is not None],

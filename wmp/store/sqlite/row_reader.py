@@ -20,7 +20,7 @@ _COLUMNS: Final = (
     " jobs.ended, jobs.purge, jobs.key"
 )
 _PAYLOADS: Final = (
-    ", coalesce(jobs.payload, (SELECT payload FROM bodies WHERE bodies.id = jobs.id)),"
+    "coalesce(jobs.payload, (SELECT payload FROM bodies WHERE bodies.id = jobs.id)),"
     " (SELECT payload FROM results WHERE results.id = jobs.id)"
 )
 # One part for each of the two indexes of keys.
@@ -57,22 +57,17 @@ def read_jobs(
         conditions.append("jobs.instance = ? AND jobs.state IN (1, 2)")
         values.append(where.instance)
     rows = connection.execute(
-        f"SELECT {_COLUMNS}{_PAYLOADS if payloads else ''} FROM jobs"
+        f"SELECT {_COLUMNS}, {_PAYLOADS if payloads else 'NULL, NULL'} FROM jobs"
         f" WHERE {' AND '.join(conditions)} ORDER BY jobs.id LIMIT ?",
         (*values, limit),
     ).fetchall()
     found = histories_of(connection, [row[0] for row in rows]) if payloads else {}
-    return [
-        StoredJob(
-            id,
-            StoredJobState(state),
-            terms.kind(connection, kind),
-            terms.terms(connection, number),
-            *rest,
-            history=found.get(id, ()),
-        )
-        for id, state, kind, number, *rest in rows
-    ]
+    jobs = []
+    for id, state, kind, number, *rest in rows:
+        both = terms.kind(connection, kind), terms.terms(connection, number)
+        values: list[Any] = [id, StoredJobState(state), *both, *rest, found.get(id, ())]
+        jobs.append(StoredJob(*values))
+    return jobs
 
 
 def histories_of(

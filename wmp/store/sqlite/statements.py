@@ -91,6 +91,9 @@ _END: Final = (
 _DEAD: Final = (StoredJobState.ERROR, StoredJobState.TIMEOUT, StoredJobState.LOST)
 
 
+_DELETE: Final = "DELETE FROM {} WHERE id IN (SELECT id {})"
+
+
 @frozen
 class ChangeStatement:
     """The statements of one row of the table. Their order matters."""
@@ -115,8 +118,8 @@ def _statement(row: Transition) -> ChangeStatement:
     chosen = f"FROM (VALUES {{*}}) AS given CROSS JOIN jobs WHERE {condition}"
     steps: list[str] = []
     if Effect.REMOVE in row.effects:
-        tables = ("bodies", "results", "failures", "jobs")
-        steps += [f"DELETE FROM {table} WHERE id IN (SELECT id {chosen})" for table in tables]
+        for table in ("bodies", "results", "failures", "jobs"):
+            steps.append(_DELETE.format(table, chosen))
     else:
         if Effect.KEEP_RESULT in row.effects:
             steps.append(
@@ -124,8 +127,8 @@ def _statement(row: Transition) -> ChangeStatement:
                 f" SELECT id, attempt, {{payload}} {chosen}"
             )
         if Effect.RESET in row.effects:
-            tables = ("results", "failures")
-            steps += [f"DELETE FROM {table} WHERE id IN (SELECT id {chosen})" for table in tables]
+            for table in ("results", "failures"):
+                steps.append(_DELETE.format(table, chosen))
         assignments = [f"state = {int(row.target)}"]
         assignments += [_EFFECTS[one] for one in row.effects if one in _EFFECTS]
         if Effect.END in row.effects:
