@@ -356,7 +356,7 @@ def run_and_kill(tmp_path: Path, jobs: int, kills: int, seed: int) -> None:
     assert {row.state for row in rows.values()} == {State.OK}
     assert all(row.result == 2 * (row.payload or b"") for row in rows.values())
     assert len(acknowledged) >= part
-    executed = [tuple(map(int, line.split())) for line in killed.executed.open()]
+    executed = [tuple(map(int, line.split())) for line in killed.executed.read_text().splitlines()]
     assert len(set(executed)) == len(executed), "an attempt was executed twice"
     times = Counter(id for id, _ in executed)
     assert all(1 <= times[id] <= row.attempt for id, row in rows.items())

@@ -193,9 +193,9 @@ class LeavesProgram:
 def test_a_result_that_ends_the_program_is_an_error_of_its_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    call = PickledCall(None, None, lambda call, error: None)  # type: ignore[arg-type]
+    call = PickledCall(None, None, lambda call: None)  # type: ignore[arg-type]
 
-    _, error = call._result_of(pickle.dumps(LeavesProgram()))
+    _, error = call._result_of(1, pickle.dumps(LeavesProgram()), "bytes")
 
     assert isinstance(error, JobFailed)
     assert isinstance(error.__cause__, SystemExit)

@@ -65,8 +65,8 @@ def read_jobs(
     jobs = []
     for id, state, kind, number, *rest in rows:
         both = terms.kind(connection, kind), terms.terms(connection, number)
-        values: list[Any] = [id, StoredJobState(state), *both, *rest, found.get(id, ())]
-        jobs.append(StoredJob(*values))
+        job: list[Any] = [id, StoredJobState(state), *both, *rest, found.get(id, ())]
+        jobs.append(StoredJob(*job))
     return jobs
 
 
