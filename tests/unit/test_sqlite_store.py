@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
-import sqlite3
 
 import pytest
 
@@ -15,10 +12,8 @@ from wmp.message import Kind
 from wmp.retry import Retry, exponential
 from wmp.store.contract import JobFilter
 from wmp.store.job_terms import StoredTerms
-from wmp.store.sqlite import schema
-from wmp.store.sqlite.statements import CHANGES
 from wmp.store.stored_job import ENDED, StoredJobInput, StoredJobState
-from wmp.store.write_batch import JobChanges, NewJobs, Reservation, StoredFailure, WriteBatch
+from wmp.store.write_batch import JobChanges, NewJobs, Reservation, WriteBatch
 
 State, Input = StoredJobState, StoredJobInput
 NOW = int(START * 1000)
@@ -167,72 +162,6 @@ def test_one_failure_that_comes_twice_counts_once(store, other):
     assert two.change(Input.FAIL, [id], [1], payloads=[b"e"]) == [State.QUEUED]
     job = two.job(id)
     assert (job.failed, job.due, job.attempt) == (1, NOW + 500, 1)
-
-
-@pytest.mark.rule("STORE-2.8", "STORE-2.4")
-def test_attempts_count_leases_without_a_gap(store):
-    client = Client(store)
-    (id,) = client.add(b"x")
-    found = []
-    for what in (Input.AGAIN, Input.RELEASE, Input.REPEAT, Input.AGAIN):
-        (attempt,) = client.reserve().attempts
-        found.append(attempt)
-        client.change(what, [id], [attempt])
-        if what is Input.REPEAT:
-            found.append(client.job(id).attempt)
-            client.change(Input.AGAIN, [id], [attempt + 1])
-    assert found == [1, 2, 2, 3, 4]
-    # An attempt that was given back is over: no result of an earlier one counts.
-    (attempt,) = client.reserve().attempts
-    client.change(Input.RELEASE, [id], [attempt])
-    assert client.change(Input.SUCCEED, [id], [attempt - 1], payloads=[b"r"]) == [State.QUEUED]
-
-
-@pytest.mark.rule("STORE-6.6")
-def test_failures_are_stored_with_the_change_of_their_attempt_and_only_then(store, clock):
-    client = Client(store)
-    ids = client.add(b"x", b"y", b"z")
-    client.reserve()
-
-    def failures(attempt: int) -> list[StoredFailure]:
-        return [StoredFailure(attempt, f"w{id}", "no") for id in ids]
-
-    client.change(Input.REPEAT, ids, [1, 1, 7], failures=failures(1))
-    clock.move(1)
-    client.change(Input.AGAIN, ids[:1], [2], failures=failures(2)[:1])
-    client.change(Input.FAIL, ids[1:], [2, 9], payloads=[b"e", b""], failures=failures(2)[1:])
-    assert [len(client.job(id).history) for id in ids] == [2, 2, 0]
-    assert client.job(ids[1]).history[1] == StoredFailure(2, f"w{ids[1]}", "no", NOW + 1000)
-    again = client.reserve()
-    assert {id: [one.attempt for one in rows] for id, rows in again.histories.items()} == {
-        ids[0]: [1, 2]
-    }
-    client.change(Input.REVIVE, ids[1:2])
-    assert client.job(ids[1]).history == ()
-
-
-@pytest.mark.rule("STORE-6.6")
-def test_the_first_and_the_last_failures_of_a_job_are_kept(store):
-    client = Client(store)
-    (id,) = client.add(b"x")
-    for attempt in range(1, 61):
-        client.reserve()
-        client.change(Input.AGAIN, [id], [attempt], failures=[StoredFailure(attempt, "w", "no")])
-    kept = [one.attempt for one in client.job(id).history]
-    assert kept == [*range(1, 17), *range(45, 61)]
-
-
-def test_changes_of_many_jobs_find_each_by_its_number():
-    """No change may read the whole table, however many jobs it names."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        schema.create(connection, b"", 0, 0)
-        for statements in CHANGES.values():
-            for statement in statements:
-                for step in (*statement.steps, *filter(None, [statement.failure])):
-                    values = [1] * step.text(2).count("?")
-                    plan = connection.execute(f"EXPLAIN QUERY PLAN {step.text(2)}", values)
-                    for row in plan.fetchall():
-                        assert not re.match(r"SCAN (jobs|results|bodies|failures)", row[3]), step
 
 
 @pytest.mark.rule("STORE-2.6")

@@ -7,10 +7,10 @@ from collections import deque
 import pytest
 
 from tests.unit.stored_manager import StoredManager, cancels, takes
-from wmp.actions import End, Halt, Resolve, Write
+from wmp.actions import End, Halt, Write
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.errors import InstanceEnded
-from wmp.events import Closed, Drained, StoreFilled, Submitted, Woken
+from wmp.events import Closed, Drained, StoreFilled, Submitted
 from wmp.message import Command, Kind, Outcome
 from wmp.retry import Retry
 from wmp.store.job_terms import StoredTerms
@@ -233,67 +233,6 @@ def test_a_failed_job_waits_in_the_store_for_its_next_attempt(manager):
     worker.ping(held=[])
     assert takes(manager.wait(1.0)) == [(id, 2)]
     assert [(one.attempt, one.error) for one in manager.row(id).history] == [(1, "bad")]
-
-
-@pytest.mark.rule("STORE-12.10")
-@pytest.mark.parametrize("other", [False, True], ids=["the same manager", "the next manager"])
-def test_an_error_has_the_history_of_all_attempts(manager, other):
-    retry = Retry(times=1, on=ValueError, jitter=False)
-    (id,) = manager.submit(b"one", retry=retry, retries=5)
-    worker = manager.worker()
-    worker.give(1, hold=30)
-    worker.done([id], [b"error"], outcome=Outcome.ERROR, texts=["first\nbuiltins.ValueError"])
-    began = manager.now
-    if other:
-        manager.store.end(manager.me)
-        manager = StoredManager(manager)
-        manager.wake()
-    manager.wait(2.0)
-    worker = manager.worker(b"w2")
-    worker.give(1, hold=30)
-    worker.bye()
-    worker = manager.worker(b"w3")
-    ((_, attempt),) = takes(worker.give(1, hold=30))
-
-    worker.done([id], [b"last"], outcome=Outcome.ERROR, texts=["second"], attempt=attempt)
-
-    history = manager.row(id).history
-    assert [one.attempt for one in history] == [1, 2, 3]
-    assert [one.error for one in history][::2] == ["first", "second"]
-    (resolve,) = [one for one in manager.actions if isinstance(one, Resolve)]
-    assert resolve.histories is not None
-    reported = resolve.histories[id]
-    assert [(one.attempt, one.error) for one in reported] == [
-        (one.attempt, one.error) for one in history
-    ]
-    assert reported[0].at == pytest.approx(began)
-
-
-@pytest.mark.rule("STORE-2.8", "STORE-12.9")
-def test_a_job_that_was_given_back_begins_with_the_first_attempt(manager):
-    (id,) = manager.submit(b"one")
-    worker = manager.worker()
-    worker.ready(1)
-    assert manager.row(id).state is State.RESERVED
-    worker.bye()
-    manager.wait(2.5)
-    assert manager.row(id).state is State.QUEUED
-
-    assert takes(manager.worker(b"w2").give(1, hold=30)) == [(id, 1)]
-
-
-def test_the_jobs_in_the_store_are_counted(manager):
-    manager.submit(*[b"x"] * 5)
-    assert manager.machine.statistics().stored == 5
-    manager.submit(b"later", delay=60.0)
-    assert manager.machine.statistics().stored == 6
-    other = StoredManager(manager, identity=b"other")
-    other.handle(Woken((), (), other.store.kinds(counted=True)))
-    assert other.machine.statistics().stored == 6
-    worker = other.worker()
-    worker.give(2, hold=30)
-    found = other.machine.statistics()
-    assert (found.leased, found.queued, found.stored) == (2, 2, 2)
 
 
 def test_a_delayed_job_is_granted_when_its_time_has_come(manager):

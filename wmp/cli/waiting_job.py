@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 from wmp.message import counted, printable
 from wmp.store.contract import StoredJob
-from wmp.store.sqlite.sqlite_reader import InstanceRow
+from wmp.store.sqlite.sqlite_reader import KnownInstance
 from wmp.store.stored_job import OPEN, StoredJobState
 
 __all__ = ["when", "why_waiting"]
 
 
-def why_waiting(job: StoredJob, instances: Sequence[InstanceRow], now: float) -> str | None:
+def why_waiting(job: StoredJob, instances: Sequence[KnownInstance], now: float) -> str | None:
     """Return why a job has not ended; None for a job that has.
 
     Args:
@@ -40,7 +40,7 @@ def why_waiting(job: StoredJob, instances: Sequence[InstanceRow], now: float) ->
     )
 
 
-def _queued(job: StoredJob, instances: Sequence[InstanceRow], now: float) -> str:
+def _queued(job: StoredJob, instances: Sequence[KnownInstance], now: float) -> str:
     """Return why a queued job waits."""
     times = [at for at in (job.deadline, job.expires) if at is not None]
     if times and min(times) <= now:
@@ -62,7 +62,7 @@ def _queued(job: StoredJob, instances: Sequence[InstanceRow], now: float) -> str
     )
 
 
-def _name(instance: InstanceRow) -> str:
+def _name(instance: KnownInstance) -> str:
     return f"{printable(instance.label)!r} (instance {instance.number})"
 
 

@@ -18,11 +18,11 @@ from wmp.store.sqlite.interned import InternedTerms
 from wmp.store.sqlite.row_reader import read_jobs
 from wmp.store.stored_job import StoredJobState
 
-__all__ = ["InstanceRow", "SqliteReader"]
+__all__ = ["KnownInstance", "SqliteReader"]
 
 
 @frozen
-class InstanceRow:
+class KnownInstance:
     """One process that uses or used the store."""
 
     number: int
@@ -92,7 +92,7 @@ class SqliteReader:
                 connection, self._terms, where, after=after, limit=limit, payloads=payloads
             )
 
-    def instances(self) -> builtins.list[InstanceRow]:
+    def instances(self) -> builtins.list[KnownInstance]:
         """Return the instances that the store knows, oldest first."""
         with self._file.reading() as connection:
             rows = connection.execute(
@@ -100,7 +100,7 @@ class SqliteReader:
             ).fetchall()
         folder = self.path.with_name(self.path.name + "-instances")
         return [
-            InstanceRow(number, label, ended, ended is None and is_locked(folder / str(number)))
+            KnownInstance(number, label, ended, ended is None and is_locked(folder / str(number)))
             for number, label, ended in rows
         ]
 
