@@ -27,6 +27,7 @@ from wmp.message import Frame
 
 __all__ = [
     "Answer",
+    "Answered",
     "Arrived",
     "Dismissed",
     "Emit",
@@ -79,6 +80,13 @@ class Settled:
 
 
 @frozen
+class Answered:
+    """The messages of workers in a turn have arrived: a gateway gives its workers further requests
+    before it passes the results on. ``Settled`` follows.
+    """
+
+
+@frozen
 class Dismissed:
     """An operator wants a foreign worker to end."""
 
@@ -120,6 +128,10 @@ class Staff:
     roles: tuple[str, ...]
     """Roles of these jobs."""
     places: int
+    lane_jobs: int = 1
+    """Largest number of jobs that a worker may get one after the other in one ``Run``."""
+    lane_time: float = 0.0
+    """Seconds that these jobs should take together."""
 
 
 @frozen
@@ -127,7 +139,7 @@ class Of:
     """An event of a group's jobs, from their door; or an action for them, to the door."""
 
     group: str
-    what: Run | Recall | Interrupt | Finished | Recalled | Reported
+    what: Run | Recall | Interrupt | Begun | Finished | Recalled | Reported
 
 
 @frozen

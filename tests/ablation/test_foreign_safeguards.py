@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from tests.simulation.test_foreign_worlds import play
+from tests.simulation.test_foreign_worlds import hurry, play
+from tests.unit.test_back_doors import Door, reply
+from tests.unit.test_door_bundles import ends as bundle_ends
+from tests.unit.test_door_bundles import run as run_bundle
 from wmp.actions import Reconnect
 from wmp.foreign import Arrived, Emit, Left
 from wmp.gateways.machines import attendance
 from wmp.gateways.machines.back_door import BackDoorMachine
-from wmp.gateways.machines.door_wire import Notice
+from wmp.gateways.machines.bundle import Bundle
+from wmp.gateways.machines.door_wire import Notice, ParanoidDoorWire
 from wmp.gateways.machines.foreign_worker import ForeignWorkerMachine
 from wmp.gateways.machines.front_door import FrontDoorMachine
 from wmp.gateways.machines.lazy_client import LazyClientMachine
@@ -68,8 +72,8 @@ def test_a_door_that_takes_a_late_worker_for_an_idle_one(monkeypatch):
 def test_a_door_that_ignores_tokens(monkeypatch):
     read = BackDoorMachine._reply
 
-    def trusting(self, worker, message, actions):
-        return read(self, worker, evolve(message, token=None), actions)
+    def trusting(self, worker, message, now, actions):
+        return read(self, worker, evolve(message, token=None), now, actions)
 
     monkeypatch.setattr(BackDoorMachine, "_reply", trusting)
     world = ForeignWorld(seed=1, protocol="paranoid-pirate", clients=4, workers=1)
@@ -187,3 +191,47 @@ def test_a_front_door_that_keeps_the_requests_of_clients_that_left(monkeypatch):
             world.run(40.0)
             begun[patched] = sum(world.begun.values()) - sum(world.answered.values())
     assert begun[True] >= begun[False]
+
+
+def test_a_door_that_gives_a_worker_all_requests_of_a_lane_at_once(monkeypatch):
+    run = BackDoorMachine._run
+
+    def greedy(self, what, now, actions):
+        run(self, what, now, actions)
+        worker = self._lanes.get(what.lane)
+        while worker is not None and self._begin(worker, worker.bundle, now, actions):
+            pass
+
+    monkeypatch.setattr(BackDoorMachine, "_run", greedy)
+    with pytest.raises(BrokenPromise, match="one request at a time"):
+        hurry(0)
+
+
+def test_a_door_that_keeps_the_requests_that_wait_for_a_worker_that_left(monkeypatch):
+    monkeypatch.setattr(Bundle, "hand_back", lambda self, now: self._rows.clear())
+
+    def hurry_some():
+        for seed in range(8):
+            hurry(seed)
+
+    with pytest.raises(BrokenPromise, match=r"nothing is left|served again"):
+        hurry_some()
+
+
+def test_a_door_whose_results_wait_for_a_slow_request(monkeypatch):
+    waits = {}
+    for timed in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not timed:
+                patch.setattr("wmp.gateways.machines.back_door.REPORT_INTERVAL", 1e9)
+            door = Door(ParanoidDoorWire())
+            door.get(b"\x01", peer=b"a")
+            run_bundle(door, 2)
+            reply(door, b"a", b"one")
+            begin, ends = door.now, bundle_ends(door)
+            while not ends and door.now < begin + 60.0:
+                door.wait(1.0 if door.now > begin + 0.01 else 0.001)
+                ends = bundle_ends(door)
+            waits[timed] = door.now - begin
+    assert waits[True] < 0.01
+    assert waits[False] >= 60.0

@@ -102,6 +102,18 @@ class KeepsTheFirstReady(Bend):
         return message
 
 
+@bent(M, "WMP-3.3")
+class KeepsTheFirstResources(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.first: dict[Any, Any] = {}
+
+    def wait_for(self, link: Link, message: Message) -> Message:
+        if message.command is C.READY:
+            resources = message.fields[Field.RESOURCES]
+            return changed(message, resources=self.first.setdefault(message.sender, resources))
+        return message
+
+
 @bent(M, "WMP-3.4")
 class WakesForMoreThanTheCredit(Bend):
     def says(self, link: Link, message: Message) -> Message:
@@ -438,6 +450,17 @@ class LastInFirstOut(Bend):
 
 switched(M, "WMP-6.28", manager_side.order_of_lost_jobs, "turns lost jobs around")
 switched(M, "WMP-6.28", manager_side.lost_jobs_wait, "queues lost jobs behind all others")
+
+
+@bent(M, "WMP-6.29")
+class TakesNoResultOfAnotherCodec(Bend):
+    def wait_for(self, link: Link, message: Message) -> Message:
+        if message.command is not C.DONE or Field.CODEC not in message.fields:
+            return message
+        assert message.columns is not None
+        count = len(message.columns.ids)
+        handed_back = columned(message, outcomes=[3] * count, payloads=[b""] * count)
+        return changed(handed_back, codec=None)
 
 
 @bent(M, "WMP-6.13")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wmp.events import Connected
+from wmp.gateways.machines.back_door import BackDoorMachine
 from wmp.testing.foreign_world import ForeignFault, ForeignWorld, our_worker
 
 PROTOCOLS = ("simple-pirate", "paranoid-pirate", "ping-pong")
@@ -75,6 +76,45 @@ def test_a_request_that_is_sent_again_joins_its_job_if_the_door_has_a_key():
         assert sum(world.answered.values()) > 0 or key is None
     assert tries[None] > 1
     assert tries["body"] == 1
+
+
+def hurry(seed, protocol="paranoid-pirate", clients=12):
+    """Play a world of quick requests, of which many wait, with faults; return it."""
+    world = ForeignWorld(
+        seed=seed,
+        protocol=protocol,
+        clients=clients,
+        takes=(0.0001, 0.002),
+        pauses=(0.0, 0.001),
+        way=(0.00005, 0.0002),
+        door={"busy_timeout": 2.0},
+    )
+    kinds = [kind for kind in ForeignFault if kind is not ForeignFault.TWICE]
+    world.run(1.02)
+    world.strike(kinds, 4, 0.1)
+    world.run(0.13)
+    world.pauses = (0.3, 0.6)
+    world.finish(14.0, 4.0)
+    return world
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", seeds(0, 8))
+def test_many_quick_requests_and_faults(seed, protocol):
+    hurry(seed, protocol)
+
+
+def test_quick_requests_that_wait_are_done_one_after_the_other_by_their_worker(monkeypatch):
+    lanes = []
+    run = BackDoorMachine._run
+
+    def watched(self, what, now, actions):
+        lanes.append(len(what.ids))
+        run(self, what, now, actions)
+
+    monkeypatch.setattr(BackDoorMachine, "_run", watched)
+    hurry(0, clients=8)
+    assert max(lanes) > 2
 
 
 class PlainReq:

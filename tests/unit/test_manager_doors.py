@@ -29,6 +29,7 @@ def test_a_cancellation_of_what_has_not_begun_leaves_the_decision_to_the_worker(
     assert resolved(worker.done([2], [payload], outcome=outcome)) == [(2, end, payload)]
 
 
+@pytest.mark.rule("WMP-6.29")
 @pytest.mark.parametrize("broken", [False, True])
 def test_the_codec_of_a_result_is_reported_if_the_job_has_another(manager, worker, broken):
     lease(manager, worker, b"a", b"b")

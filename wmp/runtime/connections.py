@@ -39,6 +39,9 @@ the memory has not grown.
 _MOST_ENDED: Final = 1000
 """Limit of the remembered connections that ended before their first message was read."""
 
+_DRAWN: Final = b"\0"
+"""The first byte of the routing ids that libzmq draws, each for one connection."""
+
 _RECEIVED: Final = 128
 """Place of ``tcpi_bytes_received`` in ``struct tcp_info``."""
 
@@ -86,6 +89,9 @@ class Connections:
         """Keys of connections that sent frames that are no message."""
         self._ended: set[bytes] = set()
         """Keys of connections that ended before their first message was read."""
+        self._parted: set[bytes] = set()
+        """Keys of connections that ended, without those that a peer chose: no other connection
+        will have them."""
         self.pending: dict[int, int] = {}
         self._turns = 0
         self._alert = 0
@@ -130,14 +136,19 @@ class Connections:
             self.users.pop(key, None)
             self.active.discard(key)
             self._garbled.discard(key)
+            if key.startswith(_DRAWN):
+                if len(self._parted) >= _MOST_ENDED:
+                    self._parted.clear()
+                self._parted.add(key)
         return key
 
     def learn(self, key: bytes, descriptor: int, user: bytes = b"") -> None:
         """Record the descriptor of a connection, and the public key of its peer if it is known."""
         if user:
             self.users[key] = user
-        self._silent.pop(descriptor, None)
-        if descriptor in self._open:
+        if descriptor in self._open and key not in self._parted:
+            # Else the descriptor may be that of another connection by now.
+            self._silent.pop(descriptor, None)
             self.descriptors[key] = descriptor
             self._keys[descriptor] = key
             return

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import zmq
 
 from wmp.events import Cancelled, Submitted
-from wmp.foreign import Answer, Arrived, Emit, Left, Settled, Unsent
+from wmp.foreign import Answer, Arrived, Emit, Frames, Left, Settled, Unsent
 from wmp.message import Frame
 from wmp.runtime.driver import Action, Driver
 from wmp.runtime.inbox import Event
@@ -21,6 +23,9 @@ _BATCH = 256
 """Largest number of messages of one socket in a turn."""
 
 _SETTLED: Final = Settled()
+
+_DRAWN: Final = b"\0"
+"""The first byte of the routing ids that libzmq draws, each for one connection."""
 
 
 class ForeignDriver(Driver):
@@ -38,6 +43,8 @@ class ForeignDriver(Driver):
 
     from_peers: ClassVar[tuple[type[Event], ...]] = (Arrived, Unsent, Left, Settled)
     others: ClassVar[str] = ""
+    router_is_foreign: ClassVar[bool] = True
+    """Whether messages of the ROUTER are frames for the machine."""
 
     def __init__(
         self,
@@ -54,9 +61,18 @@ class ForeignDriver(Driver):
             Submitted: submit,
             Cancelled: cancel,
         }
+        self._ends: dict[Port, int] = {}
+        """The number of each ROUTER whose machine gets ``Left``."""
+        self._begun: Counter[Port] = Counter()
+        """Number of connections of each of these ROUTERs so far."""
+        self._parting: dict[tuple[Port, bytes], int] = {}
+        """Connections that ended, until the machine got ``Left``; and that number at their end."""
         super().__init__(*args, **others)
         if report_lost:
             self._sockets.lost = self._lost
+        router = self._sockets.router
+        if self.router_is_foreign and self._link_events and router is not None:
+            self._report_ends(router, 0)
 
     def _lost(self, number: int) -> None:
         self._late.append(Left(number, b""))
@@ -82,31 +98,87 @@ class ForeignDriver(Driver):
         The requests of a turn are one event of their manager.
         """
         for port, number in ports:
-            router = port.index is None
-            for count in range(_BATCH):
-                # In most cases there is one message, and a check for more is cheaper than a receive
-                # that fails.
-                if count == 1 and not port.readable():
-                    self._send_queue.touched.pop(port, None)
-                    break
-                try:
-                    frames: list[Frame] = port.receive()
-                except zmq.Again:
-                    break
-                except zmq.ZMQError as error:
-                    if self.running:
-                        self._count("transport", f"cannot receive on {port.name}: {error}")
-                    break
-                peer = bytes(frames.pop(0)) if router else b""
-                self._feed(Arrived(number, peer, tuple(frames)))
+            messages = self._receive_all(port)
+            if port in self._ends:
+                # A connection may have ended, and its peer may have connected again under the same
+                # routing id, before these messages were received.
+                port.look_at_connections()
+            for peer, frames in messages:
+                if self._parting:
+                    self._begin_anew(port, number, peer)
+                self._feed(Arrived(number, peer, frames))
                 if not self.running:
                     return
+        if self._parting:
+            self._report_left()
+        self._settle()
+
+    def _receive_all(self, port: Port) -> list[tuple[bytes, Frames]]:
+        """Return the messages that wait in a socket, each with the routing id of its peer."""
+        router = port.index is None
+        messages: list[tuple[bytes, Frames]] = []
+        for count in range(_BATCH):
+            # In most cases there is one message, and a check for more is cheaper than a receive
+            # that fails.
+            if count == 1 and not port.readable():
+                self._send_queue.touched.pop(port, None)
+                break
+            try:
+                frames: list[Frame] = port.receive()
+            except zmq.Again:
+                break
+            except zmq.ZMQError as error:
+                if self.running:
+                    self._count("transport", f"cannot receive on {port.name}: {error}")
+                break
+            if router:
+                messages.append((bytes(frames[0]), tuple(frames[1:])))
             else:
-                self._sockets.readable[port] = None
+                messages.append((b"", tuple(frames)))
+        else:
+            self._sockets.readable[port] = None
+        return messages
+
+    def _settle(self) -> None:
+        """Report to the machine that the messages of a turn have arrived."""
         self._feed(_SETTLED)
 
-    def _part(self, routing_id: bytes) -> None:
-        self._feed(Left(0, routing_id))
+    # -- the ends of connections
+
+    def _report_ends(self, port: Port, number: int) -> None:
+        """Report to the machine the ends of the connections of a ROUTER."""
+        self._ends[port] = number
+        self._sockets.report_ends(
+            port, partial(self._ended_connection, port), partial(self._begun_connection, port)
+        )
+
+    def _ended_connection(self, port: Port, peer: bytes, garbled: bool) -> None:
+        # Last messages of the connection may still wait in the socket.
+        self._parting[port, peer] = self._begun[port]
+        self._sockets.readable[port] = None
+        self._inbox.schedule()
+
+    def _begun_connection(self, port: Port) -> None:
+        self._begun[port] += 1
+
+    def _begin_anew(self, port: Port, number: int, peer: bytes) -> None:
+        """Report the end of a connection before the first message of the next one.
+
+        Both have the same routing id, which the peer chose. A message that was sent over the old
+        connection may count as one of the new connection: else the machine would forget a peer that
+        is connected.
+        """
+        begun = self._parting.get((port, peer))
+        if begun is not None and begun < self._begun[port] and not peer.startswith(_DRAWN):
+            del self._parting[port, peer]
+            self._feed(Left(number, peer))
+
+    def _report_left(self) -> None:
+        """Report the ends of connections whose last messages have been read."""
+        readable = self._sockets.readable
+        for port, peer in [one for one in self._parting if one[0] not in readable]:
+            del self._parting[port, peer]
+            self._feed(Left(self._ends[port], peer))
 
     def _make_performers(
         self, submitters: Submitters | None, executors: Executors | None

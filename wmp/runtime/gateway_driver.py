@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Protocol
 
 from wmp.events import Disconnected, Garbled, Received, Undelivered
-from wmp.foreign import Arrived, Emit, Left, Settled, Unsent
-from wmp.runtime.driver import Driver
+from wmp.foreign import Answered, Arrived, Emit, Left, Settled, Unsent
+from wmp.runtime.driver import Driver, Machine
 from wmp.runtime.foreign_driver import ForeignDriver
 from wmp.runtime.inbox import Event
 from wmp.runtime.ports import Port
 
 __all__ = ["GatewayDriver"]
+
+_ANSWERED: Final = Answered()
+
+
+class _AnsweredMachine(Machine, Protocol):
+    @property
+    def answered(self) -> bool:
+        """Whether ``Answered`` would let workers begin further jobs."""
 
 
 class GatewayDriver(ForeignDriver):
@@ -27,6 +34,7 @@ class GatewayDriver(ForeignDriver):
     """
 
     from_peers: ClassVar[tuple[type[Event], ...]] = (
+        Answered,
         Arrived,
         Unsent,
         Left,
@@ -36,15 +44,18 @@ class GatewayDriver(ForeignDriver):
         Undelivered,
     )
     others: ClassVar[str] = "the manager at "
+    router_is_foreign: ClassVar[bool] = False
 
-    def __init__(self, *args: Any, doors: Sequence[Port], **others: Any) -> None:
-        super().__init__(*args, **others)
+    def __init__(
+        self, machine: _AnsweredMachine, *args: Any, doors: Sequence[Port], **others: Any
+    ) -> None:
+        super().__init__(machine, *args, **others)
+        self._gateway = machine
         self._doors = tuple(doors)
         self._numbers = {port: number for number, port in enumerate(doors)}
-        self._ended_at: list[tuple[Port, bytes]] = []
-        """Connections of doors that ended, until their sockets were found empty."""
-        for port in doors:
-            self._sockets.add_door(port, partial(self._ended_connection, port))
+        for port, number in self._numbers.items():
+            self._sockets.add_door(port)
+            self._report_ends(port, number)
 
     def _take_posted(self) -> None:
         Driver._take_posted(self)
@@ -58,20 +69,11 @@ class GatewayDriver(ForeignDriver):
             Driver._take_received(self)
         if raw:
             self._take_raw(raw)
-        if self._ended_at:
-            waiting = []
-            for port, peer in self._ended_at:
-                if port in readable:
-                    waiting.append((port, peer))
-                else:
-                    self._feed(Left(numbers[port], peer))
-            self._ended_at = waiting
 
-    def _ended_connection(self, port: Port, peer: bytes, garbled: bool) -> None:
-        # Last messages of the connection may still wait in the socket.
-        self._ended_at.append((port, peer))
-        self._sockets.readable[port] = None
-        self._inbox.schedule()
+    def _settle(self) -> None:
+        if self._gateway.answered:
+            self._feed(_ANSWERED)
+        super()._settle()
 
     def _part(self, routing_id: bytes) -> None:
         self._throttle.forget(routing_id)

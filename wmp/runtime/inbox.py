@@ -15,7 +15,7 @@ from attrs import frozen
 
 from wmp.actions import Resolve
 from wmp.events import DeviceEvent, ManagerEvent, Submitted, WorkerEvent
-from wmp.foreign import ForeignEvent
+from wmp.foreign import Answered, ForeignEvent
 from wmp.message import Frame, Kind
 from wmp.retry import Retry
 from wmp.runtime.threads import ThreadEnded
@@ -23,8 +23,8 @@ from wmp.store.job_terms import StoredTerms
 
 __all__ = ["Event", "Inbox", "InboxEntry", "JobTerms", "OpenSubmission", "Wakeup"]
 
-Event = ManagerEvent | WorkerEvent | DeviceEvent | ForeignEvent | Resolve
-"""``Resolve`` is an event of a door, whose jobs have ended."""
+Event = ManagerEvent | WorkerEvent | DeviceEvent | ForeignEvent | Resolve | Answered
+"""``Resolve`` is an event of a door, whose jobs have ended, and ``Answered`` of a gateway."""
 
 
 @frozen

@@ -82,7 +82,9 @@ class NodeSockets:
         self.dealers = {port.index: port for port in ports if port.index is not None}
         self.readable: dict[Port, None] = {}
         self.lost: Callable[[int], None] | None = None
-        self._doors: dict[Port, Callable[[bytes, bool], None]] = {}
+        self._doors: list[Port] = []
+        self._ends: dict[Port, tuple[Callable[[bytes, bool], None], Callable[[], None]]] = {}
+        """The calls of ``report_ends`` by ROUTER."""
         self._name = name
         self._transport = transport
         self._others = others
@@ -104,14 +106,22 @@ class NodeSockets:
         yield from self._doors
         yield from self.dealers.values()
 
-    def add_door(self, port: Port, disconnected: Callable[[bytes, bool], None]) -> None:
-        """Watch one more ROUTER, from ``start`` on.
+    def add_door(self, port: Port) -> None:
+        """Watch one more ROUTER, from ``start`` on."""
+        self._doors.append(port)
+
+    def report_ends(
+        self, port: Port, disconnected: Callable[[bytes, bool], None], begun: Callable[[], None]
+    ) -> None:
+        """Report the ends and the begins of the connections of a ROUTER, in their order.
 
         Args:
             port: The ROUTER.
-            disconnected: Called at the end of a connection of this ROUTER.
+            disconnected: Called at the end of a connection of this ROUTER, in place of the call of
+                this object.
+            begun: Called when messages of a further connection may come.
         """
-        self._doors[port] = disconnected
+        self._ends[port] = disconnected, begun
 
     def add_dealer(self, port: Port) -> None:
         """Watch one more DEALER, from now on."""
@@ -184,6 +194,8 @@ class NodeSockets:
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 if port.index is not None:
                     self._connected(port)
+                elif port in self._ends:
+                    self._ends[port][1]()
             elif event in (zmq.EVENT_ACCEPTED, zmq.EVENT_CONNECTED):
                 connections.opened(value)
                 if port.index is not None:
@@ -199,7 +211,8 @@ class NodeSockets:
                     if self.lost is not None:
                         self.lost(port.index)
                 elif key is not None:
-                    self._doors.get(port, self._on_disconnected)(key, garbled)
+                    ends = self._ends.get(port)
+                    (self._on_disconnected if ends is None else ends[0])(key, garbled)
             elif event == zmq.EVENT_ACCEPT_FAILED:
                 if value in _NO_DESCRIPTORS and not port.paused:
                     self._pause(port)

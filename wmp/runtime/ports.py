@@ -221,6 +221,13 @@ class Port:
             return Sent.FAILED
         return Sent.OK
 
+    def look_at_connections(self) -> None:
+        """Handle the events of the monitor that wait, if there are any."""
+        events = self._monitor.get(zmq.EVENTS)
+        assert isinstance(events, int)
+        if events & zmq.POLLIN and self.look_at_monitor is not None:
+            self.look_at_monitor()
+
     def readable(self) -> bool:
         """Return whether a message waits; unlike the descriptor, this is not edge-triggered."""
         events = self.socket.get(zmq.EVENTS)

@@ -23,7 +23,7 @@ from wmp.codec import pack_frames
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Connected, Finished, Ticked
-from wmp.foreign import Answer, Arrived, Emit, Frames, Left, Requested, Settled, Unsent
+from wmp.foreign import Answer, Answered, Arrived, Emit, Frames, Left, Requested, Settled, Unsent
 from wmp.gateways.doors import ClientDoor, WorkerDoor
 from wmp.gateways.machines.back_door import BackDoorMachine
 from wmp.gateways.machines.foreign_worker import ForeignWorkerMachine, SignTimes
@@ -152,6 +152,9 @@ class ForeignWorld:
         door: Further settings of the door for workers.
         front: Further settings of the door for clients.
         make_worker: Makes the machine of a worker's process.
+        takes: Shortest and longest time of a handler that is not slow.
+        way: Shortest and longest time of a message on its way.
+        pauses: Shortest and longest time between a reply and the next request of a client.
     """
 
     seed: int
@@ -162,6 +165,9 @@ class ForeignWorld:
     door: dict[str, Any] = field(factory=dict)
     front: dict[str, Any] = field(factory=dict)
     make_worker: Callable[[str], Any] = our_worker
+    takes: tuple[float, float] = (0.001, 0.3)
+    way: tuple[float, float] = (0.0001, 0.01)
+    pauses: tuple[float, float] = (0.01, 0.5)
     now: float = field(default=0.0, init=False)
     draw: Random = field(init=False)
     gateway: GatewayMachine | None = field(default=None, init=False)
@@ -361,7 +367,7 @@ class ForeignWorld:
         self, connection: _NodeConnection, what: Callable[..., None], *arguments: Any
     ) -> None:
         """Call ``what`` after the way over a connection, in the order of its messages."""
-        arrives = max(connection.arrives, self.now + self.draw.uniform(0.0001, 0.01))
+        arrives = max(connection.arrives, self.now + self.draw.uniform(*self.way))
         connection.arrives = arrives
         self.after(arrives - self.now, what, *arguments)
 
@@ -373,7 +379,7 @@ class ForeignWorld:
         if self._gateway_paused is not None:
             self._gateway_paused.append((self._at_gateway, (epoch, event)))
             return
-        for one in (event, Settled()):
+        for one in (event, Answered(), Settled()):
             self._perform_gateway(self.gateway.handle(one, self.now))
         self._plan_gateway()
 
@@ -476,7 +482,7 @@ class ForeignWorld:
         self.begun[body] += 1
         self._runs[node.name] = (node.life, run)
         slow = self.now < node.slow_until
-        takes = self.draw.uniform(3.0, 9.0) if slow else self.draw.uniform(0.001, 0.3)
+        takes = self.draw.uniform(3.0, 9.0) if slow else self.draw.uniform(*self.takes)
         self.after(takes, self._finish, node.name, node.life, run)
 
     def _finish(self, name: str, life: int, run: Run) -> None:
@@ -517,7 +523,7 @@ class ForeignWorld:
                 raise BrokenPromise("own reply", f"{found!r} is the reply to {body!r}")
             self.answered[node.name] += 1
         node.body = b""
-        self.after(self.draw.uniform(0.01, 0.5), self._ask, node.name, node.life)
+        self.after(self.draw.uniform(*self.pauses), self._ask, node.name, node.life)
 
     # -- faults
 

@@ -20,6 +20,7 @@ __all__ = [
     "ready_of_no_credit",
     "ready_while_jobs_wait",
     "repeated_ready",
+    "resources_of_the_newest_ready",
     "wake_where_it_fits",
     "who_does_not_come",
 ]
@@ -140,6 +141,21 @@ def newest_ready_replaces(talk: ManagerConversation) -> None:
     talk.submit(role="other")
     wake = worker.expect(Command.WAKE)
     talk.check(wake["role"] == "other", f"WAKE is for role {wake['role']!r}; expected 'other'")
+
+
+@case("WMP-3.3")
+def resources_of_the_newest_ready(talk: ManagerConversation) -> None:
+    """The newest READY replaces the resources: they may become less, and return."""
+    worker = talk.met()
+    worker.ready(2)
+    talk.settle()
+    talk.means = {"WMP-3.4": "WMP-3.3"}  # such a WAKE is for the resources of an earlier READY
+    worker.ready(2, resources={"slots": 0})
+    talk.submit()
+    worker.never(Command.WAKE, during=1.0, what="the newest READY lacks resources for the job")
+    worker.ready(2, resources={"slots": 2})
+    wake = worker.expect(Command.WAKE, rule="WMP-3.6")
+    talk.check(wake["count"] == 1, f"WAKE is for {wake['count']} jobs; expected 1", "WMP-3.5")
 
 
 @case("WMP-3.4")

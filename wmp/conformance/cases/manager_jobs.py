@@ -27,6 +27,7 @@ __all__ = [
     "refusals_cost_nothing",
     "refused_job",
     "result_beats_cancel",
+    "result_of_another_codec",
     "result_of_somebody_else",
     "retries_are_used_up",
     "stale_attempt",
@@ -123,6 +124,21 @@ def result_of_somebody_else(talk: ManagerConversation) -> None:
     worker.done(job, payloads=[b"mine"])
     end = talk.end_of(name)
     talk.check(end.payload == b"mine", f"the result is {end.payload!r}; expected b'mine'")
+
+
+@case("WMP-6.29")
+def result_of_another_codec(talk: ManagerConversation) -> None:
+    """A result whose codec is not that of its job is the end of the job."""
+    worker = talk.met()
+    names = [talk.submit(), talk.submit()]
+    frames = b"\x82\x41a\x41b"  # two frames in CBOR
+    for name, codec in zip(names, ("frames", "cbor"), strict=True):
+        worker.done(worker.one(), payloads=[frames], codec=codec)
+        end = talk.end_of(name)
+        talk.check(
+            end.payload == frames,
+            f"the result of codec {codec!r} is {end.payload!r}; expected {frames!r}",
+        )
 
 
 @case("WMP-6.4")

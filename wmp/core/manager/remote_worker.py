@@ -37,7 +37,12 @@ def fits(needs: Mapping[str, int], available: Mapping[str, int]) -> bool:
 
 def capacity(needs: Mapping[str, int], available: Mapping[str, int]) -> int:
     """Return how often ``needs`` fit into ``available``; 1 if ``needs`` is empty."""
-    return min((available.get(name, 0) // n for name, n in needs.items() if n), default=1)
+    count: int | None = None
+    for name, amount in needs.items():  # a generator costs more than the rest
+        if amount:
+            fit = available.get(name, 0) // amount
+            count = fit if count is None else min(count, fit)
+    return 1 if count is None else count
 
 
 @define(eq=False)
@@ -166,10 +171,11 @@ class RemoteWorker:
 
     def gives_for(self, queue: Queue) -> list[Give]:
         """Return the open GIVEs that jobs of ``queue`` fit, oldest first."""
+        role, needs = queue.kind.role, queue.needs
         return [
             give
             for give in self.gives.values()
-            if give.want and queue.kind.role in give.roles and fits(queue.needs, give.needs)
+            if give.want and role in give.roles and fits(needs, give.needs)
         ]
 
     @property
@@ -191,7 +197,9 @@ class RemoteWorker:
             queue: The queue of the jobs.
             most: Limit of the leases of one worker.
         """
-        leased = sum(self.held.values())
+        held = self.held
+        alone = held.get(queue.kind) if len(held) == 1 else None
+        leased = sum(held.values()) if alone is None else alone
         if not self.ready:
             return min(most, _UNREPORTED) - leased
         # A GIVE reports only the free places of the window: the whole window is at most twice the
@@ -200,7 +208,7 @@ class RemoteWorker:
         for name, amount in queue.needs.items():
             if not amount:
                 continue
-            if len(self.held) < 2 and queue.kind in self.held:
+            if alone is not None:
                 free = amount * (window - leased)
             else:
                 used, greatest = 0, amount
@@ -210,7 +218,9 @@ class RemoteWorker:
                             used += count * each
                             greatest = max(greatest, each)
                 free = window * greatest - used
-            left = min(left, (has.get(name, 0) + free) // amount)
+            fit = (has.get(name, 0) + free) // amount
+            if fit < left:
+                left = fit
         return left
 
     def hold(self, kind: Kind, count: int) -> None:

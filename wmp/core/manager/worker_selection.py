@@ -12,7 +12,7 @@ workers.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeAlias
 
@@ -136,9 +136,9 @@ class Profiles:
                 _suit(profile, found)
         return found
 
-    def able(self, queue: Queue) -> int:
-        """Return the number of workers that can take jobs of ``queue``, now or later."""
-        return self.eligible(queue).with_capacity + self.busy.counts.get(queue.kind, 0)
+    def able(self, eligible: Eligible) -> int:
+        """Return the number of workers that can take jobs of a kind, now or later."""
+        return eligible.with_capacity + self.busy.counts.get(eligible.kind, 0)
 
     def _drop(self, kind: Kind) -> None:
         del self._eligible[kind]
@@ -283,42 +283,75 @@ class WorkerSelection:
 
     def to_wake(self, queue: Queue, count: int) -> list[tuple[RemoteWorker, int]]:
         """Return the workers to wake for ``count`` jobs, with the jobs for each (WMP-3.4)."""
-        credited = self.profiles.eligible(queue).credited
-        if not credited:
+        eligible = self.profiles.eligible(queue)
+        if not eligible.credited:
             return []
-        fair = _fair(count, self.profiles.able(queue))
-        kind, many = queue.kind, queue.waiting > FEW
-
-        def candidates() -> Iterator[_Candidate]:
-            for worker in _oldest([profile.credited for profile in credited.values()]):
-                left = worker.leases_left(queue, self.max_leases)
-                if left > 0 and kind not in worker.woken and (many or queue.has_for(worker.mark)):
-                    spare = min(left, max(0, worker.credit - worker.window))
-                    most = _worth(worker, queue, spare, min(left, worker.credit), fair)
-                    if spare > 0 or most > 0:
-                        yield worker, spare, most
-
-        return self._share_out(queue, count, candidates())
+        fair = _fair(count, self.profiles.able(eligible))
+        return self._search(queue, count, fair, eligible.credited.values(), self._wakeable, False)
 
     def to_serve(self, queue: Queue) -> list[tuple[RemoteWorker, int]]:
         """Return the workers whose open GIVEs get jobs, with the jobs for each (WMP-5.3)."""
-        giving = self.profiles.eligible(queue).giving
-        if not giving:
+        eligible = self.profiles.eligible(queue)
+        if not eligible.giving:
             return []
-        fair = _fair(queue.waiting, self.profiles.able(queue))
+        fair = _fair(queue.waiting, self.profiles.able(eligible))
+        return self._search(
+            queue, queue.waiting, fair, eligible.giving.values(), self._servable, True
+        )
 
-        def candidates() -> Iterator[_Candidate]:
-            for worker in _oldest([profile.giving for profile in giving.values()]):
-                gives = worker.gives_for(queue)
-                left = worker.leases_left(queue, self.max_leases) if gives else 0
-                if left > 0:
-                    want = sum(give.want for give in gives)
-                    spare = min(left, want - sum(give.window for give in gives))
-                    most = _worth(worker, queue, spare, min(left, want), fair)
-                    if spare > 0 or most > 0:
-                        yield worker, spare, most
+    def _search(
+        self,
+        queue: Queue,
+        count: int,
+        fair: int,
+        profiles: Collection[Profile],
+        judge: Callable[[RemoteWorker, Queue, int], _Candidate | None],
+        giving: bool,
+    ) -> list[tuple[RemoteWorker, int]]:
+        """Return the workers of some profiles that get jobs, with the jobs for each.
 
-        return self._share_out(queue, queue.waiting, candidates())
+        Args:
+            queue: The queue of the jobs.
+            count: Number of the jobs.
+            fair: Number of these jobs that a worker may hold.
+            profiles: The profiles.
+            judge: Returns a worker as a candidate; None for a worker that can get no job.
+            giving: Whether open GIVEs are served; else workers are woken.
+        """
+        lines = [profile.giving if giving else profile.credited for profile in profiles]
+        if len(lines) == 1 and len(lines[0]) == 1:
+            # A lone worker is often judged in vain: once for each result and each new job.
+            ((_, worker),) = lines[0].values()
+            candidate = judge(worker, queue, fair)
+            if candidate is None:
+                return []
+            return self._share_out(queue, count, iter((candidate,)))
+        judged = (judge(worker, queue, fair) for worker in _oldest(lines))
+        return self._share_out(queue, count, (one for one in judged if one is not None))
+
+    def _wakeable(self, worker: RemoteWorker, queue: Queue, fair: int) -> _Candidate | None:
+        """Return a worker with credit as a candidate, if a WAKE may bring it jobs."""
+        if queue.kind in worker.woken:
+            return None
+        left = worker.leases_left(queue, self.max_leases)
+        if left <= 0 or not (queue.waiting > FEW or queue.has_for(worker.mark)):
+            return None
+        spare = min(left, max(0, worker.credit - worker.window))
+        most = _worth(worker, queue, spare, min(left, worker.credit), fair)
+        return (worker, spare, most) if spare > 0 or most > 0 else None
+
+    def _servable(self, worker: RemoteWorker, queue: Queue, fair: int) -> _Candidate | None:
+        """Return a worker with open GIVEs as a candidate, if they may bring it jobs."""
+        want = window = 0
+        for give in worker.gives_for(queue):
+            want += give.want
+            window += give.window
+        left = worker.leases_left(queue, self.max_leases) if want else 0
+        if left <= 0:
+            return None
+        spare = min(left, want - window)
+        most = _worth(worker, queue, spare, min(left, want), fair)
+        return (worker, spare, most) if spare > 0 or most > 0 else None
 
     def most(self, give: Give, queue: Queue, *, held: bool) -> int:
         """Return the number of the waiting jobs that a new GIVE may take (WMP-4.16).
@@ -329,7 +362,8 @@ class WorkerSelection:
         """
         worker = give.worker
         counted = worker.has_capacity or queue.kind in worker.held
-        fair = _fair(queue.waiting, self.profiles.able(queue) + (not counted))
+        able = self.profiles.able(self.profiles.eligible(queue))
+        fair = _fair(queue.waiting, able + (not counted))
         left = worker.leases_left(queue, self.max_leases)
         want, spare = min(left, give.want), min(left, give.want - give.window)
         if held:
@@ -392,12 +426,14 @@ def _worth(worker: RemoteWorker, queue: Queue, spare: int, free: int, fair: int)
     a stream of other jobs at the worker could keep the jobs here waiting for ever.
     """
     held = worker.held.get(queue.kind, 0)
-    most = min(free, fair - held)
+    most = free if free < fair - held else fair - held
     if held <= _LEAST:
         return most
     waits = held - capacity(queue.needs, worker.resources)
+    if waits <= _LEAST:
+        return most
     few = min(most, queue.waiting) - spare < waits // _PART
-    return min(most, spare) if waits > _LEAST and few else most
+    return min(most, spare) if few else most
 
 
 def _oldest(lines: Sequence[Line]) -> Iterator[RemoteWorker]:

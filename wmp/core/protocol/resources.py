@@ -51,8 +51,11 @@ class Resources:
     def capacity(self, needs: Needs) -> int:
         """Return how many jobs with these needs fit at the same time into all resources."""
         count: int = Limits.JOBS
+        total = self.total
         for name, amount in needs:
-            count = min(count, self.total.get(name, 0) // amount)
+            fit = total.get(name, 0) // amount
+            if fit < count:  # a comparison costs less than a call
+                count = fit
         return count
 
     def fits(self, needs: Needs) -> int:
@@ -60,8 +63,10 @@ class Resources:
         count = self.places
         free = self.free
         for name, amount in needs:
-            count = min(count, free.get(name, 0) // amount)
-        return max(0, count)
+            fit = free.get(name, 0) // amount
+            if fit < count:
+                count = fit
+        return count if count > 0 else 0
 
     def resize(self, total: Mapping[str, int]) -> None:
         """Change the total amounts (WMP-3.15). A name that is left out has the amount 0."""

@@ -1,27 +1,30 @@
 """A back door as a machine: foreign workers do jobs of a worker of WMP.
 
-The workers of one door are one group: they do the same jobs. The door holds no queue: a job arrives
-as ``Run`` of a lane, with one job, when a worker is free. The door reports how many workers it has
-by ``Staff``.
+The workers of one door are one group: they do the same jobs. The door holds no queue: jobs arrive
+as ``Run`` of a lane when a worker is free. A lane has one job, or some quick jobs that its worker
+gets one after the other (:mod:`wmp.gateways.machines.bundle`). The door reports how many workers it
+has by ``Staff``.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
-from typing import Literal, NamedTuple, assert_never
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from attrs import define, field, frozen
 
 from wmp.actions import Drop, Halt, Interrupt, Recall, Run
 from wmp.codec import pack_error
 from wmp.core.protocol.timers import Timers
-from wmp.events import Closed, Drained, Finished, Recalled, Reported, Ticked
+from wmp.errors import DecodeError
+from wmp.events import Begun, Closed, Drained, Finished, Recalled, Reported, Ticked
 from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Of, Settled, Staff, Unsent
 from wmp.gateways.machines.attendance import TRANSITIONS, Attendance, AttendanceInput
 from wmp.gateways.machines.body import FRAMES_CODEC, from_payload, to_payload
+from wmp.gateways.machines.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL, Bundle
 from wmp.gateways.machines.door_wire import DoorWire, FromWorker, HeartbeatStyle, Notice
-from wmp.message import DEFAULT_ROLE, Outcome, Peer
+from wmp.message import DEFAULT_ROLE, Frame, Outcome, Peer
 
 __all__ = [
     "BackDoorAction",
@@ -91,12 +94,22 @@ class _BusyTimer(NamedTuple):
     what: Literal["busy"] = "busy"
 
 
+class _ReportTimer(NamedTuple):
+    """Ends of a lane must wait no longer for other ends."""
+
+    lane: int
+    what: Literal["report"] = "report"
+
+
+_DoorTimer: TypeAlias = _LifeTimer | _BusyTimer | _ReportTimer
+
+
 @define(eq=False)
 class _Attendant:
     port: int
     peer: bytes
     state: Attendance = _State.UNKNOWN
-    run: Run | None = None
+    bundle: Bundle | None = None
     token: bytes = b""
     last_at: float = 0.0
     sent_at: float = 0.0
@@ -122,7 +135,7 @@ class BackDoorMachine:
     _idle: OrderedDict[bytes, _Attendant] = field(factory=OrderedDict, init=False)
     """The idle workers, the one that was used least recently first."""
     _lanes: dict[int, _Attendant] = field(factory=dict, init=False)
-    _timers: Timers[_LifeTimer | _BusyTimer] = field(factory=Timers, init=False)
+    _timers: Timers[_DoorTimer] = field(factory=Timers, init=False)
     _places: int = field(default=0, init=False)
     _reported: int = field(default=0, init=False)
     _tokens: int = field(default=0, init=False)
@@ -153,9 +166,9 @@ class BackDoorMachine:
                 self._order(what, now, actions)
             case Left(_, peer):
                 if (worker := self._workers.get(peer)) is not None:
-                    self._leave(worker, "its connection ended", actions)
+                    self._leave(worker, "its connection ended", now, actions)
             case Unsent(_, peer):
-                self._unsent(peer, actions)
+                self._unsent(peer, now, actions)
             case Dismissed(_, peer):
                 self._dismiss(peer, now, actions)
             case Settled():
@@ -175,7 +188,8 @@ class BackDoorMachine:
                 assert_never(event)
         if self._places != self._reported:
             self._reported = self._places
-            actions.append(Staff(self.settings.group, self.settings.roles, self._places))
+            group, roles = self.settings.group, self.settings.roles
+            actions.append(Staff(group, roles, self._places, LANE_JOBS, LANE_TIME))
         if self._draining and not self._lanes:
             self._halt(actions)
         return actions
@@ -204,26 +218,46 @@ class BackDoorMachine:
             self._places += (target in _PLACES) - (before in _PLACES)
         return True
 
-    def _lose(self, worker: _Attendant, cause: str, actions: list[BackDoorAction]) -> None:
+    def _lose(
+        self, worker: _Attendant, cause: str, now: float, actions: list[BackDoorAction]
+    ) -> None:
         """End the request of a worker as lost."""
-        run = self._release(worker)
-        if run is not None:
+        if worker.bundle is not None:
             self._lost += 1
-            actions.append(self._end(run, Outcome.LOST, cause.encode()))
+            self._release(worker, Outcome.LOST, cause.encode(), now, actions)
 
-    def _end(self, run: Run, outcome: Outcome, payload: bytes) -> Of:
-        return Of(self.settings.group, Finished(run.lane, run.ids, [outcome], [payload]))
+    def _release(
+        self,
+        worker: _Attendant,
+        outcome: Outcome,
+        payload: bytes,
+        now: float,
+        actions: list[BackDoorAction],
+    ) -> None:
+        """End the request that a worker has, and hand back the jobs that wait for the worker."""
+        bundle = worker.bundle
+        assert bundle is not None
+        if (earlier := bundle.end(outcome, payload, now)) is not None:
+            actions.append(Of(self.settings.group, earlier))
+        bundle.hand_back(now)
+        self._close(worker, bundle, actions)
 
-    def _release(self, worker: _Attendant) -> Run | None:
-        """Take the request from a worker; return the request."""
-        run, worker.run = worker.run, None
-        if run is not None:
-            del self._lanes[run.lane]
-            self._timers.clear(_BusyTimer(run.lane))
-        return run
+    def _close(self, worker: _Attendant, bundle: Bundle, actions: list[BackDoorAction]) -> None:
+        """Report the end of a lane."""
+        lane = bundle.run.lane
+        worker.bundle = None
+        del self._lanes[lane]
+        self._timers.clear_all((_BusyTimer(lane), _ReportTimer(lane)))
+        self._report(bundle, actions)
 
-    def _leave(self, worker: _Attendant, cause: str, actions: list[BackDoorAction]) -> None:
-        self._lose(worker, cause, actions)
+    def _report(self, bundle: Bundle, actions: list[BackDoorAction]) -> None:
+        if (event := bundle.report()) is not None:
+            actions.append(Of(self.settings.group, event))
+
+    def _leave(
+        self, worker: _Attendant, cause: str, now: float, actions: list[BackDoorAction]
+    ) -> None:
+        self._lose(worker, cause, now, actions)
         self._step(worker, _Input.LEAVE)
         self._timers.clear(_LifeTimer(worker.peer))
         del self._workers[worker.peer]
@@ -242,15 +276,15 @@ class BackDoorMachine:
         worker.last_at, worker.answered = now, True
         match message.meaning:
             case Notice.READY:
-                self._lose(worker, "the worker sent READY in place of a reply", actions)
+                self._lose(worker, "the worker sent READY in place of a reply", now, actions)
                 self._step(worker, _Input.READY)
             case Notice.SIGN:
                 if not self._step(worker, _Input.SIGN) and self.wire.sign_is_ready:
                     self._step(worker, _Input.READY)
             case Notice.REPLY:
-                self._reply(worker, message, actions)
+                self._reply(worker, message, now, actions)
             case Notice.LEAVE:
-                self._leave(worker, "the worker left", actions)
+                self._leave(worker, "the worker left", now, actions)
                 return
             case Notice.INVALID:
                 actions.append(self._drop("invalid"))
@@ -287,32 +321,49 @@ class BackDoorMachine:
         return worker
 
     def _reply(
-        self, worker: _Attendant, message: FromWorker, actions: list[BackDoorAction]
+        self,
+        worker: _Attendant,
+        message: FromWorker,
+        now: float,
+        actions: list[BackDoorAction],
     ) -> None:
-        own = worker.run is not None and message.token in (None, worker.token)
-        if own and self._step(worker, _Input.REPLY):
-            run = self._release(worker)
-            assert run is not None
+        bundle = worker.bundle
+        if bundle is not None and message.token in (None, worker.token):
             self._replies += 1
-            actions.append(self._result(run, message.body))
+            self._result(bundle, message.body, now, actions)
+            if not worker.dismissed and self._begin(worker, bundle, now, actions):
+                if now - bundle.since >= REPORT_INTERVAL:
+                    self._report(bundle, actions)
+                    self._timers.clear(_ReportTimer(bundle.run.lane))
+                else:
+                    self._timers.arm(_ReportTimer(bundle.run.lane), bundle.since + REPORT_INTERVAL)
+                return
+            self._step(worker, _Input.REPLY)
+            bundle.hand_back(now)
+            self._close(worker, bundle, actions)
             if worker.dismissed:
-                self._leave(worker, "the worker was dismissed", actions)
+                self._leave(worker, "the worker was dismissed", now, actions)
             return
         actions.append(self._drop("late reply" if worker.state is _State.LATE else "other reply"))
         self._step(worker, _Input.OTHER)
         if worker.state is _State.UNKNOWN:
             self._step(worker, _Input.READY)  # PIRATE-8.2
 
-    def _result(self, run: Run, body: Frames) -> Of:
-        """Return the end of a job with a reply."""
+    def _result(
+        self, bundle: Bundle, body: Frames, now: float, actions: list[BackDoorAction]
+    ) -> None:
+        """End a job with a reply."""
+        run = bundle.run
         asked = run.kind.codec
         if len(body) > 1 and asked != FRAMES_CODEC and run.manager != self.settings.home:
             text = f"the reply has {len(body)} frames; submit the job with the codec 'frames'"
-            return self._end(run, Outcome.ERROR, pack_error("SeveralFrames", text))
-        codec, payload = to_payload(body, as_list=asked == FRAMES_CODEC)
-        other = None if codec == asked or not codec else codec
-        end = Finished(run.lane, run.ids, [Outcome.OK], [payload], codec=other)
-        return Of(self.settings.group, end)
+            earlier = bundle.end(Outcome.ERROR, pack_error("SeveralFrames", text), now)
+        else:
+            codec, payload = to_payload(body, as_list=asked == FRAMES_CODEC)
+            other = None if codec == asked or not codec else codec
+            earlier = bundle.end(Outcome.OK, payload, now, other)
+        if earlier is not None:
+            actions.append(Of(self.settings.group, earlier))
 
     def _emit(
         self, worker: _Attendant, frames: Frames, now: float, actions: list[BackDoorAction]
@@ -324,60 +375,96 @@ class BackDoorMachine:
 
     def _order(
         self,
-        what: Run | Recall | Interrupt | Finished | Recalled | Reported,
+        what: Run | Recall | Interrupt | Begun | Finished | Recalled | Reported,
         now: float,
         actions: list[BackDoorAction],
     ) -> None:
         match what:
             case Run():
                 self._run(what, now, actions)
-            case Interrupt(lane, _):
-                self._interrupt(lane, actions)
-            case Recall(lane, _):
+            case Interrupt(lane, ids):
+                self._interrupt(lane, ids, now, actions)
+            case Recall(lane, ids):
                 # A worker that has a request has begun it, as far as the door can know.
-                actions.append(Of(self.settings.group, Recalled(lane, ())))
-            case Finished() | Recalled() | Reported():
+                worker = self._lanes.get(lane)
+                bundle = None if worker is None else worker.bundle
+                taken = () if bundle is None else tuple(bundle.recall(ids))
+                actions.append(Of(self.settings.group, Recalled(lane, taken)))
+            case Begun() | Finished() | Recalled() | Reported():
                 pass  # These are events of the door itself.
             case _:
                 assert_never(what)
 
     def _run(self, run: Run, now: float, actions: list[BackDoorAction]) -> None:
-        body = from_payload(run.kind.codec, run.payloads[0])
-        self._tokens += 1
-        token = ((self.settings.epoch << 20) + self._tokens & 2**64 - 1).to_bytes(8, "big")
-        frames = self.wire.request(token, body)
-        if frames is None:
-            text = "the foreign protocol cannot carry this payload: a worker would not take it"
-            actions.append(self._end(run, Outcome.ERROR, pack_error("UnfitPayload", text)))
-            return
-        if not self._idle:
-            # The last worker left a moment ago. The job goes back to its manager unbegun.
-            actions.append(self._end(run, Outcome.CANCELLED, b""))
-            return
-        worker = next(iter(self._idle.values()))
-        self._step(worker, _Input.RUN)
-        self._requests += 1
-        worker.run, worker.token = run, token
-        self._lanes[run.lane] = worker
-        if self.settings.busy_timeout is not None:
-            self._timers.set(_BusyTimer(run.lane), now + self.settings.busy_timeout)
-        self._emit(worker, frames, now, actions)
-
-    def _interrupt(self, lane: int, actions: list[BackDoorAction]) -> None:
-        """End a request whose result is not wanted; its worker gets none before it answers."""
-        worker = self._lanes.get(lane)
+        bundle = Bundle(run)
+        worker = next(iter(self._idle.values()), None)
         if worker is None:
-            return
-        run = self._release(worker)
-        assert run is not None
-        self._step(worker, _Input.INTERRUPT)
-        actions.append(self._end(run, Outcome.CANCELLED, b""))
+            # The last worker left a moment ago. The jobs go back to their manager unbegun.
+            bundle.hand_back(now)
+        elif self._begin(worker, bundle, now, actions):
+            worker.bundle = bundle
+            self._lanes[run.lane] = worker
+            self._step(worker, _Input.RUN)
+        self._report(bundle, actions)
 
-    def _unsent(self, peer: bytes, actions: list[BackDoorAction]) -> None:
+    def _begin(
+        self, worker: _Attendant, bundle: Bundle, now: float, actions: list[BackDoorAction]
+    ) -> bool:
+        """Give a worker the next job of its lane; return whether there is one."""
+        run, settings = bundle.run, self.settings
+        while (job := bundle.begin(now)) is not None:
+            id, payload = job
+            self._tokens += 1
+            token = ((settings.epoch << 20) + self._tokens & 2**64 - 1).to_bytes(8, "big")
+            frames = self._request(run, payload, token)
+            if frames is None:
+                text = "the foreign protocol cannot carry this payload: a worker would not take it"
+                error = pack_error("UnfitPayload", text)
+                if (earlier := bundle.end(Outcome.ERROR, error, now)) is not None:
+                    actions.append(Of(settings.group, earlier))
+                continue
+            self._requests += 1
+            worker.token = token
+            if run.limits is not None:
+                actions.append(Of(settings.group, Begun(run.lane, id)))
+            if settings.busy_timeout is not None:
+                self._timers.set(_BusyTimer(run.lane), now + settings.busy_timeout)
+            self._emit(worker, frames, now, actions)
+            return True
+        return False
+
+    def _request(self, run: Run, payload: Frame, token: bytes) -> Frames | None:
+        """Return the request of a job; None if the payload fits no request."""
+        try:
+            body = from_payload(run.kind.codec, payload)
+        except DecodeError:  # its submitter named another codec than that of the payload
+            return None
+        return self.wire.request(token, body)
+
+    def _interrupt(
+        self, lane: int, ids: Sequence[int], now: float, actions: list[BackDoorAction]
+    ) -> None:
+        """End requests whose results are not wanted.
+
+        A worker that has one of them gets no request before it answers.
+        """
+        worker = self._lanes.get(lane)
+        bundle = None if worker is None else worker.bundle
+        if worker is None or bundle is None:
+            return
+        for id in bundle.recall(ids):
+            bundle.hold(id, Outcome.CANCELLED, b"", now)
+        if bundle.current in ids:
+            self._release(worker, Outcome.CANCELLED, b"", now, actions)
+            self._step(worker, _Input.INTERRUPT)
+        else:
+            self._report(bundle, actions)
+
+    def _unsent(self, peer: bytes, now: float, actions: list[BackDoorAction]) -> None:
         self._dropped["not sent"] += 1
         worker = self._workers.get(peer)
         if worker is not None:
-            self._leave(worker, "the worker cannot be reached", actions)
+            self._leave(worker, "the worker cannot be reached", now, actions)
 
     def _dismiss(self, peer: bytes, now: float, actions: list[BackDoorAction]) -> None:
         """Send EXIT to a worker. An idle worker is forgotten, a busy one may answer first."""
@@ -386,10 +473,12 @@ class BackDoorMachine:
             actions.append(self._drop("unknown worker" if worker is None else "no EXIT"))
             return
         self._emit(worker, self.wire.exit, now, actions)
-        if worker.run is None:
-            self._leave(worker, "the worker was dismissed", actions)
+        if worker.bundle is None:
+            self._leave(worker, "the worker was dismissed", now, actions)
         else:
             worker.dismissed = True
+            worker.bundle.hand_back(now)
+            self._report(worker.bundle, actions)
 
     @property
     def workers(self) -> Mapping[bytes, Attendance]:
@@ -407,13 +496,16 @@ class BackDoorMachine:
         if times:
             self._timers.arm(_LifeTimer(worker.peer), min(times))
 
-    def _ring(
-        self, timer: _LifeTimer | _BusyTimer, now: float, actions: list[BackDoorAction]
-    ) -> None:
+    def _ring(self, timer: _DoorTimer, now: float, actions: list[BackDoorAction]) -> None:
         if isinstance(timer, _BusyTimer):
             worker = self._lanes[timer.lane]
-            self._lose(worker, "the worker did not answer in time", actions)
+            self._lose(worker, "the worker did not answer in time", now, actions)
             self._step(worker, _Input.INTERRUPT)
+            return
+        if isinstance(timer, _ReportTimer):
+            lane = self._lanes.get(timer.lane)
+            if lane is not None and lane.bundle is not None:
+                self._report(lane.bundle, actions)
             return
         known = self._workers[timer.peer]
         due: list[float] = []

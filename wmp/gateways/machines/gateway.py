@@ -7,7 +7,9 @@ which the gateway connects. Messages between these machines pass as values and a
 
 ``handle`` gives an event to one machine and then works on a queue: each action that concerns
 another machine of this gateway becomes an event of that machine. Ends of jobs and changed numbers
-of workers wait for ``Settled``, so that each costs one step a turn.
+of workers wait for ``Settled``, so that each costs one step a turn. ``Answered`` before ``Settled``
+lets the worker machines begin their next jobs first: their foreign workers need not wait until the
+manager has taken the results.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.foreign import Arrived, Dismissed, Emit, Left, Of, Settled, Staff, Unsent
+from wmp.foreign import Answered, Arrived, Dismissed, Emit, Left, Of, Settled, Staff, Unsent
 from wmp.gateways.machines.worker_group import WorkerGroup
 from wmp.message import Link
 
@@ -127,7 +129,9 @@ class GatewayMachine:
     _timers: Timers[_Part] = field(factory=Timers, init=False)
     _due: dict[_Part, float | None] = field(factory=dict, init=False)
     _stepped: dict[_Part, Any] = field(factory=dict, init=False)
-    """The machines that got an event in this step."""
+    """The machines that got an event since their deadlines were noted."""
+    _stirred: dict[int, None] = field(factory=dict, init=False)
+    """The doors that got an event from outside since ``Settled``."""
     _records: dict[_Part, Record] = field(factory=dict, init=False)
     _unrecorded: dict[_Part, ManagerSettings | WorkerSettings | DeviceSettings] = field(
         factory=dict, init=False
@@ -166,22 +170,42 @@ class GatewayMachine:
 
     def deadline(self) -> float | None:
         """Return when ``Ticked`` is due, None for never."""
-        return None if self._halted else self._timers.next()
+        if self._halted:
+            return None
+        if self._stepped:
+            self._note_deadlines()
+        return self._timers.next()
 
     def handle(self, event: object, now: float) -> list[Any]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
         if type(event) is Arrived:
-            self._give(event.port, event, now)
-            self._work(now)
+            self._stirred[event.port] = None
+            self._at_door(event.port, event, now)
+        elif type(event) is Answered:
+            # What the worker machines send to their managers waits for the next event.
+            self._settle_groups(now)
             return self._end_step(now)
+        else:
+            self._take(event, now)
+        if self._queue:
+            self._work(now)
+        return self._end_step(now)
+
+    def _take(self, event: object, now: float) -> None:
+        """Take any event but ``Arrived``."""
+        if self._queue:
+            self._work(now)
         match event:
-            case Unsent(port) | Left(port) | Dismissed(port):
-                self._queue.append((port, event))
             case Settled():
-                for number in self.fronts:
-                    self._queue.append((number, event))
+                stirred, self._stirred = self._stirred, {}
+                for number in stirred:
+                    if number in self.fronts:
+                        self._at_door(number, event, now)
+            case Unsent(port) | Left(port) | Dismissed(port):
+                self._stirred[port] = None
+                self._at_door(port, event, now)
             case Received(link) | Garbled(link) | Undelivered(link):
                 self._queue.append((_MANAGER if isinstance(link, bytes) else _DEVICE, event))
             case Disconnected():
@@ -198,23 +222,31 @@ class GatewayMachine:
                 raise TypeError(f"a gateway takes no event {type(event).__name__}")
         self._work(now)
         self._settle(now)
-        return self._end_step(now)
+
+    @property
+    def answered(self) -> bool:
+        """Return whether ``Answered`` would let workers begin further jobs."""
+        return bool(self._busy)
 
     def _end_step(self, now: float) -> list[Any]:
-        """Note the deadlines of the machines that got an event; return the actions."""
+        """Return the actions of this step."""
         if self._draining:
             self._wind_up(now)
+        actions, self._out = self._out, []
+        return actions
+
+    def _note_deadlines(self) -> None:
+        """Note the deadlines of the machines that got an event."""
+        due_of = self._due
         for part, machine in self._stepped.items():
             due = machine.deadline()
-            if due != self._due.get(part):
-                self._due[part] = due
+            if due != due_of.get(part):
+                due_of[part] = due
                 if due is None:
                     self._timers.clear(part)
                 else:
                     self._timers.set(part, due)
         self._stepped.clear()
-        actions, self._out = self._out, []
-        return actions
 
     def statistics(self) -> GatewayStatistics:
         """Return a snapshot for people and programs."""
@@ -242,8 +274,8 @@ class GatewayMachine:
                 label=f"{terms.label}/{staff.group}",
                 roles=staff.roles,
                 resources={"slots": 0},
-                # A foreign worker has one request at a time.
-                lane_max=1,
+                lane_max=staff.lane_jobs,
+                lane_time=staff.lane_time,
                 window=terms.window,
                 hold=terms.hold,
                 ping=terms.ping,
@@ -257,38 +289,42 @@ class GatewayMachine:
                     self._step(group.key, *group.connect(link, now), now)
         return group
 
-    def _give(self, part: _Part, event: object, now: float) -> None:
-        """Give one event to one machine."""
-        if part not in self._open:
+    def _at_door(self, number: int, event: object, now: float) -> None:
+        """Give one event to one door."""
+        if number not in self._open:
             return
+        door = self._stepped[number] = self.doors[number]
+        for action in door.handle(event, now):
+            self._from_door(number, action, now)
+
+    def _give(self, part: _Part, event: Any, now: float) -> None:
+        """Give one event to one machine."""
         if type(part) is int:
-            actions: Sequence[Any] = self.doors[part].handle(event, now)
+            self._at_door(part, event, now)
+        elif part not in self._open:
+            return
         elif part == _MANAGER:
             assert self.manager is not None
-            actions = self.manager.handle(event, now)  # type: ignore[arg-type]
+            self._step(part, event, self.manager.handle(event, now), now)
         elif part == _DEVICE:
             assert self.device is not None
-            actions = self.device.handle(event, now)  # type: ignore[arg-type]
+            self._step(part, event, self.device.handle(event, now), now)
         else:
             assert isinstance(part, str)
-            actions = self.groups[part[1:]].worker.handle(event, now)  # type: ignore[arg-type]
-        self._step(part, event, actions, now)
+            group = self.groups[part[1:]]
+            self._step(part, event, group.worker.handle(event, now), now)
 
     def _step(self, part: _Part, event: object, actions: Sequence[Any], now: float) -> None:
-        """Record a step of one machine, and pass its actions on."""
+        """Record a step of one machine of WMP, and pass its actions on."""
         if self.recorder_of is not None:
             if part in self._unrecorded:
                 self._records[part] = self.recorder_of(self._unrecorded.pop(part))
             if (record := self._records.get(part)) is not None:
                 record(event, actions, now)
-        if type(part) is int:
-            self._stepped[part] = self.doors[part]
-            for action in actions:
-                self._from_door(part, action, now)
-        elif part == _MANAGER:
+        if part == _MANAGER:
             self._stepped[part] = self.manager
             for action in actions:
-                self._from_manager(action)
+                self._from_manager(action, now)
         elif part == _DEVICE:
             for action in actions:
                 self._from_device(action)
@@ -297,7 +333,7 @@ class GatewayMachine:
             group = self.groups[part[1:]]
             self._stepped[part] = group.worker
             for action in actions:
-                self._from_group(group, action)
+                self._from_group(group, action, now)
 
     def _work(self, now: float) -> None:
         queue = self._queue
@@ -308,12 +344,15 @@ class GatewayMachine:
     def _settle(self, now: float) -> None:
         """Give the worker machines what waits for the end of a turn."""
         while self._busy:
-            busy, self._busy = self._busy, {}
-            for group in busy.values():
-                if not group.halted:
-                    for event, actions in group.settle(now):
-                        self._step(group.key, event, actions, now)
+            self._settle_groups(now)
             self._work(now)
+
+    def _settle_groups(self, now: float) -> None:
+        busy, self._busy = self._busy, {}
+        for group in busy.values():
+            if not group.halted:
+                for event, actions in group.settle(now):
+                    self._step(group.key, event, actions, now)
 
     # -- actions
 
@@ -339,7 +378,7 @@ class GatewayMachine:
         else:
             raise TypeError(f"a door gave the action {kind.__name__}")
 
-    def _from_manager(self, action: Any) -> None:
+    def _from_manager(self, action: Any, now: float) -> None:
         kind = type(action)
         if kind is Send:
             link, message = action.link, action.message
@@ -349,7 +388,8 @@ class GatewayMachine:
                 self._out.append(action)
         elif kind is Resolve or kind is Notify:
             # Each door knows the numbers of its own jobs.
-            self._queue.extend((number, action) for number in self.fronts)
+            for number in self.fronts:
+                self._at_door(number, action, now)
         elif kind is Halt:
             self._ended(_MANAGER, action.error)
         elif kind is Drop:
@@ -371,14 +411,15 @@ class GatewayMachine:
         elif kind is Drop:
             self._out.append(action)
 
-    def _from_group(self, group: WorkerGroup, action: Any) -> None:
+    def _from_group(self, group: WorkerGroup, action: Any, now: float) -> None:
         kind = type(action)
         if kind is Send:
             end = self._ends[action.link]
             link: Link = group.number if end == _MANAGER else group.name.encode()
             self._queue.append((end, Received(link, action.message)))
         elif kind is Run or kind is Recall or kind is Interrupt:
-            self._queue.append((group.door, Of(group.name, action)))
+            # At once: a foreign worker waits for the job.
+            self._at_door(group.door, Of(group.name, action), now)
         elif kind is Reconnect:
             # Inside a gateway no connection can break.
             self._queue.append((group.key, Connected(action.link)))
@@ -398,6 +439,7 @@ class GatewayMachine:
                 self._step(group.key, *group.connect(len(self._ends) - 1, now), now)
 
     def _ticked(self, now: float) -> None:
+        self._note_deadlines()
         due = self._timers.due(now)
         for part in due:
             self._due[part] = None
