@@ -58,6 +58,7 @@ CASES = [
     ("worker work:too_many", r"takes \(one, two, three\); expected f\(payload\)"),
     ("worker raises:f", r"cannot import raises: ZeroDivisionError: .*raises.py:1\)"),
     ("worker wrong:f", r"cannot import wrong: SyntaxError: .*\(wrong.py, line 1\)$"),
+    ("worker empty", r"'empty' has no task and no public function of its own"),
     ("worker lacks:f", r"cannot import lacks: No module named 'nowhere'"),
     ("worker work:quiet --pool process", r"cannot be sent to worker processes .*top of a module"),
     ("worker work:shout --resource gpu", r"--resource is 'gpu'; expected NAME=AMOUNT"),
@@ -101,6 +102,7 @@ def folder(tmp_path):
     (tmp_path / "work.py").write_text(textwrap.dedent(WORK))
     (tmp_path / "raises.py").write_text("1 / 0\n")
     (tmp_path / "wrong.py").write_text("def f(:\n")
+    (tmp_path / "empty.py").write_text("import os\n")
     (tmp_path / "lacks.py").write_text("import nowhere\n")
     (tmp_path / "ready.py").write_text(
         "import wmp\nworker = wmp.Worker('ipc://x', handlers=bytes.upper)\n"

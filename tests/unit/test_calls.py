@@ -96,6 +96,19 @@ def test_a_worker_offers_the_modules_and_pickles_that_it_was_started_with() -> N
         wmp.handlers_of("__main__")
 
 
+def test_a_module_without_functions_and_tasks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = types.ModuleType("empty")
+    exec("import os\nfrom json import dumps\ndef _private(): ...\nnumber = 3", vars(empty))
+    monkeypatch.setitem(sys.modules, "empty", empty)
+
+    with pytest.raises(
+        ConfigError, match=r"'empty' has no task and no public function .*empty:NAME"
+    ):
+        wmp.handlers_of("empty")
+    exec("def public(): ...", vars(empty))
+    assert set(wmp.handlers_of("empty")) == {"call:empty"}
+
+
 def test_handlers_can_be_sent_to_worker_processes() -> None:
     for handler in wmp.handlers_of(MODULE, pickle=True).values():
         served = pickle.loads(pickle.dumps(serve("role", handler)))
@@ -250,6 +263,19 @@ def test_a_task_stays_a_function() -> None:
     assert functions.double.__name__ == "double"
     assert asyncio.run(functions.shout("a")) == "A"
     assert pickle.loads(pickle.dumps(functions.double)) is functions.double
+
+
+def test_the_methods_of_other_libraries_are_answered_with_those_of_a_task() -> None:
+    task: Any = functions.double
+    for name, hint in [
+        ("delay", r"use submit\(…\), which takes the arguments"),
+        ("apply_async", r"using\(delay=…, priority=…\).submit"),
+        ("enqueue", r"use submit"),
+        ("nothing", "a task has no attribute 'nothing'$"),
+    ]:
+        with pytest.raises(AttributeError, match=hint):
+            getattr(task, name)
+    assert not hasattr(task, "delay")
 
 
 @pytest.mark.rule("CALL-4.1")

@@ -15,11 +15,14 @@ from typing import Any, Final
 
 from wmp.calls.pickles import add_carried, pickle_value, split_call
 from wmp.errors import ConfigError, HandlerVerdict, InitializerFailed, JobCancelled
+from wmp.runtime.job_log import RUNNING
 
 __all__ = [
+    "IN_INITIALIZER",
     "PICKLED_ROLE",
     "ModuleCalls",
     "PickledCalls",
+    "has_functions",
     "module_role",
     "path_of",
     "resolve",
@@ -28,6 +31,9 @@ __all__ = [
 
 PICKLED_ROLE: Final = f"pickled-call:{sys.version_info.major}.{sys.version_info.minor}"
 """The role of pickled calls. Code of one version of Python does not run in another (CALL-1.2)."""
+
+IN_INITIALIZER: Final = "in its initializer"
+"""End of the text about a process that ended while its initializer ran (CALL-5.4)."""
 
 _KEPT: Final = 64
 """Number of functions that a worker keeps unpickled."""
@@ -59,6 +65,15 @@ def resolve(module: str, name: str) -> Callable[..., Any]:
         )
     made: Callable[..., Any] = found
     return made
+
+
+def has_functions(module: str) -> bool:
+    """Return whether a module that is imported already has a function for calls."""
+    for name, value in vars(sys.modules[module]).items():
+        own = callable(value) and getattr(value, "__module__", None) == module
+        if own and not name.startswith("_"):
+            return True
+    return False
 
 
 def path_of(function: Any) -> tuple[str, str] | None:
@@ -179,7 +194,10 @@ class PickledCalls:
         if self._failure is not None:
             raise self._failure
         assert self._initializer is not None
+        lane = RUNNING.get()
         try:
+            if lane is not None:
+                lane.doing(IN_INITIALIZER)
             initializer, arguments = pickle.loads(self._initializer)
             initializer(*arguments)
         except BaseException as error:
@@ -187,4 +205,7 @@ class PickledCalls:
                 f"the initializer of a worker process raised {type(error).__name__}: {error}"
             )
             raise self._failure from error
+        finally:
+            if lane is not None:
+                lane.doing("")
         self._initialized = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 
-from wmp.calls.handlers import PICKLED_ROLE, ModuleCalls, PickledCalls, module_role
+from wmp.calls.handlers import PICKLED_ROLE, ModuleCalls, PickledCalls, has_functions, module_role
 from wmp.calls.pickles import EXTRA, can_pickle_code
 from wmp.calls.task import Task
 from wmp.errors import ConfigError
@@ -24,13 +24,21 @@ def handlers_of(*modules: str, pickle: bool = False) -> dict[str, Handler]:
             can run any code here. Managers on other hosts need CURVE keys.
 
     Raises:
-        ConfigError: Two tasks have one role, or cloudpickle is not installed.
+        ConfigError: Two tasks have one role, a module has nothing to serve, or cloudpickle is not
+            installed.
     """
     made: dict[str, Handler] = {}
     names: dict[str, str] = {}
     for module in modules:
         made[module_role(module)] = ModuleCalls(module)
-        for task in tasks_of(module).values():
+        tasks = tasks_of(module)
+        if not tasks and not has_functions(module):
+            raise ConfigError(
+                f"the module {module!r} has no task and no public function of its own, so a worker "
+                "would have nothing to do; decorate functions with @wmp.task, or name a function "
+                f"or a wmp.Worker as {module}:NAME"
+            )
+        for task in tasks.values():
             if names.setdefault(task.role, task.path) != task.path:
                 raise ConfigError(
                     f"the tasks {names[task.role]} and {task.path} have the role {task.role!r}; "

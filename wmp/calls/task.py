@@ -26,7 +26,8 @@ from typing import (
 
 from wmp.errors import ConfigError
 from wmp.retry import Retry
-from wmp.runtime.codecs.annotations import Converter, parameter_converters
+from wmp.runtime.codecs.annotations import parameter_converters
+from wmp.runtime.codecs.value_converters import Converter
 from wmp.runtime.handlers import Handler, RunningJob
 
 if TYPE_CHECKING:
@@ -50,6 +51,22 @@ _OPTIONS: Final = frozenset(
 
 _LONE: Final = frozenset(("on_status", "key", "unique", "keep"))
 """The options that ``Manager.map`` does not take."""
+
+_ELSEWHERE: Final = {
+    "delay": "submit(…), which takes the arguments of the function",
+    "apply_async": "submit(…), or using(delay=…, priority=…).submit(…)",
+    "apply": "the task as a function: task(…)",
+    "enqueue": "submit(…)",
+    "s": "submit(…).then(task, …)",
+    "si": "submit(…).then(task, …)",
+    "signature": "submit(…).then(task, …)",
+    "retry": "wmp.task(retry=wmp.Retry(…)), or raise wmp.RetryLater(seconds)",
+    "options": "using(…)",
+    "remote": "submit(…)",
+    "starmap": "map(…), which takes several iterables",
+    "get": "submit(…).result()",
+}
+"""The methods of tasks of Celery, RQ and others, and what does the same here."""
 
 _VALUES: Final = ("bytes", "text")
 """Codecs whose payloads are no arrays."""
@@ -183,6 +200,13 @@ class Task(Generic[_P, _R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.role}>"
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            hint = _ELSEWHERE.get(name)
+            text = f"a task has no attribute {name!r}"
+            raise AttributeError(f"{text}; use {hint}" if hint else text, name=name, obj=self)
 
     def __reduce__(self) -> str:
         # Worker processes find the task by its name in its module.

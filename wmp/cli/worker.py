@@ -18,7 +18,7 @@ import click
 
 from wmp import aio, blocking
 from wmp.aio.worker import HANG_TIMEOUT
-from wmp.calls.served import handlers_of
+from wmp.calls.served import handlers_of, tasks_of
 from wmp.cli.entry_point import SIGNALLED, complain
 from wmp.cli.flag_sources import given_by
 from wmp.cli.options import HOME, ProgramCommand, amounts, check_addresses, security_of, verbose
@@ -283,7 +283,13 @@ def worker(
         if isinstance(found, Mapping | ModuleType):
             if role:
                 raise click.UsageError(f"{target} has roles of its own; leave out --role", context)
-            handlers = handlers_of(target) if isinstance(found, ModuleType) else found
+            handlers = found if isinstance(found, Mapping) else handlers_of(target)
+            if isinstance(found, ModuleType) and not tasks_of(target):
+                complain(
+                    _PROGRAM,
+                    f"{target} has no tasks (@wmp.task); this worker serves the functions of "
+                    f"{target} to wmp.Executor only",
+                )
         elif callable(found):
             handlers = dict.fromkeys(roles, found)
         else:

@@ -22,8 +22,9 @@ from wmp.errors import ConfigError, Reject, RetryLater
 from wmp.events import Finished
 from wmp.message import DEFAULT_ROLE, Frame, Limits, Outcome
 from wmp.retry import Retry, names_of
-from wmp.runtime.codecs.annotations import Converter, parameter_converter
+from wmp.runtime.codecs.annotations import parameter_converter
 from wmp.runtime.codecs.payload_codecs import PLAIN, PayloadCodec, codec_names, find_codec
+from wmp.runtime.codecs.value_converters import Converter
 
 __all__ = [
     "REPORT_INTERVAL",

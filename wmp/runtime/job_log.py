@@ -40,6 +40,8 @@ class LoggedLane(Protocol):
     @property
     def role(self) -> str: ...
 
+    def doing(self, text: str) -> None: ...
+
 
 RUNNING: Final[ContextVar[LoggedLane | None]] = ContextVar("wmp_running", default=None)
 """The lane that runs in this thread or task."""

@@ -10,26 +10,26 @@ import collections.abc
 import dataclasses
 import enum
 import functools
-import importlib
 import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from datetime import date, datetime, time, timedelta
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 import attrs
 
-if TYPE_CHECKING:
-    from decimal import Decimal
-    from fractions import Fraction
-    from uuid import UUID
+from wmp.runtime.codecs.value_converters import (
+    SIMPLE,
+    Converter,
+    array_converter,
+    enum_converter,
+    to_none,
+    to_path,
+    wrong_type,
+)
 
-__all__ = ["Converter", "converter_of", "fields_of", "parameter_converter", "parameter_converters"]
-
-Converter = Callable[[Any], Any]
-"""Makes a value of the annotated type. It raises TypeError or ValueError for an unfit value."""
+__all__ = ["converter_of", "fields_of", "parameter_converter", "parameter_converters"]
 
 
 def parameter_converter(handler: Callable[..., Any]) -> Converter | None:
@@ -120,21 +120,21 @@ def converter_of(kind: Any) -> Converter | None:
         else:
             break
     if kind is None or kind is type(None):
-        return _none
+        return to_none
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is not None:
         return _generic(origin, arguments)
     if not isinstance(kind, type):
         return None
-    simple = _SIMPLE.get(f"{kind.__module__}.{kind.__qualname__}")
+    simple = SIMPLE.get(f"{kind.__module__}.{kind.__qualname__}")
     if simple is not None:
         return simple
     if kind.__module__.partition(".")[0] == "numpy" and kind.__name__ == "ndarray":
-        return _array(None)
+        return array_converter(None)
     if issubclass(kind, enum.Enum):
-        return _enum(kind)
+        return enum_converter(kind)
     if issubclass(kind, PurePath):
-        return functools.partial(_path, kind)
+        return functools.partial(to_path, kind)
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return _record(kind, typing.get_type_hints(kind))
     if fields_of(kind) is not None:
@@ -150,142 +150,6 @@ def _name(kind: Any) -> str:
     return kind.__qualname__ if isinstance(kind, type) else str(kind).replace("typing.", "")
 
 
-def _wrong(value: object, expected: str) -> TypeError:
-    return TypeError(f"it is of type {type(value).__name__}; expected {expected}")
-
-
-# -- one value ----------------------------------------------------------------------------------
-
-
-def _none(value: Any) -> None:
-    if value is not None and value != b"":
-        raise _wrong(value, "None")
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return str(value, "utf-8")
-    if isinstance(value, str):
-        return value
-    raise _wrong(value, "text")
-
-
-def _bool(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise _wrong(value, "a boolean")
-
-
-def _int(value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise _wrong(value, "a whole number")
-
-
-def _float(value: Any) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    raise _wrong(value, "a number")
-
-
-def _bytearray(value: Any) -> bytearray:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytearray(value)
-    raise _wrong(value, "bytes")
-
-
-def _datetime(value: Any) -> datetime:
-    return value if isinstance(value, datetime) else _from_text(datetime.fromisoformat, value)
-
-
-def _date(value: Any) -> date:
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return value
-    return _from_text(date.fromisoformat, value)
-
-
-def _time(value: Any) -> time:
-    return value if isinstance(value, time) else _from_text(time.fromisoformat, value)
-
-
-def _timedelta(value: Any) -> timedelta:
-    return value if isinstance(value, timedelta) else timedelta(seconds=_float(value))
-
-
-# A program that annotates a handler with one of the next types has imported its module.
-
-
-def _uuid(value: Any) -> UUID:
-    from uuid import UUID
-
-    return value if isinstance(value, UUID) else _from_text(UUID, value)
-
-
-def _decimal(value: Any) -> Decimal:
-    from decimal import Decimal
-
-    if isinstance(value, Decimal):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return Decimal(value)
-    try:
-        return _from_text(Decimal, value)
-    except ArithmeticError as error:
-        raise ValueError(f"it is {value!r}; expected a decimal number") from error
-
-
-def _fraction(value: Any) -> Fraction:
-    from fractions import Fraction
-
-    return value if isinstance(value, Fraction) else Fraction(_decimal(value))
-
-
-_T = typing.TypeVar("_T")
-
-
-def _from_text(make: Callable[[str], _T], value: Any) -> _T:
-    if isinstance(value, str):
-        return make(value)
-    raise _wrong(value, "text")
-
-
-_SIMPLE: Final[dict[str, Converter]] = {
-    "builtins.str": _text,
-    "builtins.bool": _bool,
-    "builtins.int": _int,
-    "builtins.float": _float,
-    "builtins.bytearray": _bytearray,
-    "datetime.datetime": _datetime,
-    "datetime.date": _date,
-    "datetime.time": _time,
-    "datetime.timedelta": _timedelta,
-    "uuid.UUID": _uuid,
-    "decimal.Decimal": _decimal,
-    "fractions.Fraction": _fraction,
-}
-"""Converters by the qualified names of types."""
-
-
-def _path(kind: type[PurePath], value: Any) -> PurePath:
-    return value if isinstance(value, kind) else _from_text(kind, value)
-
-
-def _enum(kind: type[enum.Enum]) -> Converter:
-    return lambda value: value if isinstance(value, kind) else kind(value)
-
-
-def _array(dtype: Any) -> Converter:
-    def convert(value: Any) -> Any:
-        numpy: Any = importlib.import_module("numpy")
-        if isinstance(value, numpy.ndarray):
-            return value if dtype is None else value.astype(dtype, copy=False)
-        if isinstance(value, list | tuple):
-            return numpy.asarray(value, dtype)
-        raise _wrong(value, "an array or a list")
-
-    return convert
-
-
 # -- values that contain others -----------------------------------------------------------------
 
 
@@ -296,7 +160,7 @@ def _each(convert: Converter | None, values: Any) -> list[Any]:
 def _items(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return value
-    raise _wrong(value, "a list")
+    raise wrong_type(value, "a list")
 
 
 def _generic(origin: Any, arguments: tuple[Any, ...]) -> Converter | None:
@@ -309,7 +173,7 @@ def _generic(origin: Any, arguments: tuple[Any, ...]) -> Converter | None:
     if origin.__module__.partition(".")[0] == "numpy" and origin.__name__ == "ndarray":
         # NDArray[float64] is ndarray[Any, dtype[float64]].
         (item,) = typing.get_args(arguments[1])[:1] or (None,)
-        return _array(item if isinstance(item, type) else None)
+        return array_converter(item if isinstance(item, type) else None)
     if origin is tuple:
         return _tuple(arguments)
     if origin is dict or origin is collections.abc.Mapping:
@@ -344,7 +208,7 @@ def _tuple(arguments: tuple[Any, ...]) -> Converter:
 
 def _map(numbers: bool, key: Converter | None, value: Converter | None, given: Any) -> Any:
     if not isinstance(given, Mapping):
-        raise _wrong(given, "a map")
+        raise wrong_type(given, "a map")
     made = {}
     for name, one in given.items():
         if numbers and isinstance(name, str):
@@ -374,7 +238,7 @@ def _union(kinds: tuple[Any, ...]) -> Converter | None:
                     return make(value)
                 except (TypeError, ValueError):
                     pass
-        raise _wrong(value, " or ".join(_name(kind) for kind in kinds))
+        raise wrong_type(value, " or ".join(_name(kind) for kind in kinds))
 
     return convert
 
@@ -393,7 +257,7 @@ def _record(kind: type, hints: dict[str, Any]) -> Converter:
         if isinstance(value, kind):
             return value
         if not isinstance(value, Mapping):
-            raise _wrong(value, "a map of its fields")
+            raise wrong_type(value, "a map of its fields")
         given = {}
         for name, one in value.items():
             name = name.removeprefix("_") if name not in hints and name not in makes else name
