@@ -133,6 +133,18 @@ def test_a_result_that_is_late_raises_the_builtin_timeout() -> None:
                 ask(0)
 
 
+def test_the_text_of_a_late_result_names_the_cause() -> None:
+    with waiting_and_running() as (waiting, running, _):
+        with pytest.raises(TimeoutError, match=r"has not ended after 0.01 s: a worker has the job"):
+            running.result(0.01)
+        with pytest.raises(TimeoutError, match=r"s: the job waits for a worker with room$"):
+            waiting.result(0.01)
+    with wmp.Manager() as alone:
+        with pytest.raises(TimeoutError, match=r"s: no worker is connected$"):
+            alone.submit(b"").result(0.01)
+        alone.close(0)
+
+
 def test_an_awaitable_of_asyncio_follows_the_job() -> None:
     async def main(waiting: wmp.Job, running: wmp.Job, gate: Gate) -> None:
         futures = asyncio.wrap_future(waiting), asyncio.wrap_future(running)

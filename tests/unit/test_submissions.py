@@ -28,6 +28,7 @@ class Keeper:
     def __init__(self) -> None:
         self.ids: list[int] = []
         self.ended: dict[int, Any] = {}
+        self.undelivered: dict[int, BaseException] = {}
         self.reports: list[Status] = []
 
     def _given(self, first: int, count: int) -> None:
@@ -40,6 +41,9 @@ class Keeper:
         for id, end, payload, attempts in rows:
             row = (end, bytes(payload), attempts)
             self.ended[id] = end if isinstance(end, Exception) else row[: 3 - (end is End.OK)]
+
+    def _undelivered(self, ids: Sequence[int], error: BaseException) -> None:
+        self.undelivered.update(dict.fromkeys(ids, error))
 
     def _progress(self, id: int, status: Status) -> None:
         self.reports.append(status)

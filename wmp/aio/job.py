@@ -11,7 +11,7 @@ from attrs import define
 
 from wmp.errors import ClosedError, ConfigError, JobCancelled, StoreFull
 from wmp.message import Frame
-from wmp.runtime.submission.results import Ended, Status, with_causes
+from wmp.runtime.submission.results import Ended, Status, undelivered, with_causes
 from wmp.runtime.submission.submissions import Submissions, result_of
 
 __all__ = ["Job"]
@@ -71,7 +71,7 @@ class Job:
                 yield from waiter
             except asyncio.CancelledError:
                 # If a wait is cancelled, for example by a timeout, no result is wanted.
-                self._submissions.cancel([self.id])
+                self._submissions.stop(self.id)
                 raise
         if isinstance(self._ended, Exception):
             raise self._ended
@@ -92,7 +92,7 @@ class Job:
         if self.done():
             return False
         self._submissions.check_process()
-        return self._submissions.cancel([self.id])
+        return self._submissions.stop(self.id)
 
     async def stored(self) -> None:
         """Wait until the store has the job. From then on the job outlives its manager's process.
@@ -189,6 +189,12 @@ class Job:
         """End with a result or an error."""
         value, error = result_of(self.id, rows[0], self._submissions.codec)
         self._ended = value if error is None else error
+        self._wake()
+
+    def _undelivered(self, ids: Sequence[int], error: BaseException) -> None:
+        """End with the error that the delivery raised, unless the job has ended."""
+        if not self.done():
+            self._ended = undelivered(self.id, error)
         self._wake()
 
     def _wake(self) -> None:

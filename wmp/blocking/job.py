@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wmp.errors import ClosedError, ConfigError, JobCancelled, StoreFull
 from wmp.message import Frame
 from wmp.runtime.portal import Portal
-from wmp.runtime.submission.results import Ended, Status, with_causes
+from wmp.runtime.submission.results import Ended, Status, undelivered, with_causes
 from wmp.runtime.submission.submissions import Submissions, result_of
 
 __all__ = ["Job"]
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # in the standard library since Python 3.13
 
-class Job(concurrent.futures.Future[Any]):
+    _R = TypeVar("_R", default=Any)
+else:
+    from typing import TypeVar
+
+    _R = TypeVar("_R")
+
+
+class Job(concurrent.futures.Future[_R]):
     """A submitted job: a future like those of ``concurrent.futures.Executor.submit``.
 
     The job is ``running`` once a worker has it. From then on ``cancel`` returns False, and ``stop``
     sends the worker a request to end the job. Callbacks run on a separate thread, one after the
-    other.
+    other. For type checkers, the results of a :class:`wmp.Executor` and of a task have their types:
+    ``Job[int]``. A ``Job`` alone is a ``Job[Any]``.
 
     Attributes:
         id: The job's number at its manager, from 1.
@@ -41,14 +52,14 @@ class Job(concurrent.futures.Future[Any]):
         self._cancelled: JobCancelled | None = None
         self._status_callbacks: tuple[Callable[[Status], object], ...] = ()
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> _R:
         """Return the result; wait for it, for ``timeout`` seconds at most.
 
         Raises:
             JobError: The job ended without a result.
             JobCancelled: The job was cancelled. This ``JobError`` is also a ``CancelledError``.
             ClosedError: The manager closed before the end of the job.
-            TimeoutError: The job did not end within ``timeout`` seconds.
+            TimeoutError: The job did not end within ``timeout`` seconds. The text names the cause.
             RuntimeError: The caller is on the event loop's thread, which would wait for itself.
         """
         if not self.done():
@@ -57,6 +68,17 @@ class Job(concurrent.futures.Future[Any]):
             return super().result(timeout)
         except concurrent.futures.CancelledError:
             raise self._cancelled or JobCancelled("cancelled", job_id=self.id) from None
+        except TimeoutError:
+            if self.done() or not timeout or timeout < 0:
+                raise
+            raise TimeoutError(self._late(timeout)) from None
+
+    def _late(self, timeout: float) -> str:
+        """Return a text about a job that has not ended in time."""
+        why = ""
+        with contextlib.suppress(ClosedError, RuntimeError):
+            why = self._portal.ask(lambda: self._submissions.waits_for(self.id))
+        return f"job {self.id} has not ended after {timeout:g} s" + (why and f": {why}")
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the error; None for a job that ended with a result. Wait as ``result`` does.
@@ -90,7 +112,8 @@ class Job(concurrent.futures.Future[Any]):
         """Request the end of the job. If a worker has the job, send CANCEL to the worker.
 
         Wait for the job afterwards. The job ends with ``JobCancelled``, or with a result that
-        arrived first.
+        arrived first. A handler in a thread cannot be ended: the job then ends when the handler
+        does. The manager logs a warning about such a job.
 
         Returns:
             False when the job had ended already.
@@ -101,7 +124,7 @@ class Job(concurrent.futures.Future[Any]):
         if self.done():
             return False
         self._submissions.check_process()
-        return self._submissions.cancel([self.id])
+        return self._submissions.stop(self.id)
 
     def stored(self) -> None:
         """Wait until the store has the job. From then on the job outlives its manager's process.
@@ -162,10 +185,19 @@ class Job(concurrent.futures.Future[Any]):
             self.set_result(value)
         elif isinstance(error, JobCancelled):
             self._cancelled = error
-            super().cancel()
-            self.set_running_or_notify_cancel()
+            if super().cancel():
+                self.set_running_or_notify_cancel()
+            else:  # other code has declared the future as running
+                self.set_exception(error)
         else:
             self.set_exception(error)
+
+    def _undelivered(self, ids: Sequence[int], error: BaseException) -> None:
+        """End with the error that the delivery raised, unless the job has ended."""
+        if self._state == "CANCELLED":
+            self.set_running_or_notify_cancel()  # other code has cancelled the future
+        elif not self.done():
+            self.set_exception(undelivered(self.id, error))
 
     def _progress(self, id: int, status: Status) -> None:
         """Keep the handler's report, and call back."""

@@ -55,6 +55,7 @@ from wmp.events import (
 from wmp.foreign import ForeignAction
 from wmp.message import Command, Frame, Link, Message, counted, named, printable
 from wmp.runtime.counters import Counters, describe_drop
+from wmp.runtime.defects import Defects
 from wmp.runtime.identity_holders import IdentityHolders, taken
 from wmp.runtime.inbox import Event, Inbox, OpenSubmission
 from wmp.runtime.journal import Recorder
@@ -161,6 +162,7 @@ class Driver:
         self.machine = machine
         self.name = name
         self.counters = Counters(name)
+        self._defects = Defects(name, self.counters)
         self.turns = 0
         self.running = False
         self._inbox = inbox
@@ -330,6 +332,11 @@ class Driver:
                 self._arm()
         except Exception as error:  # noqa: BLE001 — a defect; without a timer the node is deaf
             self._stop_after(ThreadEnded("a turn", error))
+        except BaseException:
+            # For example Ctrl-C. The application may let its loop continue, and the node with it.
+            self._sockets.look()
+            self._inbox.schedule()
+            raise
 
     def _part(self, routing_id: bytes) -> None:
         """Report to the machine that a connection of the ROUTER ended."""
@@ -495,13 +502,8 @@ class Driver:
         now = self._clock()
         try:
             actions = (handle or self.machine.handle)(event, now)
-        except Exception as error:  # a defect of a machine, with which no caller could deal
-            logger.exception(
-                "%s: defect in wmp: handling the event %s failed; please report it",
-                self.name,
-                type(event).__name__,
-            )
-            self.counters.count("defect", repr(error), self._now, alarming=True)
+        except Exception as error:  # noqa: BLE001 - a defect, with which no caller could deal
+            self._defects.in_event(event, error, now)
             for watch in self._watchers:
                 watch(event, (Drop("defect", detail=repr(error)),), now)
             if not isinstance(event, self.from_peers):
@@ -511,18 +513,16 @@ class Driver:
             return
         for watch in self._watchers:
             watch(event, actions, now)
+        problem: BaseException | None = None
         for action in actions:
             try:
                 self._performers[type(action)](action)
-            except Exception as error:  # A defect of this package. The loop must continue.
-                what = action.message.command.name if isinstance(action, Send) else ""
-                logger.exception(
-                    "%s: defect in wmp: performing the action %s %s failed; please report it",
-                    self.name,
-                    type(action).__name__,
-                    what,
-                )
-                self.counters.count("defect", repr(error), self._now, alarming=True)
+            except Exception as error:  # noqa: BLE001 - a defect; the loop must continue
+                self._defects.in_action(action, error, now)
+            except BaseException as error:  # noqa: BLE001 - such as Ctrl-C; raised at last
+                problem = error  # the other actions may end jobs
+        if problem is not None:
+            raise problem
 
     def _arm(self) -> None:
         """Schedule a turn at the machine's deadline.

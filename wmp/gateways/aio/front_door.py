@@ -186,6 +186,12 @@ class _DoorBatch:
         ends = [row[1] if isinstance(row[1], End) else End.LOST for row in rows]
         self._end(ids, ends, [row[2] for row in rows])
 
+    def _undelivered(self, ids: Sequence[int], error: BaseException) -> None:
+        numbers = [self._ids[id - self._first] for id in ids]
+        left = [number for number in numbers if number in self._numbers]
+        if left:
+            self._end(left, [End.LOST] * len(left), [b""] * len(left))
+
     def _progress(self, id: int, status: Status) -> None:
         pass  # The protocol has no message for progress.
 

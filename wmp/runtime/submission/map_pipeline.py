@@ -17,7 +17,7 @@ from wmp.errors import ClosedError, QueueFull
 from wmp.message import Frame, Limits
 from wmp.runtime.inbox import JobTerms
 from wmp.runtime.submission.map_inputs import AsyncInputs, MapInputs
-from wmp.runtime.submission.results import Ended, Status
+from wmp.runtime.submission.results import Ended, Status, undelivered
 from wmp.runtime.submission.submissions import Submissions, result_of
 
 __all__ = ["MapPipeline", "MapSignal", "MapWait"]
@@ -332,6 +332,15 @@ class MapPipeline:
         if not self._abandoned:
             self._ended.update(zip(map(_NUMBER, rows), rows, strict=True))
             self._wake()
+
+    def _undelivered(self, ids: Sequence[int], error: BaseException) -> None:
+        """Keep the error in place of ends that have not arrived here."""
+        if not self._abandoned:
+            runs = tuple(self._runs)
+            for id in ids:
+                if id not in self._ended and any(id in run for run in runs):
+                    self._ended[id] = id, undelivered(id, error), b"", 0
+            self._signal.set()
 
     def _progress(self, id: int, status: Status) -> None:
         """Ignore progress: a ``map`` does not report it."""

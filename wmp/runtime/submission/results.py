@@ -21,7 +21,7 @@ from wmp.errors import (
 )
 from wmp.message import Frame, counted, printable
 
-__all__ = ["Ended", "Status", "error_of", "with_causes", "with_history"]
+__all__ = ["Ended", "Status", "error_of", "undelivered", "with_causes", "with_history"]
 
 _LAYOUT: Final = "\n\t"
 """The control characters that stay in the text of a worker's exception."""
@@ -77,6 +77,14 @@ def with_history(
     head = counted(len(lines), "attempt failed or was lost", "attempts failed or were lost")
     error.add_note("\n".join((f"{head}:", *lines)))
     return id, error, b"", attempts
+
+
+def undelivered(id: int, error: BaseException) -> JobFailed:
+    """Return the error of a job that ended, and whose end could not be delivered to its owner."""
+    text = f"the job has ended, but the delivery of its end raised an error: {error}"
+    failed = JobFailed(type(error).__name__, text, job_id=id)
+    failed.__cause__ = error
+    return failed
 
 
 def error_of(id: int, end: End, payload: Frame, attempts: int) -> JobError:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, repeat
 from operator import itemgetter
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from wmp.actions import Acknowledge, Decline, End, Notify, Resolve
 from wmp.core.manager.job_lifecycle import JobState
@@ -24,36 +24,17 @@ from wmp.events import Cancelled
 from wmp.message import Frame, Limits
 from wmp.runtime.codecs.payload_codecs import PLAIN, payload_codec
 from wmp.runtime.inbox import JobTerms, OpenSubmission
+from wmp.runtime.submission.job_owner import JobOwner, give_up, settle_each
 from wmp.runtime.submission.results import Ended, Status, error_of, with_history
 from wmp.runtime.submission.stored_numbers import StoredNumbers
 
-__all__ = ["JobOwner", "Submissions", "pack", "result_of"]
+__all__ = ["Submissions", "pack", "result_of"]
 
 _BUNDLE = 4096
 """Largest number of jobs in one Submitted, so that a turn of the driver stays short."""
 
 _FEW_BYTES: Final = 512
 """Payloads of at most this many bytes do not count against the limit of bytes."""
-
-
-class JobOwner(Protocol):
-    """Takes the ends of jobs.
-
-    The driver calls all methods but ``_given``. No method may block or raise. The names begin with
-    an underscore, because the user's job is an owner too and has other public methods.
-    """
-
-    def _given(self, first: int, count: int) -> None:
-        """Take the numbers of the submitted jobs, before any event of these jobs."""
-
-    def _succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
-        """Take results of jobs: one or more, in the order of their ends."""
-
-    def _settle(self, rows: Sequence[Ended]) -> None:
-        """Take ends of jobs, with or without a result: one or more, in the order of the ends."""
-
-    def _progress(self, id: int, status: Status) -> None:
-        """Take a report of a job's handler."""
 
 
 _Owner = TypeVar("_Owner", bound=JobOwner)
@@ -101,6 +82,8 @@ class Submissions:
         self._shares: dict[int, list[JobOwner]] = {}
         """Further owners of stored jobs that several submissions joined by key."""
         self._open: OpenSubmission | None = None
+        self.stopping: set[int] = set()
+        """Jobs that their submitters have stopped since the last check of the stopped jobs."""
         self._waiting: deque[Callable[[], None]] = deque()
         self._error: Exception | None = None
         self._machine: ManagerMachine | None = None
@@ -214,6 +197,26 @@ class Submissions:
             self._post(Cancelled(open_ids, unstarted))
         return True
 
+    def stop(self, id: int) -> bool:
+        """Request the end of a job, even if a worker has it; return whether it had not ended."""
+        if not self.cancel([id]):
+            return False
+        self.stopping.add(id)
+        return True
+
+    def abandon(self, ids: Sequence[int], make_error: Callable[[], Exception]) -> None:
+        """End jobs here with an error, on the driver's thread, and cancel them at their workers."""
+        found = [(id, self._owners.pop(id, None)) for id in ids]
+        open_ids = [id for id, owner in found if owner is not None]
+        if open_ids:
+            with self._lock:
+                self._open = None
+                self._post(Cancelled(open_ids))
+            settle_each(
+                (owner, (id, make_error(), b"", 0)) for id, owner in found if owner is not None
+            )
+            self._wake(len(open_ids))
+
     def check_process(self) -> None:
         """Raise ClosedError in a fork of the manager's process: no job ends here."""
         if self._elsewhere:
@@ -301,6 +304,15 @@ class Submissions:
             case _:
                 return ""
 
+    def waits_for(self, id: int) -> str:
+        """Return what an open job waits for; empty if that is not known."""
+        if self._machine is None or id not in self._owners:
+            return ""
+        if self.runs(id):
+            return "a worker has the job"
+        why = self._machine.unserved(id) or self.waiting_place(id)
+        return why or "the job waits for a worker with room"
+
     # -- stored jobs ------------------------------------------------------------------------
 
     @property
@@ -355,10 +367,9 @@ class Submissions:
         error = StoreFull(action.text)
         self._forget_keys(action.ids)
         owners = [(id, self._owners.pop(id, None)) for id in action.ids]
-        for id, owner in owners:
+        for id in action.ids:
             self._bytes -= self._sizes.pop(id, 0)
-            if owner is not None:
-                owner._settle([(id, error, b"", 0)])
+        settle_each([(owner, (id, error, b"", 0)) for id, owner in owners if owner is not None])
         self._confirm(action.ids)
         self._wake(len(owners))
 
@@ -371,47 +382,70 @@ class Submissions:
     # -- from the driver --------------------------------------------------------------------
 
     def resolve(self, action: Resolve) -> None:
-        """Deliver the ends of jobs to their owners."""
-        if self._key_of:
-            self._forget_keys(action.ids)
-        if self._sizes:
-            with self._lock:
-                self._bytes -= sum(map(self._sizes.pop, action.ids, repeat(0)))
-        owners = list(map(self._owners.pop, action.ids, repeat(None)))
-        if self._shares:
-            self._settle_shares(action)
-        count = len(owners)
-        first = owners[0]
-        if (
-            first is not None
-            and action.ends.count(End.OK) == count
-            and owners.count(first) == count
-        ):
-            first._succeed(action.ids, action.payloads)  # in almost all cases
-            self._wake(count)
-            return
-        rows: Iterable[Ended] = zip(
-            action.ids, action.ends, action.payloads, action.attempts, strict=True
-        )
-        if action.histories is not None:
-            found = action.histories
-            rows = [with_history(row, found[row[0]]) if row[0] in found else row for row in rows]
-        freed = 0
-        # The jobs of one map end in groups of hundreds, one after the other: one call serves a
-        # group.
-        for owner, group in groupby(zip(owners, rows, strict=True), _OWNER):
-            if owner is not None:
-                ended = list(map(_ROW, group))
-                freed += len(ended)
-                owner._settle(ended)
-        if freed:
-            self._wake(freed)
+        """Deliver the ends of jobs to their owners.
+
+        Jobs whose delivery raises an error end with this error, which is raised at last.
+        """
+        owners: list[JobOwner | None] = []
+        problem: BaseException | None = None
+        try:
+            if self._key_of:
+                self._forget_keys(action.ids)
+            if self._sizes:
+                with self._lock:
+                    self._bytes -= sum(map(self._sizes.pop, action.ids, repeat(0)))
+            owners = list(map(self._owners.pop, action.ids, repeat(None)))
+            if self._shares:
+                self._settle_shares(action)
+            count = len(owners)
+            first = owners[0]
+            if (
+                first is not None
+                and action.ends.count(End.OK) == count
+                and owners.count(first) == count
+            ):
+                first._succeed(action.ids, action.payloads)  # in almost all cases
+                self._wake(count)
+                return
+            rows: Iterable[Ended] = zip(
+                action.ids, action.ends, action.payloads, action.attempts, strict=True
+            )
+            if action.histories is not None:
+                found = action.histories
+                rows = [
+                    with_history(row, found[row[0]]) if row[0] in found else row for row in rows
+                ]
+            freed = 0
+            # The jobs of one map end in groups of hundreds, one after the other: one call serves a
+            # group.
+            for owner, group in groupby(zip(owners, rows, strict=True), _OWNER):
+                if owner is not None:
+                    ended = list(map(_ROW, group))
+                    freed += len(ended)
+                    try:
+                        owner._settle(ended)
+                    except BaseException as error:  # noqa: BLE001 - raised after the other groups
+                        problem = error
+                        give_up(owner, [row[0] for row in ended], error)
+            if freed:
+                self._wake(freed)
+        except BaseException as error:
+            for id, owner in zip(action.ids, owners or self._take(action.ids), strict=True):
+                if owner is not None:
+                    give_up(owner, [id], error)
+            self._wake(len(action.ids))
+            raise
+        if problem is not None:
+            raise problem
+
+    def _take(self, ids: Sequence[int]) -> list[JobOwner | None]:
+        """Remove the owners of jobs and return them."""
+        return list(map(self._owners.pop, ids, repeat(None)))
 
     def _settle_shares(self, action: Resolve) -> None:
         """Deliver the ends of jobs to their further owners."""
-        for row in zip(action.ids, action.ends, action.payloads, action.attempts, strict=True):
-            for owner in self._shares.pop(row[0], ()):
-                owner._settle([row])
+        rows = zip(action.ids, action.ends, action.payloads, action.attempts, strict=True)
+        settle_each([(owner, row) for row in rows for owner in self._shares.pop(row[0], ())])
 
     def _forget_keys(self, ids: Sequence[int]) -> None:
         """Allow new jobs under the keys of these jobs."""
@@ -447,15 +481,19 @@ class Submissions:
             self._key_of.clear()
             self._sizes.clear()
             self._bytes = 0
-            unstored = {id for id in owners if self._numbers.waits(id)}
+            waits = self._numbers.waits
+            unstored = {id for id in owners if not self.is_stored(id) or waits(id)}
             wakes = self._numbers.confirm_all()
             shares, self._shares = self._shares, {}
-        for id, owner in owners.items():
-            stored = self.is_stored(id) and id not in unstored
-            for one in (owner, *shares.get(id, ())):
-                one._settle([(id, self._closed(id, stored=stored), b"", 0)])
-        for wake in wakes:
-            wake()
+        try:
+            settle_each(
+                (one, (id, self._closed(id, stored=id not in unstored), b"", 0))
+                for id, owner in owners.items()
+                for one in (owner, *shares.get(id, ()))
+            )
+        finally:
+            for wake in wakes:
+                wake()
         return [id for id in owners if not self.is_stored(id)]
 
     def _closed(self, id: int = 0, *, stored: bool = False) -> ClosedError:

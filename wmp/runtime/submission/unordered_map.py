@@ -8,7 +8,7 @@ from typing import Any
 
 from wmp.message import Frame
 from wmp.runtime.submission.map_pipeline import MapPipeline
-from wmp.runtime.submission.results import Ended
+from wmp.runtime.submission.results import Ended, undelivered
 
 __all__ = ["UnorderedMap"]
 
@@ -95,4 +95,12 @@ class UnorderedMap(MapPipeline):
             ids = [row[0] for row in rows]
             self._ended.update(zip(ids, rows, strict=True))
             self._came.extend(ids)
+            self._signal.set()
+
+    def _undelivered(self, ids: Sequence[int], error: BaseException) -> None:
+        if not self._abandoned:
+            for id in ids:
+                if id in self._waiting and id not in self._ended:
+                    self._ended[id] = id, undelivered(id, error), b"", 0
+                    self._came.append(id)
             self._signal.set()
