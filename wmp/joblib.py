@@ -77,7 +77,7 @@ class WmpBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         self._manager = manager
         self._executor: Executor | None = None
         self._borrowed: _KeptExecutor | None = None
-        self._calls: weakref.WeakSet[Call] = weakref.WeakSet()
+        self._calls: weakref.WeakSet[Call[Any]] = weakref.WeakSet()
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return the number of batches at the same time.
@@ -121,7 +121,7 @@ class WmpBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
                 self._borrowed.users -= 1
             self._borrowed = None
 
-    def submit(self, func: Callable[[], Any], callback: Callable[[Any], object]) -> Call:
+    def submit(self, func: Callable[[], Any], callback: Callable[[Any], object]) -> Call[Any]:
         """Submit a batch."""
         assert self._executor is not None
         call = self._executor.submit(func)
@@ -132,7 +132,7 @@ class WmpBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
 
     apply_async = submit  # the name before joblib 1.5
 
-    def retrieve_result_callback(self, out: Call) -> Any:
+    def retrieve_result_callback(self, out: Call[Any]) -> Any:
         """Return the results of a batch that has ended, or raise its error."""
         return out.result()
 

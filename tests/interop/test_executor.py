@@ -15,6 +15,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import assert_type
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests.interop.forks import Forks
 from tests.interop.programs import Program
 from tests.waiting import children, gone, wait_until
 from wmp.calls.local import LocalManager
+from wmp.runtime import portal
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(90), pytest.mark.xdist_group("executor")]
 
@@ -59,6 +61,19 @@ def test_submit_calls_with_all_arguments(executor: wmp.Executor) -> None:
     assert isinstance(future, wmp.Job)
     with pytest.raises(TypeError):
         executor.submit(fn=functions.capture, arg=1)  # type: ignore[call-arg]
+
+
+def test_calls_have_the_types_of_their_functions(executor: wmp.Executor) -> None:
+    # mypy checks these types, and that the ignored line is an error.
+    typed: concurrent.futures.Future[str] = executor.submit(textwrap.dedent, " a")
+    job: wmp.Job = executor.submit(functions.where)
+
+    assert typed.result(WAIT) == "a"
+    assert assert_type(executor.submit(functions.fail_at, 1, bad=5).result(WAIT), int) == 10
+    assert assert_type(executor.submit(lambda: "b").result(WAIT), str) == "b"
+    assert job.result(WAIT)
+    with pytest.raises(TypeError):
+        executor.submit(functions.fail_at).result(WAIT)  # type: ignore[call-arg]
 
 
 def test_lambdas_closures_and_classes_of_a_function_are_called(executor: wmp.Executor) -> None:
@@ -318,6 +333,37 @@ def test_an_initializer_that_fails_breaks_the_executor() -> None:
                 call.result(WAIT)
         with pytest.raises(wmp.InitializerFailed, match="LookupError: no such thing"):
             executor.submit(functions.add, 1)
+
+
+@pytest.mark.rule("CALL-5.4")
+def test_an_initializer_that_ends_its_process_breaks_the_executor(tmp_path: Path) -> None:
+    with wmp.Executor(workers=1, initializer=functions.die) as executor:
+        calls = [executor.submit(functions.add, 1) for _ in range(50)]
+        for call in calls:
+            with pytest.raises(wmp.InitializerFailed, match="exit code 3 in its initializer"):
+                call.result(WAIT)
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="exit code 3"):
+            executor.submit(functions.add, 1)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_shutdown_may_be_called_by_a_callback(
+    before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(portal, "_PATIENCE", 1000.0)  # no thread gives up waiting for another
+    ended = threading.Event()
+    executor = wmp.Executor(workers=1)
+
+    def callback(call: concurrent.futures.Future[int]) -> None:
+        executor.shutdown()
+        ended.set()
+
+    call = executor.submit(functions.add, 1)
+    if before:
+        executor.shutdown(wait=False)
+    call.add_done_callback(callback)
+    assert ended.wait(WAIT)
+    executor.shutdown()
 
 
 @pytest.mark.deep

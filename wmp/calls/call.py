@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from wmp.blocking.job import Job
+from wmp.calls.handlers import IN_INITIALIZER
 from wmp.calls.pickles import take_carried
-from wmp.errors import InitializerFailed, JobFailed
+from wmp.errors import InitializerFailed, JobFailed, WorkerLost
 from wmp.message import Frame
 from wmp.runtime.portal import Portal
 from wmp.runtime.submission.results import Ended
@@ -16,15 +17,17 @@ from wmp.runtime.submission.submissions import Submissions, result_of
 
 __all__ = ["Call", "PickledCall"]
 
+_T = TypeVar("_T")
+
 
 def _unpickled(id: int, row: Frame | Ended, codec: str) -> tuple[Any, BaseException | None]:
     payload, error = result_of(id, row, "bytes")
     if isinstance(error, JobFailed):
         if error.type_name == InitializerFailed.__name__:
-            broken = InitializerFailed(error.text)
-            broken.__cause__ = error
-            return None, broken
+            return None, _broken(error.text, error)
         return None, take_carried(error)
+    if isinstance(error, WorkerLost) and error.cause.endswith(IN_INITIALIZER):
+        return None, _broken(f"the initializer ended its process: {error.cause}", error)
     if error is not None:
         return None, error
     try:
@@ -39,7 +42,13 @@ def _unpickled(id: int, row: Frame | Ended, codec: str) -> tuple[Any, BaseExcept
         return None, unfit
 
 
-class Call(Job):
+def _broken(text: str, cause: Exception) -> InitializerFailed:
+    broken = InitializerFailed(text)
+    broken.__cause__ = cause
+    return broken
+
+
+class Call(Job[_T]):
     """A call that an executor submitted: a future of ``concurrent.futures``, and a job.
 
     Args:
@@ -52,17 +61,23 @@ class Call(Job):
         self,
         submissions: Submissions,
         portal: Portal,
-        ended: Callable[[Call], None],
+        ended: Callable[[Call[Any]], None],
     ) -> None:
         super().__init__(submissions, portal)
         self._ended = ended
 
     def _settle(self, rows: Sequence[Frame | Ended]) -> None:
-        super()._settle(rows)
+        try:
+            super()._settle(rows)
+        finally:
+            self._ended(self)
+
+    def _undelivered(self, ids: Sequence[int], error: BaseException) -> None:
+        super()._undelivered(ids, error)
         self._ended(self)
 
 
-class PickledCall(Call):
+class PickledCall(Call[_T]):
     """A call whose result and whose exception are pickles (CALL-3.2, CALL-3.3)."""
 
     _result_of = staticmethod(_unpickled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 from wmp.blocking.job import Job
 from wmp.blocking.manager import Manager
@@ -32,7 +32,7 @@ _S_co = TypeVar("_S_co", covariant=True)
 
 
 class Awaited(Protocol[_S_co]):
-    """A future, with the type of its result: a job is a ``Future[Any]`` for type checkers."""
+    """The part of a future that has the type of its result."""
 
     def result(self, timeout: float | None = None) -> _S_co: ...
 
@@ -46,13 +46,8 @@ class NextTask(Protocol[_P, _S_co]):
     def submit(self, *args: _P.args, **kwargs: _P.kwargs) -> Awaited[_S_co]: ...
 
 
-class TaskJob(Job, Generic[_R]):
+class TaskJob(Job[_R]):
     """The job of a task. Its result has the type that the function returns."""
-
-    def result(self, timeout: float | None = None) -> _R:
-        """Return the result; see :meth:`wmp.Job.result`."""
-        found: _R = super().result(timeout)
-        return found
 
     def then(
         self, task: NextTask[Concatenate[_R, _P], _S], /, *args: _P.args, **kwargs: _P.kwargs
@@ -146,14 +141,6 @@ class Chain(_Derived[_R]):
             self._end_cancelled()
         else:
             self.set_exception(error)
-
-
-@overload
-def gather(*futures: TaskJob[_R] | Chain[_R]) -> Gathered[_R]: ...
-
-
-@overload
-def gather(*futures: concurrent.futures.Future[_R]) -> Gathered[_R]: ...
 
 
 def gather(*futures: concurrent.futures.Future[_R]) -> Gathered[_R]:

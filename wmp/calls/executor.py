@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import attrs
 
 from wmp.blocking.manager import Manager
 from wmp.calls.call import Call, PickledCall
+from wmp.calls.call_map import columns_of, results_of
 from wmp.calls.handlers import PICKLED_ROLE, PickledCalls, module_role, path_of
 from wmp.calls.local import LocalManager, cores
 from wmp.calls.pickles import pack_call, pickle_value
@@ -31,6 +32,7 @@ from wmp.runtime.submission.submissions import pack
 
 __all__ = ["Executor"]
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 _GRACE: Final = 0.1
@@ -125,7 +127,7 @@ class Executor(concurrent.futures.Executor):
         retry: Retry | None = None,
     ) -> None:
         self._lock = threading.Lock()
-        self._calls: set[Call] = set()
+        self._calls: set[Call[Any]] = set()
         self._closed = False
         self._cancels = False
         """Whether ``shutdown`` cancels the calls that no worker has."""
@@ -186,13 +188,13 @@ class Executor(concurrent.futures.Executor):
 
     # -- calls ------------------------------------------------------------------------------
 
-    def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Call:
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Call[_T]:
         """Call ``fn(*args, **kwargs)`` at a worker; return the future of the call.
 
         Raises:
             TypeError: The function or an argument cannot be sent to a worker.
             RuntimeError: The executor was shut down.
-            BrokenExecutor: The initializer raised an error.
+            BrokenExecutor: The initializer raised an error, or ended its process.
         """
         if self._pickles:
             return self._submit_pickled(pickle_value(fn), (args, kwargs))
@@ -228,55 +230,27 @@ class Executor(concurrent.futures.Executor):
         until = None if timeout is None else time.monotonic() + timeout
         calls = self._calls_of(fn, iterables, chunksize)
         waiting = deque(calls if buffersize is None else islice(calls, buffersize))
-        return self._results(waiting, calls, until, chunksize > 1)
+        return results_of(waiting, calls, until, self._cancel, chunks=chunksize > 1)
 
     def _calls_of(
         self, fn: Callable[..., Any], iterables: Sequence[Iterable[Any]], size: int
-    ) -> Iterator[Call]:
+    ) -> Iterator[Call[Any]]:
         """Submit the calls of a ``map``, one job at each step."""
-        rows = zip(*iterables, strict=False)
         function = pickle_value(fn) if self._pickles else b""
         if size == 1:
-            for args in rows:
+            for args in zip(*iterables, strict=False):
                 if self._pickles:
                     yield self._submit_pickled(function, (args, {}))
                 else:
                     yield self._submit_by_path(fn, [list(args), {}])
             return
-        whole = iter(iterables[0]) if len(iterables) == 1 else None
-        while True:
-            if whole is not None:
-                columns = [list(islice(whole, size))]
-            else:
-                columns = list(map(list, zip(*islice(rows, size), strict=True)))
-            if not columns or not columns[0]:
-                return
+        for columns in columns_of(iterables, size):
             if self._pickles:
                 yield self._submit_pickled(function, columns)
             else:
                 yield self._submit_by_path(fn, [columns])
 
-    def _results(
-        self, waiting: deque[Call], calls: Iterator[Call], until: float | None, chunks: bool
-    ) -> Iterator[Any]:
-        try:
-            while waiting:
-                call = waiting.popleft()
-                waiting.extend(islice(calls, 1))
-                try:
-                    left = None if until is None else until - time.monotonic()
-                    found = call.result(left)
-                except BaseException:
-                    waiting.append(call)
-                    raise
-                if chunks:
-                    yield from found
-                else:
-                    yield found
-        finally:
-            self._cancel(waiting)
-
-    def _submit_pickled(self, function: bytes, arguments: Any) -> Call:
+    def _submit_pickled(self, function: bytes, arguments: Any) -> Call[Any]:
         """Submit a call of a pickled function: ``(args, kwargs)``, or a list of columns."""
         inner = self._manager._inner
         call = pack_call(function, pickle_value(arguments))
@@ -286,10 +260,10 @@ class Executor(concurrent.futures.Executor):
             terms = self._make_terms(PICKLED_ROLE)
             terms = attrs.evolve(terms, kind=attrs.evolve(terms.kind, codec=""))
             self._terms[""] = terms
-        made = PickledCall(inner._submissions, self._manager._portal, self._ended)
+        made: Call[Any] = PickledCall(inner._submissions, self._manager._portal, self._ended)
         return self._add(made, payload, terms)
 
-    def _submit_by_path(self, fn: Callable[..., Any], arguments: list[Any]) -> Call:
+    def _submit_by_path(self, fn: Callable[..., Any], arguments: list[Any]) -> Call[Any]:
         path = path_of(fn)
         if path is None:
             raise TypeError(
@@ -303,13 +277,13 @@ class Executor(concurrent.futures.Executor):
             terms = self._terms[module] = self._make_terms(module_role(module))
         inner = self._manager._inner
         payload = pack([name, *arguments], inner.codec, inner._payload_limit)
-        call = Call(inner._submissions, self._manager._portal, self._ended)
+        call: Call[Any] = Call(inner._submissions, self._manager._portal, self._ended)
         return self._add(call, payload, terms)
 
-    def _add(self, call: Call, payload: Any, terms: JobTerms) -> Call:
+    def _add(self, call: Call[Any], payload: Any, terms: JobTerms) -> Call[Any]:
         with self._lock:
             if self._broken is not None:
-                raise InitializerFailed(*self._broken.args) from self._broken.__cause__
+                raise _again(self._broken)
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             if _exited:
@@ -321,14 +295,18 @@ class Executor(concurrent.futures.Executor):
             self._calls.discard(call)
             raise
 
-    def _ended(self, call: Call) -> None:
-        """Forget a call that has ended."""
+    def _ended(self, call: Call[Any]) -> None:
+        """Forget a call that has ended. A failed initializer ends all other calls too."""
         self._calls.discard(call)
         error = None if call.cancelled() else call.exception()
-        if isinstance(error, InitializerFailed):
-            self._broken = error
+        if isinstance(error, InitializerFailed) and self._broken is None:
+            with self._lock:
+                self._broken = error
+            rest = [one.id for one in list(self._calls)]
+            submissions = self._manager._inner._submissions
+            submissions.abandon(rest, functools.partial(_again, error))
 
-    def _cancel(self, calls: Iterable[Call]) -> None:
+    def _cancel(self, calls: Iterable[Call[Any]]) -> None:
         """Cancel the calls that no worker has."""
         ids = [call.id for call in calls if not call.done()]
         portal, submissions = self._manager._portal, self._manager._inner._submissions
@@ -345,7 +323,8 @@ class Executor(concurrent.futures.Executor):
         """Accept no more calls, and end the worker processes when the calls have ended.
 
         Args:
-            wait: Whether to wait for the calls and for the processes.
+            wait: Whether to wait for the calls and for the processes. In a callback, a second
+                ``shutdown`` waits for the calls only.
             cancel_futures: Whether to cancel the calls that no worker has begun.
         """
         with self._lock:
@@ -361,7 +340,9 @@ class Executor(concurrent.futures.Executor):
             # On this thread: while the interpreter ends, Python 3.12 starts no thread.
             self._wait()
             if self._ending is not None:
-                self._ending.join()
+                # The thread that ends the processes waits for the end of this callback.
+                if not self._manager._portal.calls_user:
+                    self._ending.join()
             elif self._own is not None:
                 self._own.close()
             _open.discard(self)
@@ -380,7 +361,7 @@ class Executor(concurrent.futures.Executor):
         assert self._own is not None
         self._own.close()
 
-    def stop(self, calls: Iterable[Call] | None = None) -> None:
+    def stop(self, calls: Iterable[Call[Any]] | None = None) -> None:
         """Cancel calls, by default all. Processes that continue are ended by force and replaced.
 
         Args:
@@ -409,3 +390,10 @@ class Executor(concurrent.futures.Executor):
             # The garbage collector may call this method while the module `threading` holds a lock,
             # which `threading.Thread` would need.
             _thread.start_new_thread(own._shut, (0.0,))
+
+
+def _again(error: InitializerFailed) -> InitializerFailed:
+    """Return another exception with the text and the cause of this one, for another call."""
+    made = InitializerFailed(*error.args)
+    made.__cause__ = error.__cause__
+    return made

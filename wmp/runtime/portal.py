@@ -59,6 +59,11 @@ class Portal:
         """The task that closes a node that its user did not close."""
 
     @property
+    def calls_user(self) -> bool:
+        """Whether the current thread is the callbacks' thread: ``close`` waits for its callback."""
+        return threading.current_thread() is self._callbacks
+
+    @property
     def opened(self) -> bool:
         """Whether the loop runs in this process; False after a fork."""
         return self._loop is not None and not self._closed and self._pid == os.getpid()

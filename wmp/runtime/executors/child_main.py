@@ -171,6 +171,7 @@ class _Child:
         """Number of jobs that may still begin; None for no limit."""
         self._send = send
         self._lanes = LocalExecutor(self._post)
+        self._lanes.doing = lambda text: send(("doing", text))
         self._queue: SimpleQueue[Lane | None] = SimpleQueue()
         # A daemon thread, because it still waits in ``recv`` when this process ends.
         Thread(target=self._listen, name="wmp-parent", daemon=True).start()

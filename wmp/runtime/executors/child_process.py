@@ -82,6 +82,8 @@ class ChildProcess:
         """
         self.ready = False
         self.problem: str | None = None
+        self.doing = ""
+        """Text about work of the child besides its jobs, for the text about its end."""
         self.assignment: Assignment | None = None
         self.mask = 0
         self.retiring = False

@@ -108,6 +108,8 @@ class LaneHost(Protocol):
     reporter: Reporter
     max_result: int
     """Largest number of bytes of one result."""
+    doing: Callable[[str], object]
+    """Takes a text about present work. If the process ends, its parent adds this text."""
 
 
 class Lane:
@@ -163,6 +165,10 @@ class Lane:
     def role(self) -> str:
         """The role of the jobs."""
         return self.action.kind.role
+
+    def doing(self, text: str) -> None:
+        """Record a text for the case that this process ends during other work than its job."""
+        self.host.doing(text)
 
     # -- by the driver's thread -------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -36,6 +37,7 @@ class LocalExecutor:
     def __init__(self, post: PostEvent, max_result: int = Limits.PAYLOAD) -> None:
         self.post: PostEvent = post
         self.max_result = max_result
+        self.doing: Callable[[str], object] = _keep_silent
         self.lanes: dict[int, Lane] = {}
         self.reporter = Reporter(self.thread_ended)
 
@@ -158,4 +160,8 @@ class InlineExecutor(LocalExecutor):
 
 
 def _ignore(event: PoolEvent) -> None:
+    pass
+
+
+def _keep_silent(text: str) -> None:
     pass

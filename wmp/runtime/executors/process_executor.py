@@ -410,6 +410,9 @@ class ProcessExecutor:
                 # The child may have no job that could be lost with this cause.
                 _log.warning("worker: %s; another process takes its place", child.problem)
                 return
+            case ("doing", text):
+                child.doing = text
+                return
             case ("ready",):
                 with self._lock:
                     child.ready = True
@@ -456,7 +459,7 @@ class ProcessExecutor:
                 f"the job ran for {self._deadlines.grace:g} s after its deadline; "
                 f"worker process {child.pid} was killed"
             )
-        return child.problem or f"worker process {child.pid} {how}"
+        return child.problem or f"worker process {child.pid} {how} {child.doing}".rstrip()
 
     def _unassign(self, child: ChildProcess) -> list[PoolEvent]:
         """Under the lock: take the assignment of a child back, and queue it for another child.
