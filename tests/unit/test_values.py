@@ -229,6 +229,38 @@ def test_an_array_shares_the_memory_of_its_payload() -> None:
     assert not array.flags.writeable
 
 
+@pytest.mark.rule("VALUE-3.6")
+@pytest.mark.parametrize(
+    "shape", [(600,), (9000,), (70, 9), (3, 1, 700), (1,) * 7 + (999,), (0, 3)]
+)
+@pytest.mark.parametrize("kind", ["u1", "<f8"])
+def test_the_items_of_a_large_array_begin_at_a_multiple_of_eight_bytes(
+    shape: tuple[int, ...], kind: str
+) -> None:
+    numpy = pytest.importorskip("numpy")
+    array = numpy.ones(shape, kind)
+    payload = payload_codec("cbor-tags").encode(array)
+
+    if array.nbytes > 4096:
+        assert (len(payload) - array.nbytes) % 8 == 0
+    numpy.testing.assert_array_equal(decoded("cbor-tags", payload), array, strict=True)
+
+
+@pytest.mark.rule("VALUE-3.6")
+@pytest.mark.parametrize(
+    "payload",
+    ["d8454401000200", "d900455a0000000401000200", "da000000455b000000000000000401000200"],
+)
+def test_an_array_may_have_a_head_that_is_longer_than_needed(payload: str) -> None:
+    numpy = pytest.importorskip("numpy")
+    data = bytes.fromhex(payload)
+    array = decoded("cbor-tags", data)
+
+    assert array.tolist() == [1, 2]
+    assert numpy.shares_memory(array, numpy.frombuffer(data, "u1"))
+    assert decoded("cbor-tags", bytes((0x81, *data)))[0].tolist() == [1, 2]
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     numpy = pytest.importorskip("numpy")
     assert there_and_back([numpy.int32(3), numpy.float32(0.5), numpy.bool_(True)]) == [3, 0.5, True]

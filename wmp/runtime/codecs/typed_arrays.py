@@ -10,11 +10,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import product
 from math import prod
 from typing import Any, Final
 
 from wmp.errors import DecodeError
-from wmp.message import Frame
+from wmp.message import Frame, Limits
 
 __all__ = [
     "DIMENSIONS",
@@ -59,8 +61,8 @@ _TAGS: Final = {name: tag for tag, name in reversed(DTYPES.items())}
 
 _MOST_DIMENSIONS: Final = 32
 
-_TAG: Final = 0xD8
-"""First byte of a tag from 24 to 255."""
+_ALIGNED: Final = 8
+"""Bytes of the largest items."""
 
 
 def is_array(value: object) -> bool:
@@ -95,11 +97,34 @@ def array_head(array: Any) -> tuple[bytes, Any]:
     numpy = sys.modules["numpy"]
     flat = numpy.ascontiguousarray(array)
     data = b"" if not array.size else memoryview(flat.reshape(-1).view("u1"))
-    head = bytes((_TAG, tag)) + _number(2, array.nbytes)
-    if array.ndim != 1:
-        sizes = b"".join(_number(0, size) for size in array.shape)
-        head = bytes((_TAG, DIMENSIONS, 0x82)) + _number(4, array.ndim) + sizes + head
-    return head, data
+    return _head(tag, array.shape, array.nbytes), data
+
+
+@lru_cache(maxsize=256)
+def _head(tag: int, shape: tuple[int, ...], size: int) -> bytes:
+    """Return the bytes before the items of an array.
+
+    The head of a large array is as long as is needed for items at a multiple of eight bytes
+    (VALUE-3.6). Calculations with items at other places take up to twice as long.
+    """
+    if len(shape) == 1:
+        before = [b""]
+    else:
+        sizes = b"".join(_number(0, one) for one in shape)
+        rest = b"".join((b"\x82", _number(4, len(shape)), sizes))
+        before = [lead + rest for lead in _longer(6, DIMENSIONS)]
+    heads = map(b"".join, product(before, _longer(6, tag), _longer(2, size)))
+    shortest = next(heads)
+    if size <= Limits.INLINE or len(shortest) % _ALIGNED == 0:
+        return shortest
+    return next((head for head in heads if len(head) % _ALIGNED == 0), shortest)
+
+
+def _longer(major: int, value: int) -> list[bytes]:
+    """Return the encodings of a number, the shortest first."""
+    shortest = _number(major, value)
+    powers = [power for power in range(4) if 1 + (1 << power) > len(shortest)]
+    return [shortest, *(_wide(major, value, power) for power in powers)]
 
 
 def _number(major: int, value: int) -> bytes:
@@ -107,6 +132,10 @@ def _number(major: int, value: int) -> bytes:
     if value < 24:
         return bytes(((major << 5) | value,))
     power = next(power for power in range(4) if value < 1 << (8 << power))
+    return _wide(major, value, power)
+
+
+def _wide(major: int, value: int, power: int) -> bytes:
     return bytes(((major << 5) | (24 + power),)) + value.to_bytes(1 << power, "big")
 
 
@@ -150,12 +179,11 @@ def shaped(array: Any, sizes: Sequence[object]) -> Any:
 def unpack_array(frame: Frame) -> Any:
     """Return the array that a whole payload is, without a copy; None for another payload."""
     view = memoryview(frame)
-    if len(view) < 3 or view[0] != _TAG:
-        return None
+    tag = _read(view, 0, 6)
     sizes: list[int] | None = None
-    place = 0
-    if view[1] == DIMENSIONS:
-        head = _read(view, 3, 4) if view[2] == 0x82 else None
+    if tag is not None and tag[0] == DIMENSIONS:
+        pair = _read(view, tag[1], 4)
+        head = _read(view, pair[1], 4) if pair is not None and pair[0] == 2 else None
         if head is None or head[0] > _MOST_DIMENSIONS:
             return None
         count, place = head
@@ -166,12 +194,13 @@ def unpack_array(frame: Frame) -> Any:
                 return None
             sizes.append(size[0])
             place = size[1]
-    if len(view) < place + 3 or view[place] != _TAG or view[place + 1] not in DTYPES:
+        tag = _read(view, place, 6)
+    if tag is None or tag[0] not in DTYPES:
         return None
-    body = _read(view, place + 2, 2)
+    body = _read(view, tag[1], 2)
     if body is None or body[0] != len(view) - body[1]:
         return None
-    array = make_array(view[place + 1], view[body[1] :].toreadonly())
+    array = make_array(tag[0], view[body[1] :].toreadonly())
     return array if sizes is None else shaped(array, sizes)
 
 
