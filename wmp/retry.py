@@ -7,6 +7,7 @@ number and the number of its failures, so equal histories have equal waits.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Final
@@ -77,8 +78,8 @@ class Retry:
 
     Args:
         times: Largest number of further attempts of a job.
-        on: Classes of errors, or their qualified names such as ``"requests.ConnectionError"``;
-            subclasses count too.
+        on: Classes of errors, or their qualified names such as ``"requests.exceptions.Timeout"``;
+            subclasses count too. The errors of Python itself need no module: ``"TimeoutError"``.
         backoff: Seconds between two attempts, or :func:`exponential`.
         jitter: Whether each wait is made shorter by up to a half, differently for each job.
 
@@ -111,7 +112,7 @@ class Retry:
                 raise ConfigError(
                     f"on contains {one!r}; expected classes of errors, or their qualified names"
                 )
-        names = frozenset(one if isinstance(one, str) else _name(one) for one in self.on)
+        names = frozenset(_checked(one) if isinstance(one, str) else _name(one) for one in self.on)
         object.__setattr__(self, "names", names)
 
     def suits(self, error: BaseException) -> bool:
@@ -127,6 +128,14 @@ class Retry:
         """
         return not self.names.isdisjoint(("builtins.Exception",) if names is None else names)
 
+    def mismatch(self, names: Sequence[str]) -> str:
+        """Return a text for people: an error with these types is none of ``on``."""
+        own = [name for name in names if name not in _ROOTS]
+        return (
+            f"not tried again, because on= names {', '.join(sorted(self.names))} and the error is "
+            f"a {' and a '.join(own or names)}"
+        )
+
     def wait(self, failures: int, seed: int) -> float:
         """Return the seconds to wait after the failures of a job; ``seed`` varies the jitter."""
         seconds = self.backoff.wait(failures)
@@ -141,6 +150,26 @@ def names_of(error: BaseException) -> list[str]:
 def _name(one: type) -> str:
     # Whitespace separates the names on the wire.
     return "".join(f"{one.__module__}.{one.__qualname__}".split())
+
+
+_ROOTS: Final = frozenset(("builtins.Exception", "builtins.BaseException"))
+
+
+def _checked(name: str) -> str:
+    """Return the qualified name of a type of errors.
+
+    Raises:
+        ConfigError: The name has no module, and is no error of Python itself.
+    """
+    if "." in name:
+        return name
+    found = getattr(builtins, name, None)
+    if isinstance(found, type) and issubclass(found, BaseException):
+        return _name(found)
+    raise ConfigError(
+        f"on contains {name!r}, which is no error of Python itself; expected a class, or a name "
+        "with its module, such as 'requests.exceptions.Timeout'"
+    )
 
 
 def spread_of(seed: int, number: int) -> float:

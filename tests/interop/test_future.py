@@ -137,7 +137,7 @@ def test_the_text_of_a_late_result_names_the_cause() -> None:
     with waiting_and_running() as (waiting, running, _):
         with pytest.raises(TimeoutError, match=r"has not ended after 0.01 s: a worker has the job"):
             running.result(0.01)
-        with pytest.raises(TimeoutError, match=r"s: the job waits for a worker with room$"):
+        with pytest.raises(TimeoutError, match=r"a worker with free capacity$"):
             waiting.result(0.01)
     with wmp.Manager() as alone:
         with pytest.raises(TimeoutError, match=r"s: no worker is connected$"):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -64,6 +67,32 @@ def test_the_first_screen_runs(folder):
         # The worker reports that no manager answers, and only then the manager starts.
         lines = [line for line in worker.stderr.splitlines() if "; retrying" not in line]
         assert lines == []
+
+
+@pytest.mark.deep
+def test_the_lines_for_a_shell_run(folder):
+    (lines,) = [code for language, code in BLOCKS if language == "sh" and "wmp map" in code]
+    for name in ("one.py", "two.py"):
+        (folder / name).write_text(name)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "WMP_WORKER_CONNECT": f"ipc://{folder}/s",
+        "WMP_MAP_BIND": f"ipc://{folder}/s",
+    }
+
+    shell = subprocess.run(
+        ["sh", "-c", f"{lines}kill $(jobs -p); wait"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    sums = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("one.py", "two.py")}
+    assert f'"result": "{sums["one.py"]}' in shell.stdout, shell.stderr
+    assert f"{sums['two.py']}  ./two.py" in shell.stdout
 
 
 def test_the_guide_has_code_that_stands_alone():

@@ -254,6 +254,30 @@ def test_the_history_names_each_attempt_that_failed_or_was_lost(manager, worker)
     ]
 
 
+def test_the_error_of_a_job_names_the_settings_that_do_not_suit(manager, worker):
+    leased(manager, worker, retry=Retry(on=("requests.ConnectionError",)))
+    text = "ConnectionError: no\nrequests.exceptions.ConnectionError builtins.Exception"
+
+    (action,) = [one for one in fail(worker, text=text) if isinstance(one, Resolve)]
+
+    assert list(action.ends) == [End.ERROR]
+    (attempt,) = action.histories[1]
+    assert attempt.error == (
+        "ConnectionError: no; not tried again, because on= names requests.ConnectionError and the "
+        "error is a requests.exceptions.ConnectionError"
+    )
+
+
+@pytest.mark.parametrize("settings", [FIXED, Retry(times=0), None])
+def test_no_other_error_names_settings(manager, worker, settings):
+    leased(manager, worker, retry=settings)
+
+    text = "Reject: no\n" if settings is FIXED else REFUSED
+    (action,) = [one for one in fail(worker, text=text) if isinstance(one, Resolve)]
+
+    assert not action.histories
+
+
 def test_a_history_is_bounded(manager, worker):
     leased(manager, worker, retry=Retry(times=100, backoff=0.0))
     for attempt in range(1, 101):

@@ -6,8 +6,8 @@ import pytest
 
 from tests.unit.test_manager import lease, resolved, submit
 from wmp.actions import End
-from wmp.events import Cancelled, Ticked
-from wmp.message import Command, Outcome
+from wmp.events import Cancelled, Disconnected, Ticked
+from wmp.message import Command, Kind, Outcome
 from wmp.testing.scripted_worker import ScriptedWorker, sent
 
 
@@ -19,7 +19,7 @@ def test_a_job_that_waits_ends_at_its_expiry(manager):
     ((id, end, text),) = resolved(manager.handle(Ticked(), 2.0))
 
     assert (id, end) == (1, End.TIMEOUT)
-    assert text == b"expired before a worker took the job"
+    assert text == b"expired before a worker took the job: no worker is connected"
     assert manager.statistics().queued == 0
     manager.check_invariants()
 
@@ -108,7 +108,64 @@ def test_the_earlier_of_deadline_and_expiry_ends_a_waiting_job(manager):
 
     ((_, _, text),) = resolved(manager.handle(Ticked(), 2.0))
 
-    assert text == b"timed out before a worker took the job"
+    assert text == b"timed out before a worker took the job: no worker is connected"
+
+
+def waited_for(manager, kind=None, until=2.0):
+    """Return the reason for which a job waited until its expiry."""
+    submit(manager, b"late", expires=until, **({} if kind is None else {"kind": kind}))
+    ((_, end, text),) = resolved(manager.handle(Ticked(), until))
+    assert end is End.TIMEOUT
+    how, _, why = text.decode().partition(": ")
+    assert how == "expired before a worker took the job"
+    manager.check_invariants()
+    return why
+
+
+def test_the_text_of_a_timeout_names_a_missing_role(manager, worker):
+    worker.ready(1)
+
+    assert waited_for(manager, Kind("resize")) == (
+        "no connected worker offers the role 'resize'; the workers offer 'default'"
+    )
+
+
+def test_the_text_of_a_timeout_names_missing_resources(manager, worker):
+    worker.ready(1, resources={"slots": 1})
+
+    assert waited_for(manager, Kind("default", (("gpu", 1), ("slots", 1)))) == (
+        "no connected worker of the role 'default' has gpu=1 (these workers have 'slots')"
+    )
+
+
+def test_the_text_of_a_timeout_names_busy_workers(manager, worker):
+    worker.ready(1, label="one")
+    worker.ready(0, label="one")
+
+    assert waited_for(manager) == "worker one had no free capacity"
+
+
+def test_the_text_of_a_timeout_names_workers_with_room(manager, worker):
+    worker.ready(1, label="one")
+
+    assert waited_for(manager) == "worker one had capacity, and had not taken the job yet"
+
+
+def test_the_text_of_a_timeout_names_a_lost_connection(manager, worker):
+    worker.ready(1)
+    manager.handle(Disconnected(worker.link), 0.5)
+
+    assert waited_for(manager, until=0.9) == "the connection to worker w1 is lost"
+
+
+def test_the_text_of_a_timeout_names_earlier_attempts(manager, worker):
+    lease(manager, worker, b"job", timeout=2.0)
+    worker.now = 1.0
+    worker.done([1], outcome=Outcome.LOST)
+
+    ((_, _, text),) = resolved(manager.handle(Ticked(), 2.0))
+
+    assert text.endswith(b"; 1 earlier attempt ended without a result")
 
 
 def test_a_cancelled_job_ends_as_cancelled_after_its_expiry(manager, worker):

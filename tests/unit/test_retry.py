@@ -22,6 +22,14 @@ def test_a_handler_compares_classes_and_a_job_compares_names() -> None:
     assert retry.suits_names(["json.decoder.JSONDecodeError", "builtins.ValueError"])
 
 
+def test_an_error_of_python_needs_no_module() -> None:
+    retry = Retry(on=("ConnectionError", "x.Y"))
+
+    assert retry.names == {"builtins.ConnectionError", "x.Y"}
+    assert retry.suits(ConnectionRefusedError())
+    assert retry.suits_names(names_of(ConnectionRefusedError()))
+
+
 def test_an_error_without_known_types_is_some_exception() -> None:
     assert Retry().suits_names(None)
     assert not Retry(on=OSError).suits_names(None)
@@ -65,6 +73,8 @@ def test_settings_travel_between_processes() -> None:
         ({"on": ()}, "on= is empty; name classes of errors"),
         ({"on": (5,)}, "on contains 5; expected classes"),
         ({"on": int}, "expected classes of errors"),
+        ({"on": "Timeout"}, r"'Timeout', which is no error of Python itself; .* with its module"),
+        ({"on": ("print",)}, "'print', which is no error of Python itself"),
         ({"backoff": "slow"}, r"expected seconds or wmp.exponential\(first, most\)"),
         ({"backoff": -1}, "first of a backoff"),
     ],

@@ -1,4 +1,7 @@
-"""The watch for jobs that no connected worker can do: a line in the log, and the job's status."""
+"""The watch for jobs that no connected worker can do: a line in the log, and the job's status.
+
+Jobs that were stopped and go on are checked at the same times.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.unserved import WaitingRow
 from wmp.message import Kind, counted
 from wmp.runtime.node import Node
+from wmp.runtime.stopped_jobs import StoppedJobs
 from wmp.runtime.submission.submissions import Submissions
 
 __all__ = ["UnservedWatch", "logger"]
@@ -42,6 +46,7 @@ class UnservedWatch:
         self._seen: dict[Kind, str] = {}
         """The cause for each kind, at the last check."""
         self._logged: dict[Kind, str] = {}
+        self._stopped = StoppedJobs(machine, submissions)
 
     def start(self) -> None:
         """Begin to check on the running loop, until the end of the node."""
@@ -51,6 +56,7 @@ class UnservedWatch:
         if self._node.running:
             self.start()
             self.look(self._machine.waiting() if len(self._submissions) else ())
+            self._stopped.look(", ".join(self._node.endpoints), _LOOK)
 
     def look(self, waiting: tuple[WaitingRow, ...]) -> None:
         """Check the kinds of the jobs that wait now."""

@@ -62,8 +62,9 @@ class Failures:
             else:
                 self.delayed.add(now + again, job)
             return True
-        if again is not None or job.history is not None:
-            job.record(worker.name, now, summary)
+        unfit = "" if again is not None or wait is not None else _mismatch(job, names)
+        if again is not None or job.history is not None or unfit:
+            job.record(worker.name, now, f"{summary}; {unfit}" if unfit else summary)
         job.step(JobInput.RESULT)
         if outcome == Outcome.OVERRUN:
             # WMP-6.22: the job ends as timed out.
@@ -104,3 +105,11 @@ class Failures:
             return "failed", None
         summary, found, names = text.partition("\n")
         return printable(summary[: Limits.LONG_TEXT]), tuple(names.split()) if found else None
+
+
+def _mismatch(job: JobRecord, names: tuple[str, ...] | None) -> str:
+    """Return a text if a job with settings is not tried again because of the error's types."""
+    retry = None if job.limits is None else job.limits.retry
+    if retry is None or not names or job.failed > retry.times or retry.suits_names(names):
+        return ""
+    return retry.mismatch(names)

@@ -25,6 +25,7 @@ from wmp.core.manager.requeue import REFUSED, SEPARATED, Requeue
 from wmp.core.manager.store_link import StoreLink
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.core.manager.timers import DueTimer, HoldTimer, ManagerTimers, WakeTimer
+from wmp.core.manager.wait_causes import WaitCauses
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol.outbound import Kept
 from wmp.core.protocol.settings import ManagerSettings
@@ -59,6 +60,8 @@ class Scheduler:
     leases: Leases = field(init=False)
     delayed: DelayedJobs = field(init=False)
     requeue: Requeue = field(init=False)
+    causes: WaitCauses = field(init=False)
+    """Texts about jobs that waited until their time had passed."""
     stored: bool = False
     """Whether the manager has a store."""
     store: StoreLink | None = field(default=None, init=False)
@@ -70,6 +73,7 @@ class Scheduler:
     def __attrs_post_init__(self) -> None:
         self.delayed = DelayedJobs(self.queues.batches)
         self.leases = Leases(self.outbound, self.timers)
+        self.causes = WaitCauses(self.leases)
         failures = Failures(self.leases, self.delayed, self.settings.epoch)
         self.requeue = Requeue(self.outbound, self.leases, self.queues, failures)
         if self.stored:
@@ -191,14 +195,16 @@ class Scheduler:
         job.step(JobInput.EXPIRE)
         if was is JobState.QUEUED or was is JobState.DELAYED:
             self._leave_queue(job, was)
-            what = "timed out" if due else "expired"
-            self.leases.end(job, End.TIMEOUT, f"{what} before a worker took the job".encode())
+            text = self.causes.ended(job, was, "timed out" if due else "expired", now)
+            self.leases.end(job, End.TIMEOUT, text)
         elif job.holder is not None:
             worker = self.leases.workers[job.holder]
             if was is JobState.LEASED:
                 self._send_cancel(worker, [job], now)
             self.leases.release(worker, job)
-            self.leases.end(job, End.TIMEOUT, f"timed out at worker {worker.name}".encode())
+            where = f"timed out at worker {worker.name}"
+            lost = "" if worker.link is not None else "; the connection to this worker is lost"
+            self.leases.end(job, End.TIMEOUT, f"{where}{lost}".encode())
 
     def withdraw(self, id: int, now: float) -> None:
         """Forget a stored job that ended elsewhere; its worker need not do it."""
@@ -513,8 +519,8 @@ class Scheduler:
                 for job in [part] if type(part) is JobRecord else list(part.waiting()):  # type: ignore[union-attr]
                     count -= 1
                     job.step(JobInput.EXPIRE)
-                    text = "expired before a worker took the job"
-                    self.leases.end(job, End.TIMEOUT, text.encode())
+                    text = self.causes.ended(job, JobState.QUEUED, "expired", now)
+                    self.leases.end(job, End.TIMEOUT, text)
             if good:
                 return good, count
             self.queues.tidy(queue)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import TypeAlias
 
 from attrs import frozen
 
@@ -11,7 +12,7 @@ from wmp.core.manager.queues import Queue
 from wmp.core.manager.remote_worker import RemoteWorker, fits
 from wmp.message import Kind
 
-__all__ = ["WaitingRow", "listed", "waiting_rows"]
+__all__ = ["WaitingRow", "listed", "reason_of", "waiting_rows"]
 
 _SHOWN = 8
 """Largest number of names that a text lists."""
@@ -50,25 +51,40 @@ def waiting_rows(
     counts = {queue.kind: queue.waiting for queue in queues if queue.waiting}
     for kind, count in (stored or {}).items():
         counts[kind] = counts.get(kind, 0) + count
-    offers: dict[str, dict[tuple[tuple[str, int], ...], Mapping[str, int]]] = {}
+    offers = _offers_of(workers)
+    rows = []
+    for kind, count in counts.items():
+        text = _reason(kind, offers)
+        rows.append(WaitingRow(kind.role, dict(kind.needs), kind.codec, count, text))
+    return tuple(rows)
+
+
+def reason_of(kind: Kind, workers: Iterable[RemoteWorker]) -> str:
+    """Return the reason why no connected worker can do jobs of a kind; empty if a worker can."""
+    return _reason(kind, _offers_of(workers))
+
+
+_Offers: TypeAlias = dict[str, dict[tuple[tuple[str, int], ...], Mapping[str, int]]]
+"""The different resources of the workers of each role."""
+
+
+def _offers_of(workers: Iterable[RemoteWorker]) -> _Offers | None:
+    """Return what the workers offer; None without workers."""
+    offers: _Offers = {}
     connected = False
     for worker in workers:
         connected = True
         for role in worker.roles:
             resources = worker.resources
             offers.setdefault(role, {}).setdefault(tuple(sorted(resources.items())), resources)
-    rows = []
-    for kind, count in counts.items():
-        needs = dict(kind.needs)
-        found = list(offers.get(kind.role, {}).values())
-        if not connected:
-            text = "no worker is connected"
-        elif not found:
-            text = _role(kind.role, offers)
-        else:
-            text = _needs(kind.role, needs, found)
-        rows.append(WaitingRow(kind.role, needs, kind.codec, count, text))
-    return tuple(rows)
+    return offers if connected else None
+
+
+def _reason(kind: Kind, offers: _Offers | None) -> str:
+    if offers is None:
+        return "no worker is connected"
+    found = list(offers.get(kind.role, {}).values())
+    return _needs(kind.role, dict(kind.needs), found) if found else _role(kind.role, offers)
 
 
 def _role(role: str, offered: Iterable[str]) -> str:

@@ -311,7 +311,7 @@ class Submissions:
         if self.runs(id):
             return "a worker has the job"
         why = self._machine.unserved(id) or self.waiting_place(id)
-        return why or "the job waits for a worker with room"
+        return why or "the job waits for a worker with free capacity"
 
     # -- stored jobs ------------------------------------------------------------------------
 
