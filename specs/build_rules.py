@@ -35,6 +35,7 @@ PAGES: Mapping[str, Path] = {
     "PING": ROOT / "specs" / "ping-pong.md",
     "PIRATE": ROOT / "specs" / "pirates.md",
     "RR": ROOT / "specs" / "round-robin.md",
+    "STAR": ROOT / "specs" / "binary-star.md",
     "STORE": ROOT / "specs" / "store.md",
     "VALUE": ROOT / "specs" / "values.md",
 }

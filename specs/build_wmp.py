@@ -31,6 +31,7 @@ from wmp.message import FIELD_NAMES, Columns, Field, Kind, Message, Outcome
 SPEC = Path(__file__).parent / "wmp.md"
 PING_PONG = Path(__file__).parent / "ping-pong.md"
 PIRATES = Path(__file__).parent / "pirates.md"
+BINARY_STAR = Path(__file__).parent / "binary-star.md"
 
 MEANINGS: Mapping[str, Mapping[str, str]] = {
     "wmp.core.manager.job_lifecycle": {
@@ -122,6 +123,20 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "SPENT": "`timeout` passes in the last try. The socket is replaced",
         "WITHDRAW": "the application wants no reply any more",
     },
+    "wmp.gateways.machines.star_lifecycle": {
+        "HALTED": "the node has ended with an error",
+        "PRIMARY": "the primary has started, and knows nothing of its peer",
+        "BACKUP": "the backup has started, and knows nothing of its peer",
+        "ACTIVE": "the node serves the clients",
+        "PASSIVE": "the peer serves the clients",
+        "PEER_PRIMARY": "the peer reports PRIMARY, and this node is the backup",
+        "PEER_BACKUP": "the peer reports BACKUP, and this node is the primary",
+        "PEER_ACTIVE": "the peer reports ACTIVE",
+        "PEER_PASSIVE": "the peer reports PASSIVE",
+        "SAME_ROLE": "the peer reports the role of this node",
+        "REQUEST": "a request of a client, and the peer is not silent",
+        "VOTE": "a request of a client, and the peer is silent",
+    },
     "wmp.store.stored_job": {
         "ABSENT": "the store has no such job",
         "QUEUED": "the job waits for an instance, or for its time",
@@ -162,6 +177,7 @@ STATES: Mapping[Path, Mapping[str, tuple[str, str]]] = {
         "lock": ("A lock at its worker", "wmp.core.worker.locks"),
         "execution": ("A job at a worker", "wmp.core.worker.execution_lifecycle"),
     },
+    BINARY_STAR: {"star": ("A node", "wmp.gateways.machines.star_lifecycle")},
     PING_PONG: {"foreign worker": _WORKER, "attendance": _ATTENDANCE},
     PIRATES: {
         "request": ("A request at its client", "wmp.gateways.machines.request_lifecycle"),

@@ -17,6 +17,7 @@
     │   └── Reject               never try the job again
     ├── InitializerFailed        an executor's workers cannot work (BrokenExecutor)
     ├── NoReply                  a server of another protocol did not answer (TimeoutError)
+    ├── StarConflict             both nodes of a Binary Star are active, or both are passive
     ├── StoreError               a store of jobs refused or failed (abstract)
     │   ├── StoreUnavailable     for now; the same call can be made again
     │   │   └── StoreFull        the disk is full, or the store has its largest size
@@ -55,6 +56,7 @@ __all__ = [
     "Reject",
     "RemoteProtocolError",
     "RetryLater",
+    "StarConflict",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
@@ -235,6 +237,10 @@ class InitializerFailed(WMPError, concurrent.futures.BrokenExecutor):
 
 class NoReply(WMPError, TimeoutError):
     """No reply came to a request of another protocol in any of its tries (specs/pirates.md)."""
+
+
+class StarConflict(WMPError):
+    """Both nodes of a Binary Star are active, or both are passive (specs/binary-star.md)."""
 
 
 class StoreError(WMPError):

@@ -40,6 +40,7 @@ __all__ = [
     "Settled",
     "Staff",
     "Unsent",
+    "Voted",
     "Withdrawn",
 ]
 
@@ -108,6 +109,11 @@ class Withdrawn:
     """The application wants no reply to these requests any more."""
 
     ids: Sequence[int]
+
+
+@frozen
+class Voted:
+    """A client has sent a request to a node of a Binary Star."""
 
 
 @frozen

@@ -74,6 +74,11 @@ class ForeignDriver(Driver):
         if self.router_is_foreign and self._link_events and router is not None:
             self._report_ends(router, 0)
 
+    def feed(self, event: Any) -> None:
+        """Let the machine take an event now; call this on the loop, and not from the machine."""
+        self._feed(event)
+        self._inbox.schedule()  # the machine may have another deadline now
+
     def _lost(self, number: int) -> None:
         self._late.append(Left(number, b""))
         self._inbox.schedule()

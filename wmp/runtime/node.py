@@ -33,7 +33,7 @@ from wmp.runtime.lease_times import StepWatcher
 from wmp.runtime.performers import Executors, StoreWriter, Submitters
 from wmp.runtime.ports import Port
 from wmp.runtime.security import Gate, Security
-from wmp.runtime.sockets import Context, dealer, router
+from wmp.runtime.sockets import Context, dealer, publisher, router, subscriber
 from wmp.runtime.threads import aside
 from wmp.runtime.transport import Transport
 
@@ -183,6 +183,8 @@ class Node:
         doors: Endpoints of further ROUTERs, which speak other protocols, by their numbers.
         make_routing_id: Makes the routing id of each new DEALER; None for ids that peers choose.
         routing_id: Name of the ROUTER for peers with a ROUTER; empty for its first address.
+        publishes: Whether the sockets are a PUB in place of the ROUTER, and SUBs in place of the
+            DEALERs.
     """
 
     def __init__(
@@ -198,6 +200,7 @@ class Node:
         doors: Iterable[DoorAddress] = (),
         make_routing_id: Callable[[], bytes] | None = None,
         routing_id: bytes | None = None,
+        publishes: bool = False,
     ) -> None:
         self.name = name
         self.bind = tuple(bind)
@@ -210,6 +213,7 @@ class Node:
         self.door_endpoints: tuple[tuple[str, ...], ...] = ()
         self._make_routing_id = make_routing_id
         self._routing_id = routing_id
+        self._publishes = publishes
         self.security = security
         self.transport = transport if transport is not None else Transport()
         self._journal = make_journal(journal)
@@ -360,15 +364,7 @@ class Node:
             if self.security is not None and self.security.allowed is not None and guarded:
                 gate = Gate(context, self.security)
             if self.bind:
-                ports.append(
-                    router(
-                        context,
-                        self.bind,
-                        transport=self.transport,
-                        security=self.security,
-                        routing_id=self._routing_id,
-                    )
-                )
+                ports.append(self._bound())
                 self.endpoints = tuple(ports[0].endpoints)
             for index in range(len(self.connect)):
                 ports.append(self._dealer(index))
@@ -425,8 +421,30 @@ class Node:
         self.driver.start()
         return self.driver
 
+    def _bound(self) -> Port:
+        assert self._context is not None
+        if self._publishes:
+            return publisher(
+                self._context, self.bind, transport=self.transport, security=self.security
+            )
+        return router(
+            self._context,
+            self.bind,
+            transport=self.transport,
+            security=self.security,
+            routing_id=self._routing_id,
+        )
+
     def _dealer(self, index: int) -> Port:
         assert self._context is not None
+        if self._publishes:
+            return subscriber(
+                self._context,
+                index,
+                self.connect[index],
+                transport=self.transport,
+                security=self.security,
+            )
         return dealer(
             self._context,
             index,

@@ -22,7 +22,7 @@ from wmp.runtime.ports import Port
 from wmp.runtime.security import Security, is_local
 from wmp.runtime.transport import Transport
 
-__all__ = ["Context", "dealer", "describe", "router"]
+__all__ = ["Context", "dealer", "describe", "publisher", "router", "subscriber"]
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -143,13 +143,36 @@ def router(
         ConfigError: An address is in use, or is not an address of this machine.
         TransportError: ZeroMQ refused for another reason.
     """
-    names = tuple(endpoints)
     _seed_routing_ids()
-    socket = _open(context, zmq.ROUTER, transport, ipv6=any("[" in name for name in names))
+    return _bound(zmq.ROUTER, context, endpoints, transport, security, routing_id)
+
+
+def publisher(
+    context: Context,
+    endpoints: Iterable[str],
+    *,
+    transport: Transport,
+    security: Security | None,
+) -> Port:
+    """Open a PUB socket and bind it to all ``endpoints``; see :func:`router`."""
+    return _bound(zmq.PUB, context, endpoints, transport, security, None)
+
+
+def _bound(
+    kind: int,
+    context: Context,
+    endpoints: Iterable[str],
+    transport: Transport,
+    security: Security | None,
+    routing_id: bytes | None,
+) -> Port:
+    names = tuple(endpoints)
+    socket = _open(context, kind, transport, ipv6=any("[" in name for name in names))
     try:
-        # WMP-1.7: a message to an unreachable peer is reported as an error and not dropped in
-        # silence.
-        socket.router_mandatory = True
+        if kind == zmq.ROUTER:
+            # WMP-1.7: a message to an unreachable peer is reported as an error and not dropped in
+            # silence.
+            socket.router_mandatory = True
         if security is not None:
             security.serve(socket)
         if routing_id == b"":
@@ -193,9 +216,35 @@ def dealer(
         ConfigError: The address cannot be resolved or the keys are wrong.
         TransportError: ZeroMQ refused for another reason.
     """
-    socket = _open(context, zmq.DEALER, transport, ipv6="[" in endpoint)
+    return _connected(zmq.DEALER, context, index, endpoint, transport, security, routing_id)
+
+
+def subscriber(
+    context: Context,
+    index: int,
+    endpoint: str,
+    *,
+    transport: Transport,
+    security: Security | None,
+) -> Port:
+    """Open a SUB socket for all messages, and begin to connect it; see :func:`dealer`."""
+    return _connected(zmq.SUB, context, index, endpoint, transport, security, None)
+
+
+def _connected(
+    kind: int,
+    context: Context,
+    index: int,
+    endpoint: str,
+    transport: Transport,
+    security: Security | None,
+    routing_id: bytes | None,
+) -> Port:
+    socket = _open(context, kind, transport, ipv6="[" in endpoint)
     port = None
     try:
+        if kind == zmq.SUB:
+            socket.subscribe(b"")
         # ZMQ_IMMEDIATE is not set. With this option libzmq would drop received messages that this
         # node has not read when the peer closes, for example the last messages of a manager. The
         # option would also refuse messages while there is no connection. The send queue does this
@@ -251,7 +300,7 @@ def _open(context: Context, kind: int, transport: Transport, *, ipv6: bool) -> z
     socket.linger = int(transport.linger * 1000)
     socket.sndhwm = socket.rcvhwm = transport.high_water_mark
     socket.maxmsgsize = transport.max_frame
-    if kind == zmq.DEALER:
+    if kind in (zmq.DEALER, zmq.SUB):
         # These heartbeats serve both ends: a ROUTER answers them, and drops a peer that is silent
         # for the ttl. Heartbeats of the ROUTER would cost a timer for each connection. libzmq
         # searches all timers to end one timer, and with 10,000 connections this search alone keeps

@@ -1,6 +1,7 @@
 """The Lazy Pirate client as a machine: send, wait, send again on a new socket, give up.
 
-With several servers it is the failover client of Freelance: each try goes to the next server.
+With several servers it is the failover client of Freelance, or with ``settle`` the client of a
+Binary Star: each try goes to the next server.
 """
 
 from __future__ import annotations
@@ -65,14 +66,16 @@ class LazyClientMachine:
 
     Args:
         timeout: Seconds of one try.
-        tries: Number of tries of a request.
+        tries: Number of tries of a request; None for no limit.
         servers: Number of servers. The first try goes to the server of the last reply, each
             further try to the next server (FREE-2.2).
+        settle: Seconds between the end of a try and the next try (STAR-3.1).
     """
 
     timeout: float = 2.5
-    tries: int = 3
+    tries: int | None = 3
     servers: int = 1
+    settle: float = 0.0
     settings: None = field(default=None, init=False)
     state: RequestState = field(default=_State.ENDED, init=False)
     _queue: deque[Requested] = field(factory=deque, init=False)
@@ -82,6 +85,8 @@ class LazyClientMachine:
     _server: int = field(default=0, init=False)
     """The socket of the try in progress, or of the last reply."""
     _try: int = field(default=0, init=False)
+    _opens_at: float | None = field(default=None, init=False)
+    """When the next try begins; None while no try waits for its time."""
     _ends_at: float = field(default=0.0, init=False)
     _draining: bool = field(default=False, init=False)
     _halted: bool = field(default=False, init=False)
@@ -93,7 +98,9 @@ class LazyClientMachine:
 
     def deadline(self) -> float | None:
         """Return when ``Ticked`` is due, None for never."""
-        return None if self._halted or self.state is _State.ENDED else self._ends_at
+        if self._halted or self.state is _State.ENDED:
+            return None
+        return self._ends_at if self._opens_at is None else self._opens_at
 
     def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
@@ -162,22 +169,28 @@ class LazyClientMachine:
 
     def _begin_try(self, number: int, now: float, actions: list[ForeignAction]) -> None:
         self._try = number
-        self._ends_at = now + self.timeout
+        self._opens_at = now + self.settle if number > 1 and self.settle else None
+        self._ends_at = now + self.timeout + (self.settle if number > 1 else 0.0)
         self._send(actions)
 
     def _send(self, actions: list[ForeignAction]) -> None:
-        if self._server in self._up and self._step(_Input.CONNECTED):
+        if self._opens_at is None and self._server in self._up and self._step(_Input.CONNECTED):
             self._resent += self._try > 1
             # PIRATE-2.1
             actions.append(Emit(self._server, b"", (b"", *self._queue[0].frames)))
 
     def _ticked(self, now: float, actions: list[ForeignAction]) -> None:
-        if self.state is _State.ENDED or now < self._ends_at:
+        if self.state is _State.ENDED:
+            return
+        if self._opens_at is not None and now >= self._opens_at:
+            self._opens_at = None
+            self._send(actions)
+        if now < self._ends_at:
             return
         # The reply of an earlier try must not reach a later request, so the socket is replaced.
         self._replace(actions)
         self._server = (self._server + 1) % self.servers
-        if self._try < self.tries:
+        if self.tries is None or self._try < self.tries:
             self._step(_Input.TIMEOUT)
             self._begin_try(self._try + 1, now, actions)
             return

@@ -1,0 +1,87 @@
+"""All behaviours of a Binary Star within bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from wmp.gateways.machines import star
+from wmp.gateways.machines.star_lifecycle import TRANSITIONS, StarInput, StarState
+from wmp.testing.star_search import StarFault, StarSearch, served_again
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def searched(*faults, ends=2):
+    search = StarSearch(frozenset(faults), ends=ends)
+    search.run()
+    return search
+
+
+def dual(search):
+    return [state for state in search.came_from if state.both_active]
+
+
+@pytest.mark.rule("STAR-2.5", "STAR-2.2")
+def test_without_loss_and_pauses_two_nodes_never_accept_requests_at_once():
+    search = searched(StarFault.END, ends=4)
+    assert len(search.came_from) > 600
+    assert dual(search) == []
+
+
+def test_two_nodes_are_never_passive_at_once():
+    search = searched(*StarFault)
+    assert len(search.came_from) > 10_000
+    assert not any(
+        all(node.state is StarState.PASSIVE for node in state.nodes) for state in search.came_from
+    )
+
+
+@pytest.mark.parametrize("fault", [StarFault.LOSS, StarFault.PAUSE])
+def test_two_nodes_accept_requests_at_once_only_after_two_seconds_without_states(fault):
+    search = searched(fault)
+    states = dual(search)
+    for state in states:
+        steps = search.trace(state)
+        if fault is StarFault.PAUSE:
+            assert any(step.endswith("is stopped") for step in steps), steps
+        else:
+            assert steps.count("a second passes") >= 2, steps
+        assert any(step.startswith("a request at") for step in steps), steps
+    # The cases of the page are real.
+    assert states
+    print(" -> ".join(search.trace(states[0])))
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        (StarFault.END,),
+        (StarFault.LOSS,),
+        pytest.param((StarFault.END, StarFault.LOSS), marks=pytest.mark.deep),
+        pytest.param((StarFault.END, StarFault.LOSS, StarFault.PAUSE), marks=pytest.mark.deep),
+    ],
+)
+def test_a_pair_serves_again_by_one_node_when_faults_stop(faults):
+    search = searched(*faults, ends=1)
+    stuck = [state for state in search.came_from if not served_again(state)]
+    assert stuck == [], search.trace(stuck[0])
+
+
+@pytest.mark.parametrize(
+    ("pair", "target"),
+    [
+        ((StarState.PASSIVE, StarInput.REQUEST), StarState.ACTIVE),
+        ((StarState.PRIMARY, StarInput.PEER_ACTIVE), StarState.ACTIVE),
+    ],
+)
+def test_the_search_finds_two_active_nodes_in_a_wrong_table(monkeypatch, pair, target):
+    monkeypatch.setattr(star, "TRANSITIONS", {**TRANSITIONS, pair: target})
+    assert dual(searched(StarFault.END))
+
+
+def test_without_the_end_of_a_conflict_a_pair_does_not_serve_again(monkeypatch):
+    # With the safeguard both nodes end, and units start them again.
+    pair = (StarState.ACTIVE, StarInput.PEER_ACTIVE)
+    monkeypatch.setattr(star, "TRANSITIONS", {**TRANSITIONS, pair: StarState.ACTIVE})
+    search = searched(StarFault.LOSS)
+    assert not all(served_again(one) for one in search.came_from)

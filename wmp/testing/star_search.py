@@ -1,0 +1,236 @@
+"""A search through all behaviours of a Binary Star within bounds (specs/binary-star.md).
+
+Time passes in whole seconds. The nodes are real machines with a heartbeat of 1 s and an expiry of
+2 s. Between two seconds anything may happen in any order: a state arrives, a client sends a
+request, a node ends or starts. The faults of the search decide what else may happen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum
+
+from attrs import define, field, frozen
+
+from wmp.actions import Halt
+from wmp.events import Ticked
+from wmp.foreign import Arrived, Emit, Voted
+from wmp.gateways.machines.star import StarMachine, StarRole
+from wmp.gateways.machines.star_lifecycle import StarState
+
+__all__ = ["PairState", "StarFault", "StarSearch", "served_again"]
+
+_ROLES = (StarRole.PRIMARY, StarRole.BACKUP)
+_EXPIRE = 2
+_MOST_ON_THE_WAY = 2
+
+
+class StarFault(Enum):
+    """The kinds of faults of a search."""
+
+    END = "end"
+    """A node's process ends, and may be started again."""
+    LOSS = "loss"
+    """A state is lost or late, by the end of a connection for example."""
+    PAUSE = "pause"
+    """A node's process is stopped, and goes on later."""
+
+
+@frozen
+class _NodeState:
+    state: StarState | None
+    """None for a process that does not run."""
+    silent_in: int = 0
+    """Seconds until the peer counts as silent; 0 if the peer is silent."""
+    paused: bool = False
+
+
+@frozen
+class PairState:
+    """The state of both nodes, and of the messages between them."""
+
+    nodes: tuple[_NodeState, _NodeState]
+    ways: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    """The states on their way from each node to its peer."""
+    ends: int = 0
+    """Number of ends of processes so far."""
+
+    @property
+    def both_active(self) -> bool:
+        """Whether both nodes accept requests."""
+        return all(node.state is StarState.ACTIVE and not node.paused for node in self.nodes)
+
+
+_START = PairState((_NodeState(None), _NodeState(None)))
+
+
+@define
+class StarSearch:
+    """A breadth-first search.
+
+    Args:
+        faults: The faults that may happen.
+        ends: Largest number of ends of processes.
+
+    Attributes:
+        came_from: The first step into each state that was found, and the state before.
+    """
+
+    faults: frozenset[StarFault]
+    ends: int = 2
+    came_from: dict[PairState, tuple[PairState, str] | None] = field(factory=dict, init=False)
+
+    def run(self) -> None:
+        """Search all states."""
+        self.came_from = {_START: None}
+        todo = deque([_START])
+        while todo:
+            state = todo.popleft()
+            for step, after in self._steps(state):
+                if after not in self.came_from:
+                    self.came_from[after] = (state, step)
+                    todo.append(after)
+
+    def trace(self, state: PairState) -> list[str]:
+        """Return the steps that lead to a state."""
+        steps = []
+        before = self.came_from[state]
+        while before is not None:
+            state, step = before
+            steps.append(step)
+            before = self.came_from[state]
+        return steps[::-1]
+
+    def _steps(self, state: PairState) -> Iterator[tuple[str, PairState]]:
+        for number, node in enumerate(state.nodes):
+            name = _ROLES[number].value
+            if node.state is None:
+                yield f"{name} starts", _start(state, number)
+                continue
+            if StarFault.PAUSE in self.faults:
+                verb = "goes on" if node.paused else "is stopped"
+                yield f"{name} {verb}", _with(state, number, _paused(node, not node.paused))
+            if StarFault.END in self.faults and state.ends < self.ends:
+                yield f"{name} ends", _end(state, number)
+            if node.paused:
+                continue
+            if node.state is not StarState.HALTED:
+                yield f"a request at {name}", _act(state, number, Voted())
+            if state.ways[1 - number]:
+                yield f"a state reaches {name}", _deliver(state, number)
+        for number in (0, 1):
+            # What an ended process has sent may be lost or not.
+            lossy = StarFault.LOSS in self.faults or state.nodes[number].state is None
+            if state.ways[number] and lossy:
+                yield f"a state of {_ROLES[number].value} is lost", _lose(state, number)
+        # Without loss no state is late: it arrives within its second, unless its receiver is
+        # stopped or does not run.
+        if StarFault.LOSS in self.faults or not any(
+            way and receiver.state not in (None, StarState.HALTED) and not receiver.paused
+            for way, receiver in zip(state.ways, reversed(state.nodes), strict=True)
+        ):
+            yield "a second passes", _pass(state)
+
+
+def _paused(node: _NodeState, paused: bool) -> _NodeState:
+    return _NodeState(node.state, node.silent_in, paused)
+
+
+def _with(state: PairState, number: int, node: _NodeState) -> PairState:
+    nodes = list(state.nodes)
+    nodes[number] = node
+    return PairState((nodes[0], nodes[1]), state.ways, state.ends)
+
+
+def _add(state: PairState, number: int, sent: list[int]) -> PairState:
+    ways = list(state.ways)
+    ways[number] = (*ways[number], *sent)[-_MOST_ON_THE_WAY:]
+    return PairState(state.nodes, (ways[0], ways[1]), state.ends)
+
+
+def _lose(state: PairState, number: int) -> PairState:
+    ways = list(state.ways)
+    ways[number] = ways[number][1:]
+    return PairState(state.nodes, (ways[0], ways[1]), state.ends)
+
+
+def _start(state: PairState, number: int) -> PairState:
+    own = StarState.PRIMARY if number == 0 else StarState.BACKUP
+    # What was on its way to the process before is lost with the connection.
+    ways = list(state.ways)
+    ways[1 - number] = ()
+    fresh = PairState(state.nodes, (ways[0], ways[1]), state.ends)
+    return _add(_with(fresh, number, _NodeState(own, _EXPIRE)), number, [own])
+
+
+def _end(state: PairState, number: int) -> PairState:
+    ended = _with(state, number, _NodeState(None))
+    return PairState(ended.nodes, ended.ways, state.ends + 1)
+
+
+def _machine(node: _NodeState, number: int) -> StarMachine:
+    """Return a machine in the state of a node, at the time 0."""
+    machine = StarMachine(_ROLES[number])
+    machine.handle(Ticked(), -1.0)
+    assert node.state is not None
+    machine.state = node.state
+    machine._silent_at = float(node.silent_in)
+    return machine
+
+
+def _act(state: PairState, number: int, event: Arrived | Voted | Ticked) -> PairState:
+    """Let a node take an event; its peer's way gets what the node publishes."""
+    machine = _machine(state.nodes[number], number)
+    if isinstance(event, Ticked):
+        machine._publish_at = 0.0
+    sent = []
+    for action in machine.handle(event, 0.0):
+        if isinstance(action, Emit):
+            sent.append(int(bytes(action.frames[0])))
+        assert isinstance(action, Emit | Halt)
+    silent = max(0, int(machine._silent_at))
+    return _add(_with(state, number, _NodeState(machine.state, silent)), number, sent)
+
+
+def _deliver(state: PairState, number: int) -> PairState:
+    first = state.ways[1 - number][0]
+    rest = _lose(state, 1 - number)
+    if rest.nodes[number].state is StarState.HALTED:
+        return rest
+    return _act(rest, number, Arrived(0, b"", (b"%d" % first,)))
+
+
+def _pass(state: PairState) -> PairState:
+    """Let a second pass: times of silence go on, and every node that runs publishes."""
+    for number, node in enumerate(state.nodes):
+        if node.state in (None, StarState.HALTED):
+            continue
+        left = max(0, node.silent_in - 1)
+        state = _with(state, number, _NodeState(node.state, left, node.paused))
+        if not node.paused:
+            state = _act(state, number, Ticked())
+    return state
+
+
+def served_again(state: PairState, seconds: int = 12) -> bool:
+    """Return whether a pair serves clients again, by one node, when no further fault happens.
+
+    Processes that do not run are started, as units do it. A client asks both nodes in turn.
+    """
+    for number, node in enumerate(state.nodes):
+        if node.paused:
+            state = _with(state, number, _paused(node, False))
+    for second in range(seconds):
+        for number, node in enumerate(state.nodes):
+            if node.state in (None, StarState.HALTED):
+                state = _start(state, number)
+        for number in (0, 1):
+            while state.ways[1 - number] and state.nodes[number].state is not StarState.HALTED:
+                state = _deliver(state, number)
+        if second % 3 == 2:
+            number = second // 3 % 2
+            if state.nodes[number].state is not StarState.HALTED:
+                state = _act(state, number, Voted())
+        state = _pass(state)
+    return [node.state is StarState.ACTIVE for node in state.nodes].count(True) == 1
