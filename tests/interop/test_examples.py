@@ -15,6 +15,10 @@ FOLDER = ROOT / "examples"
 
 # The expected output of each example; an example without an entry fails.
 SAYS = {
+    "binary_star.py": (
+        r"one from the primary\ntwo from the backup\nthree from the backup",
+        r"the backup is active",
+    ),
     "cancel_and_status.py": (
         r"more than half of the job is done: step \d+ of 20",
         r"done: 20 steps",

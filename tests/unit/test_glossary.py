@@ -35,6 +35,7 @@ SHARED = {"Device", "Job", "Manager", "Worker"}
 
 SHARED_GATEWAYS = {
     "Agent",
+    "BinaryStar",
     "Failover",
     "FreelanceServer",
     "Gateway",
@@ -48,6 +49,7 @@ SHARED_GATEWAYS = {
     "RoundRobinWorker",
     "Shotgun",
     "SimpleWorker",
+    "StarClient",
 }
 """Names that :mod:`wmp.gateways` and :mod:`wmp.gateways.aio` share on purpose."""
 

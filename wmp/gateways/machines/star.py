@@ -114,7 +114,7 @@ class StarMachine:
             self._publish(now, actions)
         match event:
             case Arrived(_, _, frames):
-                self._hear(frames, now, actions)
+                self._receive(frames, now, actions)
             case Voted():
                 silent = now >= self._silent_at
                 self._step(_Input.VOTE if silent else _Input.REQUEST, now, actions)
@@ -150,7 +150,7 @@ class StarMachine:
         self._publish_at = now + self.heartbeat
         actions.append(Emit(0, b"", (b"%d" % self.state,)))
 
-    def _hear(self, frames: Frames, now: float, actions: list[ForeignAction]) -> None:
+    def _receive(self, frames: Frames, now: float, actions: list[ForeignAction]) -> None:
         """Take a message of the peer (STAR-1.1)."""
         text = bytes(frames[0]) if len(frames) == 1 else b""
         if text not in (b"1", b"2", b"3", b"4"):
