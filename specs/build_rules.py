@@ -32,6 +32,7 @@ PAGES: Mapping[str, Path] = {
     "WMP": SPEC,
     "CALL": ROOT / "specs" / "calls.md",
     "FREE": ROOT / "specs" / "freelance.md",
+    "MDP": ROOT / "specs" / "majordomo.md",
     "PING": ROOT / "specs" / "ping-pong.md",
     "PIRATE": ROOT / "specs" / "pirates.md",
     "RR": ROOT / "specs" / "round-robin.md",

@@ -29,6 +29,7 @@ __all__ = [
     "Answer",
     "Answered",
     "Arrived",
+    "Disband",
     "Dismissed",
     "Emit",
     "ForeignAction",
@@ -138,6 +139,13 @@ class Staff:
     """Largest number of jobs that a worker may get one after the other in one ``Run``."""
     lane_time: float = 0.0
     """Seconds that these jobs should take together."""
+
+
+@frozen
+class Disband:
+    """Report that a group is empty, and may stay so."""
+
+    group: str
 
 
 @frozen

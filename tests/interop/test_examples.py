@@ -71,6 +71,11 @@ SAYS = {
         r"the worker sent 3 replies",
     ),
     "process_pool.py": (r"168 primes below 1000", r"[12] worker processes counted them"),
+    "majordomo.py": (
+        r"echo: Hello world\nseat 1 for ada\nseat 1 for ada\nseat 2 for ada",
+        r"sum of the replies: 499500",
+        r"is there a service: True False",
+    ),
     "roles_and_resources.py": (
         r"model 9 was trained",
         r"at most [12] models were trained at the same time",

@@ -15,11 +15,13 @@ import pytest
 import wmp
 from tests.interop.foreign_workers import WORKERS
 from tests.interop.forks import wmp as run_wmp
+from tests.interop.majordomo_peers import GuideWorker, ask
 from tests.interop.programs import ROOT
 from tests.waiting import wait_until
 from wmp.errors import ConfigError
 from wmp.gateways.definitions import load_gateway
 from wmp.gateways.doors import ClientDoor, WorkerDoor
+from wmp.gateways.majordomo_door import MajordomoDoor, MajordomoService
 from wmp.gateways.pirates import LazyClient
 
 pytestmark = pytest.mark.interop
@@ -42,7 +44,20 @@ def moved(name: str, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_a_majordomo_broker_serves_its_clients_and_workers(folder):
+    path = moved("majordomo", folder)
+    with contextlib.ExitStack() as stack:
+        gateway = stack.enter_context(run_wmp("gateway", "--config", str(path)))
+        gateway.wait_for_line("clients and workers of majordomo connect to")
+        stack.enter_context(GuideWorker("ipc://5555", b"shout", 0.2))
+        assert ask("ipc://5555", b"shout", b"hello") == [b"HELLO"]
+        assert ask("ipc://5555", b"mmi.service", b"shout") == [b"200"]
+        gateway.signal(signal.SIGTERM)
+
+        assert gateway.ends() == 0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "majordomo"])
 def test_it_serves_its_clients_and_workers(name, folder):
     path = moved(name, folder)
     worker = WORKERS[load_gateway(path).doors[1].protocol]
@@ -90,7 +105,8 @@ def test_flags_do_the_same_and_kill_ends_a_worker(folder):
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        ((), "the gateway has no door; expected --ping-pong"),
+        ((), "the gateway has no door; expected --majordomo"),
+        (("--majordomo", "tcp://0.0.0.0:9"), "add --open to serve"),
         (("--config", "x.toml", "--open"), "no other option may stand beside --config"),
         (("--simple-pirate", "tcp://0.0.0.0:9", "-", "--bind", "ipc://w"), "add --open to serve"),
         (("--simple-pirate", "ipc://a", "-"), "no worker could do the requests"),
@@ -133,6 +149,7 @@ def test_its_folder_is_complete(name):
 
 
 FRONT = '[[gateway.clients]]\nbind = "ipc://a"\n'
+MDP = '[[gateway.majordomo]]\nbind = "ipc://m"\n'
 BACK = '[[gateway.workers]]\nbind = "ipc://b"\nprotocol = "ping-pong"\n'
 
 
@@ -140,13 +157,16 @@ def test_a_definition_is_read_into_its_doors(folder):
     Path("d.toml").write_text(
         '[gateway]\nlabel = "us"\nbind = "ipc://w"\ncontrol = "c"\n'
         f"{FRONT}retries = 0\nneeds = {{ gpu = 1 }}\n{BACK}"
-        'roles = ["a", "b"]\nheartbeat = 0.5\n[gateway.transport]\nlinger = 1\n'
+        'roles = ["a", "b"]\nheartbeat = 0.5\n'
+        f'{MDP}[[gateway.majordomo.services]]\nname = "pay*"\nretries = 0\n'
+        "[gateway.transport]\nlinger = 1\n"
     )
     found = load_gateway("d.toml")
 
     assert found.doors == (
         ClientDoor("ipc://a", retries=0, needs={"gpu": 1}),
         WorkerDoor("ipc://b", protocol="ping-pong", roles=("a", "b"), heartbeat=0.5),
+        MajordomoDoor("ipc://m", services=[MajordomoService("pay*", retries=0)]),
     )
     assert (found.bind, found.label, found.control) == (("ipc://w",), "us", Path("c"))
     assert found.transport == wmp.Transport(linger=1.0)
@@ -166,6 +186,16 @@ def test_a_definition_is_read_into_its_doors(folder):
         (f'{FRONT}[[gateway.workers]]\nbind = "ipc://b"', "gateway.workers[0].protocol is missing"),
         (f"{BACK}heartbeat = 60", "gateway.workers[0].heartbeat is 60; expected seconds from 0.01"),
         ('[[gateway.clients]]\nbind = "tcp://0.0.0.0:9"', "write open = true for a door"),
+        (f'{MDP}busy = "no"', "gateway.majordomo[0].busy is 'no'; expected one of honest, strict"),
+        (f"{MDP}protocol = 1", "gateway.majordomo[0].protocol is not a known key"),
+        (
+            f"{MDP}[[gateway.majordomo.services]]",
+            "gateway.majordomo[0].services[0].name is missing",
+        ),
+        (
+            f'{MDP}[[gateway.majordomo.services]]\nname = "mmi.x"',
+            "gateway.majordomo[0].services[0]: a service is 'mmi.x'; the broker itself does",
+        ),
         ("[gateway]\ndrain_timeout = 'x'", "gateway.drain_timeout is 'x'; expected a number"),
         ("[gateway.security]", "gateway.security.secret is missing; expected the .key_secret file"),
     ],

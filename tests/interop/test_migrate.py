@@ -144,3 +144,12 @@ def test_rq_prints_the_same(tmp_path: Path) -> None:
         argv = (sys.executable, "-m", "rq.cli", "worker", "--url", env["REDIS"])
         with Program(*argv, cwd=FOLDER):
             assert run("rq_jobs.py", **env) == PRINTED["rq_jobs.py"]
+
+
+@pytest.mark.deep
+def test_a_service_moves_from_majordomo_while_its_client_is_served(forks: Forks) -> None:
+    ended = forks.run(sys.executable, str(FOLDER / "majordomo" / "move.py"))
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.count("the client is served") == 4
+    assert "step 3: A JOB OF WMP\nrequests without a reply: 0\n" in ended.stdout

@@ -18,6 +18,7 @@ from wmp.gateways.aio.control import ControlSocket, ask
 from wmp.gateways.aio.gateway import Gateway
 from wmp.gateways.definitions import DRAIN_SECONDS, GatewayDefinition, load_gateway
 from wmp.gateways.doors import ClientDoor, Door, WorkerDoor
+from wmp.gateways.majordomo_door import MajordomoDoor
 from wmp.message import counted
 from wmp.runtime.endpoints import check_endpoints
 from wmp.runtime.signals import caught, on_signals
@@ -44,6 +45,7 @@ _CONTROL: Final = click.option(
     epilog="""
     wmp gateway --simple-pirate tcp://127.0.0.1:5555 tcp://127.0.0.1:5556
     wmp gateway --ping-pong tcp://127.0.0.1:5555 tcp://127.0.0.1:5556 --control gate.control
+    wmp gateway --majordomo tcp://127.0.0.1:5555 --bind tcp://127.0.0.1:5570
     wmp gateway --paranoid-pirate - tcp://127.0.0.1:5556 --connect tcp://127.0.0.1:5570
     wmp gateway --simple-pirate tcp://127.0.0.1:5555 - --bind tcp://127.0.0.1:5570
     wmp gateway --config gateways/paranoid-pirate/gateway.toml
@@ -71,6 +73,12 @@ _CONTROL: Final = click.option(
     nargs=2,
     multiple=True,
     help="Addresses of a Paranoid Pirate queue; - for no such address.",
+)
+@click.option(
+    "--majordomo",
+    metavar="ENDPOINT",
+    multiple=True,
+    help="Address of a Majordomo broker (7/MDP), for its clients and workers.",
 )
 @click.option(
     "--bind",
@@ -121,6 +129,7 @@ def gateway(
     ping_pong: tuple[tuple[str, str], ...],
     simple_pirate: tuple[tuple[str, str], ...],
     paranoid_pirate: tuple[tuple[str, str], ...],
+    majordomo: tuple[str, ...],
     bind: tuple[str, ...],
     connect: tuple[str, ...],
     identity: str | None,
@@ -142,7 +151,8 @@ def gateway(
     """
     if context.invoked_subcommand is not None:
         return None
-    flags = (ping_pong, simple_pirate, paranoid_pirate, bind, connect, identity, label, control)
+    spoken = (ping_pong, simple_pirate, paranoid_pirate, majordomo)
+    flags = (*spoken, bind, connect, identity, label, control)
     if config is not None:
         if any((*flags, opened, secret, server, allowed, journal)):
             raise click.UsageError(
@@ -152,7 +162,7 @@ def gateway(
         return asyncio.run(_serve(load_gateway(config)))
     security = security_of(secret, server=server, allowed=allowed)
     check_addresses(security, bind=bind, connect=connect)
-    doors: list[Door] = []
+    doors: list[Door | MajordomoDoor] = []
     for protocol, pairs in (
         ("ping-pong", ping_pong),
         ("simple-pirate", simple_pirate),
@@ -160,10 +170,16 @@ def gateway(
     ):
         for front, back in pairs:
             doors += _doors(protocol, front, back, opened=opened, count=len(doors))
+    for address in majordomo:
+        check_endpoints(
+            [address], bind=True, security=None, shared=False, open=opened, remedy=_REMEDY
+        )
+        group = f"majordomo-{len(doors) + 1}" if doors else "majordomo"
+        doors.append(MajordomoDoor(address, group=group, open=opened))
     if not doors:
         raise click.UsageError(
-            "the gateway has no door; expected --ping-pong, --simple-pirate, --paranoid-pirate or "
-            "--config",
+            "the gateway has no door; expected --majordomo, --ping-pong, --simple-pirate, "
+            "--paranoid-pirate or --config",
             context,
         )
     definition = GatewayDefinition(
@@ -248,7 +264,10 @@ def _describe(definition: GatewayDefinition) -> str:
     for door in definition.doors:
         where = ", ".join(door.bind)
         guard = "keys" if door.keys else "open, no keys" if door.open else "local, no keys"
-        if isinstance(door, ClientDoor):
+        if isinstance(door, MajordomoDoor):
+            terms = ", ".join(one.name for one in door.services) or "none"
+            lines.append(f"  {door.serves:7}  {door.protocol:15}  {where}  terms {terms}  {guard}")
+        elif isinstance(door, ClientDoor):
             lines.append(f"  clients  {door.protocol:15}  {where}  role {door.role}  {guard}")
         else:
             roles = ", ".join(door.roles)
@@ -297,7 +316,7 @@ async def _serve(definition: GatewayDefinition) -> int:
         if definition.control is not None:
             await stack.enter_async_context(ControlSocket(definition.control, made))
         for door, bound in zip(definition.doors, made.doors, strict=True):
-            side = "clients" if isinstance(door, ClientDoor) else "workers"
+            side = _side(door)
             complain(_PROGRAM, f"{side} of {door.protocol} connect to {', '.join(bound)}")
         if definition.bind:
             complain(_PROGRAM, f"workers of WMP connect to {', '.join(made.endpoints)}")
@@ -308,3 +327,10 @@ async def _serve(definition: GatewayDefinition) -> int:
     if late or len(caught) > 1:
         return SIGNALLED + caught[-1]
     return 0
+
+
+def _side(door: Door | MajordomoDoor) -> str:
+    """Return the nodes that connect to a door."""
+    if isinstance(door, MajordomoDoor):
+        return "clients and workers" if door.serves == "both" else door.serves
+    return "clients" if isinstance(door, ClientDoor) else "workers"

@@ -18,6 +18,13 @@
     bind = "tcp://127.0.0.1:5556"
     protocol = "paranoid-pirate"
 
+    [[gateway.majordomo]]                     # the settings of wmp.gateways.majordomo_door
+    bind = "tcp://127.0.0.1:5557"
+
+    [[gateway.majordomo.services]]            # the terms of a service of this door
+    name = "payment"
+    retries = 0
+
     [gateway.security]                        # CURVE keys, files relative to this one
     [gateway.transport]                       # options of the sockets
 """
@@ -33,6 +40,7 @@ from attrs import field, frozen
 
 from wmp.errors import ConfigError
 from wmp.gateways.doors import ClientDoor, Door, WorkerDoor
+from wmp.gateways.majordomo_door import MajordomoDoor, MajordomoService
 from wmp.message import Limits
 from wmp.runtime.config_table import ConfigTable, read_toml
 from wmp.runtime.security import Security
@@ -48,14 +56,14 @@ _REMEDY: Final = (
     "door without keys, or bind to tcp://127.0.0.1:PORT"
 )
 
-_DoorT = TypeVar("_DoorT", ClientDoor, WorkerDoor)
+_DoorT = TypeVar("_DoorT", ClientDoor, WorkerDoor, MajordomoDoor)
 
 
 @frozen(kw_only=True)
 class GatewayDefinition:
     """A gateway as its definition describes it; most are arguments of a gateway."""
 
-    doors: tuple[Door, ...]
+    doors: tuple[Door | MajordomoDoor, ...]
     bind: tuple[str, ...] = ()
     connect: tuple[str, ...] = ()
     identity: str | None = None
@@ -85,15 +93,16 @@ def load_gateway(path: str | os.PathLike[str]) -> GatewayDefinition:
     table = top.table("gateway")
     if table is None:
         raise ConfigError(f"{path}: there is no [gateway] table; expected one")
-    known = {*attrs.fields_dict(GatewayDefinition), "clients", "workers"} - {"doors"}
+    known = {*attrs.fields_dict(GatewayDefinition), "clients", "workers", "majordomo"} - {"doors"}
     table.only(sorted(known))
     connects = "connect" in table.values
     security = table.security(connects=connects)
     clients = [_door(ClientDoor, one, security) for one in table.tables("clients")]
     workers = [_door(WorkerDoor, one, security) for one in table.tables("workers")]
+    brokers = [_door(MajordomoDoor, one, security) for one in table.tables("majordomo")]
     timeout = table.seconds("drain_timeout") if "drain_timeout" in table.values else DRAIN_SECONDS
     return GatewayDefinition(
-        doors=(*clients, *workers),
+        doors=(*clients, *workers, *brokers),
         bind=table.addresses("bind", bind=True, security=security, remedy=_REMEDY, optional=True),
         connect=table.addresses(
             "connect", bind=False, security=security, remedy=_REMEDY, optional=True
@@ -110,7 +119,7 @@ def load_gateway(path: str | os.PathLike[str]) -> GatewayDefinition:
 
 def _door(kind: type[_DoorT], table: ConfigTable, security: Security | None) -> _DoorT:
     """Return a door; errors name its table."""
-    table.only(attrs.fields_dict(kind))
+    table.only([name for name, one in attrs.fields_dict(kind).items() if one.init])
     given: dict[str, Any] = {**table.values}
     given["bind"] = table.addresses(
         "bind",
@@ -121,7 +130,20 @@ def _door(kind: type[_DoorT], table: ConfigTable, security: Security | None) -> 
     )
     if kind is WorkerDoor and "protocol" not in given:
         raise table.missing("protocol", "the protocol of the workers")
+    if kind is MajordomoDoor:
+        given["services"] = [_service(one) for one in table.tables("services")]
     try:
         return kind(**given)
     except ConfigError as error:
         raise ConfigError(f"{table.file}: {table.name}.{error}") from error
+
+
+def _service(table: ConfigTable) -> MajordomoService:
+    """Return the terms of a service; errors name their table."""
+    table.only(attrs.fields_dict(MajordomoService))
+    if "name" not in table.values:
+        raise table.missing("name", "the name of a service, or its beginning and *")
+    try:
+        return MajordomoService(**table.values)
+    except ConfigError as error:
+        raise ConfigError(f"{table.file}: {table.name}: {error}") from error

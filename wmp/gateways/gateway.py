@@ -23,13 +23,21 @@ from wmp.gateways.blocking import BlockingForeignProgram
 from wmp.gateways.doors import ClientDoor, WorkerDoor
 from wmp.gateways.machines.attendance import Attendance
 from wmp.gateways.machines.gateway import GatewayStatistics
+from wmp.gateways.majordomo_door import MajordomoDoor, MajordomoService
 from wmp.gateways.round_robin_door import AnyDoor, RoundRobinDoor
 from wmp.runtime.journal import Journal
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context
 from wmp.runtime.transport import Transport
 
-__all__ = ["ClientDoor", "Gateway", "RoundRobinDoor", "WorkerDoor"]
+__all__ = [
+    "ClientDoor",
+    "Gateway",
+    "MajordomoDoor",
+    "MajordomoService",
+    "RoundRobinDoor",
+    "WorkerDoor",
+]
 
 
 class Gateway(BlockingForeignProgram[aio.Gateway]):

@@ -10,6 +10,7 @@ from attrs import field, frozen
 from wmp.errors import ConfigError
 from wmp.gateways.doors import Door
 from wmp.gateways.machines.round_robin_door import RoundRobinDoorMachine, RoundRobinDoorSettings
+from wmp.gateways.majordomo_door import MajordomoDoor
 from wmp.message import Peer
 from wmp.runtime.checks import check_count, check_role, check_seconds, check_text
 
@@ -142,4 +143,4 @@ class RoundRobinDoor:
         return RoundRobinDoorMachine(terms, numbers)
 
 
-AnyDoor: TypeAlias = Door | RoundRobinDoor
+AnyDoor: TypeAlias = Door | MajordomoDoor | RoundRobinDoor

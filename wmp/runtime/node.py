@@ -175,7 +175,8 @@ class Node:
     Args:
         name: Name for log lines and errors, ``"manager"`` for example.
         bind: Endpoints of the ROUTER; empty for a node without a ROUTER.
-        connect: Endpoints of the DEALERs, in the order of their numbers.
+        connect: Endpoints of the DEALERs, in the order of their numbers. A machine may open more
+            DEALERs to the last of them, by ``Reconnect`` with higher numbers.
         security: CURVE keys.
         context: A context to share; None for a separate one.
         transport: Options of the sockets.
@@ -448,7 +449,7 @@ class Node:
         return dealer(
             self._context,
             index,
-            self.connect[index],
+            self.connect[min(index, len(self.connect) - 1)],
             transport=self.transport,
             security=self.security,
             routing_id=None if self._make_routing_id is None else self._make_routing_id(),

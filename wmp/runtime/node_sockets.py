@@ -290,19 +290,20 @@ class NodeSockets:
             self._loop.call_later(_REOPEN, self._resume, port, logging.DEBUG)
 
     def reopen(self, link: int) -> Port | None:
-        """Close a DEALER and open it again.
+        """Close a DEALER and open it again. A DEALER that was never open is opened.
 
-        Return the closed DEALER, or None if the opening failed.
+        Return the closed DEALER, or None if there was none.
         """
         if self._loop is None or self._reopen is None:
             return None
-        old = self.dealers.pop(link)
-        self._unwatch(self._loop, old)
-        old.close(0)
+        old = self.dealers.pop(link, None)
+        if old is not None:
+            self._unwatch(self._loop, old)
+            old.close(0)
         self._open_again(link, old, logging.ERROR)
         return old
 
-    def _open_again(self, link: int, old: Port, level: int) -> None:
+    def _open_again(self, link: int, old: Port | None, level: int) -> None:
         """Open a DEALER, and try every second until it succeeds."""
         if self._loop is None or self._reopen is None:
             return
@@ -314,7 +315,8 @@ class NodeSockets:
             )
             self._loop.call_later(_REOPEN, self._open_again, link, old, logging.DEBUG)
             return
-        # The address is the same, so warnings about it are not repeated.
-        port.met, port.warned = old.met, old.warned
+        if old is not None:
+            # The address is the same, so warnings about it are not repeated.
+            port.met, port.warned = old.met, old.warned
         self.dealers[link] = port
         self._watch(port)

@@ -202,6 +202,10 @@ class ManagerMachine:
         """Return a snapshot for people and programs. The cost grows with the number of workers."""
         return snapshot(self._scheduler)
 
+    def offers(self, role: str) -> bool:
+        """Return whether a worker offers a role, and any amount of any resource."""
+        return self._scheduler.selection.profiles.offers(role)
+
     def waiting(self) -> tuple[WaitingRow, ...]:
         """Return the waiting jobs by kind, and the reason why no connected worker can do them."""
         scheduler = self._scheduler

@@ -140,6 +140,12 @@ class Profiles:
         """Return the number of workers that can take jobs of a kind, now or later."""
         return eligible.with_capacity + self.busy.counts.get(eligible.kind, 0)
 
+    def offers(self, role: str) -> bool:
+        """Return whether a worker offers a role, and any amount of any resource."""
+        return any(
+            any(amount for _, amount in resources) for _, resources in self._by_role.get(role, ())
+        )
+
     def _drop(self, kind: Kind) -> None:
         del self._eligible[kind]
         for profile in self._by_role.get(kind.role, {}).values():

@@ -21,6 +21,8 @@ from wmp.gateways.doors import ClientDoor, WorkerDoor
 from wmp.gateways.machines.attendance import Attendance
 from wmp.gateways.machines.back_door import BackDoorMachine
 from wmp.gateways.machines.gateway import GatewayMachine, GatewaySettings, GatewayStatistics, Record
+from wmp.gateways.machines.majordomo_door import MajordomoDoorMachine
+from wmp.gateways.majordomo_door import MajordomoDoor
 from wmp.gateways.round_robin_door import AnyDoor, RoundRobinDoor
 from wmp.runtime.checks import check_seconds
 from wmp.runtime.gateway_driver import GatewayDriver
@@ -117,7 +119,7 @@ class Gateway(DrainingProgram):
 
     def _make(self, identity: bytes, label: str, expire: float) -> GatewayMachine:
         epoch = new_epoch()
-        fronts = [n for n, door in enumerate(self._doors) if not isinstance(door, WorkerDoor)]
+        fronts = [n for n, door in enumerate(self._doors) if _takes_clients(door)]
         manager = None
         if fronts:
             settings = make_settings(
@@ -143,6 +145,8 @@ class Gateway(DrainingProgram):
                 if isinstance(door, ClientDoor)
                 else door.make(epoch, home)
                 if isinstance(door, WorkerDoor)
+                else door.make(epoch, home, numbers, manager.offers if manager else None)
+                if isinstance(door, MajordomoDoor)
                 else door.make(epoch, home, numbers)
                 for door in self._doors
             ],
@@ -240,11 +244,13 @@ class Gateway(DrainingProgram):
 
     def workers(self) -> dict[str, dict[bytes, Attendance]]:
         """Return the foreign workers: their states by routing id, by the name of their group."""
-        return {
-            machine.settings.group: dict(machine.workers)
-            for machine in self._machine.doors
-            if isinstance(machine, BackDoorMachine)
-        }
+        found: dict[str, dict[bytes, Attendance]] = {}
+        for machine in self._machine.doors:
+            if isinstance(machine, BackDoorMachine):
+                found[machine.settings.group] = dict(machine.workers)
+            elif isinstance(machine, MajordomoDoorMachine):
+                found |= machine.attendances()
+        return found
 
     def dismiss(self, worker: bytes) -> bool:
         """Send EXIT to a worker of ping-pong; return whether there is such a worker.
@@ -283,17 +289,18 @@ def _check(
 ) -> None:
     """Check that the doors and addresses fit together."""
     for door in doors:
-        if not isinstance(door, ClientDoor | WorkerDoor | RoundRobinDoor):
+        if not isinstance(door, ClientDoor | WorkerDoor | MajordomoDoor | RoundRobinDoor):
             raise ConfigError(
-                f"a door is {door!r}; expected a ClientDoor, a WorkerDoor or a RoundRobinDoor"
+                f"a door is {door!r}; expected a ClientDoor, a WorkerDoor, a MajordomoDoor or a "
+                "RoundRobinDoor"
             )
         if door.keys and security is None:
             raise ConfigError(
                 f"the door at {door.bind[0]} needs keys, and the gateway has none; "
                 "pass security=Security(...)"
             )
-    clients = [door for door in doors if not isinstance(door, WorkerDoor)]
-    workers = [door for door in doors if not isinstance(door, ClientDoor)]
+    clients = [door for door in doors if _takes_clients(door)]
+    workers = [door for door in doors if _takes_workers(door)]
     if not doors:
         raise ConfigError("a gateway has no door; expected one door or more")
     if not clients and not connect:
@@ -327,3 +334,15 @@ def _check(
         if endpoint in seen and not endpoint.endswith(":*"):
             raise ConfigError(f"{endpoint} is listed twice; give each door an address of its own")
         seen.add(endpoint)
+
+
+def _takes_clients(door: AnyDoor) -> bool:
+    if isinstance(door, MajordomoDoor):
+        return door.serves != "workers"
+    return not isinstance(door, WorkerDoor)
+
+
+def _takes_workers(door: AnyDoor) -> bool:
+    if isinstance(door, MajordomoDoor):
+        return door.serves != "clients"
+    return not isinstance(door, ClientDoor)

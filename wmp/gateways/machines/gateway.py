@@ -40,7 +40,18 @@ from wmp.events import (
     Ticked,
     Undelivered,
 )
-from wmp.foreign import Answered, Arrived, Dismissed, Emit, Left, Of, Settled, Staff, Unsent
+from wmp.foreign import (
+    Answered,
+    Arrived,
+    Disband,
+    Dismissed,
+    Emit,
+    Left,
+    Of,
+    Settled,
+    Staff,
+    Unsent,
+)
 from wmp.gateways.machines.worker_group import WorkerGroup
 from wmp.message import Link
 
@@ -119,7 +130,11 @@ class GatewayMachine:
     settings: None = field(default=None, init=False)  # each machine inside has its own
     device: DeviceMachine | None = field(default=None, init=False)
     groups: dict[str, WorkerGroup] = field(factory=dict, init=False)
-    _by_number: list[WorkerGroup] = field(factory=list, init=False)
+    _by_number: dict[int, WorkerGroup] = field(factory=dict, init=False)
+    _made: int = field(default=0, init=False)
+    """Number of groups so far."""
+    _again: dict[str, tuple[Staff, int]] = field(factory=dict, init=False)
+    """The newest reports about groups that are ending, with their doors."""
     _ends: tuple[_Part, ...] = field(default=(), init=False)
     """The machine at the end of each link of a group: the manager's is always the first."""
     _queue: deque[tuple[_Part, object]] = field(factory=deque, init=False)
@@ -267,7 +282,8 @@ class GatewayMachine:
         """Return the group that a door reports; make its worker machine at the first report."""
         group = self.groups.get(staff.group)
         if group is None:
-            terms, number = self.terms, len(self._by_number)
+            terms, number = self.terms, self._made
+            self._made += 1
             settings = WorkerSettings(
                 identity=terms.identity + b"/" + staff.group.encode(),
                 epoch=terms.epoch + number,
@@ -281,8 +297,7 @@ class GatewayMachine:
                 ping=terms.ping,
             )
             group = WorkerGroup(staff.group, door, number, settings, len(self._ends))
-            self.groups[staff.group] = group
-            self._by_number.append(group)
+            self.groups[staff.group] = self._by_number[number] = group
             self._add(group.key, settings)
             for link, end in enumerate(self._ends):
                 if end != _DEVICE or self._up:
@@ -361,7 +376,9 @@ class GatewayMachine:
         if kind is Emit or kind is Drop:
             self._out.append(action)
         elif kind is Of:
-            group, what = self.groups[action.group], action.what
+            group, what = self.groups.get(action.group), action.what
+            if group is None:
+                return  # The group ended a moment ago.
             if type(what) is Finished:
                 group.finished.append(what)
                 self._busy[group.key] = group
@@ -371,8 +388,17 @@ class GatewayMachine:
             self._queue.append((_MANAGER, action))
         elif kind is Staff:
             group = self._group(action, number, now)
+            if group.disbanded:
+                self._again[group.name] = (action, number)
+                return
             group.places = action.places
             self._busy[group.key] = group
+        elif kind is Disband:
+            group = self.groups.get(action.group)
+            if group is not None and not group.disbanded:
+                group.disbanded = True
+                self._asked.add(group.key)
+                self._queue.append((group.key, Drained()))
         elif kind is Halt:
             self._ended(number, action.error)
         else:
@@ -383,7 +409,9 @@ class GatewayMachine:
         if kind is Send:
             link, message = action.link, action.message
             if isinstance(link, int):
-                self._queue.append((self._by_number[link].key, Received(0, message)))
+                to = self._by_number.get(link)
+                if to is not None:
+                    self._queue.append((to.key, Received(0, message)))
             else:
                 self._out.append(action)
         elif kind is Resolve or kind is Notify:
@@ -426,6 +454,8 @@ class GatewayMachine:
         elif kind is Halt:
             group.halted = True
             self._ended(group.key, action.error)
+            if group.disbanded:
+                self._forget(group, now)
         elif kind is Drop:
             self._out.append(action)
 
@@ -434,7 +464,7 @@ class GatewayMachine:
     def _connected(self, link: int, now: float) -> None:
         """Let all groups search for managers behind a link that was connected."""
         self._up.add(link)
-        for group in self._by_number:
+        for group in tuple(self._by_number.values()):
             if not group.halted:
                 self._step(group.key, *group.connect(len(self._ends) - 1, now), now)
 
@@ -450,6 +480,20 @@ class GatewayMachine:
             self._work(now)
 
     # -- the end
+
+    def _forget(self, group: WorkerGroup, now: float) -> None:
+        """Forget a group that was disbanded; make it anew if it has workers again."""
+        del self.groups[group.name], self._by_number[group.number]
+        self._timers.clear(group.key)
+        for part in (self._due, self._stepped, self._records, self._unrecorded):
+            part.pop(group.key, None)
+        self._asked.discard(group.key)
+        again = self._again.pop(group.name, None)
+        if again is not None:
+            staff, door = again
+            made = self._group(staff, door, now)
+            made.places = staff.places
+            self._busy[made.key] = made
 
     def _ended(self, part: _Part, error: Exception | None) -> None:
         self._open.discard(part)

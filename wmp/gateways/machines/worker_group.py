@@ -38,6 +38,8 @@ class WorkerGroup:
     """Ends of jobs that the worker machine does not know yet."""
     halted: bool = field(default=False, init=False)
     """Whether the worker machine has ended."""
+    disbanded: bool = field(default=False, init=False)
+    """Whether the worker machine was asked to end, because the group is empty."""
     _slots: int = field(default=0, init=False)
     """Number of slots that the worker machine has."""
 
