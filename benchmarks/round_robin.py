@@ -1,4 +1,4 @@
-"""``python -m benchmarks.round_robin [--seconds N] [--rounds N]``: beside a plain proxy.
+"""``python -m benchmarks.round_robin [--seconds N] [--rounds N] [--tiny]``: beside a plain proxy.
 
 The plain proxy has two ROUTERs, the same table of workers, the same queue, and no safeguard. Both
 servers have the same four workers with ten slots each and the same client, which are plain pyzmq
@@ -153,8 +153,15 @@ class _Caller:
         return count / (now - begin)
 
 
-def measure(seconds: float, rounds: int) -> dict[str, float]:
-    """Return all figures; each is a median of the rounds."""
+def measure(seconds: float, rounds: int, workers: int = 4, warm: float = 0.5) -> dict[str, float]:
+    """Return all figures; each is a median of the rounds.
+
+    Args:
+        seconds: Seconds of a slice.
+        rounds: Number of slices of each server.
+        workers: Number of workers of each server.
+        warm: Seconds before the first slice.
+    """
     found: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:
 
@@ -166,11 +173,11 @@ def measure(seconds: float, rounds: int) -> dict[str, float]:
         for name in ("plain_proxy", "server"):
             process = child(f"{name}()")
             where = process.receive()
-            for number in range(1, 5):
+            for number in range(1, workers + 1):
                 child(f"worker({where['back']!r}, {number})")
             caller = _Caller(where["front"])
             stack.callback(caller.close)
-            caller.echo(0.5, 8)
+            caller.echo(warm, 8)
             sides[name] = (process, caller)
         for _ in range(rounds):
             for name, (process, caller) in sides.items():
@@ -187,8 +194,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.round_robin", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="seconds of a slice")
     parser.add_argument("--rounds", type=int, default=5, help="slices of each server")
+    parser.add_argument("--tiny", action="store_true", help="show that the benchmark runs")
     options = parser.parse_args(arguments)
-    found = measure(options.seconds, options.rounds)
+    if options.tiny:
+        found = measure(0.05, 1, workers=1, warm=0.01)
+    else:
+        found = measure(options.seconds, options.rounds)
     for name, value in sorted(found.items()):
         print(f"{name:24} {value:10.0f}")
     print(f"echo {found['server_echo'] / found['plain_proxy_echo']:.2f} x")

@@ -66,6 +66,8 @@ class Unsent:
 
     port: int
     peer: bytes
+    frames: Frames = ()
+    """The message."""
 
 
 @frozen

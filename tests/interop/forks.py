@@ -134,6 +134,16 @@ class Forks:
         lines = None if about is None else os.fdopen(about, "rb")
         return ForkedProcess(os.fdopen(to, "wb"), os.fdopen(of, "rb"), lines, end)
 
+    def start_at(
+        self, terminal: int, *argv: str, env: Mapping[str, str] = ENVIRON
+    ) -> ForkedProcess:
+        """Start a program whose three streams are a terminal."""
+        end, ended = os.pipe()
+        self._order(argv, None, env, [terminal, terminal, terminal, ended])
+        os.close(ended)
+        with open(os.devnull, "rb") as no_pipe:
+            return ForkedProcess(no_pipe, no_pipe, None, end)
+
     def run(self, *argv: str, cwd: Path | None = None) -> Ended:
         """Run a program in a folder, without input."""
         paths = [Path(self._outputs.name, output) for output in ("stdout", "stderr")]
@@ -177,8 +187,10 @@ MODULES = (
     "wmp.cli.journal",
     "wmp.cli.map",
     "wmp.cli.program",
+    "wmp.cli.round_robin",
     "wmp.cli.worker",
     "wmp_programs",
+    "prompt_toolkit",
 )
 """The modules that forks need not import."""
 

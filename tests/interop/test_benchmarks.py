@@ -182,6 +182,16 @@ def test_first_results_after_starts_are_measured_and_judged(monkeypatch):
         assert met is (p95 <= 200)
 
 
+@pytest.mark.deep
+def test_a_server_of_round_robin_is_measured_beside_a_plain_proxy():
+    found = forks().run(sys.executable, "-m", "benchmarks.round_robin", "--tiny", cwd=ROOT)
+
+    assert found.returncode == 0, found.stderr
+    figures = dict(line.split()[:2] for line in found.stdout.splitlines())
+    assert {"server_echo", "plain_proxy_echo", "server_cpu", "plain_proxy_cpu"} <= set(figures)
+    assert float(figures["server_echo"]) > 0
+
+
 def test_a_target_names_figures_that_can_be_there():
     for sign, times, _ in TARGETS.values():
         assert sign in ("≥", "≤")

@@ -18,16 +18,21 @@ from tests.interop.forks import wmp as run_wmp
 from tests.interop.majordomo_peers import GuideWorker, ask
 from tests.interop.programs import ROOT
 from tests.waiting import wait_until
-from wmp.errors import ConfigError
+from wmp.errors import ConfigError, TransportError
+from wmp.gateways.aio import control
 from wmp.gateways.definitions import load_gateway
 from wmp.gateways.doors import ClientDoor, WorkerDoor
 from wmp.gateways.majordomo_door import MajordomoDoor, MajordomoService
 from wmp.gateways.pirates import LazyClient
+from wmp.gateways.round_robin import RoundRobinClient, RoundRobinWorker
+from wmp.gateways.round_robin_door import RoundRobinDoor
 
 pytestmark = pytest.mark.interop
 
 FOLDER = ROOT / "gateways"
 NAMES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
+OTHER_CLIENTS = {"majordomo", "round-robin"}
+"""Definitions whose clients are no Pirates."""
 
 
 @pytest.fixture
@@ -40,7 +45,9 @@ def moved(name: str, folder: Path) -> Path:
     """Copy a definition, and replace its addresses by ipc names."""
     text = (FOLDER / name / "gateway.toml").read_text(encoding="utf-8")
     path = folder / "gateway.toml"
-    path.write_text(re.sub(r"tcp://127\.0\.0\.1:(55\d\d)", r"ipc://\1", text), encoding="utf-8")
+    path.write_text(
+        re.sub(r"tcp://127\.0\.0\.1:(55\d\d|6714)", r"ipc://\1", text), encoding="utf-8"
+    )
     return path
 
 
@@ -57,7 +64,7 @@ def test_a_majordomo_broker_serves_its_clients_and_workers(folder):
         assert gateway.ends() == 0
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "majordomo"])
+@pytest.mark.parametrize("name", sorted({*NAMES} - OTHER_CLIENTS))
 def test_it_serves_its_clients_and_workers(name, folder):
     path = moved(name, folder)
     worker = WORKERS[load_gateway(path).doors[1].protocol]
@@ -72,6 +79,27 @@ def test_it_serves_its_clients_and_workers(name, folder):
             assert manager.submit(b"job", timeout=20).result() == b"JOB"
         gateway.signal(signal.SIGTERM)
 
+        assert gateway.ends() == 0
+        assert "Traceback" not in gateway.stderr
+
+
+@pytest.mark.parametrize("flags", [(), ("--round-robin", "ipc://6714", "--control", "c")])
+def test_round_robin_is_served_by_definition_and_by_flags(flags, folder):
+    flags = flags or ("--config", str(moved("round-robin", folder)))
+    with run_wmp("gateway", *flags) as gateway:
+        gateway.wait_for_line("clients and workers of round-robin connect to ipc://6714")
+        with (
+            RoundRobinWorker("ipc://6714", {0x20: lambda frames: frames[1].upper()}),
+            RoundRobinClient("ipc://6714", timeout=20) as client,
+        ):
+            assert client.call(0x20, "hello") == [b"HELLO"]
+            if "--control" in flags:
+                (row,) = control.ask("c", {"do": "workers"})["workers"]
+                assert bytes.fromhex(row["id"]).startswith(b"ipc://6714:")
+                assert (row["group"], row["state"]) == ("round-robin", "idle")
+                with pytest.raises(TransportError, match="know no EXIT"):
+                    control.ask("c", {"do": "kill", "id": row["id"]})
+        gateway.signal(signal.SIGTERM)
         assert gateway.ends() == 0
         assert "Traceback" not in gateway.stderr
 
@@ -150,6 +178,7 @@ def test_its_folder_is_complete(name):
 
 FRONT = '[[gateway.clients]]\nbind = "ipc://a"\n'
 MDP = '[[gateway.majordomo]]\nbind = "ipc://m"\n'
+ROUND = '[[gateway.round_robin]]\nbind = "ipc://r"\n'
 BACK = '[[gateway.workers]]\nbind = "ipc://b"\nprotocol = "ping-pong"\n'
 
 
@@ -172,6 +201,18 @@ def test_a_definition_is_read_into_its_doors(folder):
     assert found.transport == wmp.Transport(linger=1.0)
 
 
+def test_a_door_of_round_robin_is_read_with_its_commands(folder):
+    Path("d.toml").write_text(
+        '[[gateway.round_robin]]\nbind = "ipc://a"\nname = "here"\nmax_queue = 5\n'
+        'commands = { "20" = "shout", "0A0b" = "stream" }\n'
+    )
+    assert load_gateway("d.toml").doors == (
+        RoundRobinDoor(
+            "ipc://a", name="here", max_queue=5, commands={b" ": "shout", b"\n\x0b": "stream"}
+        ),
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -185,6 +226,12 @@ def test_a_definition_is_read_into_its_doors(folder):
         (f"{FRONT}{FRONT}open = 1", "gateway.clients[1].open is 1; expected true or false"),
         (f'{FRONT}[[gateway.workers]]\nbind = "ipc://b"', "gateway.workers[0].protocol is missing"),
         (f"{BACK}heartbeat = 60", "gateway.workers[0].heartbeat is 60; expected seconds from 0.01"),
+        (f"{ROUND}commands = 1", "gateway.round_robin[0].commands is 1; expected roles by command"),
+        (f'{ROUND}commands = {{ "zz" = "a" }}', "has the commands zz; expected bytes in hexadec"),
+        (f'{ROUND}commands = {{ "20" = "" }}', "gateway.round_robin[0].a role is ''; expected"),
+        (f'{ROUND}protocol = "x"', "gateway.round_robin[0].protocol is not a known key"),
+        (f"{ROUND}open = 1", "gateway.round_robin[0].open is 1; expected true or false"),
+        (f"{ROUND}max_slots = 0", "gateway.round_robin[0].max_slots is 0; expected a whole number"),
         ('[[gateway.clients]]\nbind = "tcp://0.0.0.0:9"', "write open = true for a door"),
         (f'{MDP}busy = "no"', "gateway.majordomo[0].busy is 'no'; expected one of honest, strict"),
         (f"{MDP}protocol = 1", "gateway.majordomo[0].protocol is not a known key"),

@@ -73,7 +73,8 @@ def test_plain_clients_and_workers_address_the_server_by_its_name(context):
         assert frames == [b"", V, b"\x04", b"87654321", b"\x01", b""]
         worker.send(token, b"", V, b"\x06", b"87654321", b"")
         worker.send(b"", V, b"\x03", b"\2\0\0\0", b"\x07", b"")
-        assert client.receive() == [b"", V, b"\x06", b"87654321", b""]
+        named = f"{address}:17".encode()
+        assert client.receive() == [b"", V, b"\x06", b"87654321", b"", named]
         wait_until(lambda: server.table() == [(f"{address}:17", 2, 2)])
 
         with (

@@ -16,12 +16,13 @@ def play(seed, **settings):
     world = RoundRobinWorld(seed=seed, **settings)
     kinds = [kind for kind in FAULTS if world.draw.random() < 0.5] or FAULTS
     world.strike(kinds, world.draw.randint(1, 8), 20.0)
+    world.strike_table(world.draw.randint(0, 6), 20.0)
     world.run(22.0)
     world.finish(30.0, 10.0)
     return world
 
 
-@pytest.mark.rule("RR-4.8", "RR-4.10", "RR-2.5", "RR-6.1")
+@pytest.mark.rule("RR-4.8", "RR-4.10", "RR-2.5", "RR-6.1", "RR-6.8", "RR-7.4")
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 400))]
 )
@@ -44,6 +45,17 @@ def test_each_kind_of_fault_alone(fault):
     world.run(5.0)
     world.finish(18.0, 6.0)
     assert world.faults[fault] == 3
+
+
+@pytest.mark.rule("RR-4.2", "RR-4.7")
+@pytest.mark.parametrize("seed", range(2))
+def test_no_slot_is_lost_when_workers_leave_and_register_again(seed):
+    world = RoundRobinWorld(seed=seed)
+    world.strike_table(10, 10.0)
+    world.run(12.0)
+    world.finish(12.0, 5.0)
+    assert world.left
+    assert world.registered_again
 
 
 def test_without_retries_no_message_runs_twice():

@@ -1,76 +1,15 @@
-"""The server of round robin: its door, alone and with the manager of its gateway."""
+"""The server of round robin: its door with the manager of its gateway."""
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import count
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.unit.foreign import Driven
-from wmp.balance import least_recently_used
-from wmp.core.manager.machine import ManagerMachine
+from tests.unit.round_robin import EXEC, PING, PONG, RESPONSE, TRACKADDRESS, TRACKEXEC, Server, V
+from wmp.actions import Drop
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Drained
-from wmp.foreign import Arrived, Emit, Left, Settled, Unsent
-from wmp.gateways.machines.gateway import GatewayMachine, GatewaySettings
-from wmp.gateways.round_robin_door import RoundRobinDoor
-
-V = b"LMQv100"
-PING, PONG, EXEC, TRACKEXEC, RESPONSE = (bytes((n,)) for n in (1, 2, 3, 4, 6))
-
-
-class Server(Driven):
-    """A gateway with one door for round robin."""
-
-    def __init__(self, **settings) -> None:
-        door = RoundRobinDoor("inproc://door", **settings)
-        home = (b"gateway", 1)
-        self.door = door.make(1, home, count(1))
-        manager = ManagerMachine(
-            ManagerSettings(identity=home[0], epoch=1, expire=6.0), least_recently_used
-        )
-        terms = GatewaySettings(identity=home[0], epoch=1)
-        super().__init__(GatewayMachine(terms, [self.door], [0], manager))
-
-    def get(self, *frames: bytes, peer: bytes = b"") -> list:
-        """Let a message arrive, as the only one of a turn."""
-        first = self.feed(Arrived(0, peer, frames))
-        self.actions = [*first, *self.machine.handle(Settled(), self.now)]
-        return self.actions
-
-    def exec(self, peer: bytes, id: bytes, *arguments: bytes, tracked: bool = True) -> list:
-        return self.get(b"", V, TRACKEXEC if tracked else EXEC, id, *arguments, b"", peer=peer)
-
-    def register(self, peer: bytes, slots: int) -> None:
-        self.exec(peer, b"reg1", b"\x08", b"%d" % slots)
-        assert self.emitted[0] == (peer, (b"", V, RESPONSE, b"reg1", b""))
-
-    def increment(self, peer: bytes) -> list:
-        return self.exec(peer, b"inc1", b"\x07", tracked=False)
-
-    def answer(self, peer: bytes, frames: tuple[bytes, ...], *result: bytes) -> list:
-        """Let a worker answer a message."""
-        assert frames[-2] == b""
-        return self.get(frames[-1], b"", V, RESPONSE, frames[3], *result, b"", peer=peer)
-
-    @property
-    def emitted(self) -> list[tuple[bytes, tuple[bytes, ...]]]:
-        return [
-            (one.peer, tuple(map(bytes, one.frames)))
-            for one in self.actions
-            if isinstance(one, Emit)
-        ]
-
-    @property
-    def rows(self) -> list[tuple[bytes, int]]:
-        return [(row.peer, row.free) for row in self.door.table.rows()]
-
-    @property
-    def counted(self) -> dict[str, int]:
-        return dict(self.door.statistics().dropped)
+from wmp.foreign import Arrived, Left, Settled, Unsent
+from wmp.gateways.aio.round_robin import RoundRobinServer
 
 
 @pytest.mark.rule("RR-2.3", "RR-1.5", "RR-1.3")
@@ -94,10 +33,10 @@ def test_a_message_goes_to_a_worker_and_its_result_back_over_all_hops(id):
         b"w",
         (b"", V, TRACKEXEC, id, b"\x0a", b"STREAM_ID", b"", b"", token),
     )
-    assert len(token) == 8
+    assert (len(token), token[:1]) == (9, b"\0")  # no peer can have such a routing id
     server.answer(b"w", frames, b"data", b"")
     assert server.emitted == [
-        (b"c", (b"near", b"far", b"", V, RESPONSE, id, b"data", b"", b"")),
+        (b"c", (b"near", b"far", b"", V, RESPONSE, id, b"data", b"", b"", b"w")),
     ]
     server.answer(b"w", frames, b"again")
     assert server.emitted == []
@@ -153,7 +92,8 @@ def test_a_message_with_an_address_is_passed_on():
     assert server.emitted == [
         (b"w", (b"far", b"", V, RESPONSE, b"1234", b"x", b"", b"hop", b"c")),
     ]
-    server.feed(Unsent(0, b"w"))
+    ((_, frames),) = server.emitted
+    server.feed(Unsent(0, b"w", frames))
     assert server.counted == {"not sent": 1}
 
 
@@ -169,7 +109,7 @@ def test_only_the_worker_that_has_a_message_can_answer_it():
     assert server.emitted == []
     assert server.counted == {"late reply": 1, "invalid": 1}
     server.answer(b"w", frames, b"right")
-    assert server.emitted == [(b"c", (b"", V, RESPONSE, b"1234", b"right", b""))]
+    assert server.emitted == [(b"c", (b"", V, RESPONSE, b"1234", b"right", b"", b"w"))]
 
 
 @pytest.mark.rule("RR-4.1", "RR-4.2", "RR-4.3", "RR-4.4", "RR-4.9")
@@ -248,19 +188,23 @@ def test_the_messages_and_slots_of_a_worker_that_left_return(how):
     server.register(b"w", 3)
     server.exec(b"c", b"trac", b"\x01")
     server.exec(b"c", b"exec", b"\x01", tracked=False)
+    ((_, frames),) = server.emitted
     if how == "left":
         server.feed(Left(0, b"w"))
     elif how == "unsent":
-        server.feed(Unsent(0, b"w"))
+        server.feed(Unsent(0, b"w", frames))
     else:
         server.wait(90.0)
     assert server.rows == []
     server.register(b"v", 3)
-    ((_, _), (peer, frames)) = server.emitted
-    assert (peer, frames[3]) == (b"v", b"trac")
-    server.answer(b"v", frames)
+    given = [(peer, frames) for peer, frames in server.emitted if frames[2] != RESPONSE]
+    # An EXEC that was not sent has not begun.
+    expected = [b"trac", b"exec"] if how == "unsent" else [b"trac"]
+    assert [(peer, frames[3]) for peer, frames in given] == [(b"v", id) for id in expected]
+    server.answer(b"v", given[0][1])
     assert [peer for peer, _ in server.emitted] == [b"c"]
-    server.increment(b"v")
+    for _ in expected:
+        server.increment(b"v")
     assert server.door.statistics().waiting == 0
     assert server.rows == [(b"v", 3)]
 
@@ -301,7 +245,7 @@ def test_a_worker_that_was_away_returns_with_the_slots_that_it_does_not_use(how)
     server.exec(b"c", b"1234", b"\x01")
     ((_, frames),) = server.emitted
     if how == "unsent":
-        server.feed(Unsent(0, b"w"))
+        server.feed(Unsent(0, b"w", frames))
     else:
         server.wait(90.0)
     assert server.rows == []
@@ -344,9 +288,20 @@ def test_a_queue_with_a_limit_drops_the_newest():
 
 @pytest.mark.rule("RR-5.3")
 def test_the_bytes_of_waiting_messages_are_bounded():
-    server = Server(limit_bytes=10)
+    frames = [b"", V, TRACKEXEC, b"id01", b"\x01", b"1234", b"", b"far"]
+    size = 512 + sum(map(len, frames))
+    server = Server(limit_bytes=2 * size)
     for n in range(3):
-        server.exec(b"c", b"id%02d" % n, b"\x01", b"1234")
+        frames[3] = b"id%02d" % n
+        server.get(*frames, peer=b"c")
+    assert server.counted == {"limit": 1}
+    server.feed(Left(0, b"c"))
+    server.get(*frames, peer=b"d")
+    assert server.door.statistics().waiting == 1
+
+    # An empty command with a long id or hops takes memory, too.
+    server = Server(limit_bytes=600)
+    server.exec(b"c", bytes(200), b"\x01")
     assert server.counted == {"limit": 1}
 
 
@@ -382,104 +337,180 @@ def test_the_server_finishes_its_messages_at_the_end():
     assert server.halted
 
 
-# -- the seed's table and queue
+@pytest.mark.rule("RR-4.6")
+def test_a_message_without_a_response_ends_under_steady_load():
+    """Each INCREMENT without a RESPONSE narrows down the message that it belongs to."""
+    server = Server()
+    server.register(b"w", 3)
+    held = []
+
+    def send(id):
+        server.exec(b"c", id, b"\x01")
+        held.extend(frames for peer, frames in server.emitted if peer == b"w")
+
+    for id in (b"old1", b"mute", b"old2"):
+        send(id)
+    server.increment(b"w")  # of the mute message
+    for n in range(20):
+        # At every time at least two messages are at the worker.
+        send(b"%04d" % n)
+        frames = held.pop(0)
+        if frames[3] == b"mute":
+            frames = held.pop(0)
+        server.answer(b"w", frames)
+        assert [(peer, frames[3]) for peer, frames in server.emitted] == [(b"c", frames[3])]
+        server.increment(b"w")
+        ended = n >= 1  # old1 and old2 were answered
+        assert server.door.statistics().unanswered == ({"error": 1} if ended else {})
+    assert server.door.statistics().waiting == 2
 
 
-class Model:
-    """The table and the queue as the description has them, with a checker after each event."""
-
-    def __init__(self) -> None:
-        self.table: list[list] = []
-        """Address and free slots."""
-        self.slots: dict[bytes, int] = {}
-        self.debt: dict[bytes, int] = {}
-        self.queue: deque[bytes] = deque()
-        self.sent: list[tuple[bytes, bytes]] = []
-
-    def remove(self, peer):
-        self.table = [row for row in self.table if row[0] != peer]
-
-    def register(self, peer, slots):
-        self.remove(peer)
-        self.slots[peer] = slots
-        self.table.append([peer, slots])
-
-    def increment(self, peer):
-        if not self.debt.get(peer):
-            return
-        self.debt[peer] -= 1
-        found = [row for row in self.table if row[0] == peer]
-        if found:
-            free = min(self.slots[peer], found[0][1] + 1)
-            self.remove(peer)
-            self.table.append([peer, free])
-
-    def drain(self):
-        while self.queue:
-            for _ in range(len(self.table)):
-                row = self.table.pop(0)
-                self.table.append(row)
-                if row[1]:
-                    row[1] -= 1
-                    self.debt[row[0]] = self.debt.get(row[0], 0) + 1
-                    self.sent.append((row[0], self.queue.popleft()))
-                    break
-            else:
-                return
+@pytest.mark.rule("RR-4.6")
+def test_several_messages_without_a_response_end_together_and_no_other_one_does():
+    server = Server()
+    server.register(b"w", 5)
+    for n in range(4):
+        server.exec(b"c", b"%04d" % n, b"\x01")
+    first = server.emitted
+    server.increment(b"w")
+    server.increment(b"w")
+    server.increment(b"w")
+    assert server.door.statistics().unanswered == {}  # each of the four may still be answered
+    server.exec(b"c", b"late", b"\x01")
+    ((_, late),) = server.emitted
+    server.increment(b"w")
+    assert server.door.statistics().unanswered == {}  # each of the five may still be answered
+    server.answer(b"w", first[0][1])
+    assert server.emitted[0][1][3] == b"0003"
+    assert server.door.statistics().unanswered == {"error": 4}
+    assert server.door.statistics().waiting == 0
+    server.increment(b"w")
+    assert server.rows == [(b"w", 5)]
+    server.answer(b"w", late)
+    assert server.counted == {"late reply": 1}
 
 
-PEERS = st.sampled_from([b"a", b"b", b"c"])
-STEPS = st.one_of(
-    st.tuples(st.just("register"), PEERS, st.integers(0, 4)),
-    st.tuples(st.sampled_from(["increment", "answer", "deregister"]), PEERS, st.just(0)),
-    st.tuples(st.sampled_from(["message", "message", "exec"]), st.just(b""), st.integers(1, 3)),
-)
+@pytest.mark.rule("RR-4.5", "RR-4.6")
+def test_increment_of_an_exec_that_ended_early_ends_no_other_message():
+    server = Server(busy_timeout=5.0, retries=0)
+    server.register(b"w", 3)
+    server.exec(b"c", b"exec", b"\x01", tracked=False)
+    server.wait(4.0)
+    server.exec(b"c", b"trac", b"\x01")
+    ((_, frames),) = server.emitted
+    server.wait(1.0)
+    assert server.door.statistics().unanswered == {"error": 1}
+    server.increment(b"w")  # of the EXEC
+    assert server.door.statistics().waiting == 1
+    server.answer(b"w", frames)
+    assert [peer for peer, _ in server.emitted] == [b"c"]
 
 
-@pytest.mark.rule("RR-3.6", "RR-4.3", "RR-4.4", "RR-4.9", "RR-5.1", "RR-5.2")
-@given(steps=st.lists(STEPS, max_size=40))
-def test_the_server_serves_as_the_plain_model_of_table_and_queue(steps):
-    server, model = Server(), Model()
-    held: dict[bytes, list[tuple[bytes, ...]]] = {}
-    """Messages that each worker has not answered."""
-    sent: list[tuple[bytes, bytes]] = []
-    numbers = count(1)
-    for what, peer, n in steps:
-        emitted = []
-        if what == "register":
-            server.exec(peer, b"reg1", b"\x08", b"%d" % n)
-            model.register(peer, n)
-            emitted += server.emitted
-        elif what == "deregister":
-            server.exec(peer, b"WORKER", b"\x09", tracked=False)
-            model.remove(peer)
-        elif what == "answer" and held.get(peer):
-            frames = held[peer].pop(0)
-            if frames[2] == TRACKEXEC:
-                server.answer(peer, frames)
-                emitted += server.emitted
-            server.increment(peer)
-            emitted += server.emitted
-            model.increment(peer)
-        elif what == "increment":
-            server.increment(peer)
-            model.increment(peer)
-            emitted += server.emitted
-        elif what in ("message", "exec"):
-            for _ in range(n):
-                id = b"%04d" % next(numbers)
-                server.exec(b"client", id, b"\x01", tracked=what == "message")
-                emitted += server.emitted
-                model.queue.append(id)
-                model.drain()
-        model.drain()
-        for address, frames in emitted:
-            if address != b"client" and frames[2] != RESPONSE:
-                sent.append((address, frames[3]))
-                held.setdefault(address, []).append(frames)
-        assert sent == model.sent
-        assert dict(server.rows) == dict(model.table)
-        ready = [peer for peer, free in server.rows if free]
-        assert ready == [peer for peer, free in model.table if free]
-        assert server.door.statistics().queued == len(model.queue)
-        server.machine.manager.check_invariants()
+@pytest.mark.rule("RR-4.11")
+def test_a_message_at_a_worker_for_too_long_is_lost_and_an_exec_is_not_given_again():
+    server = Server(busy_timeout=10.0)
+    server.register(b"w", 1)
+    server.register(b"v", 1)
+    server.exec(b"c", b"exec", b"\x01", tracked=False)
+    server.wait(3.0)
+    server.exec(b"c", b"trac", b"\x01")
+    server.register(b"u", 5)
+    server.wait(6.9)
+    assert server.door.statistics().unanswered == {}
+    server.wait(0.2)
+    assert server.door.statistics().unanswered == {"error": 1}
+    assert server.emitted == []
+    server.wait(3.0)
+    assert [(peer, frames[3]) for peer, frames in server.emitted] == [(b"u", b"trac")]
+    assert server.door.statistics().lost == 1
+
+
+@pytest.mark.rule("RR-4.11")
+def test_a_message_ends_after_an_hour_at_its_worker_by_default():
+    server = Server()
+    server.register(b"w", 1)
+    before = server.door.deadline()
+    server.exec(b"c", b"trac", b"\x01")
+    server.door._timers.clear_all([timer for timer in server.door._timers._at if timer[0] == b"w"])
+    assert before is not None
+    assert server.door.deadline() == server.now + 3600.0
+
+
+@pytest.mark.rule("RR-4.1")
+def test_slots_above_the_limit_are_reported_and_not_given():
+    server = Server(max_slots=3)
+    server.exec(b"w", b"reg1", b"\x08", b"5")
+    assert server.rows == [(b"w", 3)]
+    assert server.emitted == [(b"w", (b"", V, RESPONSE, b"reg1", b""))]
+    (drop,) = (action for action in server.actions if isinstance(action, Drop))
+    assert drop.detail == "a worker registers 5 slots, and gets 3; raise max_slots for more"
+    server.register(b"w", 3)
+    assert server.drops == []
+
+
+def test_the_manager_of_a_server_limits_no_slots():
+    machine = RoundRobinServer("tcp://127.0.0.1:*", max_slots=2000)._machine
+    assert machine.manager.settings.max_leases == 2000 * 10_000
+    assert ManagerSettings(identity=b"m", epoch=1).max_leases < 10_000
+
+
+@pytest.mark.deep
+def test_all_slots_of_many_workers_are_used():
+    server = Server()
+    for n in range(9):
+        server.register(b"w%d" % n, 1000)
+    for n in range(9001):
+        server.machine.handle(
+            Arrived(0, b"c", (b"", V, EXEC, b"%04d" % n, b"\x01", b"")), server.now
+        )
+    server.feed(Settled())
+    assert server.door.statistics().queued == 1
+    assert {free for _, free in server.rows} == {0}
+
+
+@pytest.mark.rule("RR-3.3")
+def test_no_peer_can_have_the_address_of_a_message():
+    """A worker would answer a peer with the address of a token as it answers the message."""
+    server = Server()
+    server.register(b"w", 2)
+    server.exec(b"c", b"1234", b"\x01")
+    ((_, frames),) = server.emitted
+    # ZeroMQ refuses routing ids that begin with a zero byte, but for its own ones of five bytes.
+    assert frames[-1][:1] == b"\0"
+    assert len(frames[-1]) != 5
+
+
+@pytest.mark.rule("RR-3.8")
+def test_the_address_of_a_worker_is_passed_on_to_the_client():
+    server = Server()
+    server.register(b"w", 2)
+    server.get(b"", V, TRACKEXEC, b"1234", b"\x01", b"", b"far", peer=b"c")
+    ((_, frames),) = server.emitted
+    server.get(frames[-1], b"", V, TRACKADDRESS, b"1234", b"", peer=b"w")
+    assert server.emitted == [(b"c", (b"far", b"", V, TRACKADDRESS, b"1234", b"", b"w"))]
+    # The client may now send PING to this address.
+    server.get(b"w", b"", V, PING, b"5678", b"", peer=b"c")
+    assert server.emitted == [(b"w", (b"", V, PING, b"5678", b"", b"c"))]
+    server.get(b"c", b"", V, PONG, b"5678", b"", peer=b"w")
+    assert server.emitted == [(b"c", (b"", V, PONG, b"5678", b"", b"w"))]
+    server.answer(b"w", frames)
+    assert len(server.emitted) == 1
+    server.get(b"", V, TRACKADDRESS, b"1234", b"", peer=b"w")
+    assert server.counted == {"other reply": 1}
+
+
+@pytest.mark.rule("RR-4.7")
+def test_an_increment_on_its_way_at_deregister_counts_for_no_later_message():
+    server = Server()
+    server.register(b"w", 2)
+    server.exec(b"c", b"1234", b"\x01")
+    ((_, frames),) = server.emitted
+    server.answer(b"w", frames)
+    server.exec(b"w", b"WORKER", b"\x09", tracked=False)
+    server.register(b"w", 2)
+    server.exec(b"c", b"5678", b"\x01")
+    ((_, frames),) = server.emitted
+    server.increment(b"w")
+    assert server.door.statistics().waiting == 1
+    server.answer(b"w", frames)
+    assert [peer for peer, _ in server.emitted] == [b"c"]

@@ -51,9 +51,13 @@ class Console:
         self.failed = False
         """Whether a command has failed."""
 
+    def shows(self, level: int) -> bool:
+        """Return whether lines of a level are printed."""
+        return level <= self._level and not self._as_json
+
     def note(self, text: str, level: int = 1) -> None:
         """Print a line of a level, from any thread."""
-        if level <= self._level and not self._as_json:
+        if self.shows(level):
             print(text, flush=True)
 
     def run(self, script: str | None) -> int:

@@ -19,6 +19,7 @@ from wmp.gateways.aio.gateway import Gateway
 from wmp.gateways.definitions import DRAIN_SECONDS, GatewayDefinition, load_gateway
 from wmp.gateways.doors import ClientDoor, Door, WorkerDoor
 from wmp.gateways.majordomo_door import MajordomoDoor
+from wmp.gateways.round_robin_door import ROUND_ROBIN, AnyDoor, RoundRobinDoor
 from wmp.message import counted
 from wmp.runtime.endpoints import check_endpoints
 from wmp.runtime.signals import caught, on_signals
@@ -48,6 +49,7 @@ _CONTROL: Final = click.option(
     wmp gateway --majordomo tcp://127.0.0.1:5555 --bind tcp://127.0.0.1:5570
     wmp gateway --paranoid-pirate - tcp://127.0.0.1:5556 --connect tcp://127.0.0.1:5570
     wmp gateway --simple-pirate tcp://127.0.0.1:5555 - --bind tcp://127.0.0.1:5570
+    wmp gateway --round-robin tcp://127.0.0.1:6714
     wmp gateway --config gateways/paranoid-pirate/gateway.toml
     wmp gateway kill 006b8b4567 --control gate.control
     """,
@@ -79,6 +81,12 @@ _CONTROL: Final = click.option(
     metavar="ENDPOINT",
     multiple=True,
     help="Address of a Majordomo broker (7/MDP), for its clients and workers.",
+)
+@click.option(
+    "--round-robin",
+    metavar="ENDPOINT",
+    multiple=True,
+    help="Address of a server of round robin for clients and for workers.",
 )
 @click.option(
     "--bind",
@@ -130,6 +138,7 @@ def gateway(
     simple_pirate: tuple[tuple[str, str], ...],
     paranoid_pirate: tuple[tuple[str, str], ...],
     majordomo: tuple[str, ...],
+    round_robin: tuple[str, ...],
     bind: tuple[str, ...],
     connect: tuple[str, ...],
     identity: str | None,
@@ -151,7 +160,7 @@ def gateway(
     """
     if context.invoked_subcommand is not None:
         return None
-    spoken = (ping_pong, simple_pirate, paranoid_pirate, majordomo)
+    spoken = (ping_pong, simple_pirate, paranoid_pirate, majordomo, round_robin)
     flags = (*spoken, bind, connect, identity, label, control)
     if config is not None:
         if any((*flags, opened, secret, server, allowed, journal)):
@@ -162,7 +171,7 @@ def gateway(
         return asyncio.run(_serve(load_gateway(config)))
     security = security_of(secret, server=server, allowed=allowed)
     check_addresses(security, bind=bind, connect=connect)
-    doors: list[Door | MajordomoDoor] = []
+    doors: list[AnyDoor] = []
     for protocol, pairs in (
         ("ping-pong", ping_pong),
         ("simple-pirate", simple_pirate),
@@ -176,10 +185,12 @@ def gateway(
         )
         group = f"majordomo-{len(doors) + 1}" if doors else "majordomo"
         doors.append(MajordomoDoor(address, group=group, open=opened))
+    for endpoint in round_robin:
+        doors.append(_round_robin_door(endpoint, opened=opened, count=len(doors)))
     if not doors:
         raise click.UsageError(
             "the gateway has no door; expected --majordomo, --ping-pong, --simple-pirate, "
-            "--paranoid-pirate or --config",
+            "--paranoid-pirate, --round-robin or --config",
             context,
         )
     definition = GatewayDefinition(
@@ -212,6 +223,17 @@ def _doors(protocol: str, front: str, back: str, *, opened: bool, count: int) ->
         group = f"{protocol}-{count + 1}" if count else protocol
         made.append(WorkerDoor(back, protocol=protocol, group=group, open=opened))
     return made
+
+
+def _round_robin_door(endpoint: str, *, opened: bool, count: int) -> RoundRobinDoor:
+    """Return the door of one ``--round-robin``.
+
+    Raises:
+        ConfigError: The address is malformed, or open to the network.
+    """
+    check_endpoints([endpoint], bind=True, security=None, shared=False, open=opened, remedy=_REMEDY)
+    group = f"{ROUND_ROBIN}-{count + 1}" if count else ROUND_ROBIN
+    return RoundRobinDoor(endpoint, group=group, open=opened)
 
 
 @gateway.command(
@@ -270,8 +292,11 @@ def _describe(definition: GatewayDefinition) -> str:
         elif isinstance(door, ClientDoor):
             lines.append(f"  clients  {door.protocol:15}  {where}  role {door.role}  {guard}")
         else:
-            roles = ", ".join(door.roles)
-            lines.append(f"  workers  {door.protocol:15}  {where}  roles {roles}  {guard}")
+            side, roles = "workers", door.roles
+            if isinstance(door, RoundRobinDoor):
+                side, roles = "both", door.served
+            shown = ", ".join(roles)
+            lines.append(f"  {side:7}  {door.protocol:15}  {where}  roles {shown}  {guard}")
     lines += [
         f"  binds to     {', '.join(definition.bind) or 'nothing for workers of WMP'}",
         f"  connects to  {', '.join(definition.connect) or 'no manager'}",
@@ -329,8 +354,10 @@ async def _serve(definition: GatewayDefinition) -> int:
     return 0
 
 
-def _side(door: Door | MajordomoDoor) -> str:
+def _side(door: AnyDoor) -> str:
     """Return the nodes that connect to a door."""
+    if isinstance(door, RoundRobinDoor):
+        return "clients and workers"
     if isinstance(door, MajordomoDoor):
         return "clients and workers" if door.serves == "both" else door.serves
     return "clients" if isinstance(door, ClientDoor) else "workers"

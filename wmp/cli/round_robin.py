@@ -14,9 +14,14 @@ from wmp.cli.console import Commands, Console, Outcomes
 from wmp.cli.entry_point import terminated
 from wmp.cli.options import ProgramCommand, ProgramGroup, check_addresses, security_of, verbose
 from wmp.cli.options import keys as key_flags
-from wmp.errors import ConfigError, DecodeError, NoReply
-from wmp.gateways.machines.stream_data import pack_stream, unpack_stream
-from wmp.gateways.round_robin import RoundRobinClient, RoundRobinServer, RoundRobinWorker
+from wmp.errors import ConfigError, DecodeError, WMPError
+from wmp.gateways.round_robin import (
+    RoundRobinClient,
+    RoundRobinServer,
+    RoundRobinWorker,
+    pack_stream,
+    unpack_stream,
+)
 from wmp.message import counted
 
 __all__ = ["round_robin"]
@@ -51,7 +56,7 @@ def _common(function: _F) -> _F:
             metavar="LEVEL",
             type=click.IntRange(0, 20),
             required=True,
-            help="0: only errors; 1: each message, too; 5: a summary of each child at endbulk.",
+            help="0: outcomes and errors; 1: each message, too; 5: a summary of each child, too.",
         ),
         click.argument("address", default=_HOME),
     ):
@@ -85,6 +90,7 @@ def round_robin() -> None:
     epilog="""
     wmp round-robin server -d 1
     wmp round-robin server -d 0 --max-queue 1000 tcp://127.0.0.1:6714
+    wmp round-robin server -d 1 --open --name tcp://host:6714 tcp://0.0.0.0:6714
     wmp round-robin server -d 1 --bind tcp://127.0.0.1:5570
     """,
 )
@@ -94,6 +100,13 @@ def round_robin() -> None:
     metavar="N",
     type=click.IntRange(min=0),
     help="Largest number of messages that wait; the newest is dropped. Default: no limit.",
+)
+@click.option(
+    "--name",
+    metavar="TEXT",
+    default="",
+    help="Name by which original clients and workers address the server: the address to which they "
+    "connect. Default: ADDRESS.",
 )
 @click.option(
     "--bind",
@@ -110,6 +123,7 @@ def _server(
     script: str | None,
     as_json: bool,
     max_queue: int | None,
+    name: str,
     bind: tuple[str, ...],
     opened: bool,
     secret: str | None,
@@ -141,11 +155,12 @@ def _server(
     console = Console("server", commands, level=level, as_json=as_json)
     server = RoundRobinServer(
         address,
+        name=name,
         max_queue=max_queue,
         workers_of_wmp=bind,
         open=opened,
         security=security,
-        watch=console.note,
+        watch=console.note if console.shows(1) else None,
     )
     with terminated(), server:
         console.note(f"clients and workers connect to {', '.join(server.addresses)}")
@@ -223,8 +238,13 @@ def _worker(
             raise ConfigError("this worker is not registered; use register before bulk")
         if children:
             raise ConfigError("the children run; use endbulk first")
-        for _ in range(_CHILDREN):
-            children.append(make())
+        try:
+            for _ in range(_CHILDREN):
+                children.append(make())
+        except WMPError:
+            while children:
+                children.pop().close()
+            raise
         total = len(children) + 1
         return {"workers": total}, [
             f"started {counted(len(children), 'child worker')}; {total} workers in all"
@@ -303,8 +323,10 @@ def _client(
         return 0
 
     def one_stream() -> int:
-        (data,) = client.call(_STREAM, "STREAM_ID", str(_STREAM_SIZE))
-        size = unpack_stream(data)
+        frames = client.call(_STREAM, "STREAM_ID", str(_STREAM_SIZE))
+        if len(frames) != 1:
+            raise DecodeError(f"STREAM was answered by {counted(len(frames), 'frame')}; expected 1")
+        size = unpack_stream(frames[0])
         if size != _STREAM_SIZE:
             raise DecodeError(f"the stream has {size} bytes; expected {_STREAM_SIZE}")
         return size
@@ -372,7 +394,10 @@ def _many(act: Callable[[], int], total: int, report: Callable[[int], None]) -> 
             over, under_way = wait(under_way, return_when=FIRST_COMPLETED)
             for one in over:
                 ended += 1
-                done += not isinstance(one.exception(), NoReply | DecodeError | ValueError)
+                error = one.exception()
+                if error is not None and not isinstance(error, WMPError):
+                    raise error
+                done += error is None
                 if ended % step == 0:
                     report(ended)
     return done

@@ -25,6 +25,9 @@
     name = "payment"
     retries = 0
 
+    [[gateway.round_robin]]                   # those of wmp.gateways.round_robin_door
+    bind = "tcp://127.0.0.1:6714"
+
     [gateway.security]                        # CURVE keys, files relative to this one
     [gateway.transport]                       # options of the sockets
 """
@@ -39,8 +42,9 @@ import attrs
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
-from wmp.gateways.doors import ClientDoor, Door, WorkerDoor
+from wmp.gateways.doors import ClientDoor, WorkerDoor
 from wmp.gateways.majordomo_door import MajordomoDoor, MajordomoService
+from wmp.gateways.round_robin_door import AnyDoor, RoundRobinDoor
 from wmp.message import Limits
 from wmp.runtime.config_table import ConfigTable, read_toml
 from wmp.runtime.security import Security
@@ -56,14 +60,14 @@ _REMEDY: Final = (
     "door without keys, or bind to tcp://127.0.0.1:PORT"
 )
 
-_DoorT = TypeVar("_DoorT", ClientDoor, WorkerDoor, MajordomoDoor)
+_DoorT = TypeVar("_DoorT", ClientDoor, WorkerDoor, MajordomoDoor, RoundRobinDoor)
 
 
 @frozen(kw_only=True)
 class GatewayDefinition:
     """A gateway as its definition describes it; most are arguments of a gateway."""
 
-    doors: tuple[Door | MajordomoDoor, ...]
+    doors: tuple[AnyDoor, ...]
     bind: tuple[str, ...] = ()
     connect: tuple[str, ...] = ()
     identity: str | None = None
@@ -93,16 +97,18 @@ def load_gateway(path: str | os.PathLike[str]) -> GatewayDefinition:
     table = top.table("gateway")
     if table is None:
         raise ConfigError(f"{path}: there is no [gateway] table; expected one")
-    known = {*attrs.fields_dict(GatewayDefinition), "clients", "workers", "majordomo"} - {"doors"}
+    tables = {"clients", "workers", "majordomo", "round_robin"}
+    known = {*attrs.fields_dict(GatewayDefinition), *tables} - {"doors"}
     table.only(sorted(known))
     connects = "connect" in table.values
     security = table.security(connects=connects)
     clients = [_door(ClientDoor, one, security) for one in table.tables("clients")]
     workers = [_door(WorkerDoor, one, security) for one in table.tables("workers")]
     brokers = [_door(MajordomoDoor, one, security) for one in table.tables("majordomo")]
+    rounds = [_door(RoundRobinDoor, one, security) for one in table.tables("round_robin")]
     timeout = table.seconds("drain_timeout") if "drain_timeout" in table.values else DRAIN_SECONDS
     return GatewayDefinition(
-        doors=(*clients, *workers, *brokers),
+        doors=(*clients, *workers, *brokers, *rounds),
         bind=table.addresses("bind", bind=True, security=security, remedy=_REMEDY, optional=True),
         connect=table.addresses(
             "connect", bind=False, security=security, remedy=_REMEDY, optional=True
@@ -121,6 +127,8 @@ def _door(kind: type[_DoorT], table: ConfigTable, security: Security | None) -> 
     """Return a door; errors name its table."""
     table.only([name for name, one in attrs.fields_dict(kind).items() if one.init])
     given: dict[str, Any] = {**table.values}
+    if "commands" in given:
+        given["commands"] = _commands(table)
     given["bind"] = table.addresses(
         "bind",
         bind=True,
@@ -147,3 +155,20 @@ def _service(table: ConfigTable) -> MajordomoService:
         return MajordomoService(**table.values)
     except ConfigError as error:
         raise ConfigError(f"{table.file}: {table.name}: {error}") from error
+
+
+def _commands(table: ConfigTable) -> dict[bytes, str]:
+    """Return the roles by command of a table with commands in hexadecimal."""
+    given = table.values["commands"]
+    if not isinstance(given, dict):
+        raise ConfigError(
+            f"{table.file}: {table.name}.commands is {given!r}; expected roles by command, as in "
+            '{ "20" = "shout" }'
+        )
+    try:
+        return {bytes.fromhex(command): role for command, role in given.items()}
+    except ValueError as error:
+        raise ConfigError(
+            f"{table.file}: {table.name}.commands has the commands {', '.join(given)}; expected "
+            "bytes in hexadecimal, for example 20"
+        ) from error

@@ -26,13 +26,21 @@ from wmp.gateways.blocking import BlockingForeignProgram
 from wmp.gateways.gateway import Gateway
 from wmp.gateways.machines.round_robin_client import RoundRobinClientStatistics
 from wmp.gateways.machines.round_robin_worker import RoundRobinWorkerStatistics
+from wmp.gateways.machines.stream_data import pack_stream, unpack_stream
 from wmp.gateways.round_robin_door import Command, TableRow
 from wmp.runtime.handlers import Handler
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context
 from wmp.runtime.transport import Transport
 
-__all__ = ["RoundRobinClient", "RoundRobinServer", "RoundRobinWorker", "TableRow"]
+__all__ = [
+    "RoundRobinClient",
+    "RoundRobinServer",
+    "RoundRobinWorker",
+    "TableRow",
+    "pack_stream",
+    "unpack_stream",
+]
 
 
 class RoundRobinServer(Gateway):
@@ -48,6 +56,7 @@ class RoundRobinServer(Gateway):
         retries: Number of lost workers that a TRACKEXEC survives.
         expiry: Seconds within which a message must be done; None for no limit.
         busy_timeout: Seconds after which a message at a worker counts as lost; None: no limit.
+        max_slots: Largest number of slots of one worker. A worker that registers more gets so many.
         heartbeat: Seconds of silence after which a worker gets PING. After three such times the
             worker has left.
         workers_of_wmp: Endpoints for workers of WMP and devices.
@@ -66,7 +75,8 @@ class RoundRobinServer(Gateway):
         max_queue: int | None = None,
         retries: int = 3,
         expiry: float | None = None,
-        busy_timeout: float | None = None,
+        busy_timeout: float | None = 3600.0,
+        max_slots: int = 1000,
         heartbeat: float = 30.0,
         workers_of_wmp: str | Sequence[str] = (),
         watch: Callable[[str], None] | None = None,
@@ -83,6 +93,7 @@ class RoundRobinServer(Gateway):
             retries=retries,
             expiry=expiry,
             busy_timeout=busy_timeout,
+            max_slots=max_slots,
             heartbeat=heartbeat,
             workers_of_wmp=workers_of_wmp,
             watch=watch,
@@ -111,7 +122,8 @@ class RoundRobinWorker(BlockingForeignProgram[aio.RoundRobinWorker]):
     Args:
         endpoint: Address of the server.
         handlers: Handlers by command: ``f(frames)`` or ``f(frames, job)``.
-        slots: Number of messages at the same time.
+        slots: Number of messages at the same time. A server of this library gives 1000 at most,
+            unless its ``max_slots`` is larger.
         timeout: Seconds until REGISTER is sent again.
         tries: Number of tries of the first registration.
         handshake: Seconds within which the server must answer PING.

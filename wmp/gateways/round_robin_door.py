@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
 from wmp.gateways.doors import Door
-from wmp.gateways.machines.round_robin_door import RoundRobinDoorMachine, RoundRobinDoorSettings
+from wmp.gateways.machines.round_robin_door import RoundRobinDoorMachine
+from wmp.gateways.machines.round_robin_terms import RoundRobinDoorSettings
 from wmp.gateways.majordomo_door import MajordomoDoor
-from wmp.message import Peer
+from wmp.message import Limits, Peer
 from wmp.runtime.checks import check_count, check_role, check_seconds, check_text
 
-__all__ = ["ROUND_ROBIN", "AnyDoor", "Command", "RoundRobinDoor", "TableRow"]
+__all__ = ["MAX_SLOTS", "ROUND_ROBIN", "AnyDoor", "Command", "RoundRobinDoor", "TableRow"]
+
+MAX_SLOTS: Final = 10_000
+"""The largest ``max_slots``, and the largest number of slots of our worker."""
 
 ROUND_ROBIN = "round-robin"
 """Role of the messages of clients, and name of the workers together."""
@@ -73,14 +77,17 @@ class RoundRobinDoor:
     """Number of such times after which a silent worker has left."""
     leave: float = field(default=15.0, kw_only=True)
     """Seconds that a worker has after DEREGISTER for the messages that it has."""
-    busy_timeout: float | None = field(default=None, kw_only=True)
+    busy_timeout: float | None = field(default=3600.0, kw_only=True)
     """Seconds after which a message at a worker counts as lost; None for no limit."""
     max_queue: int | None = field(default=None, kw_only=True)
     """Largest number of messages that wait; the newest is dropped. None for no limit."""
-    limit_bytes: int = field(default=256 << 20, kw_only=True)
-    """Largest number of bytes of all messages in progress."""
+    limit_bytes: int = field(default=512 << 20, kw_only=True)
+    """Largest number of bytes of all messages in progress. Each message counts with all its frames
+    and 512 bytes more."""
     max_workers: int = field(default=10_000, kw_only=True)
     """Largest number of workers."""
+    max_slots: int = field(default=1000, kw_only=True)
+    """Largest number of slots of one worker. A worker that registers more gets so many."""
     open: bool = field(default=False, kw_only=True)
     """Whether the door may be open to the network without keys."""
     keys: bool = field(default=False, kw_only=True)
@@ -96,6 +103,11 @@ class RoundRobinDoor:
         for command in self.commands:
             if not 0 < len(command) <= 255:
                 raise ConfigError(f"a command is {command!r}; expected 1 to 255 bytes")
+        if type(self.priority) is not int or abs(self.priority) > Limits.UINT:
+            raise ConfigError(f"priority is {self.priority!r}; expected a whole number")
+        for flag in ("open", "keys"):
+            if not isinstance(value := getattr(self, flag), bool):
+                raise ConfigError(f"{flag} is {value!r}; expected true or false")
         check_count("retries", self.retries)
         if self.expiry is not None:
             check_seconds("expiry", self.expiry, zero=False)
@@ -108,6 +120,7 @@ class RoundRobinDoor:
             check_count("max_queue", self.max_queue)
         check_count("limit_bytes", self.limit_bytes, 1)
         check_count("max_workers", self.max_workers, 1)
+        check_count("max_slots", self.max_slots, 1, MAX_SLOTS)
 
     @property
     def served(self) -> tuple[str, ...]:
@@ -138,6 +151,7 @@ class RoundRobinDoor:
             max_queue=self.max_queue,
             limit_bytes=self.limit_bytes,
             max_workers=self.max_workers,
+            max_slots=self.max_slots,
             home=home,
         )
         return RoundRobinDoorMachine(terms, numbers)

@@ -216,5 +216,5 @@ class ForeignDriver(Driver):
 
     def _unsent(self, action: Emit, why: str) -> None:
         self._count(why, "a message could not be delivered")
-        self._late.append(Unsent(action.port, action.peer))
+        self._late.append(Unsent(action.port, action.peer, action.frames))
         self._inbox.schedule()

@@ -165,6 +165,8 @@ class DoorAddress:
     """Whether the door may be open to the network without keys."""
     routing_id: bytes | None = None
     """Name that peers with a ROUTER use for this one; empty for the first address."""
+    more_messages: int = 0
+    """Number of messages that libzmq queues for a peer beyond ``high_water_mark``."""
 
 
 class Node:
@@ -374,7 +376,10 @@ class Node:
                     router(
                         context,
                         door.bind,
-                        transport=self.transport,
+                        transport=attrs.evolve(
+                            self.transport,
+                            high_water_mark=self.transport.high_water_mark + door.more_messages,
+                        ),
                         security=door.security,
                         routing_id=door.routing_id,
                     )

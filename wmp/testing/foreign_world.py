@@ -393,7 +393,7 @@ class ForeignWorld:
     def _emit_down(self, action: Emit) -> None:
         connection = self._by_id.get((action.port, action.peer))
         if connection is None or connection.full_until > self.now:
-            unsent = Unsent(action.port, action.peer)
+            unsent = Unsent(action.port, action.peer, action.frames)
             self.after(0.0, self._at_gateway, self._epoch, unsent)
             return
         connection.queued += 1
@@ -472,7 +472,7 @@ class ForeignWorld:
     def _emit_up(self, node: ForeignNode, frames: Frames) -> None:
         connection = node.connection
         if connection is None:
-            self.after(0.0, self._happen, node.name, Unsent(0, b""))
+            self.after(0.0, self._happen, node.name, Unsent(0, b"", frames))
         elif not connection.dead:
             event = Arrived(connection.port, connection.id, frames)
             self._later(connection, self._at_gateway, self._epoch, event)

@@ -14,10 +14,11 @@ from wmp.balance import least_recently_used
 from wmp.codec import pack_frames, unpack_frames
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
-from wmp.events import Finished
-from wmp.foreign import Answer, Arrived, Left, Requested
+from wmp.events import Drained, Finished
+from wmp.foreign import Answer, Arrived, Frames, Left, Requested, Unsent
 from wmp.gateways.machines.gateway import GatewayMachine, GatewaySettings
 from wmp.gateways.machines.lmq_link import LinkTimes
+from wmp.gateways.machines.lmq_wire import REGISTER, LmqType, write_lmq
 from wmp.gateways.machines.round_robin_client import RoundRobinClientMachine
 from wmp.gateways.machines.round_robin_door import RoundRobinDoorMachine
 from wmp.gateways.machines.round_robin_worker import RoundRobinWorkerMachine
@@ -44,6 +45,10 @@ class RoundRobinWorld(ForeignWorld):
     tracked: bool = True
     settings: Mapping[str, Any] = field(factory=dict)
     """Further settings of the door."""
+    left: int = field(default=0, init=False)
+    """Number of workers that left by DEREGISTER."""
+    registered_again: int = field(default=0, init=False)
+    """Number of workers that registered again on the same connection."""
 
     def __attrs_post_init__(self) -> None:
         self.draw = Random(f"{self.seed}:round-robin")
@@ -123,6 +128,64 @@ class RoundRobinWorld(ForeignWorld):
         payload = b"" if fails else pack_frames([b"did " + body])
         outcome = Outcome.ERROR if fails else Outcome.OK
         self._happen(name, Finished(run.lane, run.ids, [outcome], [payload]))
+
+    def _emit_up(self, node: ForeignNode, frames: Frames) -> None:
+        connection = node.connection
+        if connection is not None and connection.full_until > self.now:
+            # The pipe to the server is full, too.
+            self.after(0.0, self._happen, node.name, Unsent(0, b"", frames))
+        else:
+            super()._emit_up(node, frames)
+
+    # -- what workers do by themselves
+
+    def strike_table(self, times: int, seconds: float) -> None:
+        """Let drawn workers leave or register again, at drawn times within some seconds."""
+        for _ in range(times):
+            act = self.draw.choice((self.leave, self.register_again))
+            name = f"worker {self.draw.randint(1, self.workers)}"
+            self.after(self.draw.uniform(0, seconds), act, name)
+
+    def leave(self, name: str) -> None:
+        """Let a worker send DEREGISTER and finish its messages; another process starts later."""
+        node = self.nodes[name]
+        if node.up:
+            self.left += 1
+            self._happen(name, Drained())
+            self.after(self.draw.uniform(0.5, 6.0), self._end_process, name, node.life)
+
+    def _end_process(self, name: str, life: int) -> None:
+        if self.nodes[name].life == life:
+            self.kill(name, self.draw.uniform(0.1, 1.0))
+
+    def register_again(self, name: str) -> None:
+        """Let a worker register another number of slots, and its own number some time later."""
+        node = self.nodes[name]
+        if node.up:
+            self.registered_again += 1
+            self._register(name, node.life, self.draw.randint(0, 2 * self.slots))
+            takes = self.draw.uniform(0.1, 3.0)
+            self.after(takes, self._register, name, node.life, self.slots)
+
+    def _register(self, name: str, life: int, slots: int) -> None:
+        node = self.nodes[name]
+        if node.paused is not None:
+            node.paused.append((self._register, (name, life, slots)))
+        elif node.up and node.life == life and node.machine.registered:
+            arguments = (REGISTER, b"%d" % slots)
+            self._emit_up(node, write_lmq(LmqType.TRACKEXEC, b"more", arguments))
+
+    # -- faults
+
+    def fail(self, name: str, seconds: float) -> None:
+        """Let the handlers of a worker fail for some seconds."""
+        self.nodes[name].fails_until = self.now + seconds
+
+    def fill(self, name: str, seconds: float) -> None:
+        """Let the pipes between a node and the server be full for some seconds."""
+        connection = self.nodes[name].connection
+        if connection is not None:
+            connection.full_until = self.now + seconds
 
     def hit(self, fault: ForeignFault) -> None:
         """Let a fault strike a drawn node now."""

@@ -22,6 +22,7 @@ from wmp.gateways.machines.attendance import Attendance
 from wmp.gateways.machines.back_door import BackDoorMachine
 from wmp.gateways.machines.gateway import GatewayMachine, GatewaySettings, GatewayStatistics, Record
 from wmp.gateways.machines.majordomo_door import MajordomoDoorMachine
+from wmp.gateways.machines.round_robin_door import RoundRobinDoorMachine
 from wmp.gateways.majordomo_door import MajordomoDoor
 from wmp.gateways.round_robin_door import AnyDoor, RoundRobinDoor
 from wmp.runtime.checks import check_seconds
@@ -102,6 +103,7 @@ class Gateway(DrainingProgram):
                         security if door.keys else None,
                         door.open,
                         door.name.encode() if isinstance(door, RoundRobinDoor) else None,
+                        door.max_slots if isinstance(door, RoundRobinDoor) else 0,
                     )
                     for door in doors
                 ],
@@ -125,7 +127,7 @@ class Gateway(DrainingProgram):
             settings = make_settings(
                 ManagerSettings,
                 "gateway",
-                {"expire": expire},
+                {"expire": expire, **self._limits()},
                 identity=identity,
                 epoch=epoch,
                 label=label,
@@ -154,6 +156,15 @@ class Gateway(DrainingProgram):
             manager,
             self._record if self._journal is not None else None,
         )
+
+    def _limits(self) -> dict[str, int]:
+        """Return the settings of the manager that differ from its own.
+
+        The workers behind a door are one worker of this manager, with all their slots.
+        """
+        doors = [door for door in self._doors if isinstance(door, RoundRobinDoor)]
+        most = max((door.max_slots * door.max_workers for door in doors), default=0)
+        return {"max_leases": most} if most else {}
 
     def _record(self, settings: ManagerSettings | WorkerSettings | DeviceSettings) -> Record:
         assert self._journal is not None
@@ -250,6 +261,11 @@ class Gateway(DrainingProgram):
                 found[machine.settings.group] = dict(machine.workers)
             elif isinstance(machine, MajordomoDoorMachine):
                 found |= machine.attendances()
+            elif isinstance(machine, RoundRobinDoorMachine):
+                found[machine.terms.group] = {
+                    row.peer: Attendance.BUSY if row.debt else Attendance.IDLE
+                    for row in machine.table.rows()
+                }
         return found
 
     def dismiss(self, worker: bytes) -> bool:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
+import attrs
+
 from wmp.actions import Drop
 from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, ConfigError, NoReply
@@ -27,7 +29,7 @@ from wmp.gateways.machines.round_robin_worker import (
     RoundRobinWorkerMachine,
     RoundRobinWorkerStatistics,
 )
-from wmp.gateways.round_robin_door import Command, RoundRobinDoor, TableRow
+from wmp.gateways.round_robin_door import MAX_SLOTS, Command, RoundRobinDoor, TableRow
 from wmp.runtime.checks import check_count, check_seconds
 from wmp.runtime.foreign_driver import ForeignDriver
 from wmp.runtime.handlers import Handler
@@ -72,6 +74,7 @@ class RoundRobinServer(Gateway):
         retries: Number of lost workers that a TRACKEXEC survives.
         expiry: Seconds within which a message must be done; None for no limit.
         busy_timeout: Seconds after which a message at a worker counts as lost; None: no limit.
+        max_slots: Largest number of slots of one worker. A worker that registers more gets so many.
         heartbeat: Seconds of silence after which a worker gets PING. After three such times the
             worker has left.
         workers_of_wmp: Endpoints for workers of WMP and devices.
@@ -93,7 +96,8 @@ class RoundRobinServer(Gateway):
         max_queue: int | None = None,
         retries: int = 3,
         expiry: float | None = None,
-        busy_timeout: float | None = None,
+        busy_timeout: float | None = 3600.0,
+        max_slots: int = 1000,
         heartbeat: float = 30.0,
         workers_of_wmp: str | Sequence[str] = (),
         watch: Callable[[str], None] | None = None,
@@ -111,6 +115,7 @@ class RoundRobinServer(Gateway):
             retries=retries,
             expiry=expiry,
             busy_timeout=busy_timeout,
+            max_slots=max_slots,
             heartbeat=heartbeat,
             open=open,
             keys=security is not None,
@@ -125,6 +130,7 @@ class RoundRobinServer(Gateway):
         assert isinstance(door, RoundRobinDoorMachine)
         self._door = door
         if self._watch is not None:
+            # A line about each message costs as much as the message itself.
             machine.doors = [_WatchedDoor(door, self._watch)]
         return machine
 
@@ -192,7 +198,8 @@ class RoundRobinWorker(ForeignProgram[RoundRobinWorkerMachine]):
     Args:
         endpoint: Address of the server.
         handlers: Handlers by command: ``f(frames)`` or ``f(frames, job)``.
-        slots: Number of messages at the same time.
+        slots: Number of messages at the same time. A server of this library gives 1000 at most,
+            unless its ``max_slots`` is larger.
         timeout: Seconds until REGISTER is sent again.
         tries: Number of tries of the first registration.
         handshake: Seconds within which the server must answer PING.
@@ -232,17 +239,20 @@ class RoundRobinWorker(ForeignProgram[RoundRobinWorkerMachine]):
         )
         machine = RoundRobinWorkerMachine(
             roles,
-            check_count("slots", slots, 1, 10_000),
+            check_count("slots", slots, 1, MAX_SLOTS),
             times,
             check_seconds("timeout", timeout, zero=False),
             check_count("tries", tries, 1),
         )
+        chosen = transport if transport is not None else Transport()
+        # A full pipe would end the connection. All slots may become free at once.
+        mark = chosen.high_water_mark + 2 * machine.slots
         node = make_node(
             "round-robin worker",
             connect=(endpoint,),
             security=security,
             context=context,
-            transport=transport,
+            transport=attrs.evolve(chosen, high_water_mark=mark),
             make_routing_id=_routing_id_of(endpoint),
         )
         by_role = {roles[_as_command(one)]: handler for one, handler in handlers.items()}
@@ -341,6 +351,8 @@ class RoundRobinClient(AsyncPart):
             )
         )
         self._futures: dict[int, asyncio.Future[list[bytes]]] = {}
+        self._called: dict[int, bytes] = {}
+        """The commands of the calls in progress."""
         self._numbers = count(1)
 
     async def start(self) -> None:
@@ -377,14 +389,15 @@ class RoundRobinClient(AsyncPart):
             TypeError: An argument is no bytes or text.
         """
         type = LmqType.TRACKEXEC if tracked else LmqType.EXEC
-        frames = [bytes((type,)), _as_command(command), *map(_as_frame, arguments)]
+        called = _as_command(command)
+        frames = [bytes((type,)), called, *map(_as_frame, arguments)]
         self._node.serving()
         if not self._node.running:
             self._node.raise_error()
             raise ClosedError("the client is closed")
         number = next(self._numbers)
         future: asyncio.Future[list[bytes]] = asyncio.get_running_loop().create_future()
-        self._futures[number] = future
+        self._futures[number], self._called[number] = future, called
         self._node.inbox.post(Requested(number, tuple(frames)))
         try:
             return await future
@@ -392,7 +405,7 @@ class RoundRobinClient(AsyncPart):
             self._node.inbox.post(Withdrawn((number,)))
             raise
         finally:
-            del self._futures[number]
+            del self._futures[number], self._called[number]
 
     def _answer(self, action: Answer) -> None:
         future = self._futures.get(action.id)
@@ -402,13 +415,19 @@ class RoundRobinClient(AsyncPart):
             future.set_result([bytes(frame) for frame in action.frames])
             return
         machine, endpoint = self._machine, self._node.connect[0]
-        what = "answered within" if machine.up else "could be reached in"
-        future.set_exception(
-            NoReply(
-                f"no worker {what} {machine.timeout:g} s at {endpoint}; check that the server and "
-                "its workers run"
+        if machine.up:
+            found = (
+                f"no worker answered command {self._called[action.id].hex()} within "
+                f"{machine.timeout:g} s at {endpoint}; check that workers with free slots are "
+                "registered there, and the logs of the workers: a handler that fails sends no "
+                "answer"
             )
-        )
+        else:
+            found = (
+                f"no server could be reached in {machine.timeout:g} s at {endpoint}; check that "
+                "the server runs"
+            )
+        future.set_exception(NoReply(found))
 
     def _halted(self, error: Exception | None) -> None:
         for future in self._futures.values():

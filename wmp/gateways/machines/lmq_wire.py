@@ -14,9 +14,7 @@ from wmp.message import Frame
 __all__ = [
     "DEREGISTER",
     "INCREMENT",
-    "PING_COMMAND",
     "REGISTER",
-    "STREAM_COMMAND",
     "LmqMessage",
     "LmqType",
     "pass_on",
@@ -27,11 +25,9 @@ __all__ = [
 
 _VERSION: Final = b"LMQv100"
 
-PING_COMMAND: Final = b"\x01"
 INCREMENT: Final = b"\x07"
 REGISTER: Final = b"\x08"
 DEREGISTER: Final = b"\x09"
-STREAM_COMMAND: Final = b"\x0a"
 
 _MAX_ID: Final = 255
 
@@ -43,6 +39,7 @@ class LmqType(IntEnum):
     PONG = 2
     EXEC = 3
     TRACKEXEC = 4
+    TRACKADDRESS = 5
     RESPONSE = 6
 
 
@@ -115,11 +112,12 @@ def pass_on(frames: Frames, sender: bytes) -> Frames:
     return (*frames[1:], sender)
 
 
-def slots_of(argument: Frame, most: int) -> int:
+def slots_of(argument: Frame) -> int:
     """Return the number of slots that an argument of REGISTER names (RR-4.1)."""
+    text = bytes(argument[:32]).lstrip()
     digits = bytearray()
-    for byte in bytes(argument[:20]).lstrip():
+    for byte in text.removeprefix(b"+"):
         if not 0x30 <= byte <= 0x39:
             break
         digits.append(byte)
-    return min(int(digits), most) if digits else 0
+    return int(digits) if digits else 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Mapping
-from typing import assert_never
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Final, assert_never
 
 from attrs import define, field, frozen
 
@@ -30,6 +31,12 @@ from wmp.gateways.machines.lmq_link import LinkTimes, LmqLink
 from wmp.gateways.machines.lmq_wire import LmqType, read_lmq, write_lmq
 
 __all__ = ["RoundRobinClientMachine", "RoundRobinClientStatistics"]
+
+_RETRY: Final = 0.02
+"""Seconds until messages are sent again that did not fit into the pipe."""
+
+_FEW: Final = 64
+"""Number of messages that are then sent at first; the number doubles until all fit."""
 
 
 @frozen
@@ -61,8 +68,20 @@ class RoundRobinClientMachine:
     times: LinkTimes = field(factory=LinkTimes)
     settings: None = field(default=None, init=False)
     _link: LmqLink = field(init=False)
-    _waiting: deque[Requested] = field(factory=deque, init=False)
-    """Messages that wait for the connection."""
+    _waiting: dict[int, Requested] = field(factory=dict, init=False)
+    """Messages that wait for the connection, by number, the oldest first."""
+    _again: dict[int, Requested] = field(factory=dict, init=False)
+    """Messages that did not fit into the pipe. They are older than those of ``_waiting``."""
+    _full_until: float | None = field(default=None, init=False)
+    """When the messages that did not fit into the pipe are sent again."""
+    _most: int | None = field(default=None, init=False)
+    """Largest number of messages that are sent at a time after the pipe was full."""
+    _old: Iterator[int] = field(factory=lambda: count(-1, -1), init=False)
+    """Numbers of EXECs that ended for the application, and were not sent."""
+    _until: dict[int, float] = field(factory=dict, init=False)
+    """The ends of the times of these EXECs, by number."""
+    _tried: dict[bytes, float] = field(factory=dict, init=False)
+    """The ends of the times of those that were sent again last, by id."""
     _sent: dict[bytes, int] = field(factory=dict, init=False)
     """Numbers of the TRACKEXECs without a RESPONSE, by their ids."""
     _ids: dict[int, bytes] = field(factory=dict, init=False)
@@ -87,8 +106,8 @@ class RoundRobinClientMachine:
         """Return when ``Ticked`` is due, None for never."""
         if self._halted:
             return None
-        due = [one for one in (self._link.deadline(), self._timers.next()) if one is not None]
-        return min(due, default=None)
+        times = (self._link.deadline(), self._timers.next(), self._full_until)
+        return min((one for one in times if one is not None), default=None)
 
     def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
@@ -100,19 +119,24 @@ class RoundRobinClientMachine:
                 self._requests += 1
                 self._ids[id] = b""
                 self._timers.set(id, now + self.timeout)
-                self._waiting.append(event)
+                self._waiting[id] = event
             case Arrived(_, _, frames):
                 self._arrived(frames, now, actions)
             case Connected():
                 actions += self._link.connected(now)
-            case Unsent():
-                actions.append(self._drop("not sent"))
+            case Unsent(_, _, frames):
+                self._unsent(frames, now, actions)
             case Ticked():
                 actions += self._link.ticked(now)
+                if self._full_until is not None and now >= self._full_until:
+                    self._full_until = None
                 for number in self._timers.due(now):
-                    self._abandoned += 1
                     self._forget(number)
-                    actions.append(Answer(number, None, 1))
+                    if number < 0:
+                        actions.append(self._drop("not sent"))
+                    else:
+                        self._abandoned += 1
+                        actions.append(Answer(number, None, 1))
             case Withdrawn(ids):
                 for number in ids:
                     self._forget(number)
@@ -127,8 +151,8 @@ class RoundRobinClientMachine:
                 pass  # Each message has its effect at once.
             case _:
                 assert_never(event)
-        if self._waiting and self._link.up:
-            self._send(actions)
+        if (self._waiting or self._again) and self._link.up and self._full_until is None:
+            self._send(now, actions)
         if self._draining and not self._ids:
             self._halt(actions)
         return actions
@@ -143,15 +167,27 @@ class RoundRobinClientMachine:
             dict(self._dropped),
         )
 
-    def _send(self, actions: list[ForeignAction]) -> None:
-        while self._waiting:
-            request = self._waiting.popleft()
+    def _send(self, now: float, actions: list[ForeignAction]) -> None:
+        requests = [*self._again.values(), *self._waiting.values()]
+        if self._most is not None and len(requests) > self._most:
+            del requests[self._most :]
+            self._most *= 2
+            self._full_until = now + _RETRY
+        else:
+            self._most = None
+        self._tried.clear()
+        for request in requests:
+            self._again.pop(request.id, None)
+            self._waiting.pop(request.id, None)
             type = LmqType(request.frames[0][0])
             id = self._link.new_id()
             actions.append(Emit(0, b"", write_lmq(type, id, request.frames[1:])))
             if type is LmqType.EXEC:
+                if request.id < 0:
+                    self._tried[id] = self._until[request.id]
                 self._forget(request.id)
-                actions.append(Answer(request.id, (), 1))  # RR-7.3
+                if request.id > 0:
+                    actions.append(Answer(request.id, (), 1))  # RR-7.3
             else:
                 self._ids[request.id] = id
                 self._sent[id] = request.id
@@ -174,13 +210,31 @@ class RoundRobinClientMachine:
         elif message.type in (LmqType.EXEC, LmqType.TRACKEXEC):
             actions.append(self._drop("a client does no messages"))
 
+    def _unsent(self, frames: Frames, now: float, actions: list[ForeignAction]) -> None:
+        """Keep a message that did not fit into the pipe, and send it again (RR-7.4)."""
+        message = read_lmq(frames)
+        if message is None or message.type not in (LmqType.EXEC, LmqType.TRACKEXEC):
+            actions.append(self._drop("not sent"))
+            return
+        if message.type is LmqType.EXEC:
+            number = next(self._old)
+            until = self._until[number] = self._tried.pop(message.id, now + self.timeout)
+            self._timers.set(number, until)
+        elif (number := self._sent.pop(message.id, 0)) == 0:
+            return  # the message has ended
+        self._ids[number] = b""
+        kind = bytes((message.type,))
+        self._again[number] = Requested(number, (kind, *message.arguments))
+        self._full_until, self._most = now + _RETRY, _FEW
+
     def _forget(self, number: int) -> None:
         id = self._ids.pop(number, None)
         self._timers.clear(number)
         if id:
             del self._sent[id]
-        elif id is not None:
-            self._waiting = deque(one for one in self._waiting if one.id != number)
+        self._waiting.pop(number, None)
+        self._again.pop(number, None)
+        self._until.pop(number, None)
 
     def _halt(self, actions: list[ForeignAction]) -> None:
         self._halted = True

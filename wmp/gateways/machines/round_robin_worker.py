@@ -29,7 +29,7 @@ from wmp.foreign import (
 )
 from wmp.gateways.machines.body import FRAMES_CODEC, from_payload
 from wmp.gateways.machines.foreign_worker import PEER_OF_FOREIGN_JOBS
-from wmp.gateways.machines.lmq_link import LinkTimes, LmqLink
+from wmp.gateways.machines.lmq_link import LinkTimes, LmqLink, LmqLinkState
 from wmp.gateways.machines.lmq_wire import (
     DEREGISTER,
     INCREMENT,
@@ -129,7 +129,7 @@ class RoundRobinWorkerMachine:
             case Ticked():
                 self._ticked(now, actions)
             case Unsent():
-                actions.append(self._drop("not sent"))
+                self._unsent(actions)
             case Drained():
                 if not self._draining:
                     self._draining = True
@@ -163,6 +163,13 @@ class RoundRobinWorkerMachine:
         )
 
     # -- the connection
+
+    def _unsent(self, actions: list[ForeignAction]) -> None:
+        """Begin anew: the server would wait for a lost INCREMENT for ever (RR-6.8)."""
+        actions.append(self._drop("not sent"))
+        if self._link.state is not LmqLinkState.CLOSED:
+            self._lose_connection()
+            actions += self._link.replace()
 
     def _lose_connection(self) -> None:
         """Forget what belongs to the last connection: the server gives its messages to others."""
@@ -211,7 +218,8 @@ class RoundRobinWorkerMachine:
             else:
                 error = NoReply(
                     f"the server did not answer REGISTER in {self.tries} tries of "
-                    f"{self.timeout:g} s; check that a server of round robin is at this address"
+                    f"{self.timeout:g} s; check that a server of round robin is at this address, "
+                    "and takes further workers"
                 )
                 self._halt(error, actions)
             return

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict, deque
-from typing import Final
 
 from attrs import define, field
 
 from wmp.actions import Run
+from wmp.gateways.machines.client_messages import ClientMessage
 
 __all__ = ["GivenMessage", "SlotTable", "SlotWorker"]
-
-_REMEMBERED: Final = 256
 
 
 @define(eq=False)
@@ -22,6 +21,11 @@ class GivenMessage:
     token: bytes
     tracked: bool
     worker: SlotWorker
+    asker: ClientMessage | None
+    """The message of the client; None for a job of another manager."""
+    given_at: float
+    ended: bool = False
+    """Whether the job has ended. The slot may still be taken."""
 
 
 @define(eq=False)
@@ -39,16 +43,53 @@ class SlotWorker:
     assignments: dict[bytes, GivenMessage] = field(factory=dict)
     """The messages that have not ended, by token, the oldest first."""
     untracked: deque[GivenMessage] = field(factory=deque)
-    """Those of type EXEC, the oldest first."""
+    """The messages of type EXEC for which INCREMENT has not come, the oldest first."""
     late: set[bytes] = field(factory=set)
-    """Tokens of messages that ended before the worker answered them."""
-    sent: deque[bool] = field(factory=lambda: deque(maxlen=_REMEMBERED))
-    """For each of the newest messages to the worker, whether it takes a slot."""
+    """Tokens of messages of type TRACKEXEC that ended before the worker answered them."""
     last_at: float = 0.0
     registered: bool = True
     """Whether the worker is in the table."""
     away: bool = False
     """Whether the worker was silent for too long, or could not be reached."""
+    _silent: list[bytes] = field(factory=list, init=False)
+    """For each INCREMENT that belongs to a TRACKEXEC without an answer: the token of the newest
+    message that this TRACKEXEC can be."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether the worker has done a TRACKEXEC without an answer that cannot be named yet."""
+        return bool(self._silent)
+
+    def note_silent(self) -> None:
+        """Note that INCREMENT came for a TRACKEXEC that the worker has not answered."""
+        if unanswered := self._unanswered():
+            self._silent.append(unanswered[-1])
+
+    def take_silent(self) -> list[bytes]:
+        """Return the tokens of the messages that no RESPONSE can follow any more (RR-4.6).
+
+        If *n* messages are without a RESPONSE, and *n* INCREMENTs came for some of them, all of
+        them are done.
+        """
+        unanswered = self._unanswered()
+        for place in range(len(self._silent), 0, -1):
+            count = bisect_right(unanswered, self._silent[place - 1])
+            if count <= place:
+                del self._silent[:place]
+                return unanswered[:count]
+        return []
+
+    def _unanswered(self) -> list[bytes]:
+        """Return the tokens of all messages that may be answered, in the order of their giving."""
+        tracked = [token for token, one in self.assignments.items() if one.tracked]
+        return sorted((*tracked, *self.late))
+
+    def clear_debt(self) -> None:
+        """Forget the messages that have ended: no INCREMENT can come any more."""
+        self.answered = 0
+        self.untracked.clear()
+        self.late.clear()
+        self._silent.clear()
 
 
 @define(eq=False)
@@ -111,8 +152,6 @@ class SlotTable:
     def forgive(self, worker: SlotWorker) -> None:
         """Expect one INCREMENT less of a worker."""
         worker.debt -= 1
-        if not worker.debt:
-            worker.late.clear()
 
     def give_back(self, worker: SlotWorker) -> bool:
         """Give back a slot of a worker, and put the worker to the bottom (RR-4.4).
