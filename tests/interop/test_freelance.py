@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import zmq
 
+import wmp
 from tests.waiting import wait_until
 from wmp.errors import ClosedError, ConfigError, NoReply
 from wmp.gateways.aio import freelance as aio
 from wmp.gateways.freelance import Agent, Failover, FreelanceServer, Shotgun
+from wmp.gateways.gateway import ClientDoor, Gateway
 
 pytestmark = pytest.mark.interop
 
@@ -105,6 +108,19 @@ def test_an_agent_without_a_server_reports_that():
         agent.request(b"hello")
 
 
+@pytest.mark.parametrize("model", CLIENTS)
+def test_workers_of_wmp_serve_the_clients_of_each_model(model):
+    protocol = "pirates" if model == "failover" else f"freelance-{model}"
+    bodies = [b"%d a" % number for number in range(50)]
+    with contextlib.ExitStack() as stack:
+        door = ClientDoor(ANY, protocol=protocol)
+        gateway = stack.enter_context(Gateway(door, bind=ANY))
+        stack.enter_context(wmp.Worker(*gateway.endpoints, handlers=bytes.upper, slots=4))
+        client = stack.enter_context(CLIENTS[model](*gateway.doors[0], timeout=20.0))
+        pool = stack.enter_context(ThreadPoolExecutor(4))
+        assert list(pool.map(client.request, bodies)) == [body.upper() for body in bodies]
+
+
 @pytest.mark.rule("FREE-5.4")
 @pytest.mark.parametrize("name", ["", "tcp://localhost:5555"])
 def test_an_agent_with_a_router_as_in_the_guide_reaches_our_server_by_its_name(context, name):
@@ -194,6 +210,7 @@ def test_our_clients_get_replies_of_the_servers_of_the_guide(context):
         (lambda: server("third"), "model is 'third'; expected one of agent, shotgun, failover"),
         (lambda: server("shotgun", name="tcp://a:1"), 'settings of the model "agent"'),
         (lambda: Failover("tcp://127.0.0.1:1", tries=0), "tries is 0"),
+        (lambda: ClientDoor(ANY, guide=True), 'settings of "freelance-agent", not of "pirates"'),
     ],
 )
 def test_wrong_settings_are_refused(make, text):

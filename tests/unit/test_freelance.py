@@ -412,15 +412,17 @@ def test_the_memory_of_replies_is_bounded_and_forgets_the_oldest():
     memory = ReplyMemory(60.0, most=3, most_bytes=2000)
     keys = [(0, b"c", (b"%d" % number,)) for number in range(6)]
     for key in keys[:5]:
-        assert memory.begin(key, 1.0) == (True, None)
+        assert memory.known(key, 1.0) is None
+        memory.begin(key)
+        assert memory.known(key, 1.0) == ()
         memory.end(key, (b"reply",), 1.0)
-    assert [memory.begin(key, 2.0)[1] for key in keys[2:5]] == [(b"reply",)] * 3
-    assert memory.begin(keys[0], 2.0) == (True, None)
+    assert [memory.known(key, 2.0) for key in keys[2:5]] == [(b"reply",)] * 3
+    assert memory.known(keys[0], 2.0) is None
 
-    memory.begin(keys[5], 3.0)
+    memory.begin(keys[5])
     memory.end(keys[5], (b"x" * 1500,), 3.0)
-    assert memory.begin(keys[5], 3.0) == (False, (b"x" * 1500,))
-    assert memory.begin(keys[4], 3.0) == (True, None)
+    assert memory.known(keys[5], 3.0) == (b"x" * 1500,)
+    assert memory.known(keys[4], 3.0) is None
 
 
 @pytest.mark.rule("FREE-5.7")

@@ -11,6 +11,7 @@ from wmp.actions import End, Resolve
 from wmp.codec import pack_frames
 from wmp.events import Cancelled, Drained
 from wmp.foreign import Emit, Left, Settled
+from wmp.gateways.machines.client_wire import AgentWire, ShotgunWire
 from wmp.gateways.machines.front_door import FrontDoorMachine, Service
 from wmp.message import Kind
 
@@ -182,3 +183,54 @@ def test_a_reply_may_have_another_codec_than_its_request():
     codecs = {1: "frames"}
     door.feed(Resolve([1], [End.OK], [pack_frames([b"1", b"2"])], [1], codecs=codecs))
     assert door.emitted == [(b"a", (b"", b"1", b"2"))]
+
+
+@pytest.mark.rule("FREE-5.2", "FREE-5.3")
+def test_clients_of_freelance_get_the_sequence_of_their_request_and_pong():
+    door = Front(wire=ShotgunWire())
+    door.get(b"", b"7", b"one", peer=b"a")
+    assert door.settle() == {1: ("", b"one")}
+    door.end(1, b"reply")
+    assert door.emitted == [(b"a", (b"", b"7", b"reply"))]
+
+    door = Front(wire=AgentWire())
+    door.get(b"PING", peer=b"a")
+    assert door.emitted == [(b"a", (b"PONG",))]
+    door.get(b"7", b"one", b"more", peer=b"a")
+    assert door.settle() == {1: ("frames", pack_frames([b"one", b"more"]))}
+    door.end(1, pack_frames([b"reply"]))
+    assert door.emitted == [(b"a", (b"7", b"reply"))]
+
+
+@pytest.mark.rule("FREE-5.5")
+def test_a_repeated_request_of_an_agent_is_one_job():
+    door = Front(wire=AgentWire(), remember=6.0)
+    door.get(b"7", b"one", peer=b"a")
+    door.get(b"7", b"one", peer=b"a")
+    assert (door.drops, door.settle()) == (["repeated"], {1: ("", b"one")})
+    door.end(1, b"reply")
+    door.get(b"7", b"one", peer=b"a")
+    assert (door.emitted, door.settle()) == ([(b"a", (b"7", b"reply"))], {})
+
+    # Another connection has sequences of its own; so has this one after some time.
+    door.get(b"7", b"two", peer=b"b")
+    door.now += 6.0
+    door.get(b"7", b"three", peer=b"a")
+    assert door.settle() == {2: ("", b"two"), 3: ("", b"three")}
+
+    # A request without a reply may come again: its job was lost, or its client left.
+    door.end(2, end=End.LOST)
+    door.feed(Left(0, b"a"))
+    door.get(b"7", b"two", peer=b"b")
+    door.get(b"7", b"three", peer=b"a")
+    assert door.settle() == {4: ("", b"two"), 5: ("", b"three")}
+
+
+def test_a_request_of_an_agent_above_a_limit_may_come_again():
+    door = Front(wire=AgentWire(), limit=1)
+    door.get(b"1", b"one", peer=b"a")
+    door.get(b"2", b"two", peer=b"a")
+    assert door.drops == ["limit"]
+    door.end(1, b"reply")
+    door.get(b"2", b"two", peer=b"a")
+    assert door.settle() == {1: ("", b"one"), 2: ("", b"two")}

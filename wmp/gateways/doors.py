@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from wmp.errors import ConfigError
 from wmp.gateways.machines.back_door import BackDoorMachine, BackDoorSettings
+from wmp.gateways.machines.client_wire import AgentWire, ClientWire, ReqWire, ShotgunWire
 from wmp.gateways.machines.door_wire import (
     DoorWire,
     HeartbeatStyle,
@@ -28,7 +29,7 @@ from wmp.runtime.checks import (
 
 __all__ = ["CLIENT_PROTOCOLS", "WORKER_PROTOCOLS", "ClientDoor", "Door", "WorkerDoor"]
 
-CLIENT_PROTOCOLS: Final = ("pirates", "ping-pong")
+CLIENT_PROTOCOLS: Final = ("pirates", "ping-pong", "freelance-shotgun", "freelance-agent")
 """The values of ``protocol`` of a door for clients."""
 
 WORKER_PROTOCOLS: Final = ("simple-pirate", "paranoid-pirate", "ping-pong")
@@ -57,7 +58,16 @@ class ClientDoor:
     """Addresses to which clients connect."""
     protocol: str = field(default="pirates", kw_only=True)
     """``"pirates"`` for REQ sockets; ``"ping-pong"`` also answers a request above a limit by
-    ``FULL``, and refuses the control words of ping-pong."""
+    ``FULL``, and refuses the control words of ping-pong; ``"freelance-shotgun"`` and
+    ``"freelance-agent"`` for these clients of Freelance. Failover clients are REQ sockets."""
+    name: str = field(default="", kw_only=True)
+    """For agents that have a ROUTER: the address by which they connect; by default the first
+    address, with the actual port."""
+    guide: bool = field(default=False, kw_only=True)
+    """Whether an empty frame behind the sequence of an agent is no part of the body, as the Python
+    client of the guide sends it."""
+    remember: float = field(default=6.0, kw_only=True)
+    """Seconds for which a reply to an agent is kept for repetitions of its request."""
     role: str = field(default=DEFAULT_ROLE, kw_only=True)
     """Role of the jobs."""
     needs: Mapping[str, int] | None = field(default=None, kw_only=True)
@@ -98,9 +108,24 @@ class ClientDoor:
         check_count("limit", self.limit, 1)
         check_count("limit_bytes", self.limit_bytes, 1)
         check_count("client_limit", self.client_limit, 1)
-        _check_flags(as_list=self.as_list, open=self.open, keys=self.keys)
+        _check_flags(as_list=self.as_list, guide=self.guide, open=self.open, keys=self.keys)
+        check_seconds("remember", self.remember)
+        if (self.name or self.guide) and self.protocol != "freelance-agent":
+            raise ConfigError(
+                f'name and guide are settings of "freelance-agent", not of "{self.protocol}"'
+            )
         if self.key not in (None, "body"):
             raise ConfigError(f'key is {self.key!r}; expected "body", or no key')
+
+    @property
+    def routing_id(self) -> bytes | None:
+        """Name of the ROUTER for clients with a ROUTER; empty for its first address."""
+        return self.name.encode() if self.protocol == "freelance-agent" else None
+
+    def _wire(self) -> ClientWire:
+        if self.protocol == "freelance-shotgun":
+            return ShotgunWire()
+        return AgentWire(guide=self.guide) if self.protocol == "freelance-agent" else ReqWire()
 
     def make(self, numbers: Iterator[int]) -> FrontDoorMachine:
         """Make the machine of the door; ``numbers`` gives the numbers of jobs."""
@@ -120,6 +145,8 @@ class ClientDoor:
             join=self.key is not None,
             full=b"FULL" if ping_pong else None,
             forbidden=_CONTROL_WORDS if ping_pong else frozenset(),
+            wire=self._wire(),
+            remember=self.remember,
         )
         return FrontDoorMachine(service, numbers)
 

@@ -102,7 +102,7 @@ class Gateway(DrainingProgram):
                         door.bind,
                         security if door.keys else None,
                         door.open,
-                        door.name.encode() if isinstance(door, RoundRobinDoor) else None,
+                        _routing_id(door),
                         door.max_slots if isinstance(door, RoundRobinDoor) else 0,
                     )
                     for door in doors
@@ -295,6 +295,12 @@ class Gateway(DrainingProgram):
         seen = self._machine.statistics()
         driver = self._node.driver
         return seen if driver is None else attrs.evolve(seen, dropped=driver.statistics())
+
+
+def _routing_id(door: AnyDoor) -> bytes | None:
+    if isinstance(door, RoundRobinDoor):
+        return door.name.encode()
+    return door.routing_id if isinstance(door, ClientDoor) else None
 
 
 def _check(

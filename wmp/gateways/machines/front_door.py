@@ -11,7 +11,9 @@ from attrs import define, evolve, field, frozen
 from wmp.actions import Drop, End, Halt, Notify, Resolve
 from wmp.events import Cancelled, Closed, Drained, Submitted, Ticked
 from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Settled, Unsent
-from wmp.gateways.machines.body import FRAMES_CODEC, MAX_FRAMES, from_payload, split, to_payload
+from wmp.gateways.machines.body import FRAMES_CODEC, from_payload, to_payload
+from wmp.gateways.machines.client_wire import ClientWire, ReqWire
+from wmp.gateways.machines.reply_memory import ReplyMemory
 from wmp.message import Frame, Kind
 
 __all__ = [
@@ -51,6 +53,10 @@ class Service:
     """The reply to a request above a limit; None for no reply."""
     forbidden: frozenset[bytes] = frozenset()
     """Bodies of one frame that workers of the protocol would not take for a job."""
+    wire: ClientWire = field(factory=ReqWire)
+    """Messages of the clients."""
+    remember: float = 6.0
+    """Seconds for which a reply is kept for repetitions of its request, if the clients repeat."""
 
 
 @frozen
@@ -77,6 +83,11 @@ class _Asker:
     body: Frames | None
     """The body, for requests that join the job; None if no request may join it."""
 
+    @property
+    def key(self) -> tuple[int, bytes, Frames]:
+        """Return what a repetition of the request has in common with it."""
+        return self.port, self.peer, self.envelope
+
 
 @define(eq=False)
 class FrontDoorMachine:
@@ -99,6 +110,7 @@ class FrontDoorMachine:
     _joined: dict[Frames, int] = field(factory=dict, init=False)
     _arrived: dict[str, tuple[list[int], list[Frame]]] = field(factory=dict, init=False)
     """Numbers and payloads that ``Settled`` hands over, by codec."""
+    _memory: ReplyMemory | None = field(init=False)
     _kinds: dict[str, Kind] = field(init=False)
     """The kinds of the jobs, by codec: one object for each, which a manager compares quickly."""
     _size: int = field(default=0, init=False)
@@ -110,7 +122,9 @@ class FrontDoorMachine:
     _dropped: Counter[str] = field(factory=Counter, init=False)
 
     def __attrs_post_init__(self) -> None:
-        kind = self.service.kind
+        service = self.service
+        kind = service.kind
+        self._memory = ReplyMemory(service.remember) if service.wire.repeats else None
         self._kinds = {codec: evolve(kind, codec=codec) for codec in ("", FRAMES_CODEC)}
 
     def deadline(self) -> float | None:
@@ -124,13 +138,13 @@ class FrontDoorMachine:
         actions: list[FrontDoorAction] = []
         match event:
             case Arrived(port, peer, frames):
-                self._take(port, peer, frames, actions)
+                self._take(port, peer, frames, now, actions)
             case Settled():
                 return self._hand_over()
             case Resolve(ids, ends, payloads):
                 codecs = event.codecs or {}
                 for id, end, payload in zip(ids, ends, payloads, strict=True):
-                    self._end(id, end, payload, codecs.get(id), actions)
+                    self._end(id, end, payload, codecs.get(id), now, actions)
             case Left(_, peer):
                 self._left(peer, actions)
             case Unsent():
@@ -178,13 +192,29 @@ class FrontDoorMachine:
             dict(self._dropped),
         )
 
-    def _take(self, port: int, peer: bytes, frames: Frames, actions: list[FrontDoorAction]) -> None:
+    def _take(
+        self,
+        port: int,
+        peer: bytes,
+        frames: Frames,
+        now: float,
+        actions: list[FrontDoorAction],
+    ) -> None:
         service = self.service
-        parts = split(frames) if len(frames) <= MAX_FRAMES else None
+        parts = service.wire.split(frames)
         if parts is None:
-            actions.append(self._drop("invalid"))
+            answer = service.wire.answer(frames)
+            actions.append(self._drop("invalid") if answer is None else Emit(port, peer, answer))
             return
         envelope, body = parts
+        if self._memory is not None:
+            known_reply = self._memory.known((port, peer, envelope), now)
+            if known_reply is not None:
+                self._dropped["repeated"] += 1
+                actions.append(Drop("repeated"))
+                if known_reply:
+                    actions.append(Emit(port, peer, known_reply))
+                return
         if len(body) == 1 and bytes(body[0]) in service.forbidden:
             actions.append(self._drop("control word"))
             return
@@ -209,6 +239,8 @@ class FrontDoorMachine:
                 actions.append(Emit(port, peer, (*envelope, service.full)))
             return
         self._requests += 1
+        if self._memory is not None:
+            self._memory.begin((port, peer, envelope))
         number = next(self.numbers)
         codec, payload = to_payload(body, as_list=service.as_list)
         known = body if service.join else None
@@ -234,17 +266,22 @@ class FrontDoorMachine:
         end: End,
         payload: Frame,
         codec: str | None,
+        now: float,
         actions: list[FrontDoorAction],
     ) -> None:
         asker = self._forget(number)
         if asker is None:
             return  # The client left, or the job is another door's.
+        reply: Frames | None = None
         if end is not End.OK:
             self._unanswered[end.value] += 1
-            return
-        self._replies += 1
-        body = from_payload(asker.codec if codec is None else codec, payload)
-        actions.append(Emit(asker.port, asker.peer, (*asker.envelope, *body)))
+        else:
+            self._replies += 1
+            body = from_payload(asker.codec if codec is None else codec, payload)
+            reply = (*asker.envelope, *body)
+            actions.append(Emit(asker.port, asker.peer, reply))
+        if self._memory is not None:
+            self._memory.end(asker.key, reply, now)
 
     def _left(self, peer: bytes, actions: list[FrontDoorAction]) -> None:
         """Cancel the requests of a connection that ended (PIRATE-7.8).
@@ -257,7 +294,9 @@ class FrontDoorMachine:
         if not numbers:
             return
         for number in numbers:
-            self._forget(number)
+            asker = self._forget(number)
+            if asker is not None and self._memory is not None:
+                self._memory.leave((asker.key,))
         self._dropped["client left"] += len(numbers)
         fresh = self._withhold(numbers)
         if rest := [number for number in numbers if number not in fresh]:

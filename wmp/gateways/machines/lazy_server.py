@@ -192,11 +192,14 @@ class LazyServerMachine:
         """Return whether a request came for the first time; else send its reply again if known."""
         if self._memory is None:
             return True
-        new, reply = self._memory.begin(request.key, now)
-        self._repeats += not new
-        if reply is not None:
+        reply = self._memory.known(request.key, now)
+        if reply is None:
+            self._memory.begin(request.key)
+            return True
+        self._repeats += 1
+        if reply:
             actions.append(Emit(request.port, request.peer, reply))
-        return new
+        return False
 
     def _begin(self, request: _Request, actions: list[ForeignAction]) -> None:
         self._job += 1

@@ -38,20 +38,20 @@ class ReplyMemory:
     """Time and frames of each reply, oldest first."""
     _bytes: int = field(default=0, init=False)
 
-    def begin(self, key: _Key, now: float) -> tuple[bool, Frames | None]:
-        """Record a request.
+    def known(self, key: _Key, now: float) -> Frames | None:
+        """Return the reply to a request that came before; empty while it is in progress.
 
-        Returns:
-            Whether the request is new, and the reply to send again if there is one.
+        None for a new request.
         """
         self._forget(now)
         if key in self._begun:
-            return False, None
-        known = self._replies.get(key)
-        if known is not None:
-            return False, known[1]
+            return ()
+        reply = self._replies.get(key)
+        return None if reply is None else reply[1]
+
+    def begin(self, key: _Key) -> None:
+        """Record a new request."""
         self._begun.add(key)
-        return True, None
 
     def end(self, key: _Key, reply: Frames | None, now: float) -> None:
         """Record the end of a request; without a reply the request may be sent again."""
