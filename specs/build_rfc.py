@@ -27,6 +27,7 @@ WITHOUT = (
     " [`security.md`](security.md) lists the attacks that remain.",
     " [`values.md`](values.md) lists the values that codecs construct.",
     " [`values.md`](values.md) registers the names of codecs.",
+    " [`store.md`](store.md) has the rules of the store.",
     _DIAGRAMS,
 )
 """Sentences of ``wmp.md`` that the draft leaves out: they are about files beside ``wmp.md``."""

@@ -228,12 +228,23 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
         (23, "about-number-negative", -1),
         (24, "about-peer-null", None),
         (25, "label-number", 1),
+        (30, "keep-negative", -1),
+        (31, "serves-peer", OWNER),
+        (31, "serves-of-bytes", [MANAGER]),
+        (32, "kept-null", None),
+        (33, "sent-text", "1"),
     )
     for key, name, value in wrong:
         why = f"{FIELD_NAMES[key]} has another type, in any command"
         yield f"field-{name}", wake(fields={**WAKE, key: value}), "malformed", why
     yield "role-too-long", wake(fields={**WAKE, 10: "r" * 256}), "limit", "255 bytes a name"
     yield "role-too-long-in-bytes", wake(fields={**WAKE, 10: "ü" * 128}), "limit", "256 bytes"
+    yield (
+        "serves-too-many",
+        [head(10, {2: 1, 19: 6000, 31: [OWNER] * 257})],
+        "limit",
+        "256 stores",
+    )
     yield (
         "roles-too-many",
         [head(1, {**READY, 7: [""] * 257}, (), FROM_WORKER)],

@@ -12,6 +12,7 @@ EPOCH = 1_700_000_000_000
 FROM_WORKER = (WORKER, EPOCH)
 FROM_MANAGER = (MANAGER, EPOCH)
 OWNER = (MANAGER, EPOCH)
+STORE = (b"\x5a" * 16, EPOCH + 2)
 TO_MANAGER = (EPOCH, MANAGER)
 TO_WORKER = (EPOCH, WORKER)
 # A device appends identity, epoch, and the routing id (from below) or DEALER (from above).
@@ -111,6 +112,16 @@ def valid() -> Iterator[tuple[str, Message]]:
                 left=[0, None, 1500, None, None, None, None, 86_400_000, None],
                 payloads=[b"", b"\x00", b"\xf6", b"a" * 23, b"b" * 24, b"", b"", b"", b"c" * 255],
             ),
+        ),
+    )
+    yield (
+        "take-stored",
+        Message(
+            Command.TAKE,
+            TO_WORKER,
+            FROM_MANAGER,
+            {**take, f.MANAGER: STORE, f.KEEP: 300_000},
+            Columns([65536], [3], payloads=[b"hello"]),
         ),
     )
     yield (
@@ -310,6 +321,34 @@ def valid() -> Iterator[tuple[str, Message]]:
             (*BELOW[::-1], *TO_WORKER),
             (*FROM_MANAGER, *ABOVE),
             {f.EXPIRE: 6000, f.SESSION: 2, f.ACK: 1, f.AGAIN: False, f.LABEL: ""},
+        ),
+    )
+    yield (
+        "ping-held-jobs-of-a-store",
+        Message(
+            Command.PING,
+            TO_MANAGER,
+            FROM_WORKER,
+            {f.ACK: 5, f.SESSION: 1, f.MANAGER: STORE, f.SENT: 4, f.MORE: True},
+            Columns([65536, 65537], [3, 1]),
+        ),
+    )
+    yield (
+        "ping-holds-no-job-of-a-store",
+        Message(
+            Command.PING,
+            TO_MANAGER,
+            FROM_WORKER,
+            {f.ACK: 5, f.SESSION: 1, f.MANAGER: STORE, f.SENT: 0, f.IDLE: True},
+        ),
+    )
+    yield (
+        "pong-of-a-manager-with-a-store",
+        Message(
+            Command.PONG,
+            TO_WORKER,
+            FROM_MANAGER,
+            {f.EXPIRE: 6000, f.SESSION: 1, f.ACK: 4, f.KEPT: 3, f.SERVES: (STORE,)},
         ),
     )
     yield (

@@ -169,9 +169,10 @@ class Field:
     HOLD: Final = 14
     """Milliseconds for which the manager may keep the GIVE before it answers (GIVE)."""
     MORE: Final = 15
-    """True: the lock stays open for the other jobs of ``WANT`` (TAKE)."""
+    """True: the lock stays open for the other jobs of ``WANT`` (TAKE); the list is not whole
+    (PING)."""
     MANAGER: Final = 16
-    """Owner of the jobs: ``[identity, epoch]`` (TAKE, DONE, STATUS, CANCEL)."""
+    """Owner of the jobs: ``[identity, epoch]`` (TAKE, DONE, STATUS, CANCEL, PING)."""
     CODEC: Final = 17
     """Name of the payloads' encoding; absent means bytes (TAKE, DONE)."""
     UNSTARTED: Final = 18
@@ -196,6 +197,15 @@ class Field:
     """Number that the receiver must answer over the same route (PING, PONG)."""
     ANSWER: Final = 29
     """Number of the challenge that is answered (PING, PONG)."""
+    KEEP: Final = 30
+    """Milliseconds for which a worker keeps the jobs when it has forgotten their manager (TAKE)."""
+    SERVES: Final = 31
+    """Stores for whose jobs the manager takes lists and results: ``[identity, generation]`` each
+    (PONG)."""
+    KEPT: Final = 32
+    """Number up to which the results of stored jobs are stored; absent: the ack."""
+    SENT: Final = 33
+    """Highest number of the worker's stream (PING with ``MANAGER``)."""
 
 
 class ErrorCode:

@@ -319,6 +319,16 @@ def _check_peer(value: Any, limits: CodecLimits) -> Path:
     return _checked_path(value, limits)
 
 
+def _check_peers(value: Any, limits: CodecLimits) -> tuple[Path, ...]:
+    if type(value) is not list:
+        raise InvalidPart(f"the value is of type {kind_of(value)}; expected an array of peers")
+    if len(value) > limits.roles:
+        raise InvalidPart(
+            f"there are {len(value)} peers; at most {limits.roles} are accepted", ErrorCode.LIMIT
+        )
+    return tuple([_check_peer(peer, limits) for peer in value])
+
+
 _CHECKS: Final[dict[int, Callable[[Any, CodecLimits], Any]]] = {
     Field.AGAIN: _check_bool,
     Field.ROLES: _check_roles,
@@ -334,4 +344,5 @@ _CHECKS: Final[dict[int, Callable[[Any, CodecLimits], Any]]] = {
     Field.ABOUT_PEER: _check_peer,
     Field.LABEL: _check_long_text,
     Field.IDLE: _check_bool,
+    Field.SERVES: _check_peers,
 }

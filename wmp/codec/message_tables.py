@@ -106,5 +106,8 @@ LOWEST: Final = {
     Field.ABOUT_NUMBER: 0,
     Field.CHALLENGE: 1,
     Field.ANSWER: 1,
+    Field.KEEP: 0,
+    Field.KEPT: 0,
+    Field.SENT: 0,
 }
 """The lowest value of each unsigned field."""

@@ -16,6 +16,7 @@ __all__ = ["FIELDS", "REQUIRED", "check_form", "check_head", "read_cbor"]
 
 _UINT, _TEXT, _BOOL = "unsigned integer", "text", "boolean"
 _TEXTS, _AMOUNTS, _PEER = "array of text", "map of text to unsigned", "[bytes, unsigned]"
+_PEERS = "array of [bytes, unsigned]"
 
 FIELDS: dict[int, tuple[str, str]] = {
     0: ("number", _UINT),
@@ -47,6 +48,10 @@ FIELDS: dict[int, tuple[str, str]] = {
     26: ("idle", _BOOL),
     28: ("challenge", _UINT),
     29: ("answer", _UINT),
+    30: ("keep", _UINT),
+    31: ("serves", _PEERS),
+    32: ("kept", _UINT),
+    33: ("sent", _UINT),
 }
 """Registered keys: name and type."""
 
@@ -242,6 +247,8 @@ def _is(value: Any, kind: str) -> bool:
             return isinstance(value, bool)
         case "array of text":
             return isinstance(value, list) and all(isinstance(item, str) for item in value)
+        case "array of [bytes, unsigned]":
+            return isinstance(value, list) and all(_is(item, _PEER) for item in value)
         case "map of text to unsigned":
             return isinstance(value, dict) and all(
                 isinstance(name, str) and type(amount) is int and amount >= 0

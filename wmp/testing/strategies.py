@@ -145,6 +145,10 @@ _FIELDS: dict[int, st.SearchStrategy[Any]] = {
     Field.ABOUT_NUMBER: uints(),
     Field.ABOUT_PEER: peers(),
     Field.LABEL: texts(40),
+    Field.KEEP: uints(),
+    Field.SERVES: st.lists(peers(), max_size=3).map(tuple),
+    Field.KEPT: uints(),
+    Field.SENT: uints(),
 }
 
 _STREAM = (Field.NUMBER, Field.SESSION)
@@ -161,7 +165,7 @@ _USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
     ),
     Command.TAKE: (
         (*_STREAM, Field.LOCK, Field.ROLE, Field.NEEDS, Field.MANAGER),
-        (Field.ACK, Field.MORE, Field.CODEC),
+        (Field.ACK, Field.MORE, Field.CODEC, Field.KEEP, Field.KEPT),
     ),
     Command.NO: ((*_STREAM, Field.LOCK), (Field.ACK,)),
     Command.DONE: ((*_STREAM, Field.MANAGER), (Field.ACK, Field.CODEC)),
@@ -171,14 +175,14 @@ _USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
         (),
         (
             *(Field.ACK, Field.SESSION, Field.AGAIN, Field.LABEL, Field.IDLE),
-            *(Field.CHALLENGE, Field.ANSWER),
+            *(Field.CHALLENGE, Field.ANSWER, Field.MANAGER, Field.SENT, Field.MORE),
         ),
     ),
     Command.PONG: (
         (Field.EXPIRE, Field.SESSION),
         (
             *(Field.ACK, Field.AGAIN, Field.READY, Field.CREDIT, Field.LABEL),
-            *(Field.CHALLENGE, Field.ANSWER),
+            *(Field.CHALLENGE, Field.ANSWER, Field.SERVES, Field.KEPT),
         ),
     ),
     Command.BYE: ((), (Field.ACK, Field.SESSION, Field.TEXT)),
