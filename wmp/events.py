@@ -12,7 +12,7 @@ from typing import Literal
 from attrs import frozen
 
 from wmp.errors import DecodeError
-from wmp.message import Frame, Kind, Link, Message, Outcome
+from wmp.message import Frame, Kind, Link, Message, Outcome, Peer
 from wmp.retry import Retry
 from wmp.store.contract import QueuedKind, StoredJob
 from wmp.store.job_terms import StoredTerms
@@ -134,6 +134,11 @@ class InstanceBegun:
     owned: Sequence[int] = ()
     """Numbers of the acknowledged jobs that were submitted here under an earlier instance and whose
     ends were not reported."""
+    store: Peer | None = None
+    """Identity and generation of the store. With None no worker keeps jobs when this manager
+    ends."""
+    number: int = 0
+    """Number of the instance in the store."""
 
 
 @frozen

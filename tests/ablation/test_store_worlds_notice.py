@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.ablation import store_side
+from tests.ablation import store_side, successor_side
+from tests.simulation.test_store_worlds import RESTARTS
 from tests.unit.stored_manager import StoredManager
 from tests.unit.test_store_link import (
     test_no_stored_job_is_granted_seven_seconds_after_the_last_renewal as limit_of_grants,
 )
-from wmp.testing.store_world import BrokenStorePromise, StoreWorld
+from wmp.testing.store_world import BrokenStorePromise, StoreFaults, StoreWorld
 
 Switch = Callable[[pytest.MonkeyPatch], None]
 
@@ -29,13 +30,28 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
 ]
 """The switch, the promises that may break with it, and seeds of worlds that break one."""
 
+AGAIN = "a job runs no more often than it must"
 
-def broken(seed: int, switch: Switch) -> str:
+RESTARTED: list[tuple[Switch, set[str], tuple[int, ...]]] = [
+    (successor_side.keep_of_take, {AGAIN}, (1, 2, 3)),
+    (successor_side.served_store, {AGAIN}, (1, 2, 3)),
+    (successor_side.kept_number, {AGAIN}, (1, 2, 3, 4, 5)),
+    (successor_side.results_until_kept, {AGAIN}, (1, 2, 3, 4, 5)),
+    (successor_side.orphaned_jobs, {AGAIN}, (1, 2, 3)),
+    (successor_side.list_of_jobs, {AGAIN}, (1, 2, 3)),
+    (successor_side.taking_over, {AGAIN}, (1, 2, 3)),
+    (successor_side.lease_of_a_job_taken_over, {AGAIN}, (1, 2, 3)),
+    (successor_side.results_of_others, {AGAIN}, (1, 2, 3)),
+]
+"""The same for worlds in which only managers end: no work may be done again."""
+
+
+def broken(seed: int, switch: Switch, faults: StoreFaults | None = None) -> str:
     """Return the promise that a world breaks without a safeguard; empty for none."""
     with pytest.MonkeyPatch.context() as patch:
         switch(patch)
         try:
-            StoreWorld(seed=seed).play(SECONDS)
+            StoreWorld(seed=seed, faults=faults or StoreFaults()).play(SECONDS)
         except BrokenStorePromise as error:
             return error.name
     return ""
@@ -50,6 +66,20 @@ def test_worlds_notice_that_a_safeguard_is_off(
     found = {}
     for seed in seeds:
         found[seed] = broken(seed, switch)
+        if found[seed] in promises:
+            return
+    pytest.fail(f"none of {sorted(promises)} is broken: {found}")
+
+
+@pytest.mark.parametrize(
+    ("switch", "promises", "seeds"), RESTARTED, ids=[row[0].__name__ for row in RESTARTED]
+)
+def test_worlds_of_restarts_notice_that_a_safeguard_is_off(
+    switch: Switch, promises: set[str], seeds: tuple[int, ...]
+) -> None:
+    found = {}
+    for seed in seeds:
+        found[seed] = broken(seed, switch, RESTARTS)
         if found[seed] in promises:
             return
     pytest.fail(f"none of {sorted(promises)} is broken: {found}")

@@ -68,7 +68,8 @@ class StoredManager:
         self.me = self.store.begin(self.settings.identity, "test")
         self.number = 0
         self.ids = iter(self.me.block)
-        self.handle(InstanceBegun(owned))
+        peer = (self.store.identity, self.store.generation)
+        self.handle(InstanceBegun(owned, peer, self.me.number))
 
     def handle(self, event: ManagerEvent, now: float = 0.0) -> list[ManagerAction]:
         """Give the machine an event; answer its writes."""

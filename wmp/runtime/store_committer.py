@@ -13,7 +13,7 @@ import os
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from threading import Thread
 from typing import Final
 
@@ -107,7 +107,7 @@ class StoreCommitter:
 
     def start(self) -> None:
         """Start the thread."""
-        self._post(InstanceBegun())
+        self._post(self._begun(()))
         self._thread = start_thread(self._run, f"{self._name}-store", failed=self._post)
         if self._thread is None:
             raise StoreError(
@@ -277,8 +277,12 @@ class StoreCommitter:
         self._answers()
         if (submissions := self._submissions()) is not None:
             submissions.provide(self._me.block)
-        self._post(InstanceBegun(self._open()))
+        self._post(self._begun(self._open()))
         self._look()
+
+    def _begun(self, owned: Sequence[int]) -> InstanceBegun:
+        peer = self._store.identity, self._store.generation
+        return InstanceBegun(owned, peer, self._me.number)
 
     def _open(self) -> list[int]:
         submissions = self._submissions()

@@ -34,6 +34,12 @@ class ManagerMessages(ScriptedPeer):
     """The highest id of a job so far."""
     owner: Peer | None = None
     """The owner named in TAKE and CANCEL; None for this manager itself."""
+    serves: Sequence[Peer] = ()
+    """The stores that PONG names."""
+    keep: float | None = None
+    """Time in TAKE for which the worker keeps the jobs, in seconds or in units; None for none."""
+    kept: int | None = None
+    """The number up to which results are stored, as PONG names it; None for all."""
 
     @property
     def owner_of_jobs(self) -> Peer:
@@ -46,6 +52,8 @@ class ManagerMessages(ScriptedPeer):
         if fields.setdefault("ready", self.ready or None) is not None:
             fields.setdefault("credit", self.credit)
         fields.setdefault("lock", self.last_lock or None)
+        fields.setdefault("serves", tuple(self.serves) or None)
+        fields.setdefault("kept", self.kept)
         return self.compose(Command.PONG, **fields)
 
     def compose_wake(self, count: int, **fields: Any) -> Message:
@@ -75,6 +83,8 @@ class ManagerMessages(ScriptedPeer):
         fields.setdefault("role", self.role)
         fields.setdefault("needs", {"slots": 1})
         fields.setdefault("manager", self.owner_of_jobs)
+        if self.keep is not None:
+            fields.setdefault("keep", self.milliseconds(self.keep))
         return self.compose(Command.TAKE, columns, lock=lock, **fields)
 
     def compose_no(self, lock: int, **fields: Any) -> Message:

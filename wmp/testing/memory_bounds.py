@@ -36,7 +36,7 @@ def sizes(machine: ManagerMachine | WorkerMachine) -> dict[str, int]:
     outbound, executions = machine._outbound, machine._executions
     managers = machine._links.managers
     return {
-        "held": sum(map(executions.count, managers)),
+        "held": executions.jobs.check(),
         "parked": executions.parked,
         "lanes": len(list(executions.lanes)),
         "managers": len(managers),

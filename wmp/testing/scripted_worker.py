@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 
 from wmp.actions import ManagerAction
 from wmp.core.manager.machine import ManagerMachine
@@ -30,6 +30,8 @@ class ScriptedWorker(WorkerMessages):
     epoch: int = 1
     link: Link = b"link-1"
     now: float = 0.0
+    owners: dict[int, Peer] = field(factory=dict)
+    """Owners of the jobs of all TAKEs, by number of the job."""
 
     @property
     def managed_by(self) -> Peer:
@@ -54,6 +56,9 @@ class ScriptedWorker(WorkerMessages):
             if message.receiver == self.identity:
                 self.session = message.fields.get(Field.SESSION, self.session)
                 self.received = message.fields.get(Field.NUMBER, self.received)
+                if message.command is Command.TAKE and message.columns is not None:
+                    owner = message.fields[Field.MANAGER]
+                    self.owners.update(dict.fromkeys(message.columns.ids, owner))
 
     def ready(self, credit: int = 1, **fields: Any) -> list[ManagerAction]:
         """Send READY without ``to``, with the next number unless ``ready`` is given."""
@@ -76,12 +81,14 @@ class ScriptedWorker(WorkerMessages):
         """Send DONE for these jobs, with the next number unless ``number`` is given."""
         jobs = [(id, attempt) for id in ids]
         payloads = payloads or [b"result"] * len(ids)
+        fields.setdefault("manager", self.owners.get(ids[0], self.managed_by))
         stream = self._next_number(fields)
         return self.send(self.compose_done(jobs, payloads, [outcome] * len(ids), **stream))
 
     def numbered(self, command: Command, columns: Columns, **fields: Any) -> Message:
         """Compose a message of the numbered stream."""
-        stream = self._next_number({"manager": self.managed_by, **fields})
+        owner = self.owners.get(columns.ids[0], self.managed_by)
+        stream = self._next_number({"manager": owner, **fields})
         return self.compose(command, columns, **stream)
 
     def _next_number(self, fields: dict[str, Any]) -> dict[str, Any]:

@@ -74,7 +74,9 @@ def _check_leases(worker: RemoteWorker, parts: Mapping[int, JobRecord | Grant]) 
         assert job.state in (JobState.LEASED, JobState.CANCELLING), (
             "a leased job must be in the state LEASED or CANCELLING"
         )
-        assert 0 < job.take <= worker.stream.sent, "a leased job must name a TAKE that was sent"
+        assert 0 <= job.take <= worker.stream.sent, (
+            "a leased job must name a TAKE that was sent, or 0 if it was taken over"
+        )
         held[job.kind] += 1
     for first, grant in worker.grants.items():
         left = sum(parts.get(id) is grant for id in grant.ids)

@@ -186,18 +186,19 @@ class Leases:
 
     def settle_each(
         self, worker: RemoteWorker, columns: Columns, codec: str
-    ) -> tuple[int, list[Returned]]:
+    ) -> tuple[list[int], list[Returned]]:
         """Accept results one by one (WMP-6.2, 6.3).
 
         Returns:
-            The number of results without a current lease, and the jobs that came back without a
+            The rows of the results without a current lease, and the jobs that came back without a
             result.
         """
-        stale = 0
+        stale: list[int] = []
         back: list[Returned] = []
         outcomes, payloads = columns.outcomes or (), columns.payloads or ()
         none = [None] * len(outcomes)
-        for id, attempt, outcome, payload, text, wait in zip(
+        for row, id, attempt, outcome, payload, text, wait in zip(
+            range(len(columns.ids)),
             columns.ids,
             columns.attempts,
             outcomes,
@@ -208,7 +209,7 @@ class Leases:
         ):
             job = self.record(id) if self.holds(worker, id, attempt) else None
             if job is None:
-                stale += 1
+                stale.append(row)
                 continue
             self.release(worker, job)
             end = _ENDS.get(outcome)
@@ -242,6 +243,15 @@ class Leases:
         self._attempts.append(job.attempt)
         if job.history is not None and end is not End.OK:
             self._histories[job.id] = tuple(job.history)
+
+    def adopt(self, worker: RemoteWorker, job: JobRecord) -> None:
+        """Lease a job to the worker that holds it already (WMP-14.7)."""
+        self.keep(job)
+        job.step(JobInput.GRANT)
+        job.reserved = False
+        job.holder, job.take = worker.identity, 0
+        worker.leases[job.id] = job
+        worker.hold(job.kind, 1)
 
     def keep(self, job: JobRecord) -> None:
         """Know a stored job that waits for a worker."""

@@ -340,11 +340,12 @@ class ManagerMachine:
                 self._pong(worker, now, again=True)
             return
         assert columns is not None
-        if tuple(fields[Field.MANAGER]) != self._me:
-            text = "the message names another manager, and this one does not forward"
+        owner = tuple(fields[Field.MANAGER])
+        if text := self._scheduler.ownership.misnamed(owner, columns.ids):
             self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
             return
-        if max(columns.ids) > self._scheduler.last_id:
+        own = owner == self._me
+        if own and max(columns.ids) > self._scheduler.last_id:
             # The other jobs of the message still count, because the number of the message will not
             # come again.
             text = "the message names a job that this manager never granted"
@@ -354,7 +355,8 @@ class ManagerMachine:
             return
         if columns.checksums is not None:
             columns = refuse_wrong(columns)  # WMP-2.13
-        stale = self._scheduler.done(worker, columns, now, fields.get(Field.CODEC, ""))
+        number = 0 if own else fields[Field.NUMBER]
+        stale = self._scheduler.done(worker, columns, now, fields.get(Field.CODEC, ""), number)
         if stale:
             self._outbound.drop("stale result", link, message, f"{stale} of {len(columns.ids)}")
         assert columns.payloads is not None
@@ -370,16 +372,7 @@ class ManagerMachine:
             self._claims.answered(worker, answer, now)
         elif message.to and Field.SESSION not in fields and worker.stream.used:
             self._new_session(worker, "the worker forgot this manager", now)
-        if (message.columns is not None or fields.get(Field.IDLE)) and (
-            fields.get(Field.SESSION) == worker.stream.session
-        ):
-            held = set() if message.columns is None else set(message.columns.ids)
-            ack = fields.get(Field.ACK, 0)
-            missing = self._scheduler.leases.missing(worker, ack, held)
-            if missing:
-                self._scheduler.lose_leases(
-                    worker, missing, "the worker does not hold the job", now
-                )
+        self._scheduler.compare(worker, message, now)
         if fields.get(Field.AGAIN) and fields.get(Field.SESSION) == worker.stream.session:
             self._outbound.replay(worker, now)
         if message.to:
@@ -401,6 +394,8 @@ class ManagerMachine:
             Field.EXPIRE: int(self.settings.expire * 1000),
             Field.LABEL: self.settings.label,
         }
+        if self._scheduler.ownership.store is not None:
+            fields |= self._scheduler.ownership.fields_of_pong()
         if again:
             fields[Field.AGAIN] = True
         if worker.last_lock:

@@ -19,11 +19,13 @@ from wmp.core.manager.delayed_jobs import DelayedJobs
 from wmp.core.manager.failures import Failures
 from wmp.core.manager.job_lifecycle import JobInput, JobLimits, JobRecord, JobState
 from wmp.core.manager.leases import Leases
+from wmp.core.manager.ownership import Ownership
 from wmp.core.manager.queues import Part, Queue, Queues
 from wmp.core.manager.remote_worker import Give, ManagerOutbound, RemoteWorker, fits
 from wmp.core.manager.requeue import REFUSED, SEPARATED, Requeue
 from wmp.core.manager.store_link import StoreLink
 from wmp.core.manager.store_writes import FIRST_UNSTORED
+from wmp.core.manager.stored_records import is_stored
 from wmp.core.manager.timers import DueTimer, HoldTimer, ManagerTimers, WakeTimer
 from wmp.core.manager.wait_causes import WaitCauses
 from wmp.core.manager.worker_selection import WorkerSelection
@@ -57,6 +59,7 @@ class Scheduler:
     timers: ManagerTimers
     selection: WorkerSelection
     queues: Queues = field(factory=Queues)
+    ownership: Ownership = field(init=False)
     leases: Leases = field(init=False)
     delayed: DelayedJobs = field(init=False)
     requeue: Requeue = field(init=False)
@@ -72,6 +75,7 @@ class Scheduler:
 
     def __attrs_post_init__(self) -> None:
         self.delayed = DelayedJobs(self.queues.batches)
+        self.ownership = Ownership(self.outbound.me, int(self.settings.keep * 1000))
         self.leases = Leases(self.outbound, self.timers)
         self.causes = WaitCauses(self.leases)
         failures = Failures(self.leases, self.delayed, self.settings.epoch)
@@ -86,8 +90,10 @@ class Scheduler:
                 self.offer,
                 self.cancel,
                 self.withdraw,
+                self.ownership,
             )
             failures.store = self.requeue.store = self.store
+            self.store.succession.fail = failures.settle
 
     # -- from the application
 
@@ -331,15 +337,50 @@ class Scheduler:
         self._forget_give(give)
         self._no(give.worker, give.lock, now)
 
-    def done(self, worker: RemoteWorker, columns: Columns, now: float, codec: str) -> int:
-        """Accept results; return the number of those without a current lease (WMP-6.2, 6.3)."""
-        stale, changed = 0, list[Queue]()
+    def done(
+        self, worker: RemoteWorker, columns: Columns, now: float, codec: str, number: int = 0
+    ) -> int:
+        """Accept results; return the number of those that do not count (WMP-6.2, 6.3, 14.8).
+
+        Args:
+            worker: The worker.
+            columns: The columns of its DONE.
+            now: Seconds.
+            codec: Codec of the results.
+            number: Number of DONE if its jobs are of the store; else 0.
+        """
+        stale, changed = list[int](), list[Queue]()
         if not self.leases.settle(worker, columns, codec):
             stale, returned = self.leases.settle_each(worker, columns, codec)
             changed = self.requeue.take_back(worker, returned, now)
             self._watch_delayed(now)
+        count = len(stale)
+        if number and self.store is not None:
+            count = self.store.succession.done(worker, columns, stale, number)
         self._offer_all([*changed, *self._next_share(worker)], now)
-        return stale
+        return count
+
+    def compare(self, worker: RemoteWorker, message: Message, now: float) -> None:
+        """Compare the list of a PING with the leases of its worker (WMP-9.13, 14.7)."""
+        fields, columns, store = message.fields, message.columns, self.store
+        if columns is None and not fields.get(Field.IDLE):
+            return
+        if fields.get(Field.SESSION) != worker.stream.session:
+            return
+        held = {} if columns is None else dict(zip(columns.ids, columns.attempts, strict=True))
+        owner = fields.get(Field.MANAGER)
+        stored = owner is not None and self.ownership.is_stored(owner)
+        if owner is not None and owner != self.outbound.me and not stored:
+            return
+        missing = self.leases.missing(worker, fields.get(Field.ACK, 0), held)
+        if owner is not None:
+            missing = [job for job in missing if is_stored(job) is stored]
+            if fields.get(Field.MORE) or fields.get(Field.SENT, 0) > worker.stream.received:
+                missing = []
+        if missing:
+            self.lose_leases(worker, missing, "the worker does not hold the job", now)
+        if stored and store is not None and held:
+            store.listed(worker, held, now)
 
     def status(self, worker: RemoteWorker, columns: Columns) -> None:
         """Pass progress on to the submitter (WMP-6.9)."""
@@ -528,7 +569,15 @@ class Scheduler:
     def _grant(
         self, give: Give, queue: Queue, parts: list[Part], now: float, *, more: bool
     ) -> None:
-        """Send one TAKE."""
+        """Send one TAKE for the jobs of each owner."""
+        if self.ownership.store is not None and len(parts) > 1:
+            stored: list[Part] = [
+                part for part in parts if type(part) is JobRecord and is_stored(part)
+            ]
+            if stored and len(stored) < len(parts):
+                others = [part for part in parts if part not in stored]
+                self._grant(give, queue, stored, now, more=True)
+                parts = others
         worker = give.worker
         columns = self.leases.lease(worker, parts, now)
         kind = queue.kind
@@ -536,7 +585,7 @@ class Scheduler:
             Field.ROLE: kind.role,
             Field.NEEDS: queue.needs,
             Field.LOCK: give.lock,
-            Field.MANAGER: self.outbound.me,
+            **self.ownership.fields_of_take(columns.ids[0]),
         }
         if more:
             fields[Field.MORE] = True
@@ -574,13 +623,14 @@ class Scheduler:
         unstarted: bool = False,
     ) -> None:
         """Send CANCEL for these jobs to the worker that holds them."""
-        for start in range(0, len(jobs), Limits.JOBS):
-            some = jobs[start : start + Limits.JOBS]
-            columns = Columns([job.id for job in some], [job.attempt for job in some])
-            fields: dict[int | str, Any] = {Field.MANAGER: self.outbound.me}
-            if unstarted:
-                fields[Field.UNSTARTED] = True
-            self.outbound.push(worker, Command.CANCEL, fields, columns, now)
+        for owner, mine in self.ownership.groups(jobs):
+            for start in range(0, len(mine), Limits.JOBS):
+                some = mine[start : start + Limits.JOBS]
+                columns = Columns([job.id for job in some], [job.attempt for job in some])
+                fields: dict[int | str, Any] = {Field.MANAGER: owner}
+                if unstarted:
+                    fields[Field.UNSTARTED] = True
+                self.outbound.push(worker, Command.CANCEL, fields, columns, now)
 
     def _forget_give(self, give: Give) -> None:
         worker = give.worker

@@ -10,7 +10,7 @@ for the store. ``specs/store.md`` section 12 lists the duties of this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, inf
 from typing import Final, assert_never
 
@@ -19,8 +19,9 @@ from attrs import define, field
 from wmp.actions import Acknowledge, Decline, End, FailedAttempt, Write
 from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.core.manager.leases import Leases
+from wmp.core.manager.ownership import Ownership
 from wmp.core.manager.queues import Queue, Queues
-from wmp.core.manager.remote_worker import ManagerOutbound
+from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
 from wmp.core.manager.store_demand import StoreDemand
 from wmp.core.manager.store_writes import (
     FIRST_UNSTORED,
@@ -39,6 +40,7 @@ from wmp.core.manager.stored_records import (
     records_of,
     wait_after_refusals,
 )
+from wmp.core.manager.succession import Succession
 from wmp.core.manager.timers import ManagerTimers, StoreDueTimer, SweepTimer
 from wmp.events import InstanceBegun, StoreFilled, Submitted, Woken, Written
 from wmp.message import Frame, Kind
@@ -97,6 +99,7 @@ class StoreLink:
         offer: Offers the jobs of a queue to workers.
         cancel: Cancels jobs, as the submitter does.
         withdraw: Forgets a job that ended elsewhere, and ends its lease.
+        ownership: The owners of jobs on the wire.
     """
 
     outbound: ManagerOutbound
@@ -106,7 +109,9 @@ class StoreLink:
     offer: Callable[[Queue, float], None]
     cancel_jobs: Callable[[Iterable[int], float], None]
     withdraw: Callable[[int, float], None]
+    ownership: Ownership
     demand: StoreDemand = field(init=False)
+    succession: Succession = field(init=False)
     draining: bool = False
     frozen: list[JobRecord] | None = None
     """Reserved jobs that may not be granted, because the validity was not renewed in time; None
@@ -136,11 +141,22 @@ class StoreLink:
 
     def __attrs_post_init__(self) -> None:
         self.demand = StoreDemand(self.leases.workers, self.queues)
+        self.succession = Succession(
+            self.outbound,
+            self.leases,
+            self._pending,
+            self.cancel_jobs,
+            self.withdraw,
+            self.repeat,
+            self._changing,
+            self.ownership,
+        )
 
     @property
     def idle(self) -> bool:
         """Whether everything is written."""
-        return self._under_way is None and not self._pending and not self._repeating
+        waits = self._under_way is not None or self._pending or self._repeating
+        return not waits and not self.succession.questions
 
     # -- from the application
 
@@ -177,6 +193,12 @@ class StoreLink:
                 if job.id == id:
                     self.frozen = [other for other in self.frozen or () if other is not job]
                     self._release([job])
+
+    # -- from workers: jobs that were granted elsewhere
+
+    def listed(self, worker: RemoteWorker, held: Mapping[int, int], now: float) -> None:
+        """Take over listed jobs that are not leased to the worker, as far as the store allows."""
+        self.succession.listed(worker, held, now)
 
     # -- from workers: a lease is over
 
@@ -286,7 +308,7 @@ class StoreLink:
         if not self._begun or (self._under_way is not None and not last):
             return
         reservations = () if self.draining or last else self.demand.reservations(now)
-        due = self._pending or reservations or self._look_soon
+        due = self._pending or reservations or self._look_soon or self.succession.questions
         if not due and (last or not self._sweep):
             if (when := self.demand.next_due()) < inf and not self.draining:
                 self.timers.set(StoreDueTimer(), max(when, now + 0.001))
@@ -295,11 +317,13 @@ class StoreLink:
         verify, self._pending.verify = self._pending.verify, False
         look = self._looked() if self._sweep or self._look_soon else ()
         self._look_soon = False
+        rows = self.succession.ask()
         sweep, self._sweep = self._sweep and not last, False
         self._under_way, batch = self._pending.take(
             self._step, now, sweep=sweep, reservations=reservations, look=look, whole=last
         )
-        self.outbound.actions.append(Write(self._step, batch, look, verify))
+        self.succession.step = self._step + 1
+        self.outbound.actions.append(Write(self._step, batch, [*look, *rows], verify))
 
     def end(self, now: float) -> None:
         """Write all that is left, and give all jobs back that no worker has."""
@@ -335,6 +359,8 @@ class StoreLink:
     def begun(self, event: InstanceBegun, now: float) -> None:
         """Begin anew as another instance (STORE-1.3)."""
         under_way, self._under_way = self._under_way, None
+        self.ownership.store = event.store
+        self.succession.begin(event.number)
         if self._begun:
             self._pending.begin_anew(under_way)
             for queue in self.queues:
@@ -404,6 +430,7 @@ class StoreLink:
             self._end(swept.id, swept.state, _SWEPT_TEXTS.get(swept.state, b""), swept.attempt)
         for wanted, reserved in zip(under_way.reservations, answer.reserved, strict=False):
             self._reserved(wanted.kind, reserved, answer, now)
+        self.succession.written(under_way.step, event.seen, answer.now, now)
         if event.held is not None:
             self._compare(event.held, answer, now)
         self._look(under_way.look, event.seen, now)

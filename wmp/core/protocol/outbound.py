@@ -77,6 +77,9 @@ class Stream:
     unacked_bytes: int = 0
     """Number of payload bytes received since an ack was last sent."""
     kept: deque[Kept] = field(factory=deque)
+    written: int | None = None
+    """At a manager: number up to which the received results are stored; None if all are
+    (WMP-14.3)."""
     fruitless: int = 0
     """Number of times that messages were sent again since the last ack."""
     _asked: int = 0
@@ -262,6 +265,8 @@ class Outbound(Generic[_Receiver, _Action]):
         stream = peer.stream
         if stream is not None:
             fields = {**fields, Field.ACK: stream.received, Field.SESSION: stream.session}
+            if stream.written is not None:
+                fields[Field.KEPT] = stream.written
             stream.unacked_bytes = 0
         message = Message(command, peer.path or (), self.me, fields, columns)
         self.actions.append(Send(link, message))

@@ -40,6 +40,8 @@ class ManagerSettings:
     """Largest number of payload bytes in one TAKE; the payload of a single job may be larger."""
     challenge: float = 1.0
     """Time in which a peer must answer when another process claims its identity."""
+    keep: float = 300.0
+    """Time for which workers keep stored jobs and their results without a manager of the store."""
     max_jobs: int = 1_000_000
     """Largest number of jobs, queued and leased.
 

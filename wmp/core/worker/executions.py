@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from attrs import define, field
 
-from wmp.actions import Interrupt, Note, Recall, Run
+from wmp.actions import Interrupt, Recall, Run
 from wmp.core.protocol.checksums import WRONG_JOB, checksums_of, fits
 from wmp.core.protocol.outbound import Kept
 from wmp.core.protocol.resources import Needs, Resources
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
+from wmp.core.worker.held_table import ORPHANED, HeldTable
 from wmp.core.worker.job_times import JobTimes
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remarks import cut_text, with_remarks
@@ -74,13 +75,15 @@ class Executions:
     stalled: bool = False
     """Whether jobs waited too long here and no lane has reported since."""
     _queue: RunQueue = field(init=False)
-    _held: dict[bytes, dict[Peer, HeldJobs]] = field(factory=dict)
-    """The held jobs, by identity of the manager and by owner."""
+    jobs: HeldTable = field(init=False)
+    """The held jobs, by manager and owner."""
     _answers: dict[tuple[bytes, Peer, str, bool], _Answers] = field(factory=dict)
     _remarks: dict[tuple[bytes, Peer, str, bool], dict[int, tuple[str | None, int | None]]] = field(
         factory=dict
     )
     """Texts and waits of answers, by job. Few answers have them."""
+    _orphaned: list[Kept] = field(factory=list)
+    """Answers of this step to orphaned jobs."""
     _limits_passed: list[tuple[int, int]] = field(factory=list)
     """Lanes and jobs whose run limit passed in this step.
 
@@ -99,6 +102,7 @@ class Executions:
         self.places = self.resources.capacity(self.usual)
         throughput = Throughput(self.outbound.settings, self.places)
         self._queue = RunQueue(self.resources, throughput)
+        self.jobs = HeldTable(self.outbound, self._queue)
 
     def resize(self, total: Mapping[str, int]) -> None:
         """Change the resources; hand back the jobs that wait and can never start (WMP-3.15)."""
@@ -135,37 +139,11 @@ class Executions:
 
     def count(self, manager: bytes) -> int:
         """Return the number of unanswered jobs of a manager that are here."""
-        return sum(map(len, self._held.get(manager, {}).values()))
+        return self.jobs.count(manager)
 
     def held(self, manager: bytes) -> Iterable[HeldJobs]:
         """Return the unanswered jobs of a manager by owner."""
-        return self._held.get(manager, {}).values()
-
-    def listing(self, manager: RemoteManager, most: int) -> tuple[list[int], list[int]] | None:
-        """Return (ids, attempts) of all jobs held for a manager, for its PING (WMP-9.9).
-
-        Answered jobs are included until the manager has acknowledged them.
-
-        Returns:
-            The lists; None for more than ``most`` jobs, or if a job has another owner, which PING
-            cannot show.
-        """
-        if manager.stream is None:
-            return None
-        ids: list[int] = []
-        attempts: list[int] = []
-        for held in self.held(manager.identity):
-            if held.owner != manager.peer:
-                return None
-            ids += held.attempts
-            attempts += held.attempts.values()
-        for kept in manager.stream.kept:
-            if kept.columns is not None and kept.columns.outcomes is not None:
-                ids += kept.columns.ids
-                attempts += kept.columns.attempts
-            if len(ids) > most:
-                return None
-        return (ids, attempts) if len(ids) <= most else None
+        return self.jobs.of(manager)
 
     # -- from managers
 
@@ -177,8 +155,12 @@ class Executions:
         kind: Kind,
         places: int,
         now: float,
+        keep: float = 0.0,
     ) -> None:
-        """Hold the jobs of a TAKE, as many as there are ``places`` (WMP-4.8 to 4.15)."""
+        """Hold the jobs of a TAKE, as many as there are ``places`` (WMP-4.8 to 4.15).
+
+        ``keep`` is the time for which they are kept without a manager (WMP-14.5).
+        """
         columns = message.columns
         assert columns is not None
         owner: Peer = tuple(message.fields[Field.MANAGER])
@@ -186,7 +168,7 @@ class Executions:
         ids, attempts = columns.ids, columns.attempts
         rows: Sequence[int] | None = None
         payloads = columns.payloads or [b""] * len(ids)
-        held = self._held.get(identity, {}).get(owner)
+        held = self.jobs.find(identity, owner)
         if len(set(ids)) != len(ids) or (held and not held.attempts.keys().isdisjoint(ids)):
             rows = (held or HeldJobs(identity, owner)).new_rows(ids, attempts)
             if len(rows) < len(ids):
@@ -212,7 +194,8 @@ class Executions:
         if not ids:
             return
         if held is None:
-            held = self._held.setdefault(identity, {})[owner] = HeldJobs(identity, owner)
+            held = self.jobs.make(identity, owner)
+        held.keep = keep
         held.add(ids, attempts)
         times = JobTimes.of(columns, rows, now) if columns.limited else None
         self._queue.park(held, kind, ids, times, payloads, now)
@@ -228,7 +211,7 @@ class Executions:
         unstarted = fields.get(Field.UNSTARTED, False)
         what = ExecutionInput.UNSTARTED if unstarted else ExecutionInput.CANCEL
         identity = manager.identity
-        held = self._held.get(identity, {}).get(owner) or HeldJobs(identity, owner)
+        held = self.jobs.find(identity, owner) or HeldJobs(identity, owner)
         absent: list[tuple[int, int]] = []
         parked: dict[int, None] = {}
         asked: dict[int, None] = {}
@@ -252,22 +235,10 @@ class Executions:
                     ask = Recall if unstarted else Interrupt
                     self.outbound.actions.append(ask(lane.number, jobs))
 
-    def forget(self, manager: RemoteManager) -> int:
-        """End the jobs of a manager's lost session; no DONE is sent (WMP-7.6).
-
-        Returns:
-            The number of these jobs.
-        """
-        actions = self.outbound.actions
-        for lane in self._queue.forget(manager.identity):
-            actions.append(Interrupt(lane.number, list(lane.ids)))
-        lost = 0
-        for owner, held in self._held.pop(manager.identity, {}).items():
-            ids = list(held.attempts)
-            lost += len(ids)
-            attempts = held.remove(ids, ExecutionInput.FORGET)
-            actions.append(Note("forget", manager.peer, owner=owner, ids=ids, attempts=attempts))
-        return lost
+    def orphaned_answers(self) -> list[Kept]:
+        """Take out the answers of this step to orphaned jobs."""
+        answers, self._orphaned = self._orphaned, []
+        return answers
 
     # -- from lanes
 
@@ -299,7 +270,7 @@ class Executions:
             return
         held = lane.held
         lane.answered.add(job)
-        attempts = self._release(held, [job], ExecutionInput.ABANDON)
+        attempts = self.jobs.release(held, [job], ExecutionInput.ABANDON)
         text = f"{_too_long(lane, job)}; its handler still runs".encode()
         codec = lane.kind.codec
         self._refuse(held.manager, held.owner, codec, [job], attempts, Outcome.OVERRUN, text)
@@ -332,7 +303,7 @@ class Executions:
             codec = kind.codec if event.codec is None else event.codec
             answers = self._answers_to(held.manager, held.owner, codec, kind.checksum)
             answers[0].extend(ids)
-            answers[1].extend(self._release(held, ids, ExecutionInput.FINISH))
+            answers[1].extend(self.jobs.release(held, ids, ExecutionInput.FINISH))
             answers[2].extend(outcomes)
             answers[3].extend(payloads)
             if event.texts is not None or event.waits is not None:
@@ -366,6 +337,8 @@ class Executions:
         if lane is None or lane.lost or event.id in lane.answered:
             return
         held = lane.held
+        if held.manager == ORPHANED:
+            return
         manager = self.outbound.links.managers[held.manager]
         assert manager.stream is not None
         if len(manager.stream.kept) >= _STATUS_KEPT:
@@ -448,14 +421,16 @@ class Executions:
         answers, self._answers = self._answers, {}
         for (identity, owner, codec, checksum), rows in answers.items():
             ids, attempts, outcomes, payloads = rows
-            manager = self.outbound.links.managers[identity]
+            managers = self.outbound.links.managers
+            manager = None if identity == ORPHANED else managers[identity]
             remarks = self._remarks.pop((identity, owner, codec, checksum), None)
             first, count = outcomes[0], len(outcomes)
             if outcomes.count(first) == count:
                 self.outcomes[first] += count  # almost always
             else:
                 self.outcomes.update(outcomes)
-            manager.done += count
+            if manager is not None:
+                manager.done += count
             for start, end, size in _parts(list(map(len, payloads))):
                 columns = Columns(
                     ids=ids[start:end],
@@ -470,13 +445,16 @@ class Executions:
                 if codec:
                     fields[Field.CODEC] = codec
                 size += JOB_BYTES * (end - start)
-                self.outbound.push(manager, Command.DONE, fields, columns, now, size)
+                if manager is None:
+                    kept = Kept(0, Command.DONE, fields, columns, now, size)
+                    self._orphaned.append(kept)
+                else:
+                    self.outbound.push(manager, Command.DONE, fields, columns, now, size)
 
     def check(self) -> None:
         """Raise AssertionError when the invariant does not hold."""
         self._queue.check()
-        assert all(all(owners.values()) and owners for owners in self._held.values())
-        held = sum(map(self.count, self._held))
+        held = self.jobs.check()
         assert held == self.parked + self.running, (held, self.parked, self.running)
 
     # -- helpers
@@ -492,11 +470,13 @@ class Executions:
             jobs = [job for job in lane.ids if step(job, ExecutionInput.UNSTARTED) is not None]
             if jobs:
                 self.outbound.actions.append(Recall(lane.number, jobs))
-                delayed[lane.held.manager] = None
+                if lane.held.manager != ORPHANED:
+                    delayed[lane.held.manager] = None
         for line in queue.blocked(since):
             ids = queue.clear(line)
+            if (manager := line.held.manager) != ORPHANED:
+                delayed[manager] = None
             self._give_back(line.held, line.kind.codec, ids, ExecutionInput.HAND_BACK)
-            delayed[line.held.manager] = None
         self.stalled = self.stalled or bool(delayed)
         if queue.loaded:
             self._watch(now)
@@ -563,7 +543,7 @@ class Executions:
             if id in lane.answered:
                 lane.answered.remove(id)
                 self.outbound.drop(
-                    "late result", detail=f"job {id} was already answered as overrun"
+                    "late result", detail=f"job {id} was answered as overrun, or is not wanted"
                 )
             elif outcome != Outcome.OK and lane.held.state(id) is ExecutionState.OVERDUE:
                 rows.append((id, Outcome.OVERRUN, _too_long(lane, id).encode()))
@@ -575,18 +555,8 @@ class Executions:
         self, held: HeldJobs, codec: str, ids: Sequence[int], what: ExecutionInput
     ) -> None:
         """Answer jobs that left their line or lane before they began."""
-        attempts = self._release(held, ids, what)
+        attempts = self.jobs.release(held, ids, what)
         self._refuse(held.manager, held.owner, codec, ids, attempts, Outcome.CANCELLED)
-
-    def _release(self, held: HeldJobs, ids: Sequence[int], what: ExecutionInput) -> list[int]:
-        """Stop holding these jobs; return their attempts."""
-        attempts = held.remove(ids, what)
-        if not held.attempts:
-            owners = self._held[held.manager]
-            del owners[held.owner]
-            if not owners:
-                del self._held[held.manager]
-        return attempts
 
     def _refuse(
         self,

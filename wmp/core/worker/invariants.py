@@ -6,13 +6,16 @@ from wmp.core.protocol.resources import Resources
 from wmp.core.protocol.timers import ResendTimer
 from wmp.core.worker.executions import Executions
 from wmp.core.worker.locks import Locks
+from wmp.core.worker.orphans import Orphans
 from wmp.core.worker.outbound import WorkerOutbound
-from wmp.core.worker.timers import LockTimer, PatienceTimer, PingTimer
+from wmp.core.worker.timers import KeepTimer, LockTimer, PatienceTimer, PingTimer
 
 __all__ = ["check_worker"]
 
 
-def check_worker(outbound: WorkerOutbound, executions: Executions, locks: Locks) -> None:
+def check_worker(
+    outbound: WorkerOutbound, executions: Executions, locks: Locks, orphans: Orphans
+) -> None:
     """Raise AssertionError when an invariant is broken. The cost grows with the whole state."""
     resources, timers, managers = executions.resources, outbound.timers, outbound.links.managers
     resources.check()
@@ -38,4 +41,8 @@ def check_worker(outbound: WorkerOutbound, executions: Executions, locks: Locks)
     if outbound.settings.window is None:
         assert not executions.parked or PatienceTimer() in timers
     streams = [manager.stream for manager in managers.values() if manager.stream is not None]
-    assert outbound.kept_bytes == sum(stream.size for stream in streams)
+    unwritten = sum(kept.size for manager in managers.values() for kept in manager.unwritten)
+    kept_bytes = sum(stream.size for stream in streams) + unwritten + orphans.size
+    assert outbound.kept_bytes == kept_bytes
+    for owner in orphans.owners:
+        assert KeepTimer(owner) in timers

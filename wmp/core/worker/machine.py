@@ -32,6 +32,7 @@ from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
 from wmp.core.worker.invariants import check_worker
 from wmp.core.worker.locks import Locks
+from wmp.core.worker.orphans import Orphans
 from wmp.core.worker.outbound import Links, LinkState, WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.run_queue import RunningLane
@@ -39,6 +40,7 @@ from wmp.core.worker.sessions import Sessions
 from wmp.core.worker.statistics import WorkerStatistics, snapshot
 from wmp.core.worker.timers import (
     DrainTimer,
+    KeepTimer,
     LimitTimer,
     LinkTimer,
     LockTimer,
@@ -97,6 +99,7 @@ class WorkerMachine:
     _credit: Credit = field(init=False)
     _capacity: Capacity = field(init=False)
     _claims: Claims[RemoteManager, WorkerAction] = field(init=False)
+    _orphans: Orphans = field(init=False)
     _sessions: Sessions = field(init=False)
     _changed: bool = field(default=False, init=False)
     """Whether the current event changed a fact on which ``_settle`` must act."""
@@ -119,7 +122,9 @@ class WorkerMachine:
         self._credit = credit = Credit(outbound, executions, locks)
         self._capacity = Capacity(outbound, executions, locks, credit)
         self._claims = claims = Claims(outbound, self._patience, self._challenge)
-        self._sessions = Sessions(outbound, self._links, executions, locks, credit, claims)
+        self._orphans = orphans = Orphans(outbound, executions)
+        parts = executions, locks, credit, claims, orphans
+        self._sessions = Sessions(outbound, self._links, *parts)
 
     # -- the two members of every machine
 
@@ -227,6 +232,7 @@ class WorkerMachine:
         for identity in delayed:
             capacity.stall(self._links.managers[identity], now)
         executions.flush(now)
+        self._orphans.settle(now)
         capacity.settle(spare, now)
         self._outbound.actions += runs
         if executions.draining:
@@ -295,7 +301,8 @@ class WorkerMachine:
                 assert message.columns is not None
                 kind = _kind_of(fields, summed=message.columns.checksums is not None)
                 places = self._capacity.take(manager, fields, kind.needs, len(message.columns.ids))
-                self._executions.take(manager, link.index, message, kind, places, now)
+                keep = self._orphans.note_keep(fields)
+                self._executions.take(manager, link.index, message, kind, places, now, keep)
             case Command.NO:
                 self._locks.no(manager, link.index, message, now)
             case Command.CANCEL:
@@ -314,6 +321,8 @@ class WorkerMachine:
         # WMP-9.15: no manager can make this worker send messages without pause.
         manager.expire = max(self.settings.least_expire, fields[Field.EXPIRE] / 1000)
         manager.label = fields.get(Field.LABEL, manager.label)
+        manager.serves = fields.get(Field.SERVES, ())
+        self._orphans.answering = manager
         if not manager.met:
             manager.met = True
             self._outbound.actions.append(Met(manager.peer, manager.label))
@@ -458,6 +467,7 @@ class WorkerMachine:
         """
         self._unreachable(manager)
         self._locks.forget(manager)
+        self._executions.jobs.orphan(manager)
 
     @staticmethod
     def _unreachable(manager: RemoteManager) -> None:
@@ -482,6 +492,9 @@ class WorkerMachine:
                     self._credit.repeat_due()
                     self._changed = True
                 case DrainTimer():
+                    self._changed = True
+                case KeepTimer(owner):
+                    self._orphans.expire(owner)
                     self._changed = True
                 case PatienceTimer():
                     self._executions.overdue()
@@ -576,7 +589,7 @@ class WorkerMachine:
 
         The cost grows with the whole state.
         """
-        check_worker(self._outbound, self._executions, self._locks)
+        check_worker(self._outbound, self._executions, self._locks, self._orphans)
 
 
 def _kind_of(fields: Mapping[int | str, Any], *, summed: bool) -> Kind:

@@ -7,16 +7,17 @@ to one manager or to all behind a link leaves.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from typing import Any, Final
 
 from attrs import define, field
 
 from wmp.actions import Send, WorkerAction
-from wmp.core.protocol.outbound import Outbound
+from wmp.core.protocol.outbound import Kept, Outbound
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.protocol.timers import Timers
 from wmp.core.worker.remote_manager import RemoteManager
-from wmp.message import Columns, Command, Field, Link, Message
+from wmp.message import Columns, Command, Field, Link, Message, Peer
 
 __all__ = ["BACKOFF", "LinkState", "Links", "WorkerOutbound", "jitter"]
 
@@ -144,6 +145,8 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
 
     settings: WorkerSettings = field(kw_only=True)
     links: Links = field(kw_only=True)
+    keeps: dict[Peer, float] = field(factory=dict, kw_only=True)
+    """Seconds for which jobs are kept without a manager, by owner (WMP-14.5)."""
 
     @classmethod
     def of(cls, settings: WorkerSettings, links: Links) -> WorkerOutbound:
@@ -160,6 +163,26 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
         """Return the link over which a message to ``manager`` can be sent now, or None."""
         reachable = manager.path is not None and self.links.states[manager.link].connected
         return manager.link if reachable else None
+
+    def acknowledge(self, manager: RemoteManager, fields: Mapping[int | str, Any]) -> None:
+        """Drop acknowledged messages; DONEs of stored jobs wait for ``kept`` (WMP-14.4)."""
+        stream = manager.stream
+        known = stream is not None and fields.get(Field.SESSION) == stream.session
+        if self.keeps and known and stream is not None:
+            ack = fields.get(Field.ACK, 0)
+            written = fields.get(Field.KEPT, ack)
+            for kept in stream.kept if written < ack <= stream.sent else ():
+                if written < kept.number <= ack and self.is_stored(kept):
+                    manager.unwritten.append(kept)
+                    self.kept_bytes += kept.size
+            unwritten = manager.unwritten
+            while unwritten and unwritten[0].number <= written:
+                self.kept_bytes -= unwritten.popleft().size
+        super().acknowledge(manager, fields)
+
+    def is_stored(self, kept: Kept) -> bool:
+        """Return whether a message is a DONE of jobs that outlive their manager."""
+        return kept.command is Command.DONE and kept.fields[Field.MANAGER] in self.keeps
 
     def note_sent(self, manager: RemoteManager, now: float) -> None:
         """Record that a message leaves: PING is due one interval later (WMP-9.1)."""
@@ -179,6 +202,8 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
         challenge: int = 0,
         answer: int = 0,
         listing: tuple[list[int], list[int]] | None = None,
+        owner: Peer | None = None,
+        more: bool = False,
     ) -> None:
         """Send PING to one manager.
 
@@ -189,6 +214,8 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
             challenge: Ask whether the manager is there, under this number (WMP-15.3).
             answer: The challenge that this PING answers (WMP-15.4).
             listing: (ids, attempts) of the jobs held for the manager (WMP-9.9).
+            owner: The owner of these jobs, if the list is about one owner (WMP-14.6).
+            more: Whether the list is not whole.
         """
         manager.pinged_at = now
         fields: dict[int | str, Any] = {}
@@ -202,6 +229,10 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
                 columns = Columns(*listing)
             else:
                 fields[Field.IDLE] = True
+            if owner is not None and manager.stream is not None:
+                fields |= {Field.MANAGER: owner, Field.SENT: manager.stream.sent}
+                if more:
+                    fields[Field.MORE] = True
         if challenge:
             fields[Field.CHALLENGE] = challenge
         if answer:

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 from math import inf
 
-from attrs import define
+from attrs import define, field
 
 from wmp.core.protocol.claims import Claim
-from wmp.core.protocol.outbound import Stream
+from wmp.core.protocol.outbound import Kept, Stream
 from wmp.core.protocol.resources import Needs
 from wmp.message import Path, Peer
 
@@ -113,6 +114,10 @@ class RemoteManager:
     """
     confirmed_at: float = -inf
     """When the manager last answered a challenge."""
+    serves: tuple[Peer, ...] = ()
+    """Stores that the manager serves, by its newest PONG (WMP-14.6)."""
+    unwritten: deque[Kept] = field(factory=deque)
+    """Acknowledged DONEs whose results are not stored yet (WMP-14.4)."""
 
     @property
     def peer(self) -> Peer:

@@ -110,8 +110,10 @@ class HeldJobs:
     """
 
     manager: bytes
-    """Identity of the manager that sent the jobs and gets their answers."""
+    """Identity of the manager that gets the answers; empty for orphaned jobs."""
     owner: Peer
+    keep: float = 0.0
+    """Seconds for which the jobs are kept without a manager (WMP-14.5)."""
     attempts: dict[int, int] = field(factory=dict)
     states: dict[int, ExecutionState] = field(factory=dict)
 
@@ -351,17 +353,42 @@ class RunQueue:
                     del self._lines[line.key]
 
     def forget(self, manager: bytes) -> list[RunningLane]:
-        """Drop the waiting jobs of a manager whose session is over; return its lanes."""
+        """Drop the waiting jobs of a manager whose session is over; return its lanes.
+
+        Jobs that are kept without a manager (WMP-14.5) stay.
+        """
         for key, line in list(self._lines.items()):
-            if line.held.manager == manager:
+            if line.held.manager == manager and not line.held.keep:
                 self.parked -= line.waiting
                 del self._lines[key]
         lanes = [
-            lane for lane in self.running.values() if lane.held.manager == manager and not lane.lost
+            lane
+            for lane in self.running.values()
+            if lane.held.manager == manager and not lane.held.keep and not lane.lost
         ]
         for lane in lanes:
             lane.lost = True
         return lanes
+
+    def move(self, held: HeldJobs, target: HeldJobs, manager: bytes) -> None:
+        """Let the jobs of ``held`` belong to ``target`` and to a manager.
+
+        ``target`` may be ``held``.
+        """
+        lines = [line for line in self._lines.values() if line.held is held]
+        for line in lines:
+            del self._lines[line.key]
+            line.held = target
+        target.manager = manager
+        for line in lines:
+            other = self._lines.setdefault(line.key, line)
+            if other is not line:
+                both = [*other.batches, *line.batches]
+                other.batches = deque(sorted(both, key=lambda batch: batch.turn))
+                other.waiting += line.waiting
+        for lane in self.running.values():
+            if lane.held is held:
+                lane.held = target
 
     @property
     def loaded(self) -> list[RunningLane]:

@@ -13,6 +13,7 @@ from wmp.core.protocol.outbound import Stream
 from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
 from wmp.core.worker.locks import Locks
+from wmp.core.worker.orphans import Orphans
 from wmp.core.worker.outbound import Links, LinkState, WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager, SessionEntry
 from wmp.core.worker.timers import LinkTimer, PingTimer
@@ -34,6 +35,7 @@ class Sessions:
     locks: Locks
     credit: Credit
     claims: Claims[RemoteManager, WorkerAction]
+    orphans: Orphans
     gone: OrderedDict[Peer, int] = field(factory=OrderedDict)
     """Sessions with managers that were forgotten, by manager (WMP-7.8)."""
 
@@ -102,12 +104,14 @@ class Sessions:
     # -- lost
 
     def lose(self, manager: RemoteManager) -> None:
-        """End the session: its locks, jobs and answers are lost (WMP-7.6)."""
+        """End the session: its locks, jobs and answers are lost (WMP-7.6), or orphaned (14.5)."""
         outbound, stream = self.outbound, manager.stream
         self.locks.forget(manager)
         manager.wake = None
-        jobs = self.executions.forget(manager)
+        jobs = self.executions.jobs.forget(manager)
         answers = len(stream.kept) if stream is not None else 0
+        if outbound.keeps:
+            self.orphans.gather(manager)
         outbound.end_session(manager)
         manager.stream = None
         if jobs or answers:
@@ -206,8 +210,12 @@ class Sessions:
             self.forget(manager, now)
             return False
         if self.links.ping_due(manager) <= now:
-            listing = self.executions.listing(manager, Limits.JOBS)
-            self.outbound.ping(manager, now, listing=listing)
+            if manager.serves and manager.stream is not None:
+                for owner in (manager.peer, *manager.serves):
+                    self.orphans.list_jobs(manager, owner, now)
+            else:
+                listing = self.executions.jobs.listing(manager, Limits.JOBS)
+                self.outbound.ping(manager, now, listing=listing)
             # Without a route no PING was sent. Wait as if it had been sent.
             manager.pinged_at = manager.sent_at = now
         due = min(gone, self.links.ping_due(manager))

@@ -8,6 +8,7 @@ from attrs import frozen
 
 from wmp.core.protocol.statistics import Statistics
 from wmp.core.worker.executions import Executions
+from wmp.core.worker.held_table import ORPHANED
 from wmp.core.worker.locks import Locks
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.message import Outcome
@@ -87,7 +88,7 @@ def snapshot(outbound: WorkerOutbound, executions: Executions, locks: Locks) -> 
         for manager in links.managers.values()
     )
     return WorkerStatistics(
-        held=sum(row.held for row in rows),
+        held=sum(row.held for row in rows) + executions.count(ORPHANED),
         parked=executions.parked,
         running=executions.running,
         locks=sum(row.locks for row in rows),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from wmp.core.protocol.timers import ClaimTimer, ResendTimer, Timers
+from wmp.message import Peer
 
 __all__ = [
     "DrainTimer",
+    "KeepTimer",
     "LimitTimer",
     "LinkTimer",
     "LockTimer",
@@ -23,6 +25,13 @@ class DrainTimer(NamedTuple):
     """A worker that ends has waited long enough for a manager (WMP-9.10)."""
 
     what: Literal["drain"] = "drain"
+
+
+class KeepTimer(NamedTuple):
+    """Jobs of this owner have had no manager for too long (WMP-14.5)."""
+
+    owner: Peer
+    what: Literal["keep"] = "keep"
 
 
 class LimitTimer(NamedTuple):
@@ -70,6 +79,7 @@ class ReadyTimer(NamedTuple):
 WorkerTimer: TypeAlias = (
     ClaimTimer
     | DrainTimer
+    | KeepTimer
     | LimitTimer
     | LinkTimer
     | LockTimer

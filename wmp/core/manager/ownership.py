@@ -1,0 +1,68 @@
+"""The owners of a manager's jobs on the wire: the manager itself, or the store that it serves.
+
+Stored jobs belong to the store (WMP-14.1), so that another manager of the store can take them over.
+All messages about jobs name one owner. The number of a job shows its owner: those of stored jobs
+are below ``FIRST_UNSTORED``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import define
+
+from wmp.core.manager.job_lifecycle import JobRecord
+from wmp.core.manager.store_writes import FIRST_UNSTORED
+from wmp.message import Field, Peer
+
+__all__ = ["Ownership"]
+
+
+@define(eq=False)
+class Ownership:
+    """The owners of the jobs of one manager."""
+
+    me: Peer
+    """The manager."""
+    keep: int
+    """Milliseconds for which workers keep stored jobs without a manager."""
+    store: Peer | None = None
+    """The store; None without one, and before it is opened."""
+
+    def of(self, id: int) -> Peer:
+        """Return the owner of a job."""
+        return self.me if self.store is None or id >= FIRST_UNSTORED else self.store
+
+    def is_stored(self, owner: Peer) -> bool:
+        """Return whether an owner is the store."""
+        return self.store is not None and owner == self.store
+
+    def fields_of_take(self, id: int) -> dict[int | str, Any]:
+        """Return the fields for the owner of the jobs of a TAKE, one of which is ``id``."""
+        if self.store is None or id >= FIRST_UNSTORED:
+            return {Field.MANAGER: self.me}
+        return {Field.MANAGER: self.store, Field.KEEP: self.keep}
+
+    def fields_of_pong(self) -> dict[int | str, Any]:
+        """Return the field that reports which store the manager serves."""
+        return {} if self.store is None else {Field.SERVES: (self.store,)}
+
+    def misnamed(self, owner: Peer, ids: Sequence[int]) -> str:
+        """Return why jobs that a worker names are not of this owner; empty if they may be."""
+        if self.is_stored(owner):
+            foreign = max(ids) >= FIRST_UNSTORED
+        elif owner == self.me:
+            foreign = self.store is not None and min(ids) < FIRST_UNSTORED
+        else:
+            return "the message names another manager, and this one does not forward"
+        return "the message names jobs of another owner" if foreign else ""
+
+    def groups(self, jobs: Sequence[JobRecord]) -> list[tuple[Peer, Sequence[JobRecord]]]:
+        """Return jobs by owner."""
+        if self.store is None:
+            return [(self.me, jobs)]
+        parts: dict[Peer, list[JobRecord]] = {}
+        for job in jobs:
+            parts.setdefault(self.of(job.id), []).append(job)
+        return list(parts.items())
