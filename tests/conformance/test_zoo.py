@@ -12,7 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.conformance import zoo_devices, zoo_managers, zoo_workers  # noqa: F401 - they fill it
+from tests.conformance import (  # noqa: F401 - they fill it
+    zoo_devices,
+    zoo_managers,
+    zoo_successors,
+    zoo_workers,
+)
 from tests.conformance.zoo import ZOO, Animal, Bent
 from tests.conformance.zoo_also import ALSO
 from wmp.conformance.case import Case, Verdict
@@ -77,7 +82,7 @@ def test_a_broken_peer_is_accused_of_no_rule_that_it_keeps(
 ) -> None:
     if animal.switch is not None:
         animal.switch(monkeypatch)
-    found = accused(animal, cases_for(animal.testee))
+    found = accused(animal, cases_for(animal.testee, animal.profiles))
 
     assert animal.rule in found
     assert set(found) <= broken(animal), found

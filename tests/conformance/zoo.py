@@ -6,7 +6,7 @@ messages or written frames, or a switch that removes a safeguard of the machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from attrs import define, evolve, field, frozen
 
 from wmp import codec
 from wmp.codec import CodecLimits
+from wmp.conformance.rules import PROFILES
 from wmp.conformance.virtual import Sends
 from wmp.conformance.wire import JobEnd, SubmittedJob, Terms
 from wmp.errors import DecodeError
@@ -135,6 +136,9 @@ class Bent:
     def drain(self, now: float) -> Sends:
         return self._out(self.testee.drain(now), now)
 
+    def restart(self, now: float) -> Sends:
+        return self._out(self.testee.restart(now), now)
+
     def _read(self, frames: Sequence[Frame]) -> Message:
         return codec.peek(frames, _LIMITS) if self.device else codec.decode(frames, _LIMITS)
 
@@ -167,6 +171,8 @@ class Animal:
     switch: Callable[[Patch], None] | None = None
     make: Callable[[Terms], Any] | None = None
     """Maker of the testee to bend, in place of the good testee."""
+    profiles: Collection[str] = PROFILES
+    """The profiles whose cases the animal plays."""
 
 
 ZOO: list[Animal] = []

@@ -86,6 +86,9 @@ ALSO: dict[tuple[str, str, str], str] = {
     ("manager", "WMP-10.3", "answers errors"): "2.5 7.11",
     ("manager", "WMP-10.4", "has one code for everything"): "2.7 2.10 9.6 9.8 10.5",
     ("manager", "WMP-12.3", "ignores tags"): "2.2",
+    ("manager", "WMP-14.1", "names its store once"): "4.7",
+    ("manager", "WMP-14.1", "owns stored jobs"): "14.2 14.3 14.7 14.8",
+    ("manager", "WMP-14.2", "gives an attempt twice"): "6.1",
     ("manager", "WMP-15.1", "believes every route"): "9.6 15.3",
     ("manager", "WMP-15.2", "asks a process that has ended"): "9.2",
     ("manager", "WMP-15.3", "believes the newest epoch"): "15.1",
@@ -134,6 +137,7 @@ ALSO: dict[tuple[str, str, str], str] = {
     ("worker", "WMP-9.8", "calls a failed claim misrouted"): "2.7 9.6",
     ("worker", "WMP-9.10", "leaves with its jobs"): "10.1",
     ("worker", "WMP-9.14", "never gives a manager up"): "7.8",
+    ("worker", "WMP-14.5", "forgets stored jobs with their manager"): "14.4 14.6",
     (
         "worker",
         "WMP-10.2",

@@ -265,6 +265,17 @@ class Conversation:
         self.wire.submit(job)
         return name
 
+    def restart(self) -> None:
+        """End the testee without a word, and start it again with its store.
+
+        Raises:
+            Unimplemented: The kit cannot restart this testee.
+        """
+        self.settle()
+        self.remark("the testee is killed, and starts again with its store")
+        if not self.wire.restart():
+            self.unimplemented("the kit cannot restart this testee")
+
     def cancel(self, name: str) -> None:
         """Cancel a job: the submitter wants no result any more."""
         self.remark(f"cancel {name}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Self
 
 from attrs import define, field
 
@@ -18,6 +18,7 @@ from wmp.actions import (
     Resolve,
     Run,
     Send,
+    Write,
 )
 from wmp.conformance.virtual import Sends
 from wmp.conformance.wire import JobEnd, SubmittedJob, Terms
@@ -33,17 +34,29 @@ from wmp.events import (
     Drained,
     Finished,
     Garbled,
+    InstanceBegun,
     Recalled,
     Received,
     Reported,
     Submitted,
     Ticked,
     Undelivered,
+    Woken,
+    Written,
 )
 from wmp.message import Frame, Kind, Outcome
 from wmp.retry import Retry
+from wmp.store.contract import JobFilter, StoreInstance
+from wmp.store.job_terms import StoredTerms
+from wmp.testing.reference_store import ReferenceStore
 
-__all__ = ["ROLES", "LibraryDevice", "LibraryManager", "LibraryWorker"]
+__all__ = [
+    "ROLES",
+    "LibraryDevice",
+    "LibraryManager",
+    "LibraryStoredManager",
+    "LibraryWorker",
+]
 
 ROLES = ("echo", "fail", "slow", "die")
 
@@ -156,6 +169,100 @@ class LibraryManager(_LibraryTestee):
                     self._ends.append(JobEnd(self._names[id], end.value, bytes(payload)))
             case Notify(id, fraction, text):
                 self._ends.append(JobEnd(self._names[id], "status", f"{fraction} {text}".encode()))
+
+
+_STORE_TAKES: Final = 0.05
+"""Seconds from a write to its answer."""
+
+
+@define(eq=False)
+class LibraryStoredManager(LibraryManager):
+    """A manager with a store in memory; ``restart`` ends its process and starts another one."""
+
+    store: ReferenceStore = field(init=False)
+    _me: StoreInstance = field(init=False)
+    _ids: Iterator[int] = field(init=False)
+    _number: int = 0
+    _now: float = 0.0
+    _writes: deque[tuple[float, Write]] = field(factory=deque)
+    _open: set[int] = field(factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        self.store = ReferenceStore(lambda: self._now + 1e6)
+
+    def start(self, now: float) -> Sends:
+        self._now = now
+        epoch = getattr(getattr(self.machine, "settings", None), "epoch", 999) + 1
+        settings = ManagerSettings(identity=b"manager", epoch=epoch)
+        self.machine = ManagerMachine(settings, balance.any_worker, stored=True)
+        self._me = self.store.begin(b"manager", "kit")
+        self._ids, self._number = iter(self._me.block), 0
+        owner = self.store.identity, self.store.generation
+        return self.handle(InstanceBegun(sorted(self._open), owner, self._me.number), now)
+
+    def restart(self, now: float) -> Sends:
+        """End the process without a word; a new one begins."""
+        self._writes.clear()
+        self.store.died.add(self._me.number)
+        return self.start(now)
+
+    def submit(self, job: SubmittedJob, now: float) -> Sends:
+        id = next(self._ids)
+        self._names[id] = job.name
+        self._open.add(id)
+        again = None
+        if job.tries is not None:
+            again = Retry(times=job.tries, backoff=job.wait or 0.0, jitter=False)
+        retries = 3 if job.retries is None else job.retries
+        event = Submitted(
+            [id],
+            [job.payload],
+            Kind(job.role),
+            job.priority,
+            job.timeout,
+            retries,
+            job.expires,
+            job.run_limit,
+            job.delay or 0.0,
+            again,
+            StoredTerms(retries, job.run_limit, again),
+        )
+        return self.handle(event, now)
+
+    def deadline(self) -> float | None:
+        times = [due for due, _ in self._writes]
+        if (due := super().deadline()) is not None:
+            times.append(due)
+        return min(times, default=None)
+
+    def tick(self, now: float) -> Sends:
+        self._now = now
+        sends: list[Any] = []
+        while self._writes and self._writes[0][0] <= now:
+            sends += self.handle(self._written(self._writes.popleft()[1]), now)
+            news = self.store.news(self._me)
+            event = Woken(news.ended, news.cancelling, self.store.kinds())
+            sends += self.handle(event, now)
+        return [*sends, *super().tick(now)]
+
+    def _written(self, write: Write) -> Written:
+        self._number += 1
+        answer = self.store.apply(self._me, self._number, write.batch)
+        held = None
+        if write.held or answer.repeated:
+            held = self.store.list(JobFilter(instance=self._me.number), payloads=True)
+        seen = self.store.list(JobFilter(ids=write.look), payloads=True) if write.look else []
+        return Written(write.step, answer, held, seen)
+
+    def act(self, action: Any, now: float) -> None:
+        match action:
+            case Write():
+                self._writes.append((now + _STORE_TAKES, action))
+            case Resolve(ids, _, _, _):
+                self._open.difference_update(ids)
+                super().act(action, now)
+            case _:
+                super().act(action, now)
 
 
 @define(eq=False)

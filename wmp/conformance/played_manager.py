@@ -541,10 +541,12 @@ class PlayedManager(PlayedPeer, ManagerMessages):
     def _lose(self, rule: str) -> None:
         for number in list(self.locks):
             self._close(number)
-        self.lost.update(dict.fromkeys(self.given, rule))
-        for (owner, id), job in self.given.items():
+        kept = {} if self.keep is None else dict(self.given)  # these jobs go on (WMP-14.5)
+        lost = {} if kept else self.given
+        self.lost.update(dict.fromkeys(lost, rule))
+        for (owner, id), job in lost.items():
             self._book.decide((owner, id, job.attempt), begun=False)
-        self.given.clear()
+        self.given = kept
         self.answered.clear()
         self.expected.clear()
 

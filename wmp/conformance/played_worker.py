@@ -11,7 +11,7 @@ from attrs import define, field
 from wmp.conformance.case import Broken
 from wmp.conformance.conversation import ReceivedMessage
 from wmp.conformance.played_peer import PlayedPeer
-from wmp.message import Columns, Command, Field, Outcome, Path, counted
+from wmp.message import Columns, Command, Field, Outcome, Path, Peer, counted
 from wmp.testing.worker_messages import WorkerMessages
 
 __all__ = ["HeldJob", "ManagerBook", "PlayedWorker"]
@@ -50,6 +50,8 @@ class HeldJob:
     number: int
     """The number in the stream of the TAKE that granted the job."""
     worker: PlayedWorker
+    owner: Peer
+    """The manager, or the store that it serves (WMP-14.1)."""
     free: bool = False
     """Whether the manager may grant the job to another worker."""
 
@@ -80,6 +82,8 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
     """The forgotten session, until the manager opens another session."""
     _older: int = 0
     """The last session of an older epoch."""
+    stores: tuple[Peer, ...] = ()
+    """The stores that the manager serves, by its PONGs."""
 
     # -- sending
 
@@ -198,6 +202,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
                 self._lose(job)
         listed = [(job.id, attempt) for job, attempt in zip(jobs, attempts, strict=True)]
         payloads = payloads or [job.payload for job in jobs]
+        fields.setdefault("manager", jobs[0].owner)
         self.transmit(self.compose_done(listed, payloads, outcomes, **fields))
 
     def lose(self, job: HeldJob) -> None:
@@ -207,7 +212,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
     def status(self, job: HeldJob, fraction: float | None, text: str | None = None) -> None:
         """Send STATUS of one job."""
         columns = Columns([job.id], [job.attempt], fractions=[fraction], texts=[text])
-        self.send(Command.STATUS, columns, manager=self.testee)
+        self.send(Command.STATUS, columns, manager=job.owner)
 
     def bye(self) -> None:
         """Send BYE: all held jobs return to the manager."""
@@ -436,15 +441,20 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
                 "WMP-4.6",
                 f"TAKE has needs {received['needs']!r}; expected at most the locked {lock.needs!r}",
             )
-        if tuple(received["manager"]) != self.testee:
+        owner: Peer = tuple(received["manager"])
+        if owner != self.testee and owner not in self.stores:
             raise Broken(
                 "WMP-4.7",
-                f"TAKE names the owner {received['manager']!r}; expected the manager itself",
+                f"TAKE names the owner {received['manager']!r}; expected the manager itself, or a "
+                "store that it serves",
             )
+        if owner in self.stores and received["keep"] is None:
+            raise Broken("WMP-14.1", "TAKE of stored jobs has no `keep`; expected a time")
         lock.left -= len(received.jobs)
         lock.open = bool(received["more"])
         for (id, attempt), payload in zip(received.jobs, received.payloads, strict=True):
-            self._lease(HeldJob(id, attempt, payload, received["role"], received["number"], self))
+            job = HeldJob(id, attempt, payload, received["role"], received["number"], self, owner)
+            self._lease(job)
 
     def _lease(self, job: HeldJob) -> None:
         book: ManagerBook = self.talk.book
@@ -489,6 +499,13 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         """Check that PONG remembers no more than the worker sent (WMP-9.2)."""
         if received["challenge"] is not None and self.lively:
             self.ping(answer=received["challenge"])
+        stores = tuple((bytes(name), number) for name, number in received["serves"] or ())
+        if set(stores) < set(self.stores):
+            raise Broken("WMP-14.1", f"PONG serves {stores!r}; an earlier one {self.stores!r}")
+        self.stores = stores
+        kept, ack = received["kept"], received["ack"]
+        if kept is not None and (ack is None or kept >= ack):
+            raise Broken("WMP-14.3", f"PONG has kept {kept} and ack {ack}; expected kept below ack")
         book: ManagerBook = self.talk.book
         book.expire = received["expire"] / self.talk.wire.unit
         ready, lock = received["ready"], received["lock"]

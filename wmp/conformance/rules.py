@@ -58,6 +58,7 @@ PROFILES: Final[tuple[str, ...]] = (
     "times",
     "device",
     "secure",
+    "successor",
 )
 """The profiles that a testee may declare; every peer has ``core``."""
 

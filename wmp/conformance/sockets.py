@@ -398,6 +398,9 @@ class SocketWire:
                     received = True
         return received
 
+    def restart(self) -> bool:
+        return False  # the command of a testee names no store that would outlive its process
+
     def drain(self) -> None:
         self._drained = True
         if self._process is None:

@@ -154,6 +154,12 @@ class VirtualWire:
         assert isinstance(self.testee, ManagerTestee)
         return self.testee.ends()
 
+    def restart(self) -> bool:
+        again = getattr(self.testee, "restart", None)
+        if again is not None:
+            self._call(again)
+        return again is not None
+
     def drain(self) -> None:
         assert isinstance(self.testee, WorkerTestee)
         self.may_end = True

@@ -139,6 +139,10 @@ class Wire(Protocol):
     def ends(self) -> list[JobEnd]:
         """Return the reports of the manager to the submitter since the last call."""
 
+    def restart(self) -> bool:
+        """End the testee without a word, and start it again with its store; return whether this
+        is possible."""
+
     def drain(self) -> None:
         """Let the testee finish its jobs, send BYE and end."""
 
