@@ -8,7 +8,12 @@ import build_rules
 import pytest
 from attrs import define
 
-from tests.conformance import zoo_devices, zoo_managers, zoo_workers  # noqa: F401 - they fill it
+from tests.conformance import (  # noqa: F401 - they fill it
+    zoo_devices,
+    zoo_managers,
+    zoo_successors,
+    zoo_workers,
+)
 from tests.conformance.zoo import ZOO, Bend, Bent
 from tests.conformance.zoo_common import ActsOnWhatIsForOthers, NeverSaysError, StopsAtNoise
 from wmp.conformance import (

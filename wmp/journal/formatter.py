@@ -39,6 +39,7 @@ from wmp.events import (
     Disconnected,
     Finished,
     Garbled,
+    InstanceBegun,
     Recalled,
     Received,
     Reported,
@@ -149,6 +150,9 @@ class JournalFormatter:
                 )
             case Cancelled(ids):
                 text = f'cancelled",{jobs_of(ids)}'
+            case InstanceBegun(_, store):
+                owner = "" if store is None else f",{peer_of('owner', store)}"
+                text = f'instancebegun"{owner}'
             case StoreFilled():
                 text = f'storefilled"{reason_of("store full", event.text)}'
             case Begun(lane, id):

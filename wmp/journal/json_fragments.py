@@ -132,6 +132,10 @@ _NAMES: Final[Mapping[int, str]] = {
     Field.IDLE: "idle",
     Field.CHALLENGE: "challenge",
     Field.ANSWER: "answer",
+    Field.KEEP: "keep",
+    Field.SERVES: "serves",
+    Field.KEPT: "kept",
+    Field.SENT: "sent",
 }
 """Fields that make one column each."""
 
@@ -233,6 +237,9 @@ _MAKES: Final[Mapping[int, _Make]] = {
     **dict.fromkeys((Field.ROLE, Field.CODEC, Field.CODE, Field.LABEL), quote),
     Field.TEXT: lambda value: quote(value[:TEXT]),
     Field.ROLES: array_of_texts,
+    Field.SERVES: lambda value: array_of_texts(
+        [f"{name_of_peer(name)} {number}" for name, number in value]
+    ),
     Field.RESOURCES: object_of,
     Field.ABOUT: _command,
 }

@@ -128,9 +128,9 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("lock", _I, "GIVE TAKE NO PONG", "number of the lock"),
     Column("want", _I, "GIVE", "largest number of jobs wanted; 0 withdraws the lock"),
     Column("hold", _I, "GIVE", "ms that the manager may keep the GIVE"),
-    Column("more", _B, "TAKE", "the lock stays open"),
-    Column("owner", _T, "TAKE DONE STATUS CANCEL, run, note", "identity of the manager that owns "
-           "the jobs (`manager` of the head)"),
+    Column("more", _B, "TAKE PING", "the lock stays open; in PING, the list is not whole"),
+    Column("owner", _T, "TAKE DONE STATUS CANCEL PING, run, note, instancebegun", "identity of the "
+           "manager or store that owns the jobs (`manager` of the head)"),
     Column("owner_epoch", _I, "as owner", "epoch of the owner"),
     Column("codec", _T, "TAKE DONE, submitted, run", "encoding of the payloads; absent for bytes"),
     Column("unstarted", _B, "CANCEL", "hand back only the jobs that have not begun"),
@@ -146,6 +146,12 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("idle", _B, "PING", "the sender holds no job of the receiver"),
     Column("challenge", _I, "PING PONG", "number that the receiver must answer"),
     Column("answer", _I, "PING PONG", "number of the challenge that is answered"),
+    Column("keep", _I, "TAKE", "ms for which the worker keeps the jobs without a manager"),
+    Column("serves", Type.TEXTS, "PONG", "stores that the manager serves: identity, a space, "
+           "generation"),
+    Column("kept", _I, "any command of a manager", "number up to which results of stored jobs are "
+           "stored; absent for the ack"),
+    Column("sent", _I, "PING with owner", "highest number of the worker's stream"),
     # -- jobs
     Column("ids", Type.INTEGERS, _JOBS, "numbers of the jobs at their owner; of consecutive "
            "numbers only the first, with `last`"),

@@ -484,7 +484,7 @@ class StoreWorld(Network):
         """Let the first job of a lane take some time."""
         self.begin_job(name, lane)
         takes = self._random.choice((0.001, 0.05, 0.5, 3.0))
-        if self._random.random() < self.faults.long:
+        if self.faults.long and self._random.random() < self.faults.long:
             takes = 20.0
         self.after(takes, self._finish, name, lane, lane.left[0])
 
