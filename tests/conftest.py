@@ -41,6 +41,38 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(cores + 2, 10)
 
 
+GROUPS = {
+    "kit": ("test_core_peers", "test_live", "test_minimal", "test_opponents"),
+    "executor": ("test_executor", "test_joblib", "test_tasks"),
+    "glossary": ("test_glossary",),
+    "rules": ("test_rules",),
+}
+"""Modules whose tests share something slow. One process runs all tests of a group, in order."""
+
+_GROUPS = {module: group for group, modules in GROUPS.items() for module in modules}
+
+
+def _group(nodeid: str) -> str | None:
+    """Return the group of a test, if the test has one."""
+    return _GROUPS.get(Path(nodeid.partition("::")[0]).stem)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return a scheduler that gives all tests of a group to one process.
+
+    The mark ``xdist_group`` of pytest-xdist 3.8 has no effect with pytest 9.2. The mark changes the
+    name of a test, and pytest 9.2 does not see the change.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid) or nodeid
+
+    return Groups(config, log) if config.getoption("dist") == "loadscope" else None
+
+
 def _waits(item: pytest.Item) -> bool:
     """Return whether a test waits for other threads or processes most of the time."""
     folder = item.path.parent.name
@@ -49,8 +81,7 @@ def _waits(item: pytest.Item) -> bool:
 
 def _place(item: pytest.Item) -> int:
     """Return a number that is always the same, and is no property of the test."""
-    group = item.get_closest_marker("xdist_group")
-    return zlib.crc32((item.nodeid if group is None else group.args[0]).encode())
+    return zlib.crc32(item.nodeid.encode())
 
 
 @pytest.hookimpl(trylast=True)
@@ -60,16 +91,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     In the order of the folders all processes would wait, and later all would compute. The last
     tests compute, since a test that waits could end long after all others.
 
-    pytest-xdist begins with the groups. That is best for the groups of the conformance kit, since
-    the kit plays a case again and more slowly if the machine was too busy.
+    The groups are first. That is best for the group of the conformance kit, since the kit plays a
+    case again and more slowly if the machine was too busy.
     """
     if not hasattr(config, "workerinput"):
         return
-    waiting = sorted(filter(_waits, items), key=_place)
-    computing = [item for item in items if not _waits(item)]
+    grouped = [item for item in items if _group(item.nodeid) is not None]
+    single = [item for item in items if _group(item.nodeid) is None]
+    waiting = sorted(filter(_waits, single), key=_place)
+    computing = [item for item in single if not _waits(item)]
     mixed = [(0.85 * at / len(waiting), item) for at, item in enumerate(waiting)]
     mixed += [(at / len(computing), item) for at, item in enumerate(computing)]
-    items[:] = [item for _, item in sorted(mixed, key=lambda one: one[0])]
+    items[:] = grouped + [item for _, item in sorted(mixed, key=lambda one: one[0])]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

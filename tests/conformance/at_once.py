@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,10 +21,6 @@ def played(request: pytest.FixtureRequest, play: Play, *names: str) -> Iterator[
 
     Yield a function that returns the result of one play, or raises the error of ``play``.
     """
-    alone = request.node.get_closest_marker("xdist_group") is not None
-    if "PYTEST_XDIST_WORKER" in os.environ and not alone:
-        yield play  # each xdist process would start the plays of all tests
-        return
     params = [
         item.callspec.params
         for item in request.session.items

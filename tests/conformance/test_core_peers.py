@@ -9,16 +9,16 @@ from __future__ import annotations
 import ast
 import os
 import shlex
+import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.conformance.at_once import Play, played
+from tests.interop.forks import ForkedProgram, wmp
 from wmp.conformance import Nonconforming, Verdict
 from wmp.conformance.case import CASES, Case
 from wmp.conformance.check import cases_for
@@ -26,7 +26,6 @@ from wmp.conformance.sockets import LiveTestee
 
 FULL = os.environ.get("WMP_CONFORMANCE") == "full"
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "minimal"
-WMP = Path(sys.executable).parent / "wmp"
 SOME = (
     "manager/plain-handshake",
     "manager/what-is-not-for-it",
@@ -41,7 +40,6 @@ SOME = (
 )
 CORE = [case for testee in ("manager", "worker") for case in cases_for(testee, ["core"])]
 
-pytestmark = pytest.mark.xdist_group("kit")
 interop = pytest.mark.interop
 
 
@@ -104,43 +102,33 @@ def endpoint() -> str:
         return f"tcp://127.0.0.1:{server.getsockname()[1]}"
 
 
-@contextmanager
-def running(*words: object, cwd: Path | None = None) -> Iterator[subprocess.Popen[str]]:
-    """Start a process; send it SIGTERM at the end."""
-    pipe = subprocess.PIPE
-    command = [str(word) for word in words]
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=cwd) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-
-
 @interop
 @pytest.mark.timeout(120)
 def test_the_smallest_worker_works_for_our_map(endpoint: str) -> None:
-    lines = "".join(f"line {number}\n" for number in range(200))
-    mapping = (WMP, "map", "--bind", endpoint, "--role", "echo")
-    with running(sys.executable, FOLDER / "worker.py", endpoint) as worker:
-        found = subprocess.run(mapping, input=lines, stdout=subprocess.PIPE, text=True, timeout=60)
+    lines = b"".join(b"line %d\n" % number for number in range(200))
+    with (
+        ForkedProgram(sys.executable, str(FOLDER / "worker.py"), endpoint) as worker,
+        wmp("map", "--bind", endpoint, "--role", "echo") as mapping,
+    ):
+        mapping.feed(lines)
+        mapping.end_input()
 
-    assert (found.returncode, found.stdout) == (0, lines)
-    assert worker.returncode == 0
+        assert (mapping.ends(), mapping.stdout) == (0, lines)
+        worker.signal(signal.SIGTERM)
+        assert worker.ends() == 0
 
 
 @interop
 @pytest.mark.timeout(120)
 def test_our_worker_works_for_the_smallest_manager(endpoint: str, tmp_path: Path) -> None:
     (tmp_path / "handlers.py").write_text("table = {'echo': lambda payload: payload}\n")
-    ours = (WMP, "worker", "handlers:table", "--connect", endpoint, "--slots", 4)
-    theirs = (sys.executable, FOLDER / "manager.py", endpoint)
-    with running(*theirs) as manager, running(*ours, cwd=tmp_path):
-        assert manager.stdin
-        assert manager.stdout
-        manager.stdin.writelines(f"submit {n} echo {n:04x}\n" for n in range(200))
-        manager.stdin.flush()
-        told = [manager.stdout.readline().split() for _ in range(400)]
+    ours = ("worker", "handlers:table", "--connect", endpoint, "--slots", "4")
+    theirs = (sys.executable, str(FOLDER / "manager.py"), endpoint)
+    with ForkedProgram(*theirs) as manager, wmp(*ours, cwd=tmp_path):
+        manager.feed("".join(f"submit {n} echo {n:04x}\n" for n in range(200)).encode())
+        written = [manager.line().split() for _ in range(400)]
+        manager.signal(signal.SIGTERM)
+        assert manager.ends() == 0
 
-    ended = {words[1]: words[2:] for words in told if words[0] == "ended"}
+    ended = {words[1]: words[2:] for words in written if words[0] == "ended"}
     assert ended == {str(n): ["ok", f"{n:04x}"] for n in range(200)}
-    assert manager.returncode == 0

@@ -53,7 +53,7 @@ CHOSEN = [
     if (FULL or case.id in SOME) and case.id != DIES
 ]
 
-pytestmark = [pytest.mark.xdist_group("kit"), pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

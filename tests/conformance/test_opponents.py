@@ -29,7 +29,6 @@ CHOSEN = [
 ]
 
 pytestmark = [
-    pytest.mark.xdist_group("kit"),
     pytest.mark.interop,
     pytest.mark.timeout(300),
     pytest.mark.skipif(not shutil.which("node"), reason="node is not installed"),

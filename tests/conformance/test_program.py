@@ -261,8 +261,10 @@ def test_wrong_usage_is_reported_in_one_line(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("package", ["click", "rich", "hypothesis", "jinja2"])
-@pytest.mark.parametrize("along", ["", "markupsafe"])
+@pytest.mark.parametrize(
+    ("package", "along"),
+    [("click", ""), ("rich", ""), ("hypothesis", ""), ("jinja2", ""), ("jinja2", "markupsafe")],
+)
 def test_without_the_extra_one_line_names_the_package_to_install(
     package: str, along: str, tmp_path: Path
 ) -> None:

@@ -46,7 +46,7 @@ class Part:
             self.process = forks().start(
                 *(sys.executable, "-c", "from tests.interop import fault_parts as f; f.main()"),
                 cwd=self.folder,
-                errors=stderr,
+                errors=stderr.fileno(),
             )
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()

@@ -19,12 +19,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from tests.interop.programs import ENVIRON, TIMEOUT, WMP, WMP_DEVICE, Program
 
@@ -40,9 +41,7 @@ class Ended(NamedTuple):
 class ForkedProcess:
     """A forked program, with the parts of :class:`subprocess.Popen` that tests use."""
 
-    def __init__(
-        self, stdin: IO[bytes], stdout: IO[bytes], stderr: IO[bytes] | None, end: int
-    ) -> None:
+    def __init__(self, stdin: Any, stdout: Any, stderr: IO[bytes] | None, end: int) -> None:
         self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
         self._end = end
         """Yields the number of the process, then its exit code."""
@@ -79,6 +78,10 @@ class ForkedProcess:
         """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
 
 class ForkedProgram(Program):
     """A program that is started by a fork; the arguments begin with ``sys.executable``."""
@@ -94,6 +97,7 @@ class Forks:
 
     def __init__(self) -> None:
         self._orders, theirs = socket.socketpair()
+        self._lock = threading.Lock()
         self._outputs = tempfile.TemporaryDirectory()
         with theirs:
             self._parent = subprocess.Popen(
@@ -109,30 +113,49 @@ class Forks:
         self._outputs.cleanup()
 
     def _order(
-        self, argv: Sequence[str], cwd: Path | None, env: Mapping[str, str], files: list[int]
+        self,
+        argv: Sequence[str],
+        cwd: Path | None,
+        env: Mapping[str, str],
+        files: list[int],
+        alone: bool = False,
     ) -> None:
         python, *rest = map(str, argv)
         assert python == sys.executable
         changed = {name: text for name, text in env.items() if ENVIRON.get(name) != text}
-        order = json.dumps([str(cwd or Path.cwd()), changed, *rest]).encode()
-        socket.send_fds(self._orders, [len(order).to_bytes(4)], files)
-        self._orders.sendall(order)
+        order = json.dumps([str(cwd or Path.cwd()), changed, alone, *rest]).encode()
+        with self._lock:
+            socket.send_fds(self._orders, [len(order).to_bytes(4)], files)
+            self._orders.sendall(order)
 
     def start(
         self,
         *argv: str,
         cwd: Path | None = None,
         env: Mapping[str, str] = ENVIRON,
-        errors: IO[bytes] | None = None,
+        errors: int | None = None,
+        input: int | None = None,
+        output: int | None = None,
+        alone: bool = False,
     ) -> ForkedProcess:
-        """Start a program with pipes; ``errors`` is a file in place of the pipe of stderr."""
-        (stdin, to), (of, stdout), (end, ended) = (os.pipe() for _ in range(3))
-        about, stderr = os.pipe() if errors is None else (None, os.dup(errors.fileno()))
-        self._order(argv, cwd, env, [stdin, stdout, stderr, ended])
+        """Start a program with pipes.
+
+        Args:
+            input: The descriptor of a file in place of the pipe of stdin.
+            output: The descriptor of a file in place of the pipe of stdout.
+            errors: The descriptor of a file in place of the pipe of stderr.
+            alone: Whether the process begins a session, and so a process group, of its own.
+        """
+        stdin, to = os.pipe() if input is None else (os.dup(input), None)
+        of, stdout = os.pipe() if output is None else (None, os.dup(output))
+        about, stderr = os.pipe() if errors is None else (None, os.dup(errors))
+        end, ended = os.pipe()
+        self._order(argv, cwd, env, [stdin, stdout, stderr, ended], alone)
         for file in (stdin, stdout, stderr, ended):
             os.close(file)
-        lines = None if about is None else os.fdopen(about, "rb")
-        return ForkedProcess(os.fdopen(to, "wb"), os.fdopen(of, "rb"), lines, end)
+        given = None if to is None else os.fdopen(to, "wb")
+        written, lines = (None if one is None else os.fdopen(one, "rb") for one in (of, about))
+        return ForkedProcess(given, written, lines, end)
 
     def start_at(
         self, terminal: int, *argv: str, env: Mapping[str, str] = ENVIRON
@@ -162,11 +185,19 @@ class Forks:
 
 
 @cache
-def forks() -> Forks:
-    """Return the process that forks for all tests of this process."""
+def _forks() -> Forks:
     made = Forks()
     atexit.register(made.close)
     return made
+
+
+_making = threading.Lock()
+
+
+def forks() -> Forks:
+    """Return the process that forks for all tests of this process."""
+    with _making:
+        return _forks()
 
 
 def wmp(*argv: str, cwd: Path | None = None) -> ForkedProgram:
@@ -226,10 +257,12 @@ def serve(number: int) -> None:
             os.write(ended, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
             os._exit(0)
         os.close(ended)
+        folder, environ, alone, *arguments = json.loads(text)
+        if alone:
+            os.setsid()
         for target, file in enumerate(streams):
             os.dup2(file, target)
             os.close(file)
-        folder, environ, *arguments = json.loads(text)
         os.chdir(folder)
         os.environ.update(environ)
         return interpret(arguments)

@@ -9,13 +9,13 @@ import re
 import select
 import signal
 import socket
-import subprocess
 import threading
 import time
 
 import pytest
 
 import wmp
+from tests.interop.forks import forks
 from tests.interop.forks import wmp as program
 from tests.interop.programs import ENVIRON, TIMEOUT, WMP
 
@@ -206,37 +206,33 @@ def test_a_port_chosen_by_the_system_is_printed(folder):
 
 def test_a_reader_that_closes_the_pipe_early_causes_no_traceback(worker):
     ours, theirs = os.pipe()
-    process = subprocess.Popen(
-        [*WMP, *spread()],
-        stdin=subprocess.PIPE,
-        stdout=theirs,
-        stderr=subprocess.PIPE,
-        env=ENVIRON,
-    )
+    process = forks().start(*WMP, *spread(), output=theirs)
     os.close(theirs)
-    try:
-        process.stdin.write(b"one\n")
-        process.stdin.flush()
-        assert os.read(ours, 100) == b"ONE\n"
-        os.close(ours)
-        _, stderr = process.communicate(b"two\n", timeout=TIMEOUT)
+    with process.stdin, process.stderr:
+        try:
+            process.stdin.write(b"one\n")
+            process.stdin.flush()
+            assert os.read(ours, 100) == b"ONE\n"
+            os.close(ours)
+            process.stdin.write(b"two\n")
+            process.stdin.close()
 
-        assert process.returncode == 1
-        assert stderr == b""
-    finally:
-        process.kill()
-        process.communicate()
+            assert process.stderr.read() == b""
+            assert process.wait(TIMEOUT) == 1
+        finally:
+            process.kill()
 
 
 def on_a_terminal(*argv, lines=None, typed=None, code=0):
     """Run on a terminal of 80 columns; return the output. Stdin is a pipe, or the keyboard."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*WMP, *argv],
-        stdin=theirs if typed is not None else subprocess.PIPE,
-        stdout=theirs,
-        stderr=theirs,
+    process = forks().start(
+        *WMP,
+        *argv,
         env={**ENVIRON, "TERM": "xterm"},
+        input=theirs if typed is not None else None,
+        output=theirs,
+        errors=theirs,
     )
     os.close(theirs)
     seen = b""
@@ -262,6 +258,8 @@ def on_a_terminal(*argv, lines=None, typed=None, code=0):
         process.kill()
         process.wait()
         os.close(ours)
+        if typed is None:
+            process.stdin.close()
 
 
 def test_a_terminal_shows_how_far_it_is(folder, worker):

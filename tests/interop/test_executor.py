@@ -27,7 +27,7 @@ from tests.waiting import children, gone, wait_until
 from wmp.calls.local import LocalManager
 from wmp.runtime import portal
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(90), pytest.mark.xdist_group("executor")]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
 
 WAIT = 30
 

@@ -13,7 +13,8 @@ import threading
 
 import pytest
 
-from tests.interop.programs import WMP, Program
+from tests.interop.forks import ForkedProgram
+from tests.interop.programs import WMP
 from tests.waiting import wait_until
 from wmp.errors import NoReply
 from wmp.gateways.ping_pong import PingPongWorker
@@ -48,15 +49,15 @@ class Fleet:
             thread.start()
         stack.callback(self.end)
 
-    def _start_gateway(self) -> Program:
+    def _start_gateway(self) -> ForkedProgram:
         flags = (f"--{self._protocol}", "ipc://front", "ipc://back")
-        made = self._stack.enter_context(Program(*WMP, "gateway", *flags))
+        made = self._stack.enter_context(ForkedProgram(*WMP, "gateway", *flags))
         made.wait_for_line(f"workers of {self._protocol} connect to")
         return made
 
-    def _start_worker(self) -> Program:
+    def _start_worker(self) -> ForkedProgram:
         module = ("-m", "tests.interop.foreign_workers", self._protocol, "ipc://back", "0.005")
-        return self._stack.enter_context(Program(sys.executable, *module))
+        return self._stack.enter_context(ForkedProgram(sys.executable, *module))
 
     def _ask(self, client: int) -> None:
         number = 0

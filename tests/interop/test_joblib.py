@@ -19,7 +19,7 @@ joblib = pytest.importorskip("joblib", reason="the extra `joblib` is not install
 
 import wmp.joblib as backend  # noqa: E402 - only with the extra
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(90), pytest.mark.xdist_group("executor")]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
 
 WAIT = 30
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.forks import Forks
+from tests.interop.forks import ForkedProgram, Forks
 from tests.interop.forks import wmp as program
 from tests.interop.programs import ROOT, Program
 
@@ -88,7 +88,7 @@ def test_a_program_with_a_worker_prints_the_results(name: str, module: str) -> N
     with (
         tempfile.TemporaryDirectory(prefix="wmp-") as folder,
         program("worker", module, "--connect", f"ipc://{folder}/s", cwd=FOLDER) as worker,
-        Program(
+        ForkedProgram(
             sys.executable, str(FOLDER / name), env={"MANAGER": f"ipc://{folder}/s"}
         ) as submitter,
     ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import subprocess
 import sys
 from time import monotonic
 
@@ -11,6 +10,7 @@ import pytest
 import zmq
 
 import wmp
+from tests.interop.forks import ForkedProgram, forks
 from wmp import codec
 from wmp.message import Command, Message
 from wmp.runtime.local_ids import LocalIds
@@ -65,23 +65,16 @@ settled([connect() for _ in range(4)])
 
 def survives(seeding: str) -> bool:
     """Return whether a manager still works after the attack."""
-    manager = subprocess.Popen(
-        [sys.executable, "-c", MANAGER, seeding],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert manager.stdin is not None
-    assert manager.stdout is not None
-    with manager:
-        endpoint = manager.stdout.readline().strip()
-        subprocess.run([sys.executable, "-c", ATTACK, endpoint], check=True, timeout=50)
+    with ForkedProgram(sys.executable, "-c", MANAGER, seeding) as manager:
+        # The rand() of the fork begins as that of every process, because the parent of the fork
+        # never calls it.
+        attack = forks().run(sys.executable, "-c", ATTACK, manager.line())
+        assert attack.returncode == 0, attack.stderr
         try:
-            manager.stdin.close()
+            manager.end_input()
         except BrokenPipeError:
             pass
-        return manager.wait(timeout=20) == 0
+        return manager.ends() == 0
 
 
 @glibc

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -17,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import wmp
-from tests.interop.programs import ENVIRON
+from tests.interop.forks import ForkedProcess, forks
 from wmp.store.contract import JobFilter
 from wmp.store.sqlite.sqlite_reader import SqliteReader
 from wmp.store.sqlite.sqlite_store import SqliteStore
@@ -277,44 +275,46 @@ class Killed:
         self.path = path
         self.bind = f"ipc://{folder}/m"
         self.executed = folder / "executed"
-        self.manager: subprocess.Popen[str] | None = None
+        self.errors = folder / "stderr"
+        self.manager: ForkedProcess | None = None
         self.workers = [self.start_worker() for _ in range(2)]
 
     def start_manager(self, first: int, count: int) -> None:
         arguments = [str(self.path), self.bind, str(first), str(count)]
-        self.manager = subprocess.Popen(
-            [sys.executable, "-c", MANAGER, *arguments],
-            env=ENVIRON, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        self.manager = self.start(MANAGER, *arguments)
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-c", WORKER, self.bind, str(self.executed)],
-            env=ENVIRON, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+    def start_worker(self) -> ForkedProcess:
+        return self.start(WORKER, self.bind, str(self.executed))
+
+    def start(self, program: str, *arguments: str) -> ForkedProcess:
+        with self.errors.open("ab") as errors:
+            return forks().start(sys.executable, "-c", program, *arguments, errors=errors.fileno())
 
     def kill_worker(self, index: int) -> None:
-        self.workers[index].send_signal(signal.SIGKILL)
-        self.workers[index].wait()
+        self.end(self.workers[index])
         self.workers[index] = self.start_worker()
 
     def kill_manager(self) -> list[int]:
         """Kill the manager; return the acknowledged jobs."""
         assert self.manager is not None
-        self.manager.send_signal(signal.SIGKILL)
-        assert self.manager.stdout is not None
-        lines = self.manager.stdout.read().splitlines()
-        self.manager.wait()
-        for stream in (self.manager.stdin, self.manager.stdout):
-            assert stream is not None
-            stream.close()
-        return [int(line) for line in lines if line.isdecimal()]
+        lines = self.end(self.manager).splitlines()
+        self.manager = None
+        return [int(line) for line in lines if line.isdigit()]
+
+    @staticmethod
+    def end(process: ForkedProcess) -> bytes:
+        """Kill a process; return what the process has written and nobody has read."""
+        process.kill()
+        left = process.stdout.read()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
+        return left
 
     def close(self) -> None:
         for process in (*self.workers, self.manager):
-            if process is not None and process.poll() is None:
-                process.kill()
-                process.wait()
+            if process is not None:
+                self.end(process)
 
 
 def run_and_kill(tmp_path: Path, jobs: int, kills: int, seed: int) -> None:
@@ -327,8 +327,7 @@ def run_and_kill(tmp_path: Path, jobs: int, kills: int, seed: int) -> None:
         for turn in range(kills + 1):
             killed.start_manager(turn * part, part)
             assert killed.manager is not None
-            assert killed.manager.stdout is not None
-            assert killed.manager.stdout.readline() == "ready\n"
+            assert killed.manager.stdout.readline() == b"ready\n"
             if turn < kills:
                 time.sleep(draw.uniform(0.0, 0.4))  # until a moment that nobody chose
                 if turn % 2:
@@ -336,7 +335,7 @@ def run_and_kill(tmp_path: Path, jobs: int, kills: int, seed: int) -> None:
                 acknowledged += killed.kill_manager()
         last = []
         for line in killed.manager.stdout:
-            if line == "all\n":
+            if line == b"all\n":
                 break
             last.append(int(line))
         acknowledged += last

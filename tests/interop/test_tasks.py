@@ -18,7 +18,7 @@ from tests.interop import call_functions as functions
 from tests.interop.forks import wmp as program
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("executor")]
+pytestmark = pytest.mark.interop
 
 WAIT = 30
 

@@ -52,11 +52,11 @@ def item(name: str, *marks: pytest.Mark) -> SimpleNamespace:
 
 
 def test_tests_that_wait_are_spread_among_tests_that_compute():
-    alone, grouped = pytest.mark.interop.mark, pytest.mark.xdist_group("g").mark
+    alone = pytest.mark.interop.mark
     items = [
         *(item(f"tests/interop/test_a.py::test[{number}]") for number in range(40)),
         *(item(f"tests/conformance/test_b.py::test[{number}]", alone) for number in range(30)),
-        *(item(f"tests/conformance/test_c.py::test[{n}]", alone, grouped) for n in range(5)),
+        *(item(f"tests/conformance/test_live.py::test[{n}]", alone) for n in range(5)),
         *(item(f"tests/unit/test_d.py::test[{number}]") for number in range(225)),
     ]
     before = items[:]
@@ -66,9 +66,28 @@ def test_tests_that_wait_are_spread_among_tests_that_compute():
     conftest.pytest_collection_modifyitems(SimpleNamespace(workerinput={}), items)
 
     assert sorted(one.nodeid for one in items) == sorted(one.nodeid for one in before)
-    waits = ["unit" not in one.nodeid for one in items]
+    assert items[:5] == before[70:75], "a group is first and stays together"
+    waits = ["unit" not in one.nodeid for one in items[5:]]
     assert all(8 <= sum(waits[at : at + 50]) <= 20 for at in range(0, 250, 50))
     assert not any(waits[-25:])
-    group = [one.nodeid for one in items if "test_c" in one.nodeid or "test_b" in one.nodeid]
-    firsts = [at for at, name in enumerate(group) if "test_c" in name]
-    assert firsts == [*range(firsts[0], firsts[0] + 5)], "a group stays together"
+
+
+def test_a_group_names_modules_that_exist():
+    folder = CONFTEST.parent
+    modules = [name for modules in conftest.GROUPS.values() for name in modules]
+
+    assert len(modules) == len(set(modules))
+    for name in modules:
+        assert len(list(folder.glob(f"*/{name}.py"))) == 1, name
+
+
+def test_the_scheduler_keeps_a_group_together(pytester):
+    pytest.importorskip("xdist")
+    config = pytester.parseconfigure("--tx", "2*popen", "--dist", "loadscope")
+    scheduler = conftest.pytest_xdist_make_scheduler(config, None)
+    tests = ("conformance/test_live.py::test_a[x]", "conformance/test_minimal.py::test_b")
+
+    assert {scheduler._split_scope(f"tests/{name}") for name in tests} == {"kit"}
+    assert scheduler._split_scope("tests/unit/test_d.py::test") == "tests/unit/test_d.py::test"
+    config.option.dist = "load"
+    assert conftest.pytest_xdist_make_scheduler(config, None) is None

@@ -10,12 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tests.house import ROOT, house_files
-
-# Each process that runs one of these tests parses the whole library.
-pytestmark = pytest.mark.xdist_group("glossary")
 
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]

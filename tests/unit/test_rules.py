@@ -27,8 +27,6 @@ from tests.house import house_files
 
 RULES_OF_SPEC = read_pages()
 
-pytestmark = pytest.mark.xdist_group("rules")
-
 
 @pytest.fixture(scope="module")
 def held():

@@ -55,20 +55,23 @@ class PeerProcess:
     def __attrs_post_init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         try:
-            self._child = subprocess.Popen(
-                self.arguments,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                bufsize=0,
-                start_new_session=True,  # Ctrl-C reaches only the kit, which then ends the testee
-            )
+            self._child = self._start(self._errors)
         except OSError:
             self._errors.close()
             raise
         assert self._child.stdin is not None
         os.set_blocking(self._child.stdin.fileno(), False)
         os.set_blocking(self.output, False)
+
+    def _start(self, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.arguments,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C reaches only the kit, which then ends the testee
+        )
 
     @property
     def output(self) -> int:
