@@ -154,7 +154,9 @@ def test_everything_is_killed_in_turn_and_nothing_is_lost(store):
     assert "48 of 48 results are correct; lost: 0, duplicates: 0\n" in said
     end = "8 processes were killed (SIGKILL) and started again; seed 5\n"
     if store:
-        assert said.endswith(f"{end}the store has 48 jobs, one for each file, and all are ok\n")
+        stored = f"{end}the store has 48 jobs, one for each file, and all are ok\n"
+        assert stored in said
+        assert re.fullmatch(r"\d+ jobs? w\w+ done in the first attempt\n", said.split(stored)[1])
     else:
         assert rows[3][1].strip() == "48"
         assert said.endswith(end)

@@ -210,6 +210,7 @@ def _report_chaos(show: Chaos) -> None:
     )
     if show.store is not None and not show.wrong:
         print(f"the store has {counted(len(show.names), 'job')}, one for each file, and all are ok")
+        print(f"{counted(show.first, 'job was', 'jobs were')} done in the first attempt")
 
 
 def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

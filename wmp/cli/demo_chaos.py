@@ -14,6 +14,7 @@ from wmp.cli.demo_processes import ChildMessage, DemoProcess
 from wmp.cli.demo_runner import SLOTS, DemoRunner
 from wmp.errors import ConfigError
 from wmp.message import counted
+from wmp.store.contract import JobFilter
 from wmp.store.sqlite.sqlite_reader import SqliteReader
 
 __all__ = ["Chaos"]
@@ -51,6 +52,8 @@ class Chaos(DemoRunner):
     """Number of jobs that a manager held when it was killed, by label."""
     back: dict[str, float] = field(factory=dict)
     """Longest absence in seconds, by label."""
+    first: int = 0
+    """Number of stored jobs that were done in their first attempt."""
     spared: list[str] = field(factory=list)
     """Nodes that were not killed before the last result."""
     _there: dict[str, DemoProcess] = field(factory=dict)
@@ -123,6 +126,8 @@ class Chaos(DemoRunner):
         reader = SqliteReader.open(path)
         try:
             counts = {state.name.lower(): n for state, n in reader.counts().items()}
+            jobs = reader.list(JobFilter(), limit=len(self.names))
+            self.first = sum(job.attempt == 1 for job in jobs)
         finally:
             reader.close()
         if counts != {"ok": len(self.names)}:
