@@ -19,7 +19,7 @@ from wmp.spark.schema import TABLES
 
 FOLDED = {
     "received", "send", "undelivered", "garbled", "drop", "note", "resolve", "submitted",
-    "cancelled", "decline", "run", "resized", "finished", "recalled",
+    "cancelled", "decline", "run", "resized", "finished", "recalled", "instancebegun",
 }  # fmt: skip
 
 

@@ -57,6 +57,12 @@ class JobFold:
     history: History = field(factory=History)
     state: JobState = JobState.QUEUED
     _submitted: Fact | None = None
+    _stored: bool = False
+    """Whether a store owns the job: any manager of the store may grant and end it."""
+    _workers: dict[int, Process] = field(factory=dict)
+    """The worker to which each attempt of a stored job was granted."""
+    _end: str | None = None
+    """The end of a stored job that was reported first."""
     _held: dict[Process, _HeldAttempt] = field(factory=dict)
     _rows: JobRows = field(init=False)
 
@@ -69,7 +75,11 @@ class JobFold:
         known = self.sink.known.get((first.owner, first.owner_epoch))
         alive = known is not None and known.end == "stop"
         self._submitted = next((f for f in self.facts if f.event == "submitted"), None)
-        if self._submitted is None:
+        self._stored = any(
+            f.side == 0 and (f.node, f.epoch) != (f.owner, f.owner_epoch) for f in self.facts
+        )
+        if self._submitted is None or self._stored:
+            # The lines of several managers have no common order, and this one may have lost some.
             # The journal of the manager is missing, so only the lines of workers can be checked.
             self.history.accepted(owner, first.job, _ANY)
         self._rows = JobRows(self.facts, self.sink, self._submitted)
@@ -78,7 +88,7 @@ class JobFold:
             self._rows.keep(fact)
             if fact.side == 1 and not (alive and self._submitted):
                 self.history.died(owner)  # the manager's journal may lack its last lines
-            if history is not None:
+            if history is not None and not (self._stored and fact.event != "run"):
                 try:
                     self._record(history, owner, fact)
                 except Violation as violation:
@@ -87,6 +97,8 @@ class JobFold:
             wrong = None
             if fact.side == 1:
                 wrong = self._at_worker(fact)
+            elif self._stored:
+                wrong = self._of_store(fact)
             elif history is not None and self._submitted:
                 wrong = self._at_manager(fact)
             if wrong is not None:
@@ -162,6 +174,21 @@ class JobFold:
                     )
         return None
 
+    def _of_store(self, fact: Fact) -> tuple[str, str] | None:
+        """Compare what the managers of a store did with one job."""
+        if fact.event == "granted":
+            worker = (fact.peer or "", fact.peer_epoch or 0)
+            first = self._workers.setdefault(fact.attempt or 0, worker)
+            if first != worker:
+                text = f"attempt {fact.attempt} was granted to {first[0]} and to {worker[0]}"
+                return "WMP-14.2", text
+        elif fact.event == "resolved":
+            if self._end not in (None, fact.word):
+                return "one end for each job", f"the job ended {self._end}, and {fact.word}"
+            self._end = fact.word
+            self.state = JobState.ENDED
+        return None
+
     def _step(self, what: JobInput) -> tuple[str, str] | None:
         state = job_lifecycle.TRANSITIONS.get((self.state, what))
         if state is None:
@@ -221,6 +248,8 @@ class JobFold:
             held.due += 1  # another DONE may replace this one (WMP-7.12)
         if held.answers[key] > 1:
             return None  # the same DONE, sent again
+        if self._stored and len(held.answers) > 1:
+            held.due += 1  # a successor gets results that may not be stored (WMP-14.6)
         held.due -= 1
         if held.state is ExecutionState.PARKED and held.attempt == fact.attempt:
             held.state = ExecutionState.ABSENT  # refused, expired or handed back

@@ -104,6 +104,14 @@ class JobRows:
         """Return the time of a fact on the common clock."""
         return None if fact is None else self.sink.time((fact.node, fact.epoch), fact.at)
 
+    def _from(self, begin: Fact, end: Fact | None) -> int | None:
+        """Return the µs between two facts, which managers of one store may share."""
+        if end is None:
+            return None
+        if (begin.node, begin.epoch) == (end.node, end.epoch):
+            return end.at - begin.at
+        return _between(self._time(begin), self._time(end))
+
     def report(self, state: JobState) -> None:
         """Add the rows to the sink; ``state`` is the last state of the job."""
         if not self.sink.shows(self._time(self.submitted or self.facts[0])):
@@ -119,9 +127,9 @@ class JobRows:
         granted = {n: one.grant for n, one in self._leases.items() if one.grant is not None}
         newest = granted[max(granted)] if granted else None
         holder = (None, None) if newest is None else (newest.peer, newest.peer_epoch)
-        wait = min(one.at for one in granted.values()) - begin.at if granted else None
-        total = None if end is None else end.at - begin.at
-        if asked is not None and end is not None and asked.at > end.at:
+        first = min(granted.values(), key=lambda one: self._time(one) or one.at, default=None)
+        wait, total = self._from(begin, first), self._from(begin, end)
+        if asked is not None and (self._from(asked, end) or 0) < 0:
             asked = None
         word = None if end is None else end.word
         submitted, ended = self._time(begin), self._time(end)

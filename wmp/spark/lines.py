@@ -85,7 +85,7 @@ class LineRow(NamedTuple):
 
 _FOLDED: Final = (
     "received", "send", "undelivered", "garbled", "drop", "note", "resolve", "submitted",
-    "cancelled", "decline", "run", "resized", "finished", "recalled",
+    "cancelled", "decline", "run", "resized", "finished", "recalled", "instancebegun",
 )  # fmt: skip
 """Kinds of lines that change a state that is rebuilt."""
 _ALIVE: Final = (Command.PING.name, Command.PONG.name)

@@ -15,10 +15,11 @@ from attrs import define, field
 
 from wmp.actions import Send
 from wmp.core.manager.requeue import CONNECTION_ENDED
+from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Received, Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Message, Peer
-from wmp.spark.facts import Fact, FoldSink, KnownProcess
+from wmp.spark.facts import Fact, FoldSink, KnownProcess, Process
 from wmp.spark.lines import LineRow
 from wmp.spark.streams import UNACCEPTED, Streams
 from wmp.testing.invariants import History
@@ -67,6 +68,8 @@ class ManagerFold:
     _credit: dict[int | None, list[int]] = field(factory=dict)
     """Credit of the last READY and the jobs of the WAKEs since then, by epoch of the worker."""
     _named: dict[tuple[str, int | None], int] = field(factory=dict)
+    _store: Process | None = None
+    """The store that owns the manager's stored jobs."""
 
     def __attrs_post_init__(self) -> None:
         expire = (self.me.expire or _NOBODY.expire) * 1e6 - _SLACK
@@ -83,6 +86,8 @@ class ManagerFold:
         ended = frozenset(chain.from_iterable(x.ids or () for x in lines if x.what == "resolve"))
         for line in lines:
             self._observer.ended = ended
+            if line.owner is not None and line.owner != line.node:
+                self._store = line.owner, line.owner_epoch or 0
             if line.what == "received":
                 self._received(line)
             elif line.what == "send":
@@ -117,8 +122,11 @@ class ManagerFold:
 
     def _fact(self, line: LineRow, event: str, job: int, **more: Any) -> None:
         me = self.me
+        stored = self._store is not None and job < FIRST_UNSTORED
+        owner = self._store if stored else None
         fact = Fact(
-            me.node, me.epoch, job, 0, me.node, me.epoch, line.n, line.at, event, **more
+            *(owner or (me.node, me.epoch)), job, 0, me.node, me.epoch, line.n, line.at, event,
+            **more,
         )  # fmt: skip
         self.sink.add("fact", fact)
 
@@ -144,7 +152,8 @@ class ManagerFold:
             rows = zip(
                 line.ids or (), line.each(line.attempts), line.each(line.outcomes), strict=True
             )
-            if (line.owner, line.owner_epoch) in ((line.node, line.epoch), (None, None)):
+            owner = (line.owner, line.owner_epoch)
+            if owner in ((line.node, line.epoch), (None, None), self._store):
                 for job, attempt, outcome in rows:
                     self._fact(
                         line, "arrived", job, attempt=attempt, peer=line.source,
@@ -257,6 +266,8 @@ class ManagerFold:
         ):
             if value is not None:
                 fields[key] = value
+        if line.owner is not None:
+            fields[Field.MANAGER] = (line.owner.encode(), line.owner_epoch or 0)
         known = Command[line.command or ""]
         if line.what == "received":
             to = () if line.target is None else self._peer[::-1]

@@ -264,7 +264,7 @@ class WorkerFold:
             lock = self._locks.get(number)
             if lock is not None:
                 lock.step(LockInput(line.reason), line)
-        if line.owner is not None:
+        if line.owner is not None and line.reason == "forget":
             owner = (line.owner, line.owner_epoch or 0)
             for job in line.ids or ():
                 self._held.pop((*owner, job), None)

@@ -222,6 +222,8 @@ class Observer:
             session = fields.get(Field.SESSION)
             if session is None and Field.ANSWER not in fields:
                 self._lose(me, contact)
+            elif Field.MANAGER in fields:
+                pass  # the list is about the jobs of one owner, and the observer knows no owners
             elif columns is not None and session == contact.session:
                 held, ack = set(columns.ids), fields.get(Field.ACK, 0)
                 for id, (_, number) in tuple(contact.leases.items()):
