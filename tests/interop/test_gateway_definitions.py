@@ -136,6 +136,7 @@ def test_flags_do_the_same_and_kill_ends_a_worker(folder):
     [
         ((), "the gateway has no door; expected --majordomo"),
         (("--majordomo", "tcp://0.0.0.0:9"), "add --open to serve"),
+        (("--simple-pirate", "ipc://a", "ipc://b", "--titanic", "t"), "add --majordomo"),
         (("--config", "x.toml", "--open"), "no other option may stand beside --config"),
         (("--simple-pirate", "tcp://0.0.0.0:9", "-", "--bind", "ipc://w"), "add --open to serve"),
         (("--simple-pirate", "ipc://a", "-"), "no worker could do the requests"),
@@ -238,6 +239,10 @@ def test_a_door_of_round_robin_is_read_with_its_commands(folder):
         (f"{ROUND}max_slots = 0", "gateway.round_robin[0].max_slots is 0; expected a whole number"),
         ('[[gateway.clients]]\nbind = "tcp://0.0.0.0:9"', "write open = true for a door"),
         (f'{MDP}busy = "no"', "gateway.majordomo[0].busy is 'no'; expected one of honest, strict"),
+        (
+            '[gateway]\ntitanic = "t"',
+            "gateway.titanic is 't'; expected a Majordomo broker for both",
+        ),
         (f"{MDP}protocol = 1", "gateway.majordomo[0].protocol is not a known key"),
         (
             f"{MDP}[[gateway.majordomo.services]]",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from wmp.actions import Reconnect
 from wmp.events import Connected
 from wmp.gateways.machines.majordomo_worker import MajordomoTimes, MajordomoWorkerMachine
 from wmp.testing.foreign_world import ForeignFault
@@ -25,8 +26,7 @@ class GuideWorker:
                 return []
             self._fresh = False
         actions = self._inner.handle(event, now)
-        if self._inner.state.name == "CLOSED":
-            self._fresh = True
+        self._fresh = self._fresh or any(isinstance(one, Reconnect) for one in actions)
         return actions
 
     def deadline(self):

@@ -10,12 +10,13 @@ import pytest
 
 import wmp
 from wmp import aio, blocking
-from wmp.gateways import gateway, majordomo, ping_pong, pirates, round_robin
+from wmp.gateways import gateway, majordomo, ping_pong, pirates, round_robin, titanic
 from wmp.gateways.aio import gateway as aio_gateway
 from wmp.gateways.aio import majordomo as aio_majordomo
 from wmp.gateways.aio import ping_pong as aio_ping_pong
 from wmp.gateways.aio import pirates as aio_pirates
 from wmp.gateways.aio import round_robin as aio_round_robin
+from wmp.gateways.aio import titanic as aio_titanic
 
 PAIRS = {
     cls.__name__: (cls, getattr(here, cls.__name__))
@@ -26,6 +27,7 @@ PAIRS = {
         (aio_gateway, gateway, aio_gateway.__all__),
         (aio_round_robin, round_robin, aio_round_robin.__all__),
         (aio_majordomo, majordomo, aio_majordomo.__all__),
+        (aio_titanic, titanic, ("Titanic",)),
     )
     for cls in (getattr(there, name) for name in names)
 }

@@ -47,6 +47,7 @@ SHARED_GATEWAYS = {
     "RoundRobinWorker",
     "Shotgun",
     "SimpleWorker",
+    "Titanic",
     "StarClient",
 }
 """Names that :mod:`wmp.gateways` and :mod:`wmp.gateways.aio` share on purpose."""

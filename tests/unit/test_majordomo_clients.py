@@ -170,3 +170,16 @@ def test_a_stream_client_that_drains_waits_for_its_replies():
     assert not client.halted
     client.reply(b"y")
     assert client.halted
+
+
+@pytest.mark.rule("MDP-6.6")
+def test_a_request_is_sent_again_on_a_connection_that_was_made_again():
+    client = Client()
+    client.up()
+    client.ask(1, b"x")
+    client.up()
+    assert client.ports == [(0, (b"", C, b"echo", b"x"))]
+    client.reply(b"y")
+    assert client.answers == [(1, (b"y",), 1)]
+    client.up()
+    assert client.ports == []

@@ -16,7 +16,14 @@ from wmp.cli.options import keys as key_flags
 from wmp.errors import ConfigError
 from wmp.gateways.aio.control import ControlSocket, ask
 from wmp.gateways.aio.gateway import Gateway
-from wmp.gateways.definitions import DRAIN_SECONDS, GatewayDefinition, load_gateway
+from wmp.gateways.aio.titanic import Titanic
+from wmp.gateways.definitions import (
+    DRAIN_SECONDS,
+    NO_BROKER,
+    GatewayDefinition,
+    can_have_titanic,
+    load_gateway,
+)
 from wmp.gateways.doors import ClientDoor, Door, WorkerDoor
 from wmp.gateways.majordomo_door import MajordomoDoor
 from wmp.gateways.round_robin_door import ROUND_ROBIN, AnyDoor, RoundRobinDoor
@@ -117,6 +124,11 @@ _CONTROL: Final = click.option(
     help="Let the addresses of the other protocol be open to the network without keys.",
 )
 @click.option(
+    "--titanic",
+    metavar="FILE",
+    help="Store of Titanic (9/TSP), whose requests to the Majordomo broker outlive all programs.",
+)
+@click.option(
     "--control", metavar="PATH", help="Make a Unix socket for `wmp gateway kill` and `workers`."
 )
 @click.option(
@@ -144,6 +156,7 @@ def gateway(
     identity: str | None,
     label: str | None,
     opened: bool,
+    titanic: str | None,
     control: str | None,
     drain_timeout: float,
     secret: str | None,
@@ -161,7 +174,7 @@ def gateway(
     if context.invoked_subcommand is not None:
         return None
     spoken = (ping_pong, simple_pirate, paranoid_pirate, majordomo, round_robin)
-    flags = (*spoken, bind, connect, identity, label, control)
+    flags = (*spoken, bind, connect, identity, label, titanic, control)
     if config is not None:
         if any((*flags, opened, secret, server, allowed, journal)):
             raise click.UsageError(
@@ -193,6 +206,8 @@ def gateway(
             "--paranoid-pirate, --round-robin or --config",
             context,
         )
+    if titanic is not None and not can_have_titanic(doors):
+        raise click.UsageError(f"--titanic needs {NO_BROKER}; add --majordomo", context)
     definition = GatewayDefinition(
         doors=tuple(doors),
         bind=bind,
@@ -202,6 +217,7 @@ def gateway(
         security=security,
         journal=None if journal is None else Path(journal),
         control=None if control is None else Path(control),
+        titanic=None if titanic is None else Path(titanic),
         drain_timeout=drain_timeout,
     )
     return asyncio.run(_serve(definition))
@@ -300,6 +316,7 @@ def _describe(definition: GatewayDefinition) -> str:
     lines += [
         f"  binds to     {', '.join(definition.bind) or 'nothing for workers of WMP'}",
         f"  connects to  {', '.join(definition.connect) or 'no manager'}",
+        f"  titanic      {definition.titanic or 'none'}",
         f"  control      {definition.control or 'none'}",
         f"  journal      {definition.journal or 'none'}",
     ]
@@ -338,6 +355,11 @@ async def _serve(definition: GatewayDefinition) -> int:
         stack.enter_context(on_signals(made.interrupt))
         await made.start()
         stack.push_async_callback(made.close, 0.0)
+        if definition.titanic is not None:
+            brokers = zip(definition.doors, made.doors, strict=True)
+            broker = next(bound for door, bound in brokers if isinstance(door, MajordomoDoor))
+            await stack.enter_async_context(Titanic(broker[0], store=definition.titanic))
+            complain(_PROGRAM, f"titanic keeps requests in {definition.titanic}")
         if definition.control is not None:
             await stack.enter_async_context(ControlSocket(definition.control, made))
         for door, bound in zip(definition.doors, made.doors, strict=True):

@@ -10,6 +10,7 @@
     journal = "journal"                       # a folder, relative to this file
     control = "orders.control"                # a Unix socket for `wmp gateway kill`
     drain_timeout = 60.0
+    titanic = "titanic.db"                    # the store of Titanic, relative to this file
 
     [[gateway.clients]]                       # the settings of wmp.gateways.doors.ClientDoor
     bind = "tcp://127.0.0.1:5555"
@@ -35,6 +36,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -50,10 +52,19 @@ from wmp.runtime.config_table import ConfigTable, read_toml
 from wmp.runtime.security import Security
 from wmp.runtime.transport import Transport
 
-__all__ = ["DRAIN_SECONDS", "GatewayDefinition", "load_gateway"]
+__all__ = [
+    "DRAIN_SECONDS",
+    "NO_BROKER",
+    "GatewayDefinition",
+    "can_have_titanic",
+    "load_gateway",
+]
 
 DRAIN_SECONDS: Final = 60.0
 """Seconds that requests in progress have after the first signal."""
+
+NO_BROKER: Final = "a Majordomo broker for both sides, without keys, as the first one"
+"""The broker to which Titanic connects."""
 
 _REMEDY: Final = (
     "make keys with `wmp keys` and name them under [gateway.security], write open = true for a "
@@ -78,6 +89,8 @@ class GatewayDefinition:
     """The folder of the journals; None for no journal."""
     control: Path | None = None
     """The Unix socket for operators; None for none."""
+    titanic: Path | None = None
+    """The store of Titanic beside the first Majordomo broker; None for no Titanic."""
     drain_timeout: float = DRAIN_SECONDS
     """Seconds that requests in progress have after the first signal; 0 for no limit."""
 
@@ -119,8 +132,27 @@ def load_gateway(path: str | os.PathLike[str]) -> GatewayDefinition:
         transport=table.transport(),
         journal=table.path("journal"),
         control=table.path("control"),
+        titanic=_titanic(table, brokers),
         drain_timeout=timeout,
     )
+
+
+def _titanic(table: ConfigTable, brokers: list[MajordomoDoor]) -> Path | None:
+    """Return the store of Titanic.
+
+    Raises:
+        ConfigError: No Majordomo broker without keys takes clients and workers.
+    """
+    path = table.path("titanic")
+    if path is not None and not can_have_titanic(brokers):
+        raise table.wrong("titanic", NO_BROKER)
+    return path
+
+
+def can_have_titanic(doors: Iterable[object]) -> bool:
+    """Return whether Titanic can connect to the first Majordomo broker."""
+    first = next((one for one in doors if isinstance(one, MajordomoDoor)), None)
+    return first is not None and first.serves == "both" and not first.keys
 
 
 def _door(kind: type[_DoorT], table: ConfigTable, security: Security | None) -> _DoorT:

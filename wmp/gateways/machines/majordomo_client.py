@@ -103,6 +103,9 @@ class MajordomoClientMachine:
                 self._arrived(self._sockets[port], frames, actions)
             case Connected(int(port)):
                 socket = self._sockets[port]
+                if socket.up:
+                    # No reply can come from the connection that ended (MDP-6.6).
+                    self._resent += self._step(socket, _Input.UNSENT)
                 socket.up = True
                 self._send(socket, actions)
             case Unsent(port):

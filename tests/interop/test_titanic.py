@@ -1,0 +1,187 @@
+"""Titanic on real sockets and a store on SQLite, with processes killed at every step."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from tests.interop.majordomo_peers import GuideBroker, GuideWorker
+from tests.interop.programs import WMP, Program
+from tests.waiting import wait_until
+from wmp.gateways.gateway import Gateway, MajordomoDoor
+from wmp.gateways.majordomo import MajordomoClient, MajordomoWorker
+from wmp.gateways.titanic import Titanic
+
+pytestmark = pytest.mark.interop
+
+ANY = "tcp://127.0.0.1:*"
+
+
+def store_request(client, *frames):
+    status, id = client.request("titanic.request", [b"shout", *frames])
+    assert status == b"200"
+    assert len(id) == 32
+    return id
+
+
+def read_reply(client, id):
+    """Return the reply to a stored request, when it is there."""
+    found = []
+
+    def there():
+        reply = client.request("titanic.reply", id)
+        found[:] = [reply] if isinstance(reply, bytes) else reply
+        return found[0] == b"200"
+
+    wait_until(there, "the reply")
+    return found[1:]
+
+
+@pytest.mark.rule("MDP-8.1", "MDP-8.2", "MDP-8.3", "MDP-8.4")
+@pytest.mark.parametrize("whose", ["ours", pytest.param("guide", marks=pytest.mark.deep)])
+def test_stored_requests_are_done_when_a_worker_comes(whose, tmp_path):
+    with contextlib.ExitStack() as stack:
+        if whose == "ours":
+            broker = stack.enter_context(Gateway(MajordomoDoor(ANY)))
+            address = broker.doors[0][0]
+        else:
+            address = stack.enter_context(GuideBroker(0.2)).endpoint
+        stack.enter_context(Titanic(address, store=tmp_path / "store", heartbeat=0.2))
+        client = stack.enter_context(MajordomoClient(address, timeout=5))
+        first = store_request(client, b"a", b"")
+        second = store_request(client, b"b")
+        assert client.request("titanic.reply", first) == b"300"
+        assert client.request("titanic.close", second) == b"200"
+        stack.enter_context(GuideWorker(address, b"shout", 0.2))
+        assert read_reply(client, first) == read_reply(client, first) == [b"A", b""]
+        for _ in range(2):
+            assert client.request("titanic.close", first) == b"200"
+            assert client.request("titanic.reply", first) == b"400"
+        assert client.request("titanic.reply", second) == b"400"
+        assert client.request("titanic.reply", [first, first]) == b"400"
+        assert client.request("titanic.request", b"shout")[:3] == b"500"
+
+
+@pytest.mark.rule("MDP-8.7")
+def test_requests_and_replies_outlive_their_server(tmp_path):
+    with Gateway(MajordomoDoor(ANY)) as broker, MajordomoClient(broker.doors[0][0]) as client:
+        (address,) = broker.doors[0]
+        with Titanic(address, store=tmp_path / "store", heartbeat=0.2):
+            id = store_request(client, b"x")
+        with Titanic(address, store=tmp_path / "store", heartbeat=0.2) as titanic:
+            with MajordomoWorker(address, "shout", bytes.upper):
+                assert read_reply(client, id) == [b"X"]
+            assert titanic.statistics().replied == 1
+        with Titanic(address, store=tmp_path / "store", heartbeat=0.2):
+            assert read_reply(client, id) == [b"X"]
+
+
+# -- every process is killed, at every step ------------------------------------------------
+
+STEPS = ("request", "take", "finish", "reply", "close_request", "renew")
+
+SERVER = """
+import os, signal, sys
+from wmp.gateways import titanic_requests
+from wmp.gateways.titanic import Titanic
+
+step, moment, marker = sys.argv[3:6]
+if step != "none":
+    act = getattr(titanic_requests.TitanicRequests, step)
+    def end():
+        if not os.path.exists(marker):
+            open(marker, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+    def dying(self, *arguments):
+        if moment == "before":
+            end()
+        found = act(self, *arguments)
+        if moment == "after" and (step != "take" or found):
+            end()
+        return found
+    setattr(titanic_requests.TitanicRequests, step, dying)
+with Titanic(sys.argv[1], store=sys.argv[2], heartbeat=0.2, timeout=3.0) as titanic:
+    print("ready", flush=True)
+    signal.pause()
+"""
+
+
+class Crew:
+    """A broker, a worker and a server of Titanic in processes, which are started again."""
+
+    def __init__(self, stack, folder, step, moment):
+        self._stack, self._folder = stack, folder
+        self._ending = (step, moment, str(folder / "died"))
+        self.address = f"ipc://{folder}/broker"
+        self.broker = self.start_broker()
+        self.worker = self.start_worker()
+        self.server = self.start_server()
+        self.ended = threading.Event()
+        self.again = threading.Thread(target=self._start_again)
+        self.again.start()
+        stack.callback(self.end)
+
+    def start_broker(self):
+        made = self._stack.enter_context(Program(*WMP, "gateway", "--majordomo", self.address))
+        made.wait_for_line("clients and workers of majordomo connect to")
+        return made
+
+    def start_worker(self):
+        module = ("-m", "tests.interop.majordomo_peers", "worker", self.address, "shout", "0.2")
+        return self._stack.enter_context(Program(sys.executable, *module))
+
+    def start_server(self):
+        arguments = (self.address, str(self._folder / "store"), *self._ending)
+        return self._stack.enter_context(Program(sys.executable, "-c", SERVER, *arguments))
+
+    def _start_again(self):
+        while not self.ended.wait(0.05):
+            if self.server.process.poll() is not None:
+                self.server = self.start_server()
+
+    def end(self):
+        self.ended.set()
+        self.again.join(30)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(120)
+@pytest.mark.rule("MDP-8.7")
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("step", STEPS)
+def test_the_server_is_killed_at_every_step(step, moment, tmp_path):
+    with contextlib.ExitStack() as stack:
+        crew = Crew(stack, tmp_path, step, moment)
+        client = stack.enter_context(MajordomoClient(crew.address, timeout=2.0, tries=20))
+        ids = {store_request(client, b"%d" % number): b"%d" % number for number in range(3)}
+        for id, body in ids.items():
+            assert read_reply(client, id) == [body]
+            assert client.request("titanic.close", id) == b"200"
+            assert client.request("titanic.reply", id) == b"400"
+        wait_until(lambda: (tmp_path / "died").exists(), f"the end at {step}")
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(300)
+@pytest.mark.rule("MDP-8.7")
+def test_no_stored_request_is_lost_while_everything_is_killed(tmp_path):
+    with contextlib.ExitStack() as stack:
+        crew = Crew(stack, tmp_path, "none", "none")
+        client = stack.enter_context(MajordomoClient(crew.address, timeout=2.0, tries=60))
+        ids = {}
+        for number in range(30):
+            ids[store_request(client, b"x%d" % number)] = b"X%d" % number
+            if number % 5 == 4:
+                for program in (crew.broker, crew.worker, crew.server):
+                    program.process.send_signal(signal.SIGKILL)
+                    program.process.wait(30)
+                crew.broker, crew.worker = crew.start_broker(), crew.start_worker()
+        begun = time.monotonic()
+        for id, body in ids.items():
+            assert read_reply(client, id) == [body]
+        assert time.monotonic() - begun < 100
