@@ -104,9 +104,9 @@ class ForeignDriver(Driver):
         """
         for port, number in ports:
             messages = self._receive_all(port)
-            if port in self._ends:
-                # A connection may have ended, and its peer may have connected again under the same
-                # routing id, before these messages were received.
+            if port in self._ends and any(peer[:1] != _DRAWN for peer, _ in messages):
+                # A connection may have ended, and its peer may have connected again under the
+                # routing id that it chose, before these messages were received.
                 port.look_at_connections()
             for peer, frames in messages:
                 if self._parting:

@@ -31,6 +31,7 @@ __all__ = ["Port", "SendQueue", "Sent"]
 # the method of the socket that looks for further arguments.
 _NOBLOCK: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
+_POLLIN: Final = int(zmq.POLLIN)
 _send: Final[Callable[..., object]] = zmq.backend.Socket.send
 
 _COPY_BELOW = 32 * 1024
@@ -225,14 +226,14 @@ class Port:
         """Handle the events of the monitor that wait, if there are any."""
         events = self._monitor.get(zmq.EVENTS)
         assert isinstance(events, int)
-        if events & zmq.POLLIN and self.look_at_monitor is not None:
+        if events & _POLLIN and self.look_at_monitor is not None:
             self.look_at_monitor()
 
     def readable(self) -> bool:
         """Return whether a message waits; unlike the descriptor, this is not edge-triggered."""
         events = self.socket.get(zmq.EVENTS)
         assert isinstance(events, int)
-        if events & zmq.POLLIN:
+        if events & _POLLIN:
             return True
         self._emptied()
         return False

@@ -27,6 +27,8 @@ def split(frames: Frames) -> tuple[Frames, Frames] | None:
         The envelope with its empty frame, and the body; None if the message has no envelope, or no
         frame behind it.
     """
+    if frames and not frames[0]:  # mostly
+        return (frames[:1], frames[1:]) if len(frames) > 1 else None
     for place, frame in enumerate(frames[: MAX_HOPS + 1]):
         if not frame:
             body = frames[place + 1 :]

@@ -73,7 +73,7 @@ class FrontDoorStatistics:
     """Number of messages that were dropped or could not be sent, by reason."""
 
 
-@frozen
+@define(eq=False)
 class _Asker:
     port: int
     peer: bytes
@@ -137,8 +137,8 @@ class FrontDoorMachine:
             return []
         actions: list[FrontDoorAction] = []
         match event:
-            case Arrived(port, peer, frames):
-                self._take(port, peer, frames, now, actions)
+            case Arrived():
+                self._take(event.port, event.peer, event.frames, now, actions)
             case Settled():
                 return self._hand_over()
             case Resolve(ids, ends, payloads):
@@ -215,13 +215,13 @@ class FrontDoorMachine:
                 if known_reply:
                     actions.append(Emit(port, peer, known_reply))
                 return
-        if len(body) == 1 and bytes(body[0]) in service.forbidden:
+        if service.forbidden and len(body) == 1 and bytes(body[0]) in service.forbidden:
             actions.append(self._drop("control word"))
             return
         if self._draining:
             actions.append(self._drop("draining"))
             return
-        size = sum(map(len, body))
+        size = len(body[0]) if len(body) == 1 else sum(map(len, body))
         if service.join:
             body = tuple(map(bytes, body))
         joined = self._joined.get(body) if service.join else None
@@ -246,7 +246,11 @@ class FrontDoorMachine:
         known = body if service.join else None
         self._askers[number] = _Asker(port, peer, envelope, codec, size, known)
         self._size += size
-        self._of_peer.setdefault(peer, set()).add(number)
+        numbers = self._of_peer.get(peer)
+        if numbers is None:
+            self._of_peer[peer] = {number}
+        else:
+            numbers.add(number)
         if known is not None:
             self._joined[known] = number
         ids, payloads = self._arrived.setdefault(codec, ([], []))
