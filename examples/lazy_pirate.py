@@ -38,10 +38,16 @@ def echo(body: bytes) -> bytes:
     return body
 
 
+def retry(number: int) -> None:
+    """Report that no reply has come to the last try."""
+    print("W: no response from server, retrying...")
+    print("I: connecting to server...")
+
+
 server = LazyServer("tcp://127.0.0.1:*", handler=echo)
 with server:
     print("I: connecting to server...")
-    with LazyClient(*server.endpoints, timeout=2.5 * second, tries=3) as client:
+    with LazyClient(*server.endpoints, timeout=2.5 * second, tries=3, on_retry=retry) as client:
         sequence = 0
         try:
             while options.misbehave or sequence < 5:

@@ -47,6 +47,12 @@ class Clumsy:
         return body
 
 
+def retry(number: int) -> None:
+    """Report that no reply has come to the last try."""
+    print("W: no response from server, retrying...")
+    print("I: connecting to server...")
+
+
 doors = (
     ClientDoor("tcp://127.0.0.1:*"),
     WorkerDoor("tcp://127.0.0.1:*", protocol="simple-pirate"),
@@ -56,7 +62,7 @@ with Gateway(*doors) as queue:
     workers = [Clumsy(f"{number:04X}", back) for number in random.sample(range(0x10000), 4)]
     sequence = 0
     print("I: connecting to server...")
-    with LazyClient(front, timeout=2.5 * second, tries=3) as client:
+    with LazyClient(front, timeout=2.5 * second, tries=3, on_retry=retry) as client:
         try:
             while options.misbehave or sequence < options.requests:
                 sequence += 1

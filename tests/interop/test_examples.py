@@ -122,6 +122,7 @@ def test_the_workers_of_the_guide_die_one_by_one_and_the_client_gives_up(name, t
     assert found.returncode == 0, found.stderr
     replies, _, rest = found.stdout.partition("E: server seems to be offline, abandoning\n")
     assert "I: server replied OK (3)\n" in replies
+    assert replies.count("W: no response from server, retrying...") >= 2
     assert "server replied OK" not in rest
     assert found.stdout.count("simulating a crash") <= 4
 

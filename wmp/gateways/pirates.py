@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from wmp.blocking.manager import Manager
 from wmp.gateways.aio import front_door as aio_front_door
@@ -45,6 +45,8 @@ class LazyClient(BlockingRequester[aio.LazyClient]):
         endpoint: Address of a REP or ROUTER socket.
         timeout: Seconds of one try.
         tries: Number of tries of a request. Each try but the first has a new socket.
+        on_retry: Called on a thread of the client with the number of each try but the first,
+            before the try.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
@@ -56,6 +58,7 @@ class LazyClient(BlockingRequester[aio.LazyClient]):
         *,
         timeout: float = 2.5,
         tries: int = 3,
+        on_retry: Callable[[int], object] | None = None,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -64,6 +67,7 @@ class LazyClient(BlockingRequester[aio.LazyClient]):
             endpoint,
             timeout=timeout,
             tries=tries,
+            on_retry=on_retry,
             security=security,
             context=context,
             transport=transport,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Sequence
+
+from wmp.events import Ticked
 from wmp.foreign import Answer
 from wmp.gateways.aio.front_door import FrontDoor
 from wmp.gateways.aio.node import ForeignProgram, ForeignWorker, make_node
@@ -19,6 +23,8 @@ from wmp.runtime.transport import Transport
 
 __all__ = ["FrontDoor", "LazyClient", "LazyServer", "ParanoidWorker", "SimpleWorker"]
 
+logger = logging.getLogger("wmp")
+
 
 class LazyClient(Requester[LazyClientMachine]):
     """Sends requests to a server or a queue, and sends a request again if no reply comes.
@@ -30,6 +36,7 @@ class LazyClient(Requester[LazyClientMachine]):
         endpoint: Address of a REP or ROUTER socket.
         timeout: Seconds of one try.
         tries: Number of tries of a request. Each try but the first has a new socket.
+        on_retry: Called on the loop with the number of each try but the first, before the try.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
@@ -44,6 +51,7 @@ class LazyClient(Requester[LazyClientMachine]):
         *,
         timeout: float = 2.5,
         tries: int = 3,
+        on_retry: Callable[[int], object] | None = None,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -58,7 +66,27 @@ class LazyClient(Requester[LazyClientMachine]):
             context=context,
             transport=transport,
         )
+        self._on_retry = on_retry
+        node.watchers.append(self._watch)
         super().__init__(machine, node)
+
+    def _watch(self, event: object, actions: Sequence[object], now: float) -> None:
+        """Report a try without a reply, if another try follows."""
+        if type(event) is not Ticked or not actions or any(type(a) is Answer for a in actions):
+            return
+        number, of = self._machine.attempt, self._machine.tries
+        logger.warning(
+            "lazy client: no reply from %s in %g s; try %d of %d follows",
+            self._node.connect[0],
+            self._machine.timeout,
+            number,
+            of,
+        )
+        if self._on_retry is not None:
+            try:
+                self._on_retry(number)
+            except Exception:
+                logger.exception("lazy client: on_retry raised; the request goes on")
 
     def _explain(self, action: Answer) -> str:
         return (

@@ -147,6 +147,11 @@ class LazyClientMachine:
         self._begin_next(now, actions)
         return actions
 
+    @property
+    def attempt(self) -> int:
+        """Return the number of the present try of the present request."""
+        return self._try
+
     def statistics(self) -> LazyClientStatistics:
         """Return a snapshot for people and programs."""
         return LazyClientStatistics(
