@@ -22,10 +22,10 @@ __all__ = ["LANE_JOBS", "LANE_TIME", "REPORT_INTERVAL", "Bundle"]
 LANE_JOBS: Final = 16
 """Largest number of jobs of a lane."""
 
-LANE_TIME: Final = 0.01
+LANE_TIME: Final = 0.03
 """Seconds that the jobs of a lane should take together, by the time of earlier jobs."""
 
-REPORT_INTERVAL: Final = 0.005
+REPORT_INTERVAL: Final = 0.008
 """Largest number of seconds for which an end waits for other ends of its lane."""
 
 
