@@ -5,9 +5,8 @@ of them behind a device. For more lines there are more such fleets: copies of th
 other names. For each number of cores there is a separate process. It starts Spark, first makes all
 tables of a small journal to warm up, and then makes those of the whole journal.
 
-On a machine with other load, read the CPU seconds, of Java and the Python workers together. Two
-steps often run at the same time, and then each has the seconds of both. The stages of a step are
-those that Spark ran for it; skipped stages do not count.
+On a machine with other load, read the CPU seconds, of Java and the Python workers together. The
+stages of a step are those that Spark ran for it; skipped stages do not count.
 
 Ten million lines need 3 GB for the journal, as much for Spark's temporary files, and 3 GB of
 memory.
@@ -159,30 +158,30 @@ def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
     """Make all tables; runs in a separate process."""
     from wmp.spark.run import build
     from wmp.spark.session import start_session
-    from wmp.spark.tables import Tables
 
     begin = time.perf_counter()
     spark = start_session(f"local[{cores}]")
     java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     steps: dict[str, dict[str, Any]] = {}
-    write = Tables.write
+    running: list[tuple[str, float, float]] = []
 
-    def timed(tables: Tables, name: str, frame: Any) -> Any:
-        # Reads until the next step belong to this group too.
-        spark.sparkContext.setJobGroup(name, name)
-        start, used = time.perf_counter(), cpu_seconds(java)
-        written = write(tables, name, frame)
-        took = {"seconds": time.perf_counter() - start, "cpu": cpu_seconds(java) - used}
-        steps[name] = took
-        print(f"{took['seconds']:8.1f} s  {name}", file=sys.stderr, flush=True)
-        return written
+    def timed(name: str, done: int, total: int) -> None:
+        """End the present step, and begin another; its jobs in Spark have its name."""
+        if running:
+            step, start, used = running.pop()
+            took = {"seconds": time.perf_counter() - start, "cpu": cpu_seconds(java) - used}
+            steps[step] = took
+            print(f"{took['seconds']:8.1f} s  {step}", file=sys.stderr, flush=True)
+        if done < total:
+            spark.sparkContext.setJobGroup(name, name)
+            running.append((name, time.perf_counter(), cpu_seconds(java)))
 
     with tempfile.TemporaryDirectory() as out:
         build(spark, [warm], f"{out}/warm")
         started = {"seconds": time.perf_counter() - begin, "cpu": cpu_seconds(java)}
-        Tables.write = timed  # type: ignore[method-assign]
         before, start = cpu_seconds(java), time.perf_counter()
-        result = build(spark, [journal], f"{out}/tables")
+        result = build(spark, [journal], f"{out}/tables", progress=timed)
+        timed("", 1, 1)
         seconds, cpu = time.perf_counter() - start, cpu_seconds(java) - before
         # Spark reports its jobs by events, which it handles a short time later.
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # type: ignore[union-attr]

@@ -15,7 +15,7 @@ from pathlib import Path
 from wmp.spark.run import build
 from wmp.spark.session import start_session
 
-KILL_AT = "locks"
+KILL_AT = "jobs"
 """The step that runs the most Python code."""
 
 

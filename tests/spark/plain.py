@@ -15,12 +15,8 @@ from wmp.spark.facts import Fact, FoldSink, KnownProcess
 from wmp.spark.folds import fold_group
 from wmp.spark.job_fold import JobFold
 from wmp.spark.lines import LineRow
+from wmp.spark.reading import _FOLDED, _PEERS, _add_due
 from wmp.spark.schema import TABLES
-
-FOLDED = {
-    "received", "send", "undelivered", "garbled", "drop", "note", "resolve", "submitted",
-    "cancelled", "decline", "run", "resized", "finished", "recalled", "instancebegun",
-}  # fmt: skip
 
 
 def known(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], KnownProcess]:
@@ -48,43 +44,29 @@ def known(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], KnownProce
     return made
 
 
-def line_of(row: Mapping[str, Any], process: KnownProcess) -> LineRow:
-    """Return a line as Spark would hand it to a fold."""
-    values = {name: row.get(name) for name in LineRow._fields}
-    last = row.get("last")
-    if last is not None:
-        values["ids"] = list(range(row["ids"][0], last + 1))
-    values["announced"] = row.get("count")
-    for name in ("needs", "via"):
-        values[name] = None if row.get(name) is None else json.dumps(row[name])
-    if row["what"] == "resized":
-        values["needs"] = json.dumps(row["resources"])
-    peer = {"send": "target", "undelivered": "target", "note": "about_peer"}
-    manager = process.kind == "manager"
-    other = row.get(peer.get(row["what"], "source")) if manager else None
-    values["key"] = hash((row["node"], row["epoch"], other))
+def line_of(row: Mapping[str, Any]) -> LineRow:
+    """Return a line as the reading of journals hands it to a fold."""
+    columns = {**row, "announced": row.get("count")}
+    if (last := columns.pop("last", None)) is not None:
+        columns["ids"] = list(range(row["ids"][0], last + 1))
     if row["what"] == "submitted":
-        bounds = [row[name] for name in ("timeout", "expires_in") if name in row]
-        if bounds or "run_limit" in row:
-            bound = 0 if "run_limit" in row else min(bounds)
-            values["due"] = row["at"] + row.get("delay", 0) + bound
-    return LineRow(**values)
+        _add_due(columns)
+    return LineRow({name: value for name, value in columns.items() if value is not None})
 
 
 def fold(texts: Iterable[str]) -> FoldSink:
     """Fold lines of journals, and return all rows and counts."""
     rows = [json.loads(text) for text in texts]
     sink = FoldSink(known(rows))
-    groups: dict[int, list[LineRow]] = defaultdict(list)
+    groups: dict[Any, list[LineRow]] = defaultdict(list)
     for row in rows:
         process = sink.known[row["node"], row["epoch"]]
-        alive = row.get("command") in ("PING", "PONG") and process.kind != "manager"
-        if row["what"] in FOLDED and ("reason" in row or not (alive or process.kind == "device")):
-            line = line_of(row, process)
-            groups[line.key].append(line)
+        if row["what"] in _FOLDED and process.kind != "device":
+            peer = row.get(_PEERS.get(row["what"], "source"))
+            other = peer if process.kind == "manager" else None
+            groups[row["node"], row["epoch"], other].append(line_of(row))
     for group in groups.values():
-        for _ in fold_group(iter(sorted(group, key=attrgetter("n"))), sink):
-            pass
+        fold_group(sorted(group, key=attrgetter("n")), sink)
     jobs: dict[tuple[Any, ...], list[Fact]] = defaultdict(list)
     for fact in sink.rows.get("fact", []):
         jobs[fact.owner, fact.owner_epoch, fact.job].append(fact)
@@ -98,4 +80,4 @@ def fold(texts: Iterable[str]) -> FoldSink:
 def table(sink: FoldSink, name: str) -> list[dict[str, Any]]:
     """Return rows of a table by column."""
     columns = [column.name for column in TABLES[name].columns]
-    return [dict(zip(columns, row, strict=True)) for row in sink.rows.get(name, [])]
+    return [dict(zip(columns, row, strict=False)) for row in sink.rows.get(name, [])]

@@ -55,7 +55,6 @@ def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
         from wmp.spark import follow, following
         from wmp.spark.session import start_session
         following._BYTES = 20_000
-        following._LOOK = "0 seconds"
         spark = start_session("local[1]", confs={{"spark.driver.memory": "1g"}})
         follow({str(journal)!r}, {str(out)!r}, lambda made, lines: True, spark=spark)
     """
@@ -65,11 +64,13 @@ def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
         start_new_session=True,  # the kill must also reach Java
         stderr=subprocess.PIPE,
     )
-    committed = out / "_stream" / "lines" / "_spark_metadata" / str(batches - 1)
+    account, seen = out / "_account" / "account.pickle", set()
     try:
-        while not committed.exists():
+        while len(seen) < batches:
             assert process.poll() is None, process.stderr.read().decode()[-3000:]
-            time.sleep(0.02)
+            if account.exists():
+                seen.add(account.stat().st_mtime_ns)
+            time.sleep(0.005)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -108,12 +109,37 @@ def test_following_continues_after_a_kill_without_gaps(spark, tmp_path):
         assert rows(out, table) == rows(tmp_path / "whole", table), table
 
 
+def test_the_tables_of_a_growing_journal_equal_those_of_a_report(spark, tmp_path):
+    """Three calls each continue the call before; the last finds a segment that came twice."""
+    world = tmp_path / "world"
+    World(seed=8, journals=Journals(world)).play()
+    contents = [(path.name.removeprefix("."), path.read_bytes()) for path in world.iterdir()]
+    journal, out = tmp_path / "journal", tmp_path / "out"
+    journal.mkdir()
+    lines = []
+    for part in (1, 2, 3):
+        for name, text in contents:
+            (journal / f".{name}").write_bytes(text[: len(text) * part // 3])
+        last = follow(journal, out, lambda made, n: lines.append(n) or True, idle=0, spark=spark)
+    longest = max((text for _, text in contents), key=len)
+    copied = longest.splitlines(keepends=True)[1:21]
+    (journal / "copied-1-000001.jsonl").write_bytes(b"".join(copied))
+    last = follow(journal, out, lambda made, n: True, idle=0, spark=spark)
+
+    assert lines == sorted(set(lines))
+    assert last.result.summary["lines repeated"] == 20
+    whole = report(journal, tmp_path / "whole", spark=spark)
+    assert last.result.summary == whole.result.summary
+    for table in set(TABLES) - {"events"}:
+        assert rows(out, table) == rows(tmp_path / "whole", table), table
+
+
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.deep)])
 def test_it_ends_when_nothing_is_added(spark, tmp_path, monkeypatch, whole):
     if not whole:  # test_report.py makes the tables of an empty journal
-        made = SimpleNamespace(summary={"lines": 0}, tables=tmp_path)
-        monkeypatch.setattr(following, "build_from", lambda *_, **__: made)
-        monkeypatch.setattr(following, "write_page", lambda where, _: where / "report.html")
+        made = SimpleNamespace(summary={"lines": 0})
+        monkeypatch.setattr(following, "publish", lambda *_, **__: made)
+        monkeypatch.setattr(following, "write_page", lambda *_: tmp_path / "report.html")
     (tmp_path / "journal").mkdir()
     counts = []
 

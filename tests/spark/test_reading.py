@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
-from pyspark.sql import functions as F
 
 from tests.spark.worlds import play, save
 from wmp.errors import ConfigError
-from wmp.spark import run
-from wmp.spark.events import bad_lines, events, parse
-from wmp.spark.journals import find_segments, read_lines
+from wmp.spark.journals import find_segments
+from wmp.spark.line_parser import parse
 from wmp.spark.run import STEPS, build
+from wmp.spark.schema import TABLES
 from wmp.spark.tables import Tables
 
 SEED = 11
@@ -128,7 +126,7 @@ def test_a_missing_journal_is_reported_and_causes_no_violation(damaged):
 def test_each_step_is_reported_before_it_begins(damaged):
     _, known = damaged
 
-    assert known["steps"] == [(name, done, len(STEPS)) for done, name in enumerate(STEPS)]
+    assert known["steps"] == [(name, done, len(STEPS) + 1) for done, name in enumerate(STEPS)]
 
 
 @pytest.mark.parametrize("hidden", ["", "."])
@@ -178,7 +176,9 @@ def test_how_a_journal_was_cut_makes_no_difference(spark, world, tmp_path):
         save(tmp_path / "many" / f"{hidden}all-1-{number:06}.jsonl", world.lines[number::7])
     maps = ("needs", "resources", "settings")  # Spark does not compare maps
     frames = [
-        events(parse(read_lines(spark, find_segments([tmp_path / name])))).drop("file", *maps)
+        build(spark, [tmp_path / name], tmp_path / f"{name}-out")
+        .tables.read("events")
+        .drop("file", *maps)
         for name in ("one", "many")
     ]
 
@@ -186,30 +186,8 @@ def test_how_a_journal_was_cut_makes_no_difference(spark, world, tmp_path):
     assert frames[0].exceptAll(frames[1]).count() == frames[1].exceptAll(frames[0]).count() == 0
 
 
-def test_lines_of_the_schema_alone_are_good(spark, world, tmp_path):
-    save(tmp_path / "all-1-000001.jsonl", world.lines)
-    parsed = parse(read_lines(spark, find_segments([tmp_path])))
-
-    assert bad_lines(parsed).count() == 0
-    assert parsed.where(F.col("line.v").isNull()).count() == 0
-
-
-@pytest.mark.parametrize("broken", ["links", "attempts"])
-def test_an_error_in_the_second_thread_is_raised_too(spark, tmp_path, monkeypatch, broken):
-    """A second thread writes the large tables. The thread ends in any case."""
-    write = run.Tables.write
-
-    def fail(tables, name, frame):
-        if name == broken:
-            raise RuntimeError(f"no {broken}")
-        return write(tables, name, frame)
-
-    monkeypatch.setattr(run.Tables, "write", fail)
-    (tmp_path / "journal").mkdir()
-
-    with pytest.raises(RuntimeError, match=f"^no {broken}$"):
-        build(spark, [tmp_path / "journal"], tmp_path / "tables")
-    assert not any(thread.name.startswith("wmp-aside") for thread in threading.enumerate())
+def test_lines_of_the_schema_alone_are_good(world):
+    assert [line for text in world.lines if isinstance(line := parse(text, "a"), str)] == []
 
 
 def test_lines_that_are_there_twice_count_once(spark, world, tmp_path):
@@ -234,10 +212,21 @@ def test_tables_and_page_are_written_to_a_directory_and_to_a_url(spark, tmp_path
     rows = [("m", 1, "duplicate", 3), ("w", 2, "gap", 4)]
 
     for some in (rows[:1], rows):
-        written = tables.write_rows("drops", some)
+        tables.write_rows("drops", some)
         path = tables.write_text("report.html", f"{len(some)} rows")
 
-    assert sorted(map(tuple, written.collect())) == rows
+    assert sorted(map(tuple, tables.read("drops").collect())) == rows
     assert tables.dataset("drops", ["lines"]).to_table().column("lines").to_pylist() == [3, 4]
     assert path == f"{scheme}{tmp_path}/out/report.html"
     assert (tmp_path / "out" / "report.html").read_text() == "2 rows"
+
+
+def test_a_report_below_a_url_has_the_same_tables(spark, world, tmp_path):
+    save(tmp_path / "journal" / "all-1-000001.jsonl", world.lines)
+
+    near = build(spark, [tmp_path / "journal"], tmp_path / "near")
+    far = build(spark, [f"file://{tmp_path}/journal"], f"file://{tmp_path}/far")
+
+    assert far.summary == near.summary
+    for name in TABLES:
+        assert far.tables.read(name).count() == near.tables.read(name).count(), name

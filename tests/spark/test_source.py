@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
-from wmp.spark.events import events, parse
-from wmp.spark.journals import find_segments, read_lines
+from wmp.spark.run import build
 from wmp.spark.source import JournalSource
 from wmp.testing.journals import Journals
 from wmp.testing.world import World
@@ -47,15 +46,15 @@ def lines_of(folder):
     )
 
 
-def test_the_source_reads_the_table_events(spark, journal):
+def test_the_source_reads_the_table_events(spark, journal, tmp_path):
     torn = sorted(journal.iterdir())[0]
     with torn.open("a") as file:
         file.write('garbage\n{"v":1}\n{"v":1,"node":"torn')
 
     read = spark.read.format("wmp").load(str(journal))
 
-    lines = read_lines(spark, find_segments([journal]))
-    assertDataFrameEqual(read, events(parse(lines)))
+    made = build(spark, [journal], tmp_path / "out")
+    assertDataFrameEqual(read, made.tables.read("events"))
     assert read.count() > 100
 
 

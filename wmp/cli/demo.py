@@ -27,7 +27,7 @@ from wmp.cli.entry_point import (
 from wmp.cli.options import VERBOSE, ProgramCommand, verbose
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.progress import ProgressBar
-from wmp.cli.report import make, pipeline, print_outcome
+from wmp.cli.report import guarded, make, pipeline, print_outcome
 from wmp.errors import ConfigError
 from wmp.message import counted
 from wmp.runtime.journal import Journal
@@ -99,7 +99,7 @@ def demo(
     The workers count the words of every source file of Python's standard library, and hash the
     file. Every second worker connects through the device. The demo kills one of these workers while
     it runs a job. At the end the demo compares every result with its own: the exit code is 0 if all
-    results are equal, else 1.
+    results are equal, else 1. With --report the exit code is 3 if the report could not be made.
 
     With --chaos the demo kills (SIGKILL) every process in turn, managers and the device as well,
     and starts the process again under the same name. With enough files the demo kills each process
@@ -156,13 +156,17 @@ def demo(
     for text in show.wrong:
         complain(_PROGRAM, text)
     code = FAILED if show.wrong else 0
-    if report is not None and journal is not None:
-        made = make((journal,), report, quiet=quiet)
-        if made.result.violations or not quiet:
-            print_outcome(made)
-        if made.result.violations:
-            code = FAILED
-    return code
+    if report is None or journal is None:
+        return code
+    return guarded(lambda: _report_journal(journal, report, code, quiet=quiet))
+
+
+def _report_journal(journal: str, out: str, code: int, *, quiet: bool) -> int:
+    """Write the report of the demo's journal; return the exit code of the demo with its report."""
+    made = make((journal,), out, quiet=quiet)
+    if made.result.violations or not quiet:
+        print_outcome(made)
+    return FAILED if made.result.violations else code
 
 
 def _report(show: DemoRunner) -> None:

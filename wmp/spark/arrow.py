@@ -1,23 +1,24 @@
-"""Rows of Python values: from Arrow batches to rows, and back to Arrow batches."""
+"""Columns of Python values as arrays of Arrow, and schemas from text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, pairwise
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate, chain
 from typing import Any, Final
 
 import pyarrow
 
-__all__ = ["Values", "rows_of", "schema_of", "struct_of", "to_array", "to_batch"]
+__all__ = ["Values", "schema_of", "to_array", "to_batch"]
 
 Values = tuple[Any, ...]
 """The values of a row, in the order of the columns."""
 
 _TYPES: Final = {
     "string": pyarrow.string(),
+    "binary": pyarrow.binary(),
     "bigint": pyarrow.int64(),
-    "int": pyarrow.int32(),
     "double": pyarrow.float64(),
     "boolean": pyarrow.bool_(),
     "timestamp": pyarrow.timestamp("us", "UTC"),
@@ -26,19 +27,15 @@ _TYPES: Final = {
 }
 
 
+@lru_cache(64)
 def schema_of(ddl: str) -> pyarrow.Schema:
     """Return the schema of columns such as ``n bigint, lines array<struct<n:bigint>>``."""
     return pyarrow.schema([_column(part) for part in _split(ddl)])
 
 
-def struct_of(columns: Iterable[tuple[str, str]]) -> str:
-    """Return the type of a struct with these columns, given as (name, type), in Spark's syntax."""
-    return f"struct<{','.join(f'{name}:{kind}' for name, kind in columns)}>"
-
-
 def _column(text: str) -> tuple[str, pyarrow.DataType]:
     name, _, kind = re.sub(r"\s*[ :]\s*", " ", text.strip(), count=1).partition(" ")
-    return name, _type(kind)
+    return name.strip("`"), _type(kind)
 
 
 def _type(kind: str) -> pyarrow.DataType:
@@ -63,40 +60,9 @@ def _split(text: str) -> list[str]:
     return parts
 
 
-def rows_of(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Values]:
-    """Return the rows of batches, one after the other."""
-    for batch in batches:
-        yield from zip(*map(_values, batch.columns), strict=True)
-
-
-def _values(column: pyarrow.Array) -> list[Any]:
-    """Return the values of a column.
-
-    This takes a fraction of the time of ``to_pylist``, which makes an object of Arrow for each
-    value.
-    """
-    if not pyarrow.types.is_list(column.type):
-        values: list[Any] = column.to_pandas(integer_object_nulls=True).tolist()
-        return values
-    if column.null_count == len(column):
-        return [None] * len(column)
-    inner, ends = _values(column.values), column.offsets.to_numpy().tolist()
-    whole = [inner[a:b] for a, b in pairwise(ends)]
-    if not column.null_count:
-        return whole
-    there = column.is_valid().to_numpy(zero_copy_only=False).tolist()
-    return [value if valid else None for value, valid in zip(whole, there, strict=True)]
-
-
-def to_batch(
-    columns: Sequence[Sequence[Any] | None], schema: pyarrow.Schema
-) -> pyarrow.RecordBatch:
-    """Make a batch; ``columns`` has the values of each column, and None for a column of nulls."""
-    size = next((len(values) for values in columns if values is not None), 0)
-    arrays = [
-        pyarrow.nulls(size, kind.type) if values is None else to_array(values, kind.type)
-        for values, kind in zip(columns, schema, strict=True)
-    ]
+def to_batch(columns: Sequence[Sequence[Any]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    """Make a batch of columns of values."""
+    arrays = [to_array(values, kind.type) for values, kind in zip(columns, schema, strict=True)]
     return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -119,8 +119,12 @@ def pieces(path: str, begin: int, end: int, most: int) -> list[ByteRange]:
     return [ByteRange(path, at, min(at + most, end)) for at in range(begin, end, most)]
 
 
-def read(span: ByteRange) -> Iterator[bytes]:
+def read(span: ByteRange, *, torn: bool = False) -> Iterator[bytes]:
     """Return the complete lines that begin in a range, without their line ends.
+
+    Args:
+        span: The range.
+        torn: Whether to return a last line without a line end, too.
 
     Raises:
         WMPError: The segment was removed.
@@ -133,13 +137,15 @@ def read(span: ByteRange) -> Iterator[bytes]:
         while at < span.end and (line := file.readline()).endswith(b"\n"):
             at += len(line)
             yield line[:-1]
+        if torn and at < span.end and line:
+            yield line
 
 
 def _open(path: str) -> BinaryIO:
     plain = Path(path)
     dotted = plain.with_name(f".{plain.name}")
-    # A segment may lose its dot between the two attempts, so a second attempt is needed.
-    for one in (dotted, plain):
+    # A segment may lose its dot between two attempts, so a third attempt is needed.
+    for one in (plain, dotted, plain):
         try:
             return one.open("rb")
         except FileNotFoundError:

@@ -10,30 +10,33 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from attrs import frozen
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+
+from wmp.spark.facts import Process
 
 __all__ = ["Clock", "JournalProcess", "Offset", "clocks", "offsets"]
 
 
-def offsets(pairs: DataFrame, names: Mapping[int, tuple[str, int]]) -> Iterator[Offset]:
+def offsets(samples: Iterable[tuple[Any, int, Process, int]]) -> Iterator[Offset]:
     """Return the rows of the table ``offsets``.
 
     Args:
-        pairs: From :func:`wmp.spark.links.messages`.
-        names: (identity, epoch) of each process, by its number in Spark.
+        samples: (message on a connection, 0 for sent and 1 for received, process, time) of each
+        line. Only messages that were sent once and received once count.
     """
-    least = pairs.groupBy("sent_process", "received_process").agg(
-        F.min(F.col("received_at") - F.col("sent_at")).alias("least"),
-        F.count("*").alias("messages"),
-    )
-    ways = {
-        (names[row.sent_process], names[row.received_process]): (row.least, row.messages)
-        for row in least.collect()
-    }
+    found: defaultdict[Any, tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
+    for message, side, process, at in samples:
+        found[message][side].append((process, at))
+    ways: dict[tuple[Process, Process], list[int]] = {}
+    for sent, received in found.values():
+        if len(sent) == len(received) == 1:
+            (sender, begin), (receiver, end) = sent[0], received[0]
+            way = ways.setdefault((sender, receiver), [end - begin, 0])
+            way[0] = min(way[0], end - begin)
+            way[1] += 1
     for (node, peer), (forward, messages) in sorted(ways.items()):
         back = ways.get((peer, node))
         if node < peer and back is not None:
@@ -46,19 +49,21 @@ def offsets(pairs: DataFrame, names: Mapping[int, tuple[str, int]]) -> Iterator[
 class JournalProcess:
     """The facts of a process that the comparison of clocks needs."""
 
-    key: tuple[str, int]
-    """(identity, epoch)."""
+    key: Process
     host: str | None
     wall: int
-    """µs from its monotonic clock to its wall clock."""
+    """µs from its monotonic clock to its wall clock, at its first line."""
+    manager: bool = False
+    begun: int = 0
+    """Its first line by its wall clock."""
 
 
 @frozen
 class Offset:
     """A row of ``offsets``."""
 
-    node: tuple[str, int]
-    peer: tuple[str, int]
+    node: Process
+    peer: Process
     offset: int
     error: int
     messages: int
@@ -79,8 +84,10 @@ class Clock:
     """
 
 
-def clocks(found: list[JournalProcess], pairs: list[Offset]) -> dict[tuple[str, int], Clock]:
-    """Return a common clock: the shortest paths from the process with the most messages.
+def clocks(found: list[JournalProcess], pairs: list[Offset]) -> dict[Process, Clock]:
+    """Return a common clock: the shortest paths from the manager that began first.
+
+    So the common clock does not change when more processes begin later.
 
     Args:
         found: All processes that wrote journals.
@@ -89,24 +96,22 @@ def clocks(found: list[JournalProcess], pairs: list[Offset]) -> dict[tuple[str, 
     Returns:
         The clock of each process.
     """
-    messages: dict[tuple[str, int], int] = defaultdict(int)
-    near: dict[tuple[str, int], list[tuple[tuple[str, int], int, int]]] = defaultdict(list)
+    near: dict[Process, list[tuple[Process, int, int]]] = defaultdict(list)
     hosts = {process.key: process.host for process in found}
     walls = {process.key: process.wall for process in found}
     for pair in pairs:
         if pair.node not in walls or pair.peer not in walls:
             continue
         offset, error = pair.offset, max(pair.error, 0)
-        same = hosts[pair.node] is not None and hosts[pair.node] == hosts[pair.peer]
+        same = hosts[pair.node] == hosts[pair.peer]
         if same and abs(offset) <= error:
             offset = error = 0  # all processes of one machine share a monotonic clock
-        messages[pair.node] += pair.messages
-        messages[pair.peer] += pair.messages
         near[pair.node].append((pair.peer, offset, error))
         near[pair.peer].append((pair.node, -offset, error))
-    known: dict[tuple[str, int], Clock] = {}
+    known: dict[Process, Clock] = {}
     # A process without a path to the first process starts a new search, from its own wall clock.
-    for beginning in sorted(walls, key=lambda process: (-messages[process], process)):
+    for one in sorted(found, key=lambda one: (not one.manager, one.begun, one.key)):
+        beginning = one.key
         if beginning in known:
             continue
         reach = [(0, beginning, walls[beginning])]

@@ -1,33 +1,29 @@
 """The results of folding lines: facts of jobs, rows of tables, counts and violations.
 
-A fold is plain Python. It appends to a :class:`FoldSink`, which makes batches for Spark, or rows
-for a test that needs no Spark.
+A fold is plain Python. It appends to a :class:`FoldSink`.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-import pyarrow
 from attrs import define, field, frozen
 
-from wmp.spark.arrow import Values, schema_of, struct_of, to_batch
+from wmp.spark.arrow import Values
 from wmp.spark.findings import FINDINGS
-from wmp.spark.schema import TABLES
 
 __all__ = [
     "ALWAYS",
-    "COUNTS",
     "Fact",
     "FoldSink",
     "KnownProcess",
     "Process",
     "Window",
-    "columns_of",
+    "is_certain",
     "rounded",
 ]
 
@@ -38,17 +34,10 @@ Window = tuple[int, int]
 """The first µs since 1970 of a part of a journal, and the µs after its last."""
 ALWAYS: Final[Window] = (-(1 << 62), 1 << 62)
 
-COUNTS: Final = "name string, key string, count bigint, total bigint, top bigint"
-"""Columns of counts: the number of samples, their sum, and the greatest of them."""
-
 _MOST_OF_A_NAME: Final = 50
 """Largest number of violations of one name that one group of lines reports; all are counted."""
 _MOST_LINES: Final = 200
 """Largest number of lines of a violation that are reported."""
-_FULL: Final = 16_384
-"""Number of rows after which a sink is emptied."""
-_MANY: Final = 200_000
-"""Number of different keys after which counts are handed over."""
 
 
 @frozen
@@ -122,37 +111,15 @@ class Fact(NamedTuple):
     word: str | None = None
     other: int | None = None
     role: str | None = None
-    text: str | None = None
-    """JSON: ``needs`` of a job or lane, ``via`` of a TAKE."""
+    text: Any = None
+    """``needs`` of a job or lane, ``via`` of a TAKE."""
 
 
-_WORDS: Final = ("owner", "node", "event", "peer", "word", "role", "text")
-_FACTS: Final = tuple((name, "string" if name in _WORDS else "bigint") for name in Fact._fields)
-
-
-def columns_of(table: str) -> tuple[tuple[str, str], ...]:
-    """Return (name, type) of each column of a table."""
-    return tuple((column.name, column.type) for column in TABLES[table].columns)
-
-
-def _pairs(ddl: str) -> list[tuple[str, str]]:
-    return [tuple(part.split()) for part in ddl.split(", ")]  # type: ignore[misc]
-
-
-_STRUCTS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
-    "fact": _FACTS,
-    "count": _pairs(COUNTS),
-    "silence": _pairs(
-        "node string, epoch bigint, worker string, worker_epoch bigint, job bigint, "
-        "attempt bigint, due bigint, at bigint, n bigint, silent double"
-    ),
-    **{
-        table: columns_of(table)
-        for table in (
-            "violations", "locks", "wakes", "conversations", "jobs", "attempts", "executions",
-        )
-    },
-}  # fmt: skip
+def is_certain(processes: Sequence[Process] | None, known: Mapping[Process, KnownProcess]) -> bool:
+    """Return whether a violation is certain that these processes show; None: in any case."""
+    return processes is None or all(
+        (one := known.get(who)) is not None and one.whole for who in processes
+    )
 
 
 def rounded(micros: int) -> int:
@@ -176,14 +143,22 @@ class FoldSink:
     """Rows by the name of their struct."""
     counts: dict[tuple[Any, ...], list[int]] = field(factory=dict)
     """(count, total, top) by (name, key…)."""
-    _size: int = 0
     _broken: dict[str, int] = field(factory=dict)
     """Number of violations of the present group, by name."""
 
     def add(self, table: str, row: Values) -> None:
         """Add a row."""
         self.rows.setdefault(table, []).append(row)
-        self._size += 1
+
+    @contextmanager
+    def apart(self) -> Iterator[tuple[dict[str, list[Values]], dict[tuple[Any, ...], list[int]]]]:
+        """Collect the rows and counts of the block apart from all others, and yield them."""
+        kept = self.rows, self.counts
+        self.rows, self.counts = {}, {}
+        try:
+            yield self.rows, self.counts
+        finally:
+            self.rows, self.counts = kept
 
     def count(self, amount: int, *key: Any) -> None:
         """Count a sample; the key begins with the name of the count."""
@@ -252,50 +227,16 @@ class FoldSink:
         story = list(lines[-_MOST_LINES:]) or [(node, epoch, n)]
         processes = {(one[0], one[1]) for one in story} | set(others)
         processes |= {who for who in (owner, worker) if who is not None}
-        certain = certain or all(
-            (p := self.known.get(one)) is not None and p.whole for one in processes
-        )
-        self.count(1, "violation", name, certain)
+        judged = None if certain else tuple(sorted(processes))
+        self.count(1, "violation", name, judged)
         self._broken[name] = self._broken.get(name, 0) + 1
         if self._broken[name] > _MOST_OF_A_NAME:
             return
         text = "|".join(map(str, (name, node, epoch, n, owner, job, detail)))
         row = (
-            sha256(text.encode()).hexdigest()[:12], name, FINDINGS[name], detail, certain,
+            sha256(text.encode()).hexdigest()[:12], name, FINDINGS[name], detail,
+            is_certain(judged, self.known),
             node, epoch, *(owner or (None, None)), job, attempt, *(worker or (None, None)), lock,
-            self.time((node, epoch), at), story,
+            self.time((node, epoch), at), story, judged,
         )  # fmt: skip
         self.add("violations", row)
-
-    def full(self) -> bool:
-        """Return whether the sink should be emptied."""
-        return self._size >= _FULL or len(self.counts) >= _MANY
-
-    def batches(self, schema: pyarrow.Schema, *, last: bool) -> Iterator[pyarrow.RecordBatch]:
-        """Empty the sink into batches; counts are handed over at the end, or when they are many.
-
-        The rows of a batch are of one kind, and all other columns are null.
-        """
-        if last or len(self.counts) >= _MANY:
-            self.rows.setdefault("count", []).extend(self.counted())
-            self.counts.clear()
-        for name, rows in self.rows.items():
-            if rows:
-                yield to_batch([rows if one == name else None for one in schema.names], schema)
-        self.rows.clear()
-        self._size = 0
-
-    def counted(self) -> Iterator[tuple[str, str, int, int, int]]:
-        """Return the rows of the counts: name, key as JSON, count, total, top."""
-        for (name, *key), (count, total, top) in self.counts.items():
-            yield name, json.dumps(key), count, total, top
-
-    @staticmethod
-    def ddl(*names: str) -> str:
-        """Return the columns of batches of these structs, in Spark's syntax."""
-        return ", ".join(f"{name} {struct_of(_STRUCTS[name])}" for name in names)
-
-    @staticmethod
-    def schema(*names: str) -> pyarrow.Schema:
-        """Return the columns of batches of these structs."""
-        return schema_of(FoldSink.ddl(*names))

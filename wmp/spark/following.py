@@ -1,43 +1,55 @@
-"""A report that follows its journals while they grow.
+"""A report that follows its journals while they grow, at the cost of the new lines.
 
-A stream copies each line once into a Parquet table. Its source counts bytes, its sink commits whole
-batches, and a checkpoint keeps both. So the stream continues correctly after a kill at any moment.
-The tables are made from the copied lines by the same steps as from files, so they equal the tables
-of :func:`report`. Each report is made of all lines and costs as much as the first. So a report is
-made only when there are new lines, and reports take at most half of the time. This suits a journal
-of hours; read a journal of months when it is complete.
+What was learned of the lines so far is an account (:class:`wmp.spark.run.Account`), in one file.
+Each batch of new lines is added to the account. The rows of jobs, locks and messages that get no
+more lines are in files that do not change. The file of the account names these files and the
+positions in the journals, and is replaced at once. So after a kill at any moment the next call
+continues exactly at the last account.
+
+Rarely a line changes rows that were final: a journal was collected late, a line came twice, or a
+clock was found. Then all tables are made again of the table ``events``, which takes as long as a
+report of all lines. This happens at most for a tenth of the time.
 """
 
 from __future__ import annotations
 
-import json
+import math
+import os
+import pickle
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+import pyarrow.dataset
+from attrs import define, field
+from pyspark.sql import SparkSession
 
-from wmp.errors import ConfigError, WMPError
-from wmp.spark.byte_ranges import find
-from wmp.spark.events import UNKNOWN_VERSION
-from wmp.spark.journals import LINES
+from wmp.errors import ConfigError
+from wmp.journal.schema import SUFFIX
+from wmp.spark import byte_ranges
+from wmp.spark.byte_ranges import ByteRange
+from wmp.spark.journals import Source
 from wmp.spark.reporting import JournalReport, alone, check_out, session, write_page
-from wmp.spark.run import Progress, build_from
-from wmp.spark.source import JournalSource
+from wmp.spark.run import LARGE, Account, Progress, publish, take_in
+from wmp.spark.tables import Parts, Tables, Written
 
 __all__ = ["Made", "follow"]
 
-_KEPT: Final = "_stream"
-"""Folder beside the tables for the lines read so far and the positions in the journals."""
-_LOOK: Final = "2 seconds"
+_KEPT: Final = "_account"
+"""Folder beside the tables for the account."""
+_LOOK: Final = 1.0
+"""Seconds between two looks for new lines."""
 _BYTES: Final = 64 << 20
 _REST: Final = 2.0
-"""Least number of seconds between two reports."""
-_PATIENCE: Final = 60.0
-"""Largest number of seconds for which a report waits for a stream that still reads."""
+"""Least number of seconds between two reports while lines keep coming."""
+_REMADE: Final = 10.0
+"""Least ratio of the time between two remakings of all tables to the time that one takes."""
+_FILES: Final = 16
+"""Number of files of one size of a table that become one file."""
+_NUMBER: Final = re.compile(r"-(\d{6,})" + re.escape(SUFFIX))
 
 Made = Callable[[JournalReport, int], bool]
 """Called with each report and the number of its lines; returns whether to continue."""
@@ -75,120 +87,181 @@ def follow(
         WMPError: As in :func:`wmp.spark.report`; or a segment was removed before all of it was
         read.
     """
-    find(_several(journals))  # a missing journal is reported before Spark starts
-    paths = [str(Path(p).resolve()) for p in _several(journals)]
+    paths = [journals] if isinstance(journals, (str, Path)) else list(journals)
+    byte_ranges.find(paths)  # a missing journal is reported before Spark starts
     if "://" in str(out):
         raise ConfigError(f"cannot follow journals into {out}: expected a folder of this machine")
     where = Path(check_out(out))
     with alone(str(where)), session(spark, master) as engine:
-        query = _take_in(engine, paths, where / _KEPT)
-        try:
-            return _Follower(engine, query, _several(journals), where, made, progress).run(idle)
-        finally:
-            query.stop()
+        follower = _Follower(Tables(engine, str(where)), paths, made, progress)
+        return follower.run(idle)
 
 
-def _several(journals: str | Path | Sequence[str | Path]) -> list[str | Path]:
-    return [journals] if isinstance(journals, (str, Path)) else list(journals)
+@define(eq=False)
+class _Followed:
+    """The content of the file of the account."""
 
-
-def _take_in(spark: SparkSession, paths: Sequence[str], kept: Path) -> StreamingQuery:
-    """Start the stream, which appends lines to a table."""
-    # Needed where no installed package offers the source by name.
-    spark.dataSource.register(JournalSource)
-    lines = (
-        spark.readStream.format("wmp")
-        .option("lines", "true")
-        .option("maxBytes", str(_BYTES))
-        .option("paths", json.dumps(list(paths)))
-        .load()
-    )
-    return (
-        lines.coalesce(1)  # one file for each batch, not for each segment
-        .writeStream.format("parquet")
-        .option("path", str(kept / "lines"))
-        .option("checkpointLocation", str(kept / "checkpoint"))
-        .trigger(processingTime=_LOOK)
-        .start()
-    )
+    account: Account = field(factory=lambda: Account(follows=True))
+    positions: dict[str, int] = field(factory=dict)
+    """The byte up to which each segment was read; finished segments are in ``done``."""
+    done: dict[str, tuple[int, int]] = field(factory=dict)
+    """(first, last) of the finished segments with consecutive numbers, by name without number."""
+    lines: int = 0
 
 
 class _Follower:
-    """Makes a report whenever the journals have grown."""
+    """Takes in new lines, and makes a report of them."""
 
     def __init__(
         self,
-        spark: SparkSession,
-        query: StreamingQuery,
+        tables: Tables,
         journals: Sequence[str | Path],
-        where: Path,
         made: Made,
         progress: Progress | None,
     ) -> None:
-        self._spark = spark
-        self._query = query
+        self._tables = tables
         self._journals = journals
-        self._where = where
         self._made = made
         self._progress = progress
+        self._path = Path(tables.path(_KEPT), "account.pickle")
+        self._path.parent.mkdir(exist_ok=True)
+        self._kept = _Followed()
+        if self._path.exists():
+            self._kept = pickle.loads(self._path.read_bytes())
+        self._remade, self._took = time.monotonic(), 0.0
 
     def run(self, idle: float | None) -> JournalReport:
         """Make reports until ``made`` returns False or no line comes for ``idle`` seconds."""
         last: JournalReport | None = None
-        reported, took = -2, 0.0
-        ended = quiet = time.monotonic()
+        quiet = reported = time.monotonic()
+        waits = False
         while True:
-            self._wait()
-            now = time.monotonic()
-            if not self._has_settled() and now - ended < _PATIENCE:
-                continue
-            batch = self._batch()
-            if batch != reported:
-                quiet = now
-                if last is None or now - ended >= max(took, _REST):
-                    lines = self._taken_in()
-                    count = lines.count()
-                    result = build_from(self._spark, lines, self._where, progress=self._progress)
-                    path = write_page(result.tables, self._journals)
-                    ended = quiet = time.monotonic()
-                    last = JournalReport(path, result, ended - now)
-                    reported, took = batch, ended - now
-                    if not self._made(last, count):
-                        return last
-            elif last is not None and idle is not None and now - quiet >= idle:
+            began = time.monotonic()
+            more = self._take_in()
+            if more:
+                quiet, waits = time.monotonic(), True
+            if self._remake(last=not more and idle is not None and began - quiet >= idle):
+                waits = True
+            rested = last is None or time.monotonic() - reported >= _REST or not more
+            if (waits or last is None) and rested and not (more and last is None):
+                last = self._report(began)
+                waits, reported = False, time.monotonic()
+                if not self._made(last, self._kept.lines):
+                    return last
+            elif last is not None and not more and idle is not None and began - quiet >= idle:
                 return last
+            if not more:
+                time.sleep(min(_LOOK, idle or _LOOK) if idle != 0 else 0.01)
 
-    def _wait(self) -> None:
-        """Wait until the stream may have copied more lines; raise the stream's error, if any."""
-        try:
-            over = self._query.awaitTermination(1)
-        except StreamingQueryException as error:
-            text = str(error)
-            if UNKNOWN_VERSION in text:
-                raise ConfigError(text[text.index(UNKNOWN_VERSION) :].splitlines()[0]) from None
-            raise WMPError(f"cannot follow the journals any longer: {_why(text)}") from error
-        if over:
-            raise WMPError("cannot follow the journals any longer: the stream was stopped")
+    def _report(self, began: float) -> JournalReport:
+        result = publish(self._tables, self._kept.account, self._progress)
+        path = write_page(self._tables, self._journals)
+        return JournalReport(path, result, time.monotonic() - began)
 
-    def _has_settled(self) -> bool:
-        """Return whether the stream has looked for lines and found none."""
-        status = self._query.status
-        begun = not status["message"].startswith("Initializing")
-        return begun and not status["isTriggerActive"]
+    def _take_in(self) -> bool:
+        """Read new lines; return whether there were any."""
+        kept = self._kept
+        found = {
+            name: entry
+            for name, entry in byte_ranges.find(self._journals).items()
+            if not _is_done(name, kept.done)
+        }
+        end = byte_ranges.advance(kept.positions, found, _BYTES)
+        spans = [
+            ByteRange(found[name][0], kept.positions.get(name, 0), at)
+            for name, at in end.items()
+            if at > kept.positions.get(name, 0)
+        ]
+        if spans:
+            source = Source(spans, torn=False)
+            take_in(self._tables, source, kept.account, self._progress)
+            kept.lines = kept.account.found.lines
+            kept.positions = end
+            self._merge_files()
+        finished = [name for name, at in end.items() if _is_finished(name, at, found)]
+        for name in finished:
+            if _add_done(name, kept.done):
+                del kept.positions[name]
+        if spans:
+            self._commit()
+        return bool(spans)
 
-    def _batch(self) -> int:
-        """Return the number of the last committed batch, or -1."""
-        names = (self._where / _KEPT / "lines" / "_spark_metadata").glob("[0-9]*")
-        return max((int(path.name.partition(".")[0]) for path in names), default=-1)
+    def _commit(self) -> None:
+        half = self._path.with_suffix(".half")
+        with half.open("wb") as file:
+            pickle.dump(self._kept, file, pickle.HIGHEST_PROTOCOL)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(self._path)
 
-    def _taken_in(self) -> DataFrame:
-        """Return the lines of all committed batches."""
-        if self._batch() < 0:
-            return self._spark.createDataFrame([], LINES)
-        return self._spark.read.schema(LINES).parquet(str(self._where / _KEPT / "lines"))
+    def _remake(self, *, last: bool) -> bool:
+        """Make all tables again if final rows have changed; return whether this was done."""
+        kept, began = self._kept, time.monotonic()
+        if not kept.account.stale or not (last or began - self._remade >= _REMADE * self._took):
+            return False
+        events = [str(_where(self._tables, "events", one)) for one in kept.account.files["events"]]
+        kept.account = _remade(self._tables, events, kept.account)
+        self._commit()
+        self._remade, self._took = time.monotonic(), time.monotonic() - began
+        return True
+
+    def _merge_files(self) -> None:
+        """Merge files of about the same size, so that a table has few files."""
+        for table in LARGE:
+            tiers: defaultdict[int, list[Written]] = defaultdict(list)
+            files = self._kept.account.files[table]
+            for one in files:
+                tiers[int(math.log(max(one[2], 1), _FILES))].append(one)
+            for some in tiers.values():
+                if len(some) < _FILES:
+                    continue
+                parts = Parts(self._tables.where)
+                paths = [str(_where(self._tables, table, one)) for one in some]
+                whole = pyarrow.dataset.dataset(paths, format="parquet")
+                for batch in whole.to_batches():
+                    if batch.num_rows:
+                        parts.write(table, pyarrow.Table.from_batches([batch]))
+                gone = {one[1] for one in some}
+                files[:] = [one for one in files if one[1] not in gone] + parts.close()
 
 
-def _why(text: str) -> str:
-    """Return the most useful line: the last line with an error of wmp, else the first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if "Error: " in line), lines[0])
+def _where(tables: Tables, table: str, one: Written) -> Path:
+    """Return the present path of a file, which may still have its hidden name."""
+    hidden = Path(tables.path(table), f".{one[1]}")
+    return hidden if hidden.exists() else hidden.with_name(one[1])
+
+
+def _remade(tables: Tables, events: Sequence[str], old: Account) -> Account:
+    account = Account(follows=True, repeated=old.repeated)
+    account.found.bad = old.found.bad
+    take_in(tables, Source(events=events), account)
+    return account
+
+
+def _is_finished(name: str, at: int, found: Mapping[str, tuple[str, int]]) -> bool:
+    entry = found.get(name)
+    return entry is not None and at == entry[1] and Path(entry[0]).exists()
+
+
+def _parted(name: str) -> tuple[str, int] | None:
+    number = _NUMBER.search(name)
+    return None if number is None else (name[: number.start()], int(number[1]))
+
+
+def _is_done(name: str, done: Mapping[str, tuple[int, int]]) -> bool:
+    parted = _parted(name)
+    low, high = done.get(parted[0], (1, 0)) if parted is not None else (1, 0)
+    return parted is not None and low <= parted[1] <= high
+
+
+def _add_done(name: str, done: dict[str, tuple[int, int]]) -> bool:
+    """Remember a finished segment by its number alone, if its number is the next."""
+    parted = _parted(name)
+    if parted is None:
+        return False
+    stem, number = parted
+    low, high = done.get(stem, (number, number - 1))
+    if number != high + 1:
+        return False
+    done[stem] = (low, number)
+    return True

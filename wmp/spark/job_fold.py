@@ -9,7 +9,7 @@ the order of their lines: first those of the manager, and then those of each wor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from attrs import define, field
@@ -21,12 +21,16 @@ from wmp.core.protocol.outbound import MOST_RESENDS
 from wmp.core.worker import execution_lifecycle
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
 from wmp.message import Outcome, Peer
-from wmp.spark.facts import Fact, FoldSink, Process
+from wmp.spark.facts import Fact, FoldSink, KnownProcess, Process
 from wmp.spark.job_rows import OUTCOMES, JobRows
 from wmp.testing.invariants import History, Violation
 
-__all__ = ["JobFold"]
+__all__ = ["JobFold", "is_settled"]
 
+_LATER: Final = 5_000_000
+"""µs after the end of a job: a manager that wrote a line so much later lost no line about it."""
+_WAITED: Final = 60_000_000
+"""µs after the end of a job for which the lines of its workers may be missing."""
 _ROUNDED: Final = 2
 """Tolerance for rounded times, in µs."""
 _ANY: Final = {End.OK: b"", End.ERROR: b""}
@@ -73,7 +77,10 @@ class JobFold:
             return  # the manager did not accept the job
         owner: Peer = (first.owner.encode(), first.owner_epoch)
         known = self.sink.known.get((first.owner, first.owner_epoch))
-        alive = known is not None and known.end == "stop"
+        end = next((f for f in self.facts if f.event == "resolved"), None)
+        alive = known is not None and (
+            known.end == "stop" or (end is not None and known.last > end.at + _LATER)
+        )
         self._submitted = next((f for f in self.facts if f.event == "submitted"), None)
         self._stored = any(
             f.side == 0 and (f.node, f.epoch) != (f.owner, f.owner_epoch) for f in self.facts
@@ -278,3 +285,22 @@ class JobFold:
             owner=(fact.owner, fact.owner_epoch), job=fact.job, attempt=fact.attempt,
             worker=worker,
         )  # fmt: skip
+
+
+def is_settled(facts: Sequence[Fact], known: Mapping[Process, KnownProcess]) -> bool:
+    """Return whether a job has ended, and no further line about it is expected."""
+    end = next((fact for fact in facts if fact.event == "resolved"), None)
+    owner = None if end is None else known.get((end.node, end.epoch))
+    if end is None or owner is None or not any(fact.event == "submitted" for fact in facts):
+        return any(fact.event == "declined" for fact in facts)
+    if owner.end is None and owner.last <= end.at + _LATER:
+        return False
+    answered = {(f.node, f.epoch, f.attempt) for f in facts if f.event == "answered"}
+    for fact in facts:
+        worker = known.get((fact.peer or "", fact.peer_epoch or 0))
+        if fact.event != "granted" or worker is None or worker.end is not None:
+            continue
+        late = worker.last + worker.clock > end.at + owner.clock + _WAITED
+        if not late and (worker.node, worker.epoch, fact.attempt) not in answered:
+            return False
+    return True

@@ -11,7 +11,6 @@ from wmp.actions import End
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.message import Outcome
 from wmp.spark.facts import Fact, FoldSink
-from wmp.spark.lines import parsed
 
 __all__ = ["OUTCOMES", "JobRows"]
 
@@ -145,12 +144,12 @@ class JobRows:
         who = (begin.role, begin.owner, holder[0], None)
         length = sink.length
         if submitted is not None:
-            sink.count(0, "submitted", begin.role, submitted // length)
+            sink.count(0, "submitted", begin.role, submitted // length * length)
             sink.bound(-submitted, "first submission")
             if wait is not None:
                 sink.sample("queue wait", wait, submitted, *who)
         if ended is not None and total is not None:
-            sink.count(total, "ended", begin.role, ended // length, word != "ok")
+            sink.count(total, "ended", begin.role, ended // length * length, word != "ok")
             sink.bound(ended, "last end")
             sink.sample("total", total, ended, *who)
 
@@ -181,7 +180,7 @@ class JobRows:
             )  # fmt: skip
         end = None if run is None else run.end
         finished = end if end is not None and end.word is None else None
-        via = None if grant is None else parsed(grant.text)
+        via = None if grant is None else grant.text
         role = grant.role if grant is not None else None if run is None else run.begin.role
         begin = None if run is None else run.begin
         lengths = {
@@ -240,10 +239,9 @@ class JobRows:
         )  # fmt: skip
 
 
-def _map(text: str | None) -> list[tuple[str, int]] | None:
-    """Return a JSON object as the entries of a map."""
-    found: Mapping[str, int] | None = parsed(text)
-    return None if found is None else list(found.items())
+def _map(amounts: Mapping[str, int] | None) -> list[tuple[str, int]] | None:
+    """Return amounts as the entries of a map."""
+    return None if amounts is None else list(amounts.items())
 
 
 def _between(first: int | None, last: int | None) -> int | None:

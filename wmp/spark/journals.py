@@ -1,27 +1,31 @@
-"""Reads journals. Other modules of the pipeline open only files that the pipeline wrote."""
+"""Finds journals, and hands their lines to tasks of Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow
+import pyarrow.dataset
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from wmp.errors import ConfigError
 from wmp.journal.reader import segments_in
+from wmp.spark import byte_ranges
+from wmp.spark.byte_ranges import ByteRange, pieces
+from wmp.spark.line_parser import MAPS, text_of
+from wmp.spark.reading import ROW, parsed_rows, parsed_spans
+from wmp.spark.tables import Parts
 
-__all__ = ["INVALID", "LINES", "find_segments", "read_lines", "text_of"]
+__all__ = ["Source", "find_segments"]
 
-LINES: Final = "file string, value string"
-"""Columns of the lines: the name of a segment, and a line of the segment."""
-
-INVALID: Final = "\N{REPLACEMENT CHARACTER}"
-"""The first character of a line that is not UTF-8. No line of a journal begins with it."""
-
+_TASK: Final = 16 << 20
+"""Number of bytes that one task reads."""
 _BATCH: Final = 4096
+_LINES: Final = "file string, value string"
 
 
 def find_segments(paths: Sequence[str | Path]) -> list[str]:
@@ -57,60 +61,139 @@ def _files(path: Path) -> Iterable[Path]:
     raise ConfigError(f"there is no journal at {path}: no such file or directory")
 
 
-def read_lines(spark: SparkSession, segments: Sequence[str]) -> DataFrame:
-    """Return all lines of segments as ``LINES``.
+class Source:
+    """Lines of journals: byte ranges of files, and paths that only Spark can open."""
 
-    Args:
-        spark: The session.
-        segments: From :func:`find_segments`; without segments the frame is empty.
-    """
-    # Spark's own reader skips names that begin with a dot, and has no option to change that.
-    dotted = [segment for segment in segments if segment.rpartition("/")[2].startswith(".")]
-    plain = [segment for segment in segments if segment not in set(dotted)]
-    frames = []
-    if plain:
-        reader = spark.read.option("recursiveFileLookup", True).option("lineSep", "\n")
-        text = reader.text(plain, wholetext=False)
-        valid = F.when(F.is_valid_utf8("value"), F.col("value")).otherwise(
-            F.concat(F.lit(INVALID), F.make_valid_utf8("value"))
-        )
-        file = F.col("_metadata.file_name").alias("file")
-        frames.append(text.select(file, valid.alias("value")))
-    if dotted:
-        names = spark.createDataFrame([(name,) for name in dotted], "path string")
-        frames.append(names.repartition(len(dotted)).mapInArrow(_lines_of, LINES))
-    if not frames:
-        return spark.createDataFrame([], LINES)
-    first, *rest = frames
-    for frame in rest:
-        first = first.unionAll(frame)
-    return first
+    def __init__(
+        self,
+        spans: Sequence[ByteRange] = (),
+        far: Sequence[str] = (),
+        *,
+        events: Sequence[str] = (),
+        torn: bool = False,
+    ) -> None:
+        """Describe lines.
 
+        Args:
+            spans: Parts of the files of this machine.
+            far: URLs of files and directories.
+            events: Files of the table ``events``, whose lines are read again.
+            torn: Whether a last line without a line feed counts, too.
+        """
+        self._torn = torn
+        self._far = far
+        self._events = events
+        self.bytes = sum(span.end - span.begin for span in spans)
+        tasks: list[list[ByteRange]] = [[]]
+        size = 0
+        for whole in spans:
+            for span in pieces(whole.path, whole.begin, whole.end, _TASK):
+                if size + span.end - span.begin > _TASK and tasks[-1]:
+                    tasks.append([])
+                    size = 0
+                tasks[-1].append(span)
+                size += span.end - span.begin
+        self._spans = tasks
 
-def text_of(line: bytes) -> str:
-    """Return a line as text; a line that is not UTF-8 then begins with ``INVALID``."""
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return INVALID + line.decode(errors="replace")
+    @classmethod
+    def of(cls, segments: Sequence[str]) -> Source:
+        """Return all lines of segments, as :func:`find_segments` names them."""
+        far = [path for path in segments if "://" in path]
+        spans = []
+        for path in map(Path, segments[len(far) :]):
+            plain = path.with_name(path.name.removeprefix("."))
+            size = (path if path.exists() else plain).stat().st_size
+            spans.append(ByteRange(str(plain), 0, size))
+        return cls(spans, far, torn=True)
 
+    @property
+    def tasks(self) -> int:
+        """Number of tasks for which there is work."""
+        return max(len(self._spans), len(self._events) // 4)
 
-def _lines_of(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Read the lines of files in batches; runs at a worker of Spark."""
-    for batch in batches:
-        for path in batch.column(0).to_pylist():
-            # A finished segment loses the dot of its name.
-            name, lines = path.rpartition("/")[2].removeprefix("."), []
-            with open(path, "rb") as file:
-                for line in file:
-                    lines.append(text_of(line.rstrip(b"\n")))
-                    if len(lines) == _BATCH:
+    def parts(
+        self, spark: SparkSession, where: str, buckets: int, *, distinct: bool = False
+    ) -> DataFrame:
+        """Return the parts for the folds; the tasks write events.
+
+        Args:
+            spark: The session.
+            where: Directory or URL of the tables.
+            buckets: Number of the parts into which messages are divided.
+            distinct: Whether identical lines count once.
+        """
+        if not (distinct or self._far or self._events):
+            read = parsed_spans(self._spans, Parts(where), buckets, torn=self._torn)
+            return self._numbered(spark).mapInArrow(read, ROW)
+        lines = self._numbered(spark).mapInArrow(self._rows(), _LINES)
+        if self._events:
+            files = spark.createDataFrame([(path,) for path in self._events], "path string")
+            lines = files.repartition(self.tasks).mapInArrow(_lines_again, _LINES)
+        if self._far:
+            lines = lines.unionAll(_far_lines(spark, self._far))
+        if distinct:
+            lines = lines.dropDuplicates(["value"])
+        return lines.mapInArrow(parsed_rows(Parts(where), buckets), ROW)
+
+    def _numbered(self, spark: SparkSession) -> DataFrame:
+        return spark.range(0, self.tasks, 1, self.tasks)
+
+    def _rows(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        spans, torn = self._spans, self._torn
+
+        def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    for span in spans[number]:
+                        name, lines = span.path.rpartition("/")[2], []
+                        for line in byte_ranges.read(span, torn=torn):
+                            lines.append(text_of(line))
+                            if len(lines) == _BATCH:
+                                yield _batch(name, lines)
+                                lines = []
                         yield _batch(name, lines)
-                        lines = []
-            if lines:
-                yield _batch(name, lines)
+
+        return read
 
 
 def _batch(name: str, lines: list[str]) -> pyarrow.RecordBatch:
-    columns = [pyarrow.array([name] * len(lines)), pyarrow.array(lines, pyarrow.string())]
+    columns = [
+        pyarrow.array([name] * len(lines), pyarrow.string()),
+        pyarrow.array(lines, pyarrow.string()),
+    ]
     return pyarrow.RecordBatch.from_arrays(columns, names=["file", "value"])
+
+
+def _lines_again(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the lines of files of the table ``events``."""
+    for batch in batches:
+        for path in batch.column(0).to_pylist():
+            for some in pyarrow.dataset.dataset(path, format="parquet").to_batches(
+                batch_size=_BATCH
+            ):
+                rows = some.to_pylist()
+                files = [row.pop("file") for row in rows]
+                columns = [
+                    pyarrow.array(files, pyarrow.string()),
+                    pyarrow.array([_line_again(row) for row in rows], pyarrow.string()),
+                ]
+                yield pyarrow.RecordBatch.from_arrays(columns, names=["file", "value"])
+
+
+def _line_again(row: dict[str, Any]) -> str:
+    line = {name: value for name, value in row.items() if value is not None}
+    for name in MAPS & line.keys():
+        line[name] = dict(line[name])
+    if "last" in line:
+        line["ids"] = line["ids"][:1]
+    return json.dumps(line)
+
+
+def _far_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Read lines with Spark's own reader, which opens every URL but skips names with a dot."""
+    reader = spark.read.option("recursiveFileLookup", True).option("lineSep", "\n")
+    text = reader.text(list(paths), wholetext=False)
+    valid = F.when(F.is_valid_utf8("value"), F.col("value")).otherwise(
+        F.concat(F.lit("\N{REPLACEMENT CHARACTER}"), F.make_valid_utf8("value"))
+    )
+    return text.select(F.col("_metadata.file_name").alias("file"), valid.alias("value"))

@@ -1,4 +1,4 @@
-"""The lines that are folded in Python: their columns, and the groups in which they are folded.
+"""The lines that are folded in Python, in the order of their numbers.
 
 A group has the lines of one worker, or the lines of one manager with one worker. The latter bounds
 the share of one task: a manager writes about half of all lines of its fleet.
@@ -6,27 +6,21 @@ the share of one task: a manager writes about half of all lines of its fleet.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator
-from functools import lru_cache
+import marshal
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
-from wmp.message import Command
-from wmp.spark.links import process_hash
-
-__all__ = ["LineRow", "lines", "parsed", "steps"]
+__all__ = ["LineRow", "in_order", "steps"]
 
 
-class LineRow(NamedTuple):
-    """A line of a worker or manager; the names are those of the journal's columns."""
+class LineRow:
+    """A line of a worker or manager; the names are those of the journal's columns.
 
-    key: int
-    """Number of the group."""
+    The columns are the attributes of the instance, so that a line costs no copy.
+    """
+
     node: str
     epoch: int
     n: int
@@ -68,12 +62,15 @@ class LineRow(NamedTuple):
     ends: list[str] | None = None
     roles: list[str] | None = None
     locks: list[int] | None = None
-    needs: str | None = None
-    """As JSON; of ``resized`` the column ``resources``."""
-    via: str | None = None
-    """As JSON."""
+    needs: dict[str, int] | None = None
+    resources: dict[str, int] | None = None
+    via: list[str] | None = None
     due: int | None = None
     """µs on the manager's clock before which no submitted job may time out."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        """Make a line of its columns; others are absent."""
+        self.__dict__ = columns
 
     def each(self, values: list[Any] | None) -> list[Any]:
         """Return the column with one entry for each job; a single entry stands for all jobs."""
@@ -83,64 +80,26 @@ class LineRow(NamedTuple):
         return values if len(values) == size else values[:1] * size
 
 
-_FOLDED: Final = (
-    "received", "send", "undelivered", "garbled", "drop", "note", "resolve", "submitted",
-    "cancelled", "decline", "run", "resized", "finished", "recalled", "instancebegun",
-)  # fmt: skip
-"""Kinds of lines that change a state that is rebuilt."""
-_ALIVE: Final = (Command.PING.name, Command.PONG.name)
-"""Commands that change nothing at a worker; a manager knows by them that the worker lives."""
+def in_order(parts: Iterable[bytes]) -> Iterator[LineRow]:
+    """Return the lines of parts that come in the order of their first lines.
 
-
-def lines(events: DataFrame, managers: Collection[int], devices: Collection[int]) -> DataFrame:
-    """Return the lines to fold as the columns of :class:`LineRow`, in groups and in order.
-
-    Args:
-        events: The table ``events``.
-        managers: The hashes of all managers (:func:`wmp.spark.links.process_hash`).
-        devices: The hashes of all devices. A device has no state, so only its drops count.
+    Parts hardly overlap, so only the lines that may follow a later line wait.
     """
-    what, process = F.col("what"), F.col("_process")
-    manager, device = process.isin(*managers), process.isin(*devices)
-    peer = (
-        F.when(what.isin("send", "undelivered"), F.col("target"))
-        .when(what == "note", F.col("about_peer"))
-        .otherwise(F.col("source"))
-    )
-    idle = F.coalesce(F.col("command").isin(*_ALIVE), F.lit(False)) & ~manager
-    known = events.where(what.isin(*_FOLDED)).withColumn("_process", process_hash())
-    made = {
-        "key": F.when(manager, F.xxhash64(process, peer)).otherwise(process),
-        "announced": F.col("count"),
-        "needs": F.to_json(F.when(what == "resized", F.col("resources")).otherwise(F.col("needs"))),
-        "via": F.to_json("via"),
-        "due": F.when(what == "submitted", F.col("at") + _earliest_timeout()),
-    }
-    return (
-        known.where(F.col("reason").isNotNull() | ~(idle | device))
-        .select(*(made[name].alias(name) if name in made else name for name in LineRow._fields))
-        .repartition("key")
-        .sortWithinPartitions("key", "n")
-    )
+    waiting: list[LineRow] = []
+    for part in parts:
+        lines = [LineRow(columns) for columns in marshal.loads(part)]
+        first = lines[0].n
+        if waiting and waiting[-1].n >= first:
+            ready = [line for line in waiting if line.n < first]
+            yield from ready
+            waiting = sorted(waiting[len(ready) :] + lines, key=attrgetter("n"))
+        else:
+            yield from waiting
+            waiting = lines
+    yield from waiting
 
 
-def _earliest_timeout() -> Column:
-    """Return the µs after which submitted jobs may time out.
-
-    Times count from the start time. An attempt that exceeds a run limit may end a job at any time.
-    """
-    begin = F.coalesce("delay", F.lit(0))
-    bound = F.least("timeout", "expires_in")
-    return begin + F.when(F.col("run_limit").isNotNull(), 0).otherwise(bound)
-
-
-def steps(group: Iterator[LineRow]) -> Iterator[list[LineRow]]:
+def steps(group: Iterable[LineRow]) -> Iterator[list[LineRow]]:
     """Return the lines of each step."""
     for _, some in groupby(group, attrgetter("step")):
         yield list(some)
-
-
-@lru_cache(4096)
-def parsed(text: str | None) -> Any:
-    """Return the value of JSON; None for None. The result must not be changed."""
-    return None if text is None else json.loads(text)

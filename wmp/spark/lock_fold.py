@@ -34,6 +34,8 @@ class LockFold:
     withdrawn: bool = False
     jobs: int = 0
     late: int = 0
+    held: int = 0
+    """Number of its jobs whose last DONE was not sent."""
     lines: list[tuple[str, int, int]] = field(factory=list)
     _seen: set[tuple[int | None, int | None]] = field(factory=set)
 
@@ -42,6 +44,11 @@ class LockFold:
         what = LockInput.HOLD if self.give.hold else LockInput.GIVE
         self.state = TRANSITIONS[LockState.UNUSED, what]
         self._see(self.give)
+
+    def is_over(self, time: int) -> bool:
+        """Return whether the lock was closed before a time, and all its jobs were answered."""
+        closed = self.closed is not None and self.closed < time
+        return closed and self.held <= 0
 
     def withdraw(self, line: LineRow) -> None:
         """Record a GIVE with want 0."""

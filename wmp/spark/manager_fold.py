@@ -34,12 +34,11 @@ _UNSEEN: Final = ("claimed", "after goodbye")
 """Reasons for which a manager ignores a message as if it had not come."""
 
 
+@define(eq=False)
 class _LeaseRecorder(History):
     """Records the facts that an observer reports to a history, and judges nothing."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.events: list[tuple[str, int, int, int]] = []
+    events: list[tuple[str, int, int, int]] = field(factory=list)
 
     def granted(
         self, owner: Peer, id: int, attempt: int, worker: Peer, now: float | None = None
@@ -67,7 +66,6 @@ class ManagerFold:
     _streams: Streams = field(init=False)
     _credit: dict[int | None, list[int]] = field(factory=dict)
     """Credit of the last READY and the jobs of the WAKEs since then, by epoch of the worker."""
-    _named: dict[tuple[str, int | None], int] = field(factory=dict)
     _store: Process | None = None
     """The store that owns the manager's stored jobs."""
 
@@ -110,15 +108,16 @@ class ManagerFold:
                     self._fact(line, "declined", job)
             elif line.what == "undelivered" and line.target is not None:
                 self._observe(line, Undelivered(0, self._message(line)))
-            if line.reason is not None and line.what != "note":
-                self.sink.count(1, "drops", line.node, line.epoch, line.reason)
             if self._recorder.events:
                 self._ended(line)
 
+    def attach(self, me: KnownProcess | None, sink: FoldSink | None) -> None:
+        """Continue with these facts of the process and this sink; None before a pause."""
+        self.me = self._streams.me = me  # type: ignore[assignment]
+        self.sink = self._streams.sink = sink  # type: ignore[assignment]
+
     def finish(self) -> None:
-        """Report everything that is known at the end."""
-        for (node, epoch), lines in self._named.items():
-            self.sink.count(lines, "named", node, epoch)
+        """Do nothing: all is reported when it happens."""
 
     def _fact(self, line: LineRow, event: str, job: int, **more: Any) -> None:
         me = self.me
@@ -130,12 +129,7 @@ class ManagerFold:
         )  # fmt: skip
         self.sink.add("fact", fact)
 
-    def _name(self, node: str | None, epoch: int | None) -> None:
-        if node is not None:
-            self._named[node, epoch] = self._named.get((node, epoch), 0) + 1
-
     def _received(self, line: LineRow) -> None:
-        self._name(line.source, line.source_epoch)
         self._streams.received(line)
         if line.source is None or line.reason in _UNSEEN:
             return
@@ -184,7 +178,6 @@ class ManagerFold:
             self.sink.add("silence", row)
 
     def _sent(self, line: LineRow) -> None:
-        self._name(line.target, line.target_epoch)
         if (line.source, line.source_epoch) == (line.node, line.epoch):
             self._streams.sent(line)
             if line.command == "WAKE":

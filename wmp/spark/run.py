@@ -1,59 +1,60 @@
 """From journals to tables: read, fold and write.
 
-The lines are folded twice in Spark's workers: by process, and then by job
-(:mod:`wmp.spark.folds`). Spark itself parses lines, pairs messages and writes the large tables.
-This process makes the small tables from counts.
+Spark runs two jobs. The first reads lines, writes events and makes parts for the folds. The second
+folds the lines of each process and the messages, and then the facts of each job
+(:mod:`wmp.spark.folds`); its tasks write the large tables. This process makes the small tables from
+counts.
+
+All that these steps learned of the lines is an :class:`Account`. A report of complete journals
+begins with an empty account; a report that follows journals continues its account.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import frozen
-from pyspark import inheritable_thread_target
-from pyspark.sql import DataFrame, Observation, Row, SparkSession
-from pyspark.sql import functions as F
+import pyarrow
+from attrs import define, field, frozen
+from pyspark.sql import DataFrame, SparkSession
 
 from wmp.errors import ConfigError
-from wmp.spark import violations
 from wmp.spark.arrow import Values
-from wmp.spark.clocks import JournalProcess, clocks, offsets
-from wmp.spark.device_hops import device_hops
-from wmp.spark.events import UNKNOWN_VERSION, bad_lines, events, parse, without_copies
-from wmp.spark.facts import ALWAYS, FoldSink, Process, Window
-from wmp.spark.folds import fold_jobs, fold_lines
-from wmp.spark.journals import find_segments, read_lines
-from wmp.spark.links import PAIR, SUSPECT, links, messages
-from wmp.spark.processes import (
-    check_lives,
-    is_regular,
-    known_processes,
-    nodes,
-    processes,
-    repeated,
-)
+from wmp.spark.clocks import Clock, offsets
+from wmp.spark.facts import ALWAYS, FoldSink, KnownProcess, Process, Window, is_certain
+from wmp.spark.folds import STATE, Folded, Group, OpenGroup, folded
+from wmp.spark.journals import Source, find_segments
+from wmp.spark.line_parser import UNKNOWN_VERSION
+from wmp.spark.process_lines import LineNumbers
+from wmp.spark.processes import check_lives, common_clocks, known_processes, nodes
+from wmp.spark.reading import ReadPart, packed, process_number
 from wmp.spark.schema import TABLES
-from wmp.spark.tables import Tables
-from wmp.spark.totals import Totals, stretch
+from wmp.spark.stories import check_silences, find_lines, first_of_each_name, stories
+from wmp.spark.tables import Parts, Tables, Written, arrow_table
+from wmp.spark.totals import Totals, drops, missing_nodes, stretch
 
-__all__ = ["STEPS", "PipelineResult", "Progress", "build", "build_from"]
+__all__ = ["LARGE", "STEPS", "Account", "PipelineResult", "Progress", "build", "publish", "take_in"]
 
 Progress = Callable[[str, int, int], None]
-"""Called before each step with its table's name, its number from 0, and the number of steps."""
+"""Called before each step with its name, its number from 0, and the number of steps."""
 
-STEPS: Final = (
-    "events", "bad_lines", "offsets", "nodes", "locks", "jobs", "links", "attempts", "executions",
-    "wakes", "conversations", "findings", "violations", "violation_events", "missing_nodes",
-    "latency", "histogram", "utilisation", "fairness", "activity", "requeues", "drops",
-    "device_hops", "summary",
+STEPS: Final = ("events", "clocks", "jobs", "violations", "totals")
+"""The steps in the order in which they are reported."""
+LARGE: Final = (
+    "events", "links", "locks", "wakes", "conversations", "jobs", "attempts", "executions",
 )  # fmt: skip
-"""The tables in the order in which their steps are reported."""
-
-_COUNTED: Final = ("name", "key", "count", "total", "top")
+"""The tables that tasks write."""
+_BUCKET: Final = 4 << 20
+"""Bytes of the lines whose messages, or whose jobs, make one part."""
+_BUCKETS: Final = 64
+"""Number of the parts in a report that follows journals."""
+_ROWS: Final = 2048
+"""Largest number of violations of all names that an account keeps."""
+_OLD: Final = ("_lines", "_jobs", "_messages", "_stream", "_account")
+"""Folders that earlier releases and calls leave beside the tables."""
 
 
 @frozen
@@ -67,6 +68,52 @@ class PipelineResult:
     """Number of the violations that gaps in the journals may explain."""
     summary: dict[str, float]
     """The table ``summary``: values by name."""
+
+
+@define(eq=False)
+class Account:
+    """All that the lines so far show, except the rows of the large tables."""
+
+    window: Window = ALWAYS
+    follows: bool = False
+    """Whether more lines may come."""
+    found: ReadPart = field(factory=ReadPart)
+    totals: Totals = field(factory=Totals)
+    rows: dict[str, list[Values]] = field(factory=lambda: {"violations": [], "silence": []})
+    files: dict[str, list[Written]] = field(factory=lambda: {name: [] for name in LARGE})
+    """The files of the large tables whose rows do not change any more."""
+    open: dict[Group, OpenGroup] = field(factory=dict)
+    """What may still get lines."""
+    closed: dict[Process, LineNumbers] = field(factory=dict)
+    """The jobs whose rows do not change any more."""
+    clocks: dict[Process, Clock] = field(factory=dict)
+    twice: dict[Process, list[tuple[int, int]]] = field(factory=dict)
+    """Ranges of numbers that several different lines of a process have."""
+    repeated: int = 0
+    """Number of lines that were left out, because an identical line was read."""
+    stale: bool = False
+    """Whether the tables must be made again of all lines: rows that were final have changed."""
+    stories: dict[str, list[Values]] = field(factory=dict)
+    """The story of each violation that was shown."""
+
+    def known(self) -> dict[Process, KnownProcess]:
+        """Return the facts of all processes that folds need."""
+        return known_processes(self.found.processes.values(), self.clocks, self.twice)
+
+    def compare_clocks(self) -> None:
+        """Find the clocks of all processes.
+
+        A clock that was used stays within its error, so that rows with its times stay right.
+        """
+        new = common_clocks(self.found.processes.values(), list(offsets(self.found.samples)))
+        for key, clock in new.items():
+            old = self.clocks.get(key)
+            if old is not None and clock.clock != old.clock:
+                error = max(clock.error or 0, old.error or 0)
+                near = old.error is not None and abs(clock.clock - old.clock) <= error
+                self.stale = self.stale or not near
+                new[key] = old if near else clock
+        self.clocks = new
 
 
 def build(
@@ -90,241 +137,244 @@ def build(
     Raises:
         ConfigError: A journal does not exist, or has an unknown version.
     """
-    lines = read_lines(spark, find_segments(journals))
-    return build_from(spark, lines, out, progress=progress, window=window)
+    tables, account = Tables(spark, str(out)), Account(window)
+    take_in(tables, Source.of(find_segments(journals)), account, progress)
+    tables.remove(*_OLD)
+    return publish(tables, account, progress)
 
 
-def build_from(
-    spark: SparkSession,
-    lines: DataFrame,
-    out: str | Path,
-    *,
-    progress: Progress | None = None,
-    window: Window = ALWAYS,
-) -> PipelineResult:
-    """Do as :func:`build`, from lines of :func:`wmp.spark.journals.read_lines`."""
-    aside = ThreadPoolExecutor(1, "wmp-aside")
-    run = _PipelineSteps(Tables(spark, str(out)), progress, aside, window)
+def take_in(
+    tables: Tables, source: Source, account: Account, progress: Progress | None = None
+) -> None:
+    """Read new lines, fold them and write the rows that do not change any more.
+
+    The tables have the new files only after :func:`publish`.
+
+    Raises:
+        ConfigError: A line has an unknown version.
+    """
+    report = _reporter(progress)
+    report("events")
+    buckets = _BUCKETS if account.follows else max(1, source.bytes // _BUCKET)
     try:
-        run.read(parse(lines))
-        run.fold()
-        run.report()
-        return run.measure()
+        frame, new = _read(tables, source, account, buckets)
     except Exception as error:
         text = str(error)
         if UNKNOWN_VERSION not in text:
             raise
-        reason = text[text.index(UNKNOWN_VERSION) :].partition(" SQLSTATE")[0]
-        raise ConfigError(reason.splitlines()[0]) from None
+        raise ConfigError(text[text.index(UNKNOWN_VERSION) :].splitlines()[0]) from None
+    try:
+        report("clocks")
+        account.compare_clocks()
+        known = account.known()
+        first = [one.first + one.clock for one in known.values()]
+        last = [one.last + one.clock for one in known.values()]
+        since = max(min(first, default=0), account.window[0])
+        until = min(max(last, default=0), account.window[1])
+        length = stretch(max(until - since, 0) / 1e6)
+        account.totals.window = account.window
+        if length > account.totals.length:
+            account.totals.lengthen(length)
+        report("jobs")
+        sink = FoldSink(known, account.totals.length, account.window)
+        rows = frame.where("kind <> 'found'")
+        if states := _states(account, known, new.groups):
+            rows = rows.unionAll(
+                tables.spark.createDataFrame(pyarrow.Table.from_batches([packed(states)]))
+            )
+        result = folded(
+            rows, sink, tables.where, tasks=source.tasks, buckets=buckets,
+            follows=account.follows, closed=account.closed,
+        )  # fmt: skip
+        for one in _found(result):
+            _add(account, one)
     finally:
-        aside.shutdown(cancel_futures=True)
+        frame.unpersist()
+    for process in account.closed.values():
+        process.tidy()
+    violations = account.rows["violations"]
+    if len(violations) > _ROWS:
+        account.rows["violations"] = first_of_each_name(violations)
 
 
-class _PipelineSteps:
-    """The steps; each works on tables that are on disk already.
+def _reporter(progress: Progress | None) -> Callable[[str], None]:
+    return lambda name: (
+        None if progress is None else progress(name, STEPS.index(name), len(STEPS) + 1)
+    )
 
-    A large table that no later step uses is written in a second thread. While Spark plans such a
-    table or ends its last task, the cores work on another.
-    """
 
-    def __init__(
-        self,
-        tables: Tables,
-        progress: Progress | None,
-        aside: ThreadPoolExecutor,
-        window: Window,
-    ) -> None:
-        self.tables = tables
-        self.window = window
-        self.progress = progress
-        self.done = 0
-        self._aside = aside
-        self._begun: list[Future[DataFrame]] = []
-        self._repeated = 0
-        self._bad = 0
+def _found(frame: DataFrame) -> Iterable[Any]:
+    """Return what tasks found."""
+    # Ctrl-C during `toArrow` would raise an error of Java instead of KeyboardInterrupt.
+    rows = frame.where("kind = 'found'").select("body").collect()
+    return [pickle.loads(row.body) for row in rows]
 
-    # -- lines, processes and clocks
 
-    def read(self, parsed: DataFrame) -> None:
-        """Make events from lines; find the processes that wrote them, and their clocks."""
-        self._begin("events")
-        rows = self._read_events(parsed)
-        copies: list[Row] = []
-        if irregular := [row for row in rows if not is_regular(row)]:
-            copies = repeated(self.events, irregular).collect()
-        if copies:
-            before = sum(row.lines for row in rows)
-            rows = self._read_events(without_copies(parsed))
-            self._repeated = before - sum(row.lines for row in rows)
-            irregular = [row for row in rows if not is_regular(row)]
-            copies = repeated(self.events, irregular).collect() if irregular else []
-        self._rows, self._copies = rows, copies
-        # Most journals have no bad line. Then nothing is read twice.
-        self._begin("bad_lines")
-        if self._bad:
-            self._write_aside("bad_lines", lambda: bad_lines(parsed))
+def _read(
+    tables: Tables, source: Source, account: Account, buckets: int
+) -> tuple[DataFrame, ReadPart]:
+    """Read lines; return the parts for the folds, and what was found in the new lines."""
+    frame, new = _read_once(tables, source, buckets)
+    twice = {key: runs for key, one in new.processes.items() if (runs := one.numbers.tidy())}
+    if twice:
+        frame.unpersist()
+        before = sum(one.lines for one in new.processes.values())
+        frame, new = _read_once(tables, source, buckets, distinct=True)
+        twice = {key: runs for key, one in new.processes.items() if (runs := one.numbers.tidy())}
+        account.repeated += before - sum(one.lines for one in new.processes.values())
+    for key, runs in twice.items():
+        account.twice.setdefault(key, []).extend(runs)
+    for key, one in new.processes.items():
+        old = account.found.processes.get(key)
+        if old is not None and one.numbers.runs and one.numbers.runs[0][0] <= old.numbers.highest:
+            account.stale = True  # a line came late, or again
+    written = new.written
+    for table, *rest in written:
+        account.files[table].append((table, *rest))  # type: ignore[arg-type]
+    new.written = []
+    account.found.merge(new)
+    account.found.groups = set()
+    for key in new.processes:
+        account.found.processes[key].numbers.tidy()
+    return frame, new
+
+
+def _read_once(
+    tables: Tables, source: Source, buckets: int, *, distinct: bool = False
+) -> tuple[DataFrame, ReadPart]:
+    frame = source.parts(tables.spark, tables.where, buckets, distinct=distinct).persist()
+    new = ReadPart()
+    for one in _found(frame):
+        new.merge(one)
+    return frame, new
+
+
+def _states(
+    account: Account, known: Mapping[Process, KnownProcess], groups: Iterable[Group]
+) -> list[tuple[str, int, int, int, bytes]]:
+    """Return the states of the groups that got new lines, and those of all open jobs."""
+    managers = {process_number(*key) for key, one in known.items() if one.kind == "manager"}
+    wanted = {(kind, process, peer if process in managers else 0) for kind, process, peer in groups}
+    return [
+        (*group, STATE, one.state)
+        for group, one in account.open.items()
+        if group[0] == "fact" or group in wanted
+    ]
+
+
+def _add(account: Account, one: Folded) -> None:
+    """Add what a task of the folds found."""
+    account.totals.add(one.counts)
+    for name, rows in one.rows.items():
+        account.rows[name] += rows
+    for table, *rest in one.written:
+        account.files[table].append((table, *rest))  # type: ignore[arg-type]
+    for group, state in one.open.items():
+        if state is None:
+            account.open.pop(group, None)
         else:
-            self.tables.write_rows("bad_lines", [])
-        self._compare_clocks()
+            account.open[group] = state
+    for process, jobs in one.closed.items():
+        account.closed.setdefault(process, LineNumbers()).runs += jobs.runs
+    account.stale = account.stale or one.late > 0
 
-    def _read_events(self, parsed: DataFrame) -> list[Row]:
-        bad = Observation()
-        self.events = self.tables.write("events", events(parsed, bad))
-        self._bad = bad.get["lines"] or 0
-        return sorted(processes(self.events).collect(), key=lambda row: (row.node, row.epoch))
 
-    def _compare_clocks(self) -> None:
-        self._begin("offsets")
-        suspect = Observation()
-        # Without a device in any route no message needs a row for each connection.
-        routed = any(row.routed for row in self._rows)
-        both = messages(self.events, routed=routed)
-        both = both.observe(suspect, F.count_if(F.expr(SUSPECT)).alias("lines"))
-        self.messages = self.tables.write("_messages", both)
-        self._suspect = bool(suspect.get["lines"])
-        self.pairs = self.messages.where(PAIR)
-        names = {row.hash: (row.node, row.epoch) for row in self._rows}
-        compared = list(offsets(self.pairs, names))
-        self.tables.write_rows("offsets", [
-            (*one.node, *one.peer, one.forward, one.backward, one.messages, one.offset, one.error)
-            for one in compared
-        ])  # fmt: skip
-        found = [
-            JournalProcess((row.node, row.epoch), row.start and row.start.host, row.wall)
-            for row in self._rows
-        ]
-        clock = clocks(found, compared)
-        self._begin("nodes")
-        extra: defaultdict[Process, int] = defaultdict(int)
-        for row in self._copies:
-            extra[row.node, row.epoch] += row.lines - 1
-        self._nodes = nodes(self._rows, clock, extra)
-        self.nodes = self.tables.write_rows("nodes", self._nodes)
-        self.known = known_processes(self._rows, clock, extra)
-        first = max(min((row.first for row in self._nodes), default=0), self.window[0])
-        last = min(max((row.last for row in self._nodes), default=0), self.window[1])
-        self.length = stretch(max(last - first, 0) / 1e6)
+def publish(tables: Tables, account: Account, progress: Progress | None = None) -> PipelineResult:
+    """Make the tables equal to an account."""
+    report = _reporter(progress)
+    report("violations")
+    known, found = account.known(), account.found
+    opened: defaultdict[str, list[Values]] = defaultdict(list)
+    for group in account.open.values():
+        for name, rows in group.rows.items():
+            opened[name] += rows
+    parts = Parts(tables.where)
+    for name in LARGE:
+        if opened[name]:
+            parts.write(name, arrow_table(name, opened[name]))
+    files = {name: list(written) for name, written in account.files.items()}
+    for one in parts.close():
+        files[one[0]].append(one)
+    tables.publish(files)
 
-    # -- the two folds
-
-    def fold(self) -> None:
-        """Fold the lines of each process, and then the facts of each job."""
-        self._begin("locks")
-        hashes = {(row.node, row.epoch): row.hash for row in self._rows}
-        self._seen = Observation()
-        count = [F.count(name).alias(name) for name in ("violations", "silence")]
-        folded = fold_lines(self.events, self.known, hashes, self.length, self.window)
-        self.lines = self.tables.write("_lines", folded.observe(self._seen, *count))
-        self._table_aside("locks", self.lines)
-        self._begin("jobs")
-        facts = self.lines.where("fact is not null").select("fact.*")
-        self._judged = Observation()
-        judged = fold_jobs(facts, self.known, self.length, self.window)
-        self.jobs = self.tables.write("_jobs", judged.observe(self._judged, count[0]))
-        self._table_aside("jobs", self.jobs)
-        self._begin("links")
-        self.links = links(self.pairs, self.nodes)
-        self._write_aside("links", lambda: self.links)
-        for name, folded in (
-            ("attempts", self.jobs), ("executions", self.jobs), ("wakes", self.lines),
-            ("conversations", self.lines),
-        ):  # fmt: skip
-            self._begin(name)
-            self._table_aside(name, folded)
-
-    def _table_aside(self, name: str, folded: DataFrame) -> None:
-        """Write the rows of one struct as a table."""
-        rows = folded.where(F.col(name).isNotNull()).select(f"{name}.*")
-        self._write_aside(name, lambda: rows)
-
-    # -- violations
-
-    def report(self) -> None:
-        """Collect violations, and write their stories."""
-        sink = FoldSink(self.known)
-        check_copies = [(r.node, r.epoch, r.n, r.lines, r.at) for r in self._copies]
-        violations.check_repeated(check_copies, sink)
-        if self._suspect:
-            violations.check_messages(self.messages, self.nodes, sink)
-        if self._seen.get["silence"]:
-            silences = self.lines.where("silence is not null").select("silence.*")
-            violations.check_silences(silences, self.events, sink)
-        found: list[Values] = []
-        for folded, seen in ((self.lines, self._seen), (self.jobs, self._judged)):
-            if seen.get["violations"]:
-                found += _collected(folded)
-        self.totals = Totals(self.known, self.length, self.window)
-        for folded in (self.lines, self.jobs):
-            counts = folded.where("count is not null").select("count.*").toArrow()
-            columns = [counts.column(name).to_pylist() for name in _COUNTED]
-            self.totals.add(zip(*columns, strict=True))
-        check_lives(self._rows, self.totals.counts["served"], sink)
-        found += sink.rows.get("violations", [])
-        self.totals.add(sink.counted())
-        self._begin("findings")
-        self.tables.write_rows("findings", self.totals.findings())
-        self._begin("violations")
-        shown = self.tables.write_rows("violations", _first(found))
-        self._begin("violation_events")
-        if found:
-            story = violations.violation_events(shown, self.events, self.nodes)
-            self._write_aside("violation_events", lambda: story)
-        else:
-            self.tables.write_rows("violation_events", [])
-
-    # -- totals
-
-    def measure(self) -> PipelineResult:
-        """Write the small tables, and wait for the large ones."""
-        totals = self.totals
-        for name in (
-            "missing_nodes", "latency", "histogram", "utilisation", "fairness", "activity",
-            "requeues", "drops",
-        ):  # fmt: skip
-            self._begin(name)
-            self.tables.write_rows(name, getattr(totals, name)())
-        self._begin("device_hops")
-        if any(one.kind == "device" for one in self.known.values()):
-            self._write_aside("device_hops", lambda: device_hops(self.links))
-        else:
-            self.tables.write_rows("device_hops", [])
-        self._begin("summary")
-        rows = totals.summary(self._bad, self._repeated, self._nodes)
-        self.tables.write_rows("summary", rows)
-        for one in self._begun:
-            one.result()
-        numbers = {name: value for name, value, _ in rows}
-        certain = int(numbers["violations"])
-        return PipelineResult(self.tables, certain, int(numbers["uncertain violations"]), numbers)
-
-    def _write_aside(self, name: str, make: Callable[[], DataFrame]) -> None:
-        """Make and write a table while the next steps run."""
-        write = inheritable_thread_target(self.tables.spark)(
-            lambda: self.tables.write(name, make())
+    totals = account.totals.plus(group.counts for group in account.open.values())
+    sink = FoldSink(known)
+    _check_twice(account, tables, sink)
+    silences = account.rows["silence"] + opened["silence"]
+    if silences:
+        check_silences(silences, tables, sink)
+    check_lives(list(found.processes.values()), totals.counts["served"], sink)
+    totals.add(sink.counts)
+    broken = [
+        (*row[:4], is_certain(row[16], known), *row[5:16])
+        for row in (
+            *account.rows["violations"], *opened["violations"], *sink.rows.get("violations", ())
         )
-        self._begun.append(self._aside.submit(write))
-
-    def _begin(self, name: str) -> None:
-        """Report a step."""
-        assert name in TABLES
-        if self.progress is not None:
-            self.progress(name, self.done, len(STEPS))
-        self.done += 1
-
-
-def _collected(folded: DataFrame) -> list[Values]:
-    """Return the first violations of each name that a fold found."""
-    rows = folded.where("violations is not null").select("violations.*")
-    first = violations.first_of_each_name(rows).withColumn("time", F.unix_micros("time"))
-    return [tuple(row) for row in first.collect()]
+    ]  # fmt: skip
+    shown = first_of_each_name(broken)
+    new = [row for row in shown if row[0] not in account.stories]
+    account.stories |= stories(new, tables, known) if new else {}
+    tables.write_rows("violations", shown)
+    tables.write_rows(
+        "violation_events", [line for row in shown for line in account.stories[row[0]]]
+    )
+    report("totals")
+    return _publish_totals(tables, account, known, totals)
 
 
-def _first(found: Sequence[Values]) -> list[Values]:
-    """Return the first violations of each name and certainty, in the order of time."""
-    kept: defaultdict[Any, int] = defaultdict(int)
-    first = []
-    for row in sorted(found, key=lambda row: (row[13] or 0, row[0])):
-        kept[row[1], row[4]] += 1
-        if kept[row[1], row[4]] <= violations.MOST_OF_A_NAME:
-            first.append(row)
-    return first
+def _publish_totals(
+    tables: Tables, account: Account, known: Mapping[Process, KnownProcess], totals: Totals
+) -> PipelineResult:
+    found = account.found
+    rows = nodes(sorted(found.processes.values(), key=lambda one: one.key), account.clocks)
+    names = [column.name for column in TABLES["nodes"].columns]
+    findings, missing = totals.findings(known), missing_nodes(found.processes)
+    dropped = list(drops(found.processes.values()))
+    bad = [(*key, lines, example) for key, (lines, example) in sorted(found.bad.items())]
+    summary = totals.summary(
+        sum(row[2] for row in bad), account.repeated, len(missing),
+        sum(row[3] for row in dropped), findings,
+        [dict(zip(names, row, strict=True)) for row in rows],
+    )  # fmt: skip
+    for name, some in (
+        ("bad_lines", bad),
+        ("offsets", [
+            (*one.node, *one.peer, one.forward, one.backward, one.messages, one.offset, one.error)
+            for one in offsets(found.samples)
+        ]),
+        ("nodes", rows),
+        ("missing_nodes", missing),
+        ("findings", findings),
+        ("latency", totals.latency()),
+        ("histogram", totals.histogram()),
+        ("utilisation", totals.utilisation(known)),
+        ("fairness", totals.fairness()),
+        ("activity", totals.activity()),
+        ("requeues", totals.requeues()),
+        ("device_hops", totals.device_hops()),
+        ("drops", dropped),
+        ("summary", summary),
+    ):  # fmt: skip
+        tables.write_rows(name, some)
+    numbers = {name: value for name, value, _ in summary}
+    certain = int(numbers["violations"])
+    return PipelineResult(tables, certain, int(numbers["uncertain violations"]), numbers)
+
+
+def _check_twice(account: Account, tables: Tables, sink: FoldSink) -> None:
+    """Report different lines with one number."""
+    wanted = {
+        key: [n for first, last in runs for n in range(first, last + 1)][:_ROWS]
+        for key, runs in account.twice.items()
+    }
+    times: defaultdict[tuple[str, int, int], list[int]] = defaultdict(list)
+    for line in find_lines(tables, wanted, "n", ("node", "epoch", "n", "at")):
+        if line["n"] in wanted.get((line["node"], line["epoch"]), ()):
+            times[line["node"], line["epoch"], line["n"]].append(line["at"])
+    for (node, epoch, n), ats in sorted(times.items()):
+        detail = (
+            f"{node}:{epoch} has {len(ats)} different lines with the number {n}: a line was "
+            "changed, or two processes wrote journals under one name and epoch"
+        )
+        where = (node, epoch, n, min(ats))
+        sink.violation("one line for each number", detail, where, certain=True)

@@ -2,7 +2,7 @@
 
 Spark finds the source through the module ``pyspark_wmp``. Rows are those of the table ``events`` of
 :mod:`wmp.spark.schema`; bad lines are skipped. With the option ``lines`` the rows are plain lines,
-which :func:`wmp.spark.events.parse` reads and whose faults it counts.
+which :func:`wmp.spark.line_parser.parse` reads.
 
 A stream follows growing files. Its position is a byte of each segment, so that a query that is
 started again continues exactly at its checkpoint.
@@ -11,7 +11,7 @@ started again continues exactly at its checkpoint.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any, Final
 
 import pyarrow
@@ -30,11 +30,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from wmp.errors import ConfigError
-from wmp.journal.reader import whole
-from wmp.journal.schema import COLUMNS, VERSION, Type, what_is_wrong
 from wmp.spark import byte_ranges
-from wmp.spark.events import UNKNOWN_VERSION
-from wmp.spark.journals import LINES, text_of
+from wmp.spark.arrow import schema_of
+from wmp.spark.line_parser import event_table, parse, text_of
 from wmp.spark.schema import ddl
 
 __all__ = ["JournalSource"]
@@ -42,20 +40,7 @@ __all__ = ["JournalSource"]
 _BATCH: Final = 4096
 _PIECE: Final = 32 << 20
 _OPTIONS: Final = ("path", "paths", "node", "lines", "maxbytes")
-_TYPES: Final = {
-    Type.INTEGER: pyarrow.int64(),
-    Type.TEXT: pyarrow.string(),
-    Type.TRUTH: pyarrow.bool_(),
-    Type.INTEGERS: pyarrow.list_(pyarrow.int64()),
-    Type.TEXTS: pyarrow.list_(pyarrow.string()),
-    Type.AMOUNTS: pyarrow.map_(pyarrow.string(), pyarrow.int64()),
-    Type.NUMBERS: pyarrow.map_(pyarrow.string(), pyarrow.float64()),
-}
-_EVENTS: Final = pyarrow.schema(
-    [*((c.name, _TYPES[c.type]) for c in COLUMNS), ("file", pyarrow.string())]
-)
-_LINES: Final = pyarrow.schema([("file", pyarrow.string()), ("value", pyarrow.string())])
-_MAPS: Final = frozenset(c.name for c in COLUMNS if c.type in (Type.AMOUNTS, Type.NUMBERS))
+_LINES: Final = "file string, value string"
 _WORDS: Final = {"true": True, "false": False}
 
 # Without pyspark its classes count as Any, so that types can still be checked.
@@ -78,7 +63,7 @@ class JournalSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """Return the schema of the table ``events``, or of plain lines."""
-        return LINES if _SourceOptions(self.options).lines else ddl("events")
+        return _LINES if _SourceOptions(self.options).lines else ddl("events")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of all present lines."""
@@ -128,59 +113,25 @@ class _SourceOptions:
         """Yield the rows of a range, in batches."""
         name = span.path.rpartition("/")[2]
         rows: list[Any] = []
-        for text in byte_ranges.read(span):
-            row: Any = text_of(text) if self.lines else self._line(text, name)
-            if row is not None:
-                rows.append(row)
+        for text in map(text_of, byte_ranges.read(span)):
+            if self.lines:
+                rows.append(text)
+            else:
+                line = parse(text, name)
+                if isinstance(line, dict) and self.node in (None, line["node"]):
+                    rows.append(line)
             if len(rows) == _BATCH:
                 yield from self._batches(rows, name)
                 rows = []
-        yield from self._batches(rows, name)
-
-    def _line(self, text: bytes, name: str) -> Mapping[str, Any] | None:
-        try:
-            line = json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(line, dict):
-            return None
-        version = line.get("v")
-        if isinstance(version, int) and version != VERSION:
-            raise ConfigError(
-                f"{UNKNOWN_VERSION}: {version} in {name}; this release reads version {VERSION}: "
-                "use the release that wrote the journal"
-            )
-        if version is None or what_is_wrong(line) is not None:
-            return None
-        if self.node is not None and line["node"] != self.node:
-            return None
-        last = line.get("last")
-        return line if last is None else {**whole(line), "last": last}
+        if rows:
+            yield from self._batches(rows, name)
 
     def _batches(self, rows: list[Any], name: str) -> Iterator[pyarrow.RecordBatch]:
-        if not rows:
-            return
-        file = pyarrow.array([name] * len(rows))
         if self.lines:
-            yield pyarrow.RecordBatch.from_arrays([file, pyarrow.array(rows)], schema=_LINES)
-            return
-        try:
-            yield _batch(rows, file)
-        except (OverflowError, pyarrow.ArrowInvalid):  # a number of more than 64 bits
-            if len(rows) > 1:
-                middle = len(rows) // 2
-                yield from self._batches(rows[:middle], name)
-                yield from self._batches(rows[middle:], name)
-
-
-def _batch(rows: list[Mapping[str, Any]], file: pyarrow.Array) -> pyarrow.RecordBatch:
-    arrays = []
-    for kind in list(_EVENTS)[:-1]:
-        values = [row.get(kind.name) for row in rows]
-        if kind.name in _MAPS:
-            values = [None if value is None else list(value.items()) for value in values]
-        arrays.append(pyarrow.array(values, kind.type))
-    return pyarrow.RecordBatch.from_arrays([*arrays, file], schema=_EVENTS)
+            columns = [pyarrow.array([name] * len(rows)), pyarrow.array(rows)]
+            yield pyarrow.RecordBatch.from_arrays(columns, schema=schema_of(_LINES))
+        else:
+            yield from event_table(rows).to_batches()
 
 
 class _JournalPart(InputPartition):  # type: ignore[misc]

@@ -1,87 +1,133 @@
-"""Parquet tables in a directory, or below a URL that Spark knows."""
+"""Parquet tables in a directory, or below a URL that Spark knows.
+
+Tasks write the files of the large tables. In a directory a file has a hidden name until the tables
+are published. A file for a URL travels to this process, because only Java can open every URL.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import pyarrow
 import pyarrow.dataset
 import pyarrow.parquet
-from attrs import frozen
+from attrs import define, field, frozen
 from pyspark.sql import DataFrame, SparkSession
 
 from wmp.spark.arrow import Values, schema_of, to_batch
-from wmp.spark.facts import columns_of
 from wmp.spark.schema import TABLES, ddl
 
-__all__ = ["Tables", "arrow_table"]
+__all__ = ["Parts", "Tables", "Written", "arrow_table", "is_far"]
 
-_DISTINCT: Final = ("n", "step", "at", "wall", "sent_n", "sent_at", "received_n", "received_at")
+Written = tuple[str, str, int, bytes | None]
+"""(table, name of the file, rows, content): the content of a file below a URL, else None."""
+
+_DISTINCT: Final = frozenset(
+    {"n", "step", "at", "wall", "sent_n", "sent_at", "received_n", "received_at"}
+)
 """Columns in which nearly every value is different, so that a dictionary would only cost time."""
+
+
+def is_far(where: str) -> bool:
+    """Return whether only Spark can open this path."""
+    return "://" in where
+
+
+def arrow_table(name: str, rows: Sequence[Values]) -> pyarrow.Table:
+    """Return rows of a table as a table of Arrow."""
+    schema = schema_of(ddl(name))
+    values = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pyarrow.Table.from_batches([to_batch(values, schema)], schema)
+
+
+@define(eq=False)
+class Parts:
+    """The files that one task writes: one for each table."""
+
+    where: str
+    _open: dict[str, list[Any]] = field(factory=dict)
+    """[writer, name, target, rows] by table."""
+
+    def write(self, table: str, rows: pyarrow.Table) -> None:
+        """Append rows to the file of a table."""
+        entry = self._open.get(table)
+        if entry is None:
+            name = f"part-{uuid4().hex}.parquet"
+            target: Any = BytesIO()
+            if not is_far(self.where):
+                folder = Path(self.where, table)
+                folder.mkdir(parents=True, exist_ok=True)
+                target = folder / f".{name}"
+            columns = [one for one in rows.schema.names if one not in _DISTINCT]
+            writer = pyarrow.parquet.ParquetWriter(target, rows.schema, use_dictionary=columns)
+            entry = self._open[table] = [writer, name, target, 0]
+        entry[0].write_table(rows)
+        entry[3] += len(rows)
+
+    def close(self) -> list[Written]:
+        """Finish all files, and return them."""
+        made = []
+        for table, (writer, name, target, rows) in self._open.items():
+            writer.close()
+            content = target.getvalue() if isinstance(target, BytesIO) else None
+            made.append((table, name, rows, content))
+        self._open.clear()
+        return made
 
 
 @frozen
 class Tables:
-    """The tables of a run.
-
-    Tables whose names begin with ``_`` are intermediate steps. Their columns are not promised.
-    """
+    """The tables of a report."""
 
     spark: SparkSession
     where: str
+
+    @property
+    def far(self) -> bool:
+        """Whether the tables are below a URL."""
+        return is_far(self.where)
 
     def path(self, name: str) -> str:
         """Return the path of a table."""
         return f"{self.where.rstrip('/')}/{name}"
 
-    def write(self, name: str, frame: DataFrame) -> DataFrame:
-        """Write a table in place of an older one, and read it back.
+    def publish(self, files: Mapping[str, Sequence[Written]]) -> None:
+        """Make these files the whole content of their tables; other files are removed."""
+        for table, written in files.items():
+            if not written:
+                self.write_rows(table, [])
+                continue
+            names = {name for _, name, _, _ in written}
+            if self.far:
+                self._publish_far(table, written)
+                continue
+            folder = Path(self.path(table))
+            for name in names:
+                if (folder / f".{name}").exists():
+                    (folder / f".{name}").rename(folder / name)
+            for path in folder.iterdir():
+                if path.name not in names:
+                    path.unlink()
 
-        A table with promised columns gets exactly those columns, in their order.
+    def _publish_far(self, table: str, written: Sequence[Written]) -> None:
+        files, path = self._hadoop(self.path(table))
+        files.delete(path, True)
+        for _, name, _, content in written:
+            self._write(f"{table}/{name}", content or b"")
 
-        Args:
-            name: The name of the table.
-            frame: The rows.
-
-        Returns:
-            The table on disk, so that later steps do not compute its rows again.
-        """
-        if not name.startswith("_"):
-            columns = TABLES[name].columns
-            frame = frame.select(*(frame[c.name].cast(c.type).alias(c.name) for c in columns))
-        writer = frame.write.mode("overwrite")
-        for column in _DISTINCT:
-            writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
-        writer.parquet(self.path(name))
-        # The schema is given, so Spark need not open a file to find it.
-        return self.spark.read.schema(frame.schema).parquet(self.path(name))
-
-    def write_rows(self, name: str, rows: Iterable[Values]) -> DataFrame:
-        """Write a small table of rows that this process has, and return it.
-
-        In a directory of this machine no task of Spark is needed, which saves half a second.
-        """
-        table = arrow_table(name, list(rows))
-        if self.far:
-            frame = self.spark.createDataFrame(table, ddl(name))
-            return self.write(name, frame)
-        where = Path(self.path(name))
-        half = where.with_name(f".{name}.half")
-        shutil.rmtree(half, ignore_errors=True)
-        half.mkdir(parents=True)
-        pyarrow.parquet.write_table(table, half / "part-00000.parquet")
-        shutil.rmtree(where, ignore_errors=True)
-        half.rename(where)
-        return self.spark.read.schema(ddl(name)).parquet(self.path(name))
-
-    @property
-    def far(self) -> bool:
-        """Whether the tables are below a URL, which only Spark can open."""
-        return "://" in self.where
+    def write_rows(self, name: str, rows: Iterable[Values]) -> None:
+        """Write a small table of rows that this process has, in place of an older table."""
+        parts = Parts(self.where)
+        if not self.far:
+            Path(self.path(name)).mkdir(parents=True, exist_ok=True)
+        parts.write(name, arrow_table(name, list(rows)))
+        self.publish({name: parts.close()})
 
     def dataset(self, name: str, columns: Sequence[str] | None = None) -> pyarrow.dataset.Dataset:
         """Open a table for this process; of a table below a URL, only the columns are read."""
@@ -98,16 +144,33 @@ class Tables:
             Path(half).write_text(text, encoding="utf-8")
             Path(half).replace(path)
             return path
-        jvm: Any = self.spark._jvm
-        old, new = (jvm.org.apache.hadoop.fs.Path(one) for one in (half, path))
-        session: Any = self.spark
-        files = old.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
-        stream = files.create(old, True)
-        stream.write(bytearray(text.encode()))
-        stream.close()
+        self._write(f".{name}.{os.getpid()}", text.encode())
+        files, new = self._hadoop(path)
         files.delete(new, False)
-        files.rename(old, new)
+        files.rename(self._hadoop(half)[1], new)
         return path
+
+    def _write(self, name: str, content: bytes) -> None:
+        files, path = self._hadoop(self.path(name))
+        stream = files.create(path, True)
+        stream.write(bytearray(content))
+        stream.close()
+
+    def _hadoop(self, where: str) -> tuple[Any, Any]:
+        """Return the file system of a path, and the path, as Java has them."""
+        jvm: Any = self.spark._jvm
+        session: Any = self.spark
+        path = jvm.org.apache.hadoop.fs.Path(where)
+        return path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()), path
+
+    def remove(self, *names: str) -> None:
+        """Remove tables of an earlier release or call; a table that is absent is no error."""
+        for name in names:
+            if self.far:
+                files, path = self._hadoop(self.path(name))
+                files.delete(path, True)
+            else:
+                shutil.rmtree(self.path(name), ignore_errors=True)
 
     def read(self, name: str) -> DataFrame:
         """Read a table that was written.
@@ -116,11 +179,3 @@ class Tables:
             AnalysisException: There is no such table.
         """
         return self.spark.read.parquet(self.path(name))
-
-
-def arrow_table(name: str, rows: Sequence[Values]) -> pyarrow.Table:
-    """Return rows of a table as a table of Arrow."""
-    columns = columns_of(name)
-    schema = schema_of(", ".join(f"{column} {kind}" for column, kind in columns))
-    values = list(zip(*rows, strict=True)) or [()] * len(columns)
-    return pyarrow.Table.from_batches([to_batch(values, schema)], schema)

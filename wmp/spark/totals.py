@@ -6,9 +6,8 @@ counts and no samples, and this module is plain Python.
 
 from __future__ import annotations
 
-import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -17,16 +16,24 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.spark.arrow import Values
-from wmp.spark.facts import ALWAYS, KnownProcess, Process, Window
+from wmp.spark.facts import ALWAYS, KnownProcess, Process, Window, is_certain
 from wmp.spark.findings import FINDINGS
+from wmp.spark.process_lines import ProcessLines
 from wmp.spark.schema import NUMBERS
 
-__all__ = ["Totals", "spread", "stretch"]
+__all__ = ["Totals", "drops", "missing_nodes", "spread", "stretch"]
 
-_STRETCHES: Final = (0.05, 0.1, 0.25, 1, 5, 15, 60, 300, 900, 3600)
+_STRETCHES: Final = (0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600)
+"""Each is a multiple of the one before, so counts of short stretches add up to those of long ones.
+"""
 _MOST: Final = 120
 _SHARES: Final = (0.5, 0.9, 0.95, 0.99, 0.999)
 _GROUPS: Final = ("role", "manager", "worker", "device", "hour")
+_TIMED: Final = {"busy": 3, "submitted": 1, "ended": 1}
+"""Counts of stretches, with the place of the begin of the stretch in their keys."""
+
+_Entry = list[int]
+"""Number of samples, their sum, and the greatest of them."""
 
 
 def stretch(seconds: float) -> int:
@@ -56,23 +63,60 @@ def spread(values: Mapping[int, Sequence[int]]) -> Values:
 class Totals:
     """The counts of all folds of a journal."""
 
-    known: Mapping[Process, KnownProcess]
-    length: int
+    length: int = int(_STRETCHES[0] * 1_000_000)
     """µs of a stretch."""
     window: Window = ALWAYS
     """The time for which there are counts."""
-    counts: defaultdict[str, dict[tuple[Any, ...], list[int]]] = field(
+    counts: defaultdict[str, dict[tuple[Any, ...], _Entry]] = field(
         factory=lambda: defaultdict(dict)
     )
-    """(count, total, top) by key, by name."""
+    """Counts by key, by name."""
+    phases: dict[tuple[str, str, Any], dict[int, _Entry]] = field(factory=dict)
+    """Samples by their rounded length, by (phase, by, key)."""
+    _rows: dict[tuple[str, str, Any], Values] = field(factory=dict)
+    """The spread of each group that has not changed."""
 
-    def add(self, rows: Iterable[tuple[str, str, int, int, int]]) -> None:
-        """Add counts: (name, key as JSON, count, total, top)."""
-        for name, key, count, total, top in rows:
-            entry = self.counts[name].setdefault(tuple(json.loads(key)), [0, 0, top])
-            entry[0] += count
-            entry[1] += total
-            entry[2] = max(entry[2], top)
+    def add(self, counts: Mapping[tuple[Any, ...], Sequence[int]]) -> None:
+        """Add counts: (count, total, top) by (name, key…)."""
+        for (name, *key), entry in counts.items():
+            if name == "phase":
+                self._add_samples(key, entry)
+                continue
+            if (place := _TIMED.get(name)) is not None:
+                key[place] = key[place] // self.length * self.length
+            _merge(self.counts[name], tuple(key), entry)
+
+    def _add_samples(self, key: Sequence[Any], entry: Sequence[int]) -> None:
+        phase, *who, hour, value = key
+        for by, one in (("all", ""), *zip(_GROUPS, (*who, hour), strict=True)):
+            if one is not None or by == "role":
+                group = (phase, by, one)
+                self._rows.pop(group, None)
+                _merge(self.phases.setdefault(group, {}), value, entry)
+
+    def lengthen(self, length: int) -> None:
+        """Use longer stretches from now on."""
+        self.length = length
+        for name in _TIMED:
+            self.add({(name, *key): one for key, one in self.counts.pop(name, {}).items()})
+
+    def plus(self, counts: Iterable[Mapping[tuple[Any, ...], Sequence[int]]]) -> Totals:
+        """Return these totals with further counts; these totals do not change."""
+        whole = Totals(self.length, self.window, phases=dict(self.phases), rows=dict(self._rows))
+        for name, some in self.counts.items():
+            whole.counts[name] = {key: list(entry) for key, entry in some.items()}
+        copied: set[Any] = set()
+        for more in counts:
+            for key in more:
+                if key[0] == "phase":
+                    for by, one in (("all", ""), *zip(_GROUPS, key[2:7], strict=True)):
+                        group = (key[1], by, one)
+                        if group in self.phases and group not in copied:
+                            copied.add(group)
+                            known = self.phases[group]
+                            whole.phases[group] = {v: list(entry) for v, entry in known.items()}
+            whole.add(more)
+        return whole
 
     def _sum(self, name: str, place: int = 0) -> int:
         return sum(entry[place] for entry in self.counts[name].values())
@@ -83,61 +127,61 @@ class Totals:
 
     # -- tables
 
-    def drops(self) -> Iterator[Values]:
-        """Return the rows of ``drops``."""
-        return ((*key, entry[0]) for key, entry in self.counts["drops"].items())
-
-    def missing_nodes(self) -> Iterator[Values]:
-        """Return the rows of ``missing_nodes``."""
-        for (node, epoch), entry in self.counts["named"].items():
-            if epoch is not None and (node, epoch) not in self.known:
-                yield node, epoch, entry[1]
-
     def requeues(self) -> Iterator[Values]:
         """Return the rows of ``requeues``."""
         return ((*key, entry[0]) for key, entry in self.counts["requeues"].items())
 
-    def findings(self) -> Iterator[Values]:
+    def findings(self, known: Mapping[Process, KnownProcess]) -> list[Values]:
         """Return the rows of ``findings``."""
-        for (name, certain), entry in self.counts["violation"].items():
-            yield name, FINDINGS[name], certain, entry[0]
+        found: Counter[tuple[str, bool]] = Counter()
+        for (name, judged), entry in self.counts["violation"].items():
+            found[name, is_certain(judged, known)] += entry[0]
+        return [(name, FINDINGS[name], certain, n) for (name, certain), n in sorted(found.items())]
 
     def latency(self) -> Iterator[Values]:
         """Return the rows of ``latency``."""
-        groups: defaultdict[tuple[str, str, str], dict[int, list[int]]] = defaultdict(dict)
-        for (phase, *who, hour, value), entry in self.counts["phase"].items():
-            keys = [("all", ""), *zip(_GROUPS, [*who, _hour(hour)], strict=True)]
-            for by, key in keys:
-                if key is not None:
-                    one = groups[phase, by, key].setdefault(value, [0, 0, 0])
-                    one[0] += entry[0]
-                    one[1] += entry[1]
-                    one[2] = max(one[2], entry[2])
-        for group, values in sorted(groups.items()):
-            yield (*group, *spread(values))
+        for group, values in sorted(self.phases.items(), key=repr):
+            phase, by, key = group
+            if key is None:
+                continue
+            if group not in self._rows:
+                self._rows[group] = spread(values)
+            yield (phase, by, _hour(key) if by == "hour" else key, *self._rows[group])
 
     def histogram(self) -> Iterator[Values]:
         """Return the rows of ``histogram``: four bars between a power of two and the next."""
         bars: defaultdict[tuple[str, str | None, int], int] = defaultdict(int)
-        for (phase, role, *_, value), entry in self.counts["phase"].items():
-            bars[phase, role, math.floor(math.log2(max(value, 1)) * 4)] += entry[0]
+        for (phase, by, role), values in self.phases.items():
+            if by == "role":
+                for value, entry in values.items():
+                    bars[phase, role, math.floor(math.log2(max(value, 1)) * 4)] += entry[0]
         for (phase, role, bar), count in bars.items():
             yield phase, role, 2.0 ** (bar / 4), 2.0 ** ((bar + 1) / 4), count
 
-    def utilisation(self) -> Iterator[Values]:
+    def device_hops(self) -> Iterator[Values]:
+        """Return the rows of ``device_hops``."""
+        ways: defaultdict[tuple[Any, Any], dict[int, _Entry]] = defaultdict(dict)
+        for (device, direction, value), entry in self.counts["hop"].items():
+            ways[device, direction][value] = entry
+        alone = ways.pop((None, None), None)
+        direct = None if alone is None else spread(alone)[2]
+        for way, values in ways.items():
+            yield (*way, *spread(values), direct)
+
+    def utilisation(self, known: Mapping[Process, KnownProcess]) -> Iterator[Values]:
         """Return the rows of ``utilisation``."""
         busy, length = self.counts["busy"], self.length
-        for (node, epoch), one in self.known.items():
+        for (node, epoch), one in known.items():
             if one.kind != "worker":
                 continue
             first = max(one.first + one.clock, self.window[0])
             last = min(one.last + one.clock, self.window[1])
             for name, have in one.resources.items():
-                for part in range(first // length, last // length + 1):
-                    overlap = min(last, (part + 1) * length) - max(first, part * length)
+                for part in range(first // length * length, last + 1, length):
+                    overlap = min(last, part + length) - max(first, part)
                     taken = busy.get((node, epoch, name, part), (0, 0))[1]
                     share = taken / (overlap * have) if overlap * have > 0 else None
-                    yield node, epoch, name, part * length, overlap, have, taken, share
+                    yield node, epoch, name, part, overlap, have, taken, share
 
     def activity(self) -> Iterator[Values]:
         """Return the rows of ``activity``."""
@@ -151,7 +195,7 @@ class Totals:
             row[3] += entry[1]
         for (role, part), (came, ended, bad, total) in rows.items():
             mean = total / ended if ended else None
-            yield role, part * self.length, self.length, came, ended, bad, mean
+            yield role, part, self.length, came, ended, bad, mean
 
     def fairness(self) -> Iterator[Values]:
         """Return the rows of ``fairness``.
@@ -171,32 +215,34 @@ class Totals:
             jain = sum(some) ** 2 / (len(some) * square) if square else None
             yield (*group, len(some), least, most, most / least if least > 0 else None, jain)
 
-    def summary(self, bad_lines: int, repeated: int, nodes: Sequence[Any]) -> list[Values]:
+    def summary(
+        self, bad_lines: int, repeated: int, missing: int, drops: int, findings: Iterable[Values],
+        nodes: Sequence[Mapping[str, Any]],
+    ) -> list[Values]:  # fmt: skip
         """Return the rows of ``summary``."""
         jobs = {key[0]: entry[0] for key, entry in self.counts["jobs"].items()}
         locks = {key[0]: entry[0] for key, entry in self.counts["locks"].items()}
         leases = {key[0]: entry[0] for key, entry in self.counts["leases"].items()}
         found = {True: 0, False: 0}
-        for (_, certain), entry in self.counts["violation"].items():
-            found[certain] += entry[0]
-        kinds = [row.kind for row in nodes]
-        first = min((row.first for row in nodes), default=0)
-        last = max((row.last for row in nodes), default=0)
-        errors = [row.clock_error for row in nodes if row.clock_error is not None]
+        for _, _, certain, count in findings:
+            found[certain] += count
+        kinds = [row["kind"] for row in nodes]
+        first = min((row["first"] for row in nodes), default=0)
+        last = max((row["last"] for row in nodes), default=0)
+        errors = [row["clock_error"] for row in nodes if row["clock_error"] is not None]
         begin, end = self._top("first submission"), self._top("last end")
         took = None if begin is None or end is None else (end + begin) / 1e6
         ended = sum(count for word, count in jobs.items() if word is not None)
-        missing = list(self.missing_nodes())
         numbers = {
             "nodes": len(nodes),
             **{f"{kind}s": kinds.count(kind) for kind in ("manager", "worker", "device")},
-            "lines": sum(row.lines for row in nodes),
-            "lines missing": sum(row.missing for row in nodes),
+            "lines": sum(row["lines"] for row in nodes),
+            "lines missing": sum(row["missing"] for row in nodes),
             "lines repeated": repeated,
-            "without an end": sum(row.end is None for row in nodes),
+            "without an end": sum(row["end"] is None for row in nodes),
             "seconds": (last - first) / 1e6,
             "clock error": max(errors, default=0),
-            "nodes missing": len(missing),
+            "nodes missing": missing,
             "bad lines": bad_lines,
             "jobs": sum(jobs.values()),
             **{f"jobs {end}": jobs.get(end, 0)
@@ -217,10 +263,40 @@ class Totals:
             "jobs late": self._sum("locks", 1),
             "violations": found[True],
             "uncertain violations": found[False],
-            "drops": self._sum("drops"),
+            "drops": drops,
         }  # fmt: skip
         return [(name, float(value), NUMBERS[name]) for name, value in numbers.items()]
 
 
 def _hour(hour: int) -> str:
     return f"{datetime.fromtimestamp(hour * 3600, UTC):%Y-%m-%d %H:00}"
+
+
+def _merge(counts: dict[Any, _Entry], key: Any, entry: Sequence[int]) -> None:
+    one = counts.get(key)
+    if one is None:
+        counts[key] = list(entry)
+    else:
+        one[0] += entry[0]
+        one[1] += entry[1]
+        one[2] = max(one[2], entry[2])
+
+
+def drops(processes: Iterable[ProcessLines]) -> Iterator[Values]:
+    """Return the rows of ``drops``."""
+    for one in processes:
+        for reason, lines in one.drops.items():
+            yield (*one.key, reason, lines)
+
+
+def missing_nodes(processes: Mapping[Process, ProcessLines]) -> list[Values]:
+    """Return the rows of ``missing_nodes``."""
+    named: Counter[tuple[str, int | None]] = Counter()
+    for one in processes.values():
+        if one.kind != "device":
+            named.update(one.named)
+    return [
+        (node, epoch, lines)
+        for (node, epoch), lines in named.items()
+        if epoch is not None and (node, epoch) not in processes
+    ]

@@ -16,7 +16,7 @@ from wmp.core.protocol.outbound import REFUSALS, Arrival
 from wmp.core.worker.locks import LockInput
 from wmp.message import ERROR_CODES, ErrorCode
 from wmp.spark.facts import Fact, FoldSink, KnownProcess, Process
-from wmp.spark.lines import LineRow, parsed
+from wmp.spark.lines import LineRow
 from wmp.spark.lock_fold import LockFold
 from wmp.spark.streams import Streams
 
@@ -28,6 +28,8 @@ UNHEEDED: Final = frozenset(
 """Reasons for which a worker ignores a whole message of a manager."""
 _KEPT: Final = 4096
 """Number of the newest locks and DONEs that are remembered; a TAKE for an older lock is ignored."""
+_REMEMBERED: Final = 60_000_000
+"""µs for which a closed lock without jobs, and a DONE, are remembered."""
 
 
 @define(eq=False)
@@ -78,9 +80,8 @@ class WorkerFold:
     """Number and time of the last READY."""
     _held: dict[tuple[str | None, int | None, int], int] = field(factory=dict)
     """The lock of each job whose DONE was not sent, by (owner, owner_epoch, job)."""
-    _answers: dict[tuple[Any, ...], tuple[LineRow, Process]] = field(factory=dict)
+    _answers: dict[tuple[Any, ...], tuple[Any, ...]] = field(factory=dict)
     """The newest DONEs, by (manager, epoch, session, number)."""
-    _named: dict[tuple[str, int | None], int] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self._streams = Streams(self.me, self.sink)
@@ -100,12 +101,15 @@ class WorkerFold:
             elif line.what == "run":
                 self._run(line)
             elif line.what == "resized":
-                for name, amount in (parsed(line.needs) or {}).items():
+                for name, amount in (line.resources or {}).items():
                     self._have[name] = max(amount, self._have.get(name, 0))
             elif line.what == "finished" or line.what == "recalled":
                 self._ended(line)
-            if line.reason is not None and line.what != "note":
-                self.sink.count(1, "drops", line.node, line.epoch, line.reason)
+
+    def attach(self, me: KnownProcess | None, sink: FoldSink | None) -> None:
+        """Continue with these facts of the process and this sink; None before a pause."""
+        self.me = self._streams.me = me  # type: ignore[assignment]
+        self.sink = self._streams.sink = sink  # type: ignore[assignment]
 
     def finish(self) -> None:
         """Report everything that is still open."""
@@ -115,8 +119,6 @@ class WorkerFold:
             self._report_lock(lock)
         for manager, wake in self._wakes.items():
             self._report_wake(manager, wake, None)
-        for (node, epoch), lines in self._named.items():
-            self.sink.count(lines, "named", node, epoch)
 
     # -- facts and violations
 
@@ -130,14 +132,9 @@ class WorkerFold:
         where = (line.node, line.epoch, line.n, line.at)
         self.sink.violation(name, detail, where, worker=(line.node, line.epoch), **about)
 
-    def _name(self, node: str | None, epoch: int | None) -> None:
-        if node is not None:
-            self._named[node, epoch] = self._named.get((node, epoch), 0) + 1
-
     # -- messages
 
     def _sent(self, line: LineRow) -> None:
-        self._name(line.target, line.target_epoch)
         if (line.source, line.source_epoch) != (line.node, line.epoch):
             return
         self._streams.sent(line)
@@ -177,10 +174,13 @@ class WorkerFold:
             if lock is not None:
                 return
         self._highest = max(self._highest, line.lock)
-        device = (parsed(line.via) or [None])[0]
+        device = line.via[0] if line.via else None
         self._locks[line.lock] = LockFold(line, manager, device, wake)
-        if len(self._locks) > _KEPT:
-            self._report_lock(self._locks.pop(next(iter(self._locks))))
+        while self._locks:
+            number, oldest = next(iter(self._locks.items()))
+            if len(self._locks) <= _KEPT and not oldest.is_over(line.at - _REMEMBERED):
+                break
+            self._report_lock(self._locks.pop(number))
 
     def _answer(self, line: LineRow, manager: Process) -> None:
         owner = (line.owner or manager[0], line.owner_epoch or manager[1])
@@ -191,15 +191,19 @@ class WorkerFold:
         }  # fmt: skip
         for job, attempt, outcome in zip(line.ids or (), attempts, outcomes, strict=True):
             self._fact(line, "answered", owner, job, attempt=attempt, value=outcome, **about)
-            lock = self._locks.get(self._held.pop((*owner, job), 0))
+            lock = self._locks.get(self._release(owner, job))
             if lock is not None:
                 lock.done = line.at
-        self._answers[*manager, line.session, line.number] = line, owner
-        if len(self._answers) > _KEPT:
-            self._answers.pop(next(iter(self._answers)))
+        answer = (line.at, owner, line.session, line.number, tuple(line.ids or ()), tuple(attempts))
+        self._answers[*manager, line.session, line.number] = answer
+        while True:
+            oldest = next(iter(self._answers))
+            since = self._answers[oldest][0]
+            if len(self._answers) <= _KEPT and since >= line.at - _REMEMBERED:
+                break
+            del self._answers[oldest]
 
     def _received(self, line: LineRow) -> None:
-        self._name(line.source, line.source_epoch)
         self._streams.received(line)
         if line.command == "ERROR":
             self._refused(line)
@@ -224,7 +228,10 @@ class WorkerFold:
                 for job, attempt in rows:
                     about |= {"session": line.session, "number": line.number}
                     self._fact(line, "taken", owner, job, attempt=attempt, **about)
+                    self._release(owner, job)
                     self._held[*owner, job] = line.lock or 0
+                    if lock is not None:
+                        lock.held += 1
             case "CANCEL":
                 for job, attempt in zip(line.ids or (), line.each(line.attempts), strict=True):
                     value = int(bool(line.unstarted))
@@ -242,11 +249,11 @@ class WorkerFold:
         found = self._answers.pop((*manager, line.session, line.about_number), None)
         if found is None:
             return
-        done, owner = found
-        for job, attempt in zip(done.ids or (), done.each(done.attempts), strict=True):
+        _, owner, session, number, ids, attempts = found
+        for job, attempt in zip(ids, attempts, strict=True):
             self._fact(
                 line, "refused", owner, job, attempt=attempt, peer=manager[0],
-                peer_epoch=manager[1], session=done.session, number=done.number,
+                peer_epoch=manager[1], session=session, number=number,
             )  # fmt: skip
 
     # -- locks and WAKEs
@@ -267,8 +274,16 @@ class WorkerFold:
         if line.owner is not None and line.reason == "forget":
             owner = (line.owner, line.owner_epoch or 0)
             for job in line.ids or ():
-                self._held.pop((*owner, job), None)
+                self._release(owner, job)
                 self._fact(line, "forgotten", owner, job, peer=line.about_peer)
+
+    def _release(self, owner: Process, job: int) -> int:
+        """Forget the lock of a job, and return its number; 0 if the job is unknown."""
+        number = self._held.pop((*owner, job), 0)
+        lock = self._locks.get(number)
+        if lock is not None:
+            lock.held -= 1
+        return number
 
     def _decide(self, manager: Process, command: str) -> None:
         wake = self._wakes.get(manager)
@@ -331,7 +346,7 @@ class WorkerFold:
 
     def _run(self, line: LineRow) -> None:
         assert line.lane is not None
-        owner, needs = (line.owner or "", line.owner_epoch or 0), parsed(line.needs) or {}
+        owner, needs = (line.owner or "", line.owner_epoch or 0), line.needs or {}
         jobs = dict(zip(line.ids or (), line.each(line.attempts), strict=True))
         lane = _OpenLane(owner, line.role or "", needs, line.at, line.at, jobs)
         self._lanes[line.lane] = lane
@@ -380,8 +395,8 @@ class WorkerFold:
         length, clock = self.sink.length, self.me.clock
         since, until = self.sink.window
         begin, end = max(lane.begin + clock, since), min(end + clock, until)
-        for part in range(begin // length, end // length + 1):
-            overlap = min(end, (part + 1) * length) - max(begin, part * length)
+        for part in range(begin // length * length, end + 1, length):
+            overlap = min(end, part + length) - max(begin, part)
             for name, amount in islice(lane.needs.items(), 16):
                 busy = amount * overlap
                 self.sink.count(busy, "busy", self.me.node, self.me.epoch, name, part)

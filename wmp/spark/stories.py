@@ -1,0 +1,149 @@
+"""Lines that are looked up in the table ``events``: the stories of violations, and silences."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from wmp.spark.arrow import Values
+from wmp.spark.facts import FoldSink, KnownProcess, Process
+from wmp.spark.tables import Tables
+
+__all__ = ["MOST_OF_A_NAME", "check_silences", "find_lines", "first_of_each_name", "stories"]
+
+MOST_OF_A_NAME: Final = 100
+"""Largest number of violations of one name and certainty in the table; all are counted."""
+_WAITED: Final = 100_000
+"""µs: a node that wrote no line for this long was idle."""
+_SHOWN: Final = (
+    "number", "session", "ready", "lock", "want", "count", "ends", "outcomes", "reason",
+)  # fmt: skip
+_COLUMNS: Final = (
+    "node", "epoch", "n", "at", "what", "command", "source", "target", "ids", "attempts", *_SHOWN,
+    "text",
+)  # fmt: skip
+
+
+def first_of_each_name(found: Sequence[Values]) -> list[Values]:
+    """Return the first violations of each name and certainty, in the order of time."""
+    kept: defaultdict[Any, int] = defaultdict(int)
+    first = []
+    for row in sorted(found, key=lambda row: (row[14] or 0, row[0])):
+        kept[row[1], row[4]] += 1
+        if kept[row[1], row[4]] <= MOST_OF_A_NAME:
+            first.append(row)
+    return first
+
+
+def find_lines(
+    tables: Tables, wanted: Mapping[Process, Sequence[int]], by: str, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the lines of processes whose column ``by`` is in the range of the given values.
+
+    Of the column ``n`` the values themselves count, of any of the processes.
+    """
+    if not wanted:
+        return []
+    names = sorted({node for node, _ in wanted})
+    if by == "n":
+        low, high = 0, 0
+        each = sorted({n for values in wanted.values() for n in values})
+    else:
+        low = min(min(values) for values in wanted.values())
+        high = max(max(values) for values in wanted.values())
+        each = []
+    if tables.far:
+        column = F.col(by)
+        right = column.isin(each) if each else column.between(low, high)
+        frame = tables.read("events").where(F.col("node").isin(names) & right)
+        lines: list[dict[str, Any]] = frame.select(*columns).toArrow().to_pylist()
+        return lines
+    one = pc.field(by)
+    part = pc.field("node").isin(pyarrow.array(names, pyarrow.string()))
+    if each:
+        part &= one.isin(pyarrow.array(each, pyarrow.int64()))
+    else:
+        part &= (one >= low) & (one <= high)
+    found = tables.dataset("events").to_table(columns=list(columns), filter=part)
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows
+
+
+def stories(
+    violations: Sequence[Values], tables: Tables, known: Mapping[Process, KnownProcess]
+) -> dict[str, list[Values]]:
+    """Return the rows of ``violation_events`` for each violation: its lines in the order of time.
+
+    Lines of one node keep their order even if the clocks disagree.
+    """
+    wanted: defaultdict[Process, list[int]] = defaultdict(list)
+    for row in violations:
+        for node, epoch, n in row[15]:
+            wanted[node, epoch].append(n)
+    rows: defaultdict[Any, list[dict[str, Any]]] = defaultdict(list)
+    for line in find_lines(tables, wanted, "n", _COLUMNS):
+        rows[line["node"], line["epoch"], line["n"]].append(line)
+    found = {}
+    for row in violations:
+        lines = []
+        for one in row[15]:
+            process = known.get(one[:2])
+            clock = 0 if process is None else process.clock
+            lines += [(line["at"] + clock, *one, line) for line in rows[tuple(one)]]
+        lines.sort(key=lambda line: line[:4])
+        found[row[0]] = [
+            (
+                row[0], place, node, epoch, n, time, line["what"], line["command"], line["source"],
+                line["target"], line["ids"], line["attempts"], _text(line),
+            )
+            for place, (time, node, epoch, n, line) in enumerate(lines, 1)
+        ]  # fmt: skip
+    return found
+
+
+def _text(line: Mapping[str, Any]) -> str:
+    parts = []
+    for name in _SHOWN:
+        value = line[name]
+        if value is not None:
+            words = f"[{', '.join(map(str, value))}]" if isinstance(value, list) else value
+            parts.append(f"{name}={words}")
+    return " ".join([*parts, *([line["text"]] if line["text"] else [])])
+
+
+def check_silences(silences: Sequence[Values], tables: Tables, sink: FoldSink) -> None:
+    """Report managers that did not give up silent workers, although they could see the silence.
+
+    A manager could see it if the manager wrote a line after the worker had been silent for
+    ``expire``, and was idle before the worker's next message. A manager that was stopped in this
+    time would instead receive many messages at once when it continues.
+    """
+    wanted: defaultdict[Process, list[int]] = defaultdict(list)
+    first = sorted(silences, key=lambda row: row[7:9])[: 2 * MOST_OF_A_NAME]
+    for row in first:
+        wanted[row[0], row[1]] += row[6:8]
+    lines: defaultdict[Process, list[tuple[int, int]]] = defaultdict(list)
+    for line in find_lines(tables, wanted, "at", ("node", "epoch", "n", "at")):
+        lines[line["node"], line["epoch"]].append((line["n"], line["at"]))
+    for node, epoch, peer, peer_epoch, job, attempt, due, at, n, silent in first:
+        seen = [
+            number
+            for number, when in lines[node, epoch]
+            if due <= when <= at - _WAITED and number < n
+        ]
+        if not seen:
+            continue
+        detail = (
+            f"worker {peer} was silent for {silent:.3f} s, and the manager kept its lease of job "
+            f"{job}"
+        )
+        me = (node, epoch)
+        sink.violation(
+            "WMP-9.3", detail, (*me, n, at), [(*me, max(seen)), (*me, n)], owner=me, job=job,
+            attempt=attempt, worker=(peer, peer_epoch),
+        )  # fmt: skip
