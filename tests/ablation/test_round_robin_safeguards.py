@@ -173,3 +173,18 @@ def test_a_message_at_a_worker_ends_at_last(monkeypatch, ablated):
         server.wait(20.0)
         server.register(b"w", 1)  # the worker lives
     assert server.door.statistics().waiting == int(ablated)
+
+
+@pytest.mark.parametrize("ablated", [False, True])
+def test_a_job_does_not_wait_for_an_increment_that_never_comes(monkeypatch, ablated):
+    if ablated:
+        monkeypatch.setattr(SlotTable, "expect_nothing", lambda self, worker: None)
+    server = Server()
+    server.register(b"w", 1)
+    server.exec(b"c", b"0001", b"\x01")
+    ((_, frames),) = server.emitted
+    server.exec(b"c", b"0002", b"\x01")
+    server.answer(b"w", frames)
+    server.wait(2.0)
+    # A worker of WMP can have the job only in the manager.
+    assert server.machine.manager.statistics().queued == int(not ablated)

@@ -31,12 +31,18 @@ class Message:
         self.hops = hops
         self.tracked = tracked
         self.ended = False
+        self.again = False
+        """Whether a worker died that had the message."""
 
 
 class Model:
     """The table and the queue as the description has them, with a checker after each event."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, several: bool) -> None:
+        self.several = several
+        """Whether the commands have several roles."""
+        self.moved = b""
+        """Id of the newest message that waited when slots left the table."""
         self.table: list[list] = []
         """Address and free slots."""
         self.slots: dict[bytes, int] = {}
@@ -46,14 +52,21 @@ class Model:
         self.sent: list[tuple[bytes, Message]] = []
 
     def next(self, given: list[bytes]) -> Message:
-        """Return the message that is given next: the oldest of the queue, or of its role."""
-        oldest: dict[str, Message] = {}
+        """Return the message that is given next: the oldest of its role.
+
+        Messages that are given again have no order. With several roles, nor have messages that
+        waited when slots left the table.
+        """
+        oldest: dict[tuple[str, bytes], Message] = {}
         for message in self.queue:
-            oldest.setdefault(message.role, message)
+            free = message.again or (self.several and message.id <= self.moved)
+            oldest.setdefault((message.role, message.id if free else b""), message)
         chosen = given[len(self.sent)] if len(given) > len(self.sent) else b""
         return next((one for one in oldest.values() if one.id == chosen), self.queue[0])
 
     def remove(self, peer):
+        if self.queue:
+            self.moved = self.queue[-1].id
         self.table = [row for row in self.table if row[0] != peer]
 
     def register(self, peer, slots):
@@ -75,15 +88,15 @@ class Model:
         """The connection of a worker ends: its slots are gone, its messages are in the queue."""
         self.remove(peer)
         lost = [one for one in self.held.pop(peer, []) if one.tracked and not one.ended]
-        # They have waited for longer than all other messages of the queue.
+        for message in lost:
+            message.again = True
         self.queue = sorted([*lost, *self.queue], key=lambda one: one.id)
 
     def drain(self, given: list[bytes]):
         """Give waiting messages to workers.
 
         Args:
-            given: Ids of the messages in the order of the server. The server may choose among the
-                oldest messages of all roles.
+            given: Ids of the messages in the order of the server.
         """
         while self.queue:
             for _ in range(len(self.table)):
@@ -105,7 +118,7 @@ class Played:
 
     def __init__(self, roles: dict[bytes, str]) -> None:
         self.server = Server(retries=100, commands=roles, heartbeat=1000.0, leave=1000.0)
-        self.model = Model()
+        self.model = Model(several=bool(roles))
         self.roles = roles
         self.frames: dict[tuple[bytes, bytes], tuple[bytes, ...]] = {}
         """The newest frames of each message at each worker."""
@@ -120,8 +133,8 @@ class Played:
                 self.frames[address, frames[3]] = frames
 
     def drain(self) -> None:
-        if self.roles:
-            # With several roles a message may wait beside a free slot for a second.
+        if self.roles and self.model.moved:
+            # With several roles a message may then wait beside a free slot for a second.
             self.server.wait(1.0)
             self.look()
         self.model.drain([id for _, id in self.sent])

@@ -514,3 +514,71 @@ def test_an_increment_on_its_way_at_deregister_counts_for_no_later_message():
     assert server.door.statistics().waiting == 1
     server.answer(b"w", frames)
     assert [peer for peer, _ in server.emitted] == [b"c"]
+
+
+@pytest.mark.rule("RR-5.2")
+def test_between_response_and_increment_no_job_goes_back_to_the_manager():
+    server = Server()
+    server.register(b"w", 1)
+    server.exec(b"c", b"0000", b"\x01")
+    ((_, frames),) = server.emitted
+    for n in range(1, 50):
+        server.exec(b"c", b"%04d" % n, b"\x01")
+    (group,) = server.machine.groups.values()
+    for n in range(49):
+        server.answer(b"w", frames)
+        assert [frames[3] for _, frames in server.emitted] == [b"%04d" % n]
+        assert group.places == 1
+        server.increment(b"w")
+        ((_, frames),) = server.emitted
+        assert frames[3] == b"%04d" % (n + 1)
+        assert group.places == 1
+
+
+def test_a_job_goes_back_when_increment_does_not_follow_response():
+    server = Server(retries=0)
+    server.register(b"w", 1)
+    server.exec(b"c", b"0001", b"\x01")
+    ((_, frames),) = server.emitted
+    server.exec(b"c", b"0002", b"\x01")
+    server.exec(b"c", b"0003", b"\x01")
+    server.answer(b"w", frames)
+    assert server.machine.manager.statistics().queued == 0
+    server.wait(0.6)
+    # A worker of WMP may have them now.
+    assert server.machine.manager.statistics().queued == 2
+    server.increment(b"w")
+    assert [frames[3] for _, frames in server.emitted] == [b"0002"]
+    assert server.door.statistics().unanswered == {}
+
+
+@pytest.mark.rule("RR-3.7")
+@pytest.mark.parametrize("how", ["left", "expired"])
+def test_a_job_that_is_not_wanted_is_not_begun_at_increment(how):
+    server = Server(expiry=0.3)
+    server.register(b"w", 1)
+    server.exec(b"d", b"0001", b"\x01")
+    ((_, frames),) = server.emitted
+    server.exec(b"c", b"0002", b"\x01")
+    server.answer(b"w", frames)
+    if how == "left":
+        server.feed(Left(0, b"c"))
+    else:
+        server.wait(0.4)
+    server.increment(b"w")
+    assert server.emitted == []
+    assert server.rows == [(b"w", 1)]
+    assert server.door.statistics().waiting == 0
+
+
+def test_a_job_for_a_slot_of_a_worker_that_leaves_goes_to_another_worker():
+    server = Server()
+    server.register(b"w", 1)
+    server.exec(b"c", b"0001", b"\x01")
+    ((_, frames),) = server.emitted
+    server.exec(b"c", b"0002", b"\x01")
+    server.answer(b"w", frames)
+    server.feed(Left(0, b"w"))
+    assert server.machine.manager.statistics().queued == 1
+    server.register(b"v", 1)
+    assert [(peer, frames[3]) for peer, frames in server.emitted[1:]] == [(b"v", b"0002")]

@@ -19,6 +19,9 @@ __all__ = ["ClientMessage", "ClientMessages", "size_of"]
 _OVERHEAD = 512
 """Bytes that a message in progress takes in addition to its frames."""
 
+_KEPT = _OVERHEAD + 256
+"""Largest size of a message whose arguments are kept beside the payload of its job."""
+
 
 def size_of(frames: Frames) -> int:
     """Return the bytes that a message counts towards ``limit_bytes`` (RR-5.3)."""
@@ -35,8 +38,10 @@ class ClientMessage:
     type: LmqType
     id: bytes
     size: int
-    answered_by: bytes = b""
-    """Address of the worker of round robin that answered; empty for a worker of WMP."""
+    arguments: Frames | None
+    """Command and arguments, if they are few bytes: the payload of the job has them, too."""
+    answer: tuple[Frame, Frames, bytes] | None = None
+    """The answer of a worker of round robin: payload, frames, and address of the worker."""
 
 
 @define(eq=False)
@@ -67,8 +72,9 @@ class ClientMessages:
     def add(self, port: int, peer: bytes, message: LmqMessage, size: int) -> None:
         """Take a message; ``hand_over`` makes a job of it."""
         number = next(self.numbers)
+        kept = message.arguments if size <= _KEPT else None
         self._by_number[number] = ClientMessage(
-            port, peer, message.hops, message.type, message.id, size
+            port, peer, message.hops, message.type, message.id, size, kept
         )
         self.size += size
         self._of_peer.setdefault(peer, set()).add(number)

@@ -110,9 +110,7 @@ class GivenMessages:
     def answer(self, given: GivenMessage, body: Frames) -> None:
         """Take the RESPONSE of a worker."""
         run, worker = given.run, given.worker
-        worker.answered += 1
-        if given.asker is not None:
-            given.asker.answered_by = worker.peer
+        self.table.answer(worker)
         asked = run.kind.codec
         if len(body) > 1 and asked != FRAMES_CODEC and run.manager != self.terms.home:
             text = f"the reply has {len(body)} frames; submit the job with the codec 'frames'"
@@ -120,6 +118,8 @@ class GivenMessages:
         else:
             codec, payload = to_payload(body or (b"",), as_list=asked == FRAMES_CODEC)
             other = None if codec == asked or not codec else codec
+            if given.asker is not None:
+                given.asker.answer = (payload, body, worker.peer)
             self.finish(given, Outcome.OK, payload, codec=other, over=True)
         self._end_silent(worker)
 
@@ -127,13 +127,13 @@ class GivenMessages:
         """Take the RESPONSE to a message that has ended; any other token is ignored."""
         if token in worker.late:
             worker.late.remove(token)
-            worker.answered += 1
+            self.table.answer(worker)
             self._end_silent(worker)
 
     def increment(self, worker: SlotWorker) -> None:
         """End what INCREMENT ends (RR-4.5, RR-4.6); the slot was given back."""
         if worker.answered:
-            worker.answered -= 1
+            self.table.pay(worker)
         elif worker.untracked:
             oldest = worker.untracked.popleft()
             if not oldest.ended:
@@ -201,6 +201,8 @@ class GivenMessages:
         """End all messages of a worker that has given back the slots of all its messages."""
         for given in tuple(worker.assignments.values()):
             self.finish(given, Outcome.ERROR, _NO_RESPONSE, over=True)
+        self.table.expect_nothing(worker)
+        worker.answered = 0
         worker.clear_debt()
 
     def finish(

@@ -7,7 +7,7 @@ has a free slot.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, assert_never
 
@@ -72,6 +72,12 @@ class _LeaveTimer(NamedTuple):
     what: Literal["leave"] = "leave"
 
 
+class _PendingTimer(NamedTuple):
+    """INCREMENT for a slot that was expected at once has not come."""
+
+    what: Literal["pending"] = "pending"
+
+
 class _OverdueTimer(NamedTuple):
     """The oldest message at a worker may have taken too long."""
 
@@ -79,6 +85,12 @@ class _OverdueTimer(NamedTuple):
 
 
 _OVERDUE = _OverdueTimer()
+_PENDING = _PendingTimer()
+
+_Timer = _SilenceTimer | _LeaveTimer | _OverdueTimer | _PendingTimer
+
+_PATIENCE = 0.5
+"""Seconds for which a job waits here for INCREMENT, before it goes back to its manager."""
 
 
 @define(eq=False)
@@ -97,7 +109,13 @@ class RoundRobinDoorMachine:
     """The registered workers, and those that have messages after DEREGISTER."""
     _given: GivenMessages = field(init=False)
     _asked: ClientMessages = field(init=False)
-    _timers: Timers[_SilenceTimer | _LeaveTimer | _OverdueTimer] = field(factory=Timers, init=False)
+    _pending: deque[tuple[Run, float]] = field(factory=deque, init=False)
+    """Jobs for slots that become free at once, and the times of their arrival.
+
+    Between RESPONSE and INCREMENT a slot is still taken. If the door reported one place less for
+    this moment, jobs would go back to the manager.
+    """
+    _timers: Timers[_Timer] = field(factory=Timers, init=False)
     _reported: int = field(default=0, init=False)
     _draining: bool = field(default=False, init=False)
     _halted: bool = field(default=False, init=False)
@@ -146,14 +164,16 @@ class RoundRobinDoorMachine:
                 pass  # The protocol has no progress and no message that ends a worker.
             case _:
                 assert_never(event)
+        if self._pending:
+            self._begin_pending(now, actions)
         if self._given.ends:
             actions += self._given.take_ends()
         idle = self._draining and not self._asked
-        places = len(self._given) + (0 if idle else self.table.free)
+        places = len(self._given) + (0 if idle else self.table.free + self.table.owed)
         if places != self._reported:
             self._reported = places
             actions.append(Staff(self.terms.group, self.terms.served, places))
-        if idle and not self._given:
+        if idle and not self._given and not self._pending:
             self._halt(actions)
         return actions
 
@@ -348,9 +368,13 @@ class RoundRobinDoorMachine:
             self._unanswered[end.value] += 1
         elif asker.type is LmqType.TRACKEXEC:
             self._replies += 1
-            body = from_payload(FRAMES_CODEC if codec is None else codec, payload)
+            answer = asker.answer
+            hops: Frames = ()
+            if answer is not None and answer[0] == payload:
+                body, hops = answer[1], (answer[2],)
+            else:
+                body = from_payload(FRAMES_CODEC if codec is None else codec, payload)
             result = () if body == (b"",) else body
-            hops = (asker.answered_by,) if asker.answered_by else ()
             back = asker.hops[::-1]
             frames = write_lmq(LmqType.RESPONSE, asker.id, result, to=back, hops=hops)
             actions.append(Emit(asker.port, asker.peer, frames))
@@ -364,6 +388,8 @@ class RoundRobinDoorMachine:
             case Interrupt(lane, _):
                 if (given := self._given.of_lane(lane)) is not None:
                     self._given.finish(given, Outcome.CANCELLED, b"")
+                else:
+                    self._drop_pending(lane)
             case Recall(lane, _):
                 actions.append(Of(self.terms.group, Recalled(lane, ())))
             case _:
@@ -373,12 +399,15 @@ class RoundRobinDoorMachine:
         terms = self.terms
         home = run.manager == terms.home
         asker = self._asked.get(run.ids[0]) if home else None
-        arguments = from_payload(run.kind.codec, run.payloads[0])
         # At the end only jobs of this gateway are still done.
         unwanted = asker is None and (home or self._draining)
         worker = None if unwanted else self.table.take()
         if worker is None:
-            self._given.refuse(run)
+            if unwanted or len(self._pending) >= self.table.owed:
+                self._given.refuse(run)
+            else:
+                self._pending.append((run, now))
+                self._timers.arm(_PENDING, now + _PATIENCE)
             return
         type = LmqType.TRACKEXEC if asker is None else asker.type
         tracked = type is LmqType.TRACKEXEC
@@ -386,8 +415,37 @@ class RoundRobinDoorMachine:
         if terms.busy_timeout is not None:
             self._timers.arm(_OVERDUE, now + terms.busy_timeout)
         id = token[1:] if asker is None else asker.id
+        arguments = None if asker is None else asker.arguments
+        if arguments is None:
+            arguments = from_payload(run.kind.codec, run.payloads[0])
         frames = write_lmq(type, id, arguments, hops=(token,))
         actions.append(Emit(worker.port, worker.peer, frames))
+
+    def _begin_pending(self, now: float, actions: list[RoundRobinDoorAction]) -> None:
+        """Begin the jobs that have a slot now; give those back that will have none."""
+        pending = self._pending
+        while pending and self.table.free:
+            self._run(pending.popleft()[0], now, actions)
+        while len(pending) > self.table.owed:
+            self._given.refuse(pending.pop()[0])
+
+    def _drop_pending(self, lane: int) -> None:
+        for one in self._pending:
+            if one[0].lane == lane:
+                self._pending.remove(one)
+                self._given.refuse(one[0])
+                return
+
+    def _look_at_pending(self, now: float) -> None:
+        """Expect no INCREMENT any more if the oldest job waits for too long."""
+        if not self._pending:
+            return
+        due = self._pending[0][1] + _PATIENCE
+        if due > now:
+            self._timers.set(_PENDING, due)
+        else:
+            for worker in self.table.rows():
+                self.table.expect_nothing(worker)
 
     # -- ends of workers and clients
 
@@ -428,13 +486,16 @@ class RoundRobinDoorMachine:
 
     def _ring(
         self,
-        timer: _SilenceTimer | _LeaveTimer | _OverdueTimer,
+        timer: _Timer,
         now: float,
         actions: list[RoundRobinDoorAction],
     ) -> None:
         if isinstance(timer, _OverdueTimer):
             if (due := self._given.end_overdue(now)) is not None:
                 self._timers.set(timer, due)
+            return
+        if isinstance(timer, _PendingTimer):
+            self._look_at_pending(now)
             return
         if (worker := self._workers.get(timer.peer)) is None:
             return

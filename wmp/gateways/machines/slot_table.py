@@ -40,6 +40,8 @@ class SlotWorker:
     """Number of messages for which INCREMENT has not come."""
     answered: int = 0
     """Number of these messages that the worker has answered."""
+    owed: int = 0
+    """Number of those for which INCREMENT is expected at once, and gives back a slot."""
     assignments: dict[bytes, GivenMessage] = field(factory=dict)
     """The messages that have not ended, by token, the oldest first."""
     untracked: deque[GivenMessage] = field(factory=deque)
@@ -86,7 +88,6 @@ class SlotWorker:
 
     def clear_debt(self) -> None:
         """Forget the messages that have ended: no INCREMENT can come any more."""
-        self.answered = 0
         self.untracked.clear()
         self.late.clear()
         self._silent.clear()
@@ -102,6 +103,8 @@ class SlotTable:
     """The workers without one. A worker that leaves this part always moves to the bottom."""
     free: int = field(default=0, init=False)
     """Number of free slots of all workers."""
+    owed: int = field(default=0, init=False)
+    """Number of slots of all workers that become free at once: INCREMENT follows RESPONSE."""
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._full)
@@ -114,6 +117,7 @@ class SlotTable:
         """Set the slots of a worker, and put the worker to the bottom (RR-4.1, RR-4.2)."""
         self.remove(worker)
         worker.slots = worker.free = slots
+        worker.owed = 0  # INCREMENT gives no slot above this number
         worker.registered, worker.away = True, False
         self._place(worker)
 
@@ -125,6 +129,7 @@ class SlotTable:
 
     def _place(self, worker: SlotWorker) -> None:
         self.free += worker.free
+        self.owed += worker.owed
         (self._ready if worker.free else self._full)[worker.peer] = worker
 
     def remove(self, worker: SlotWorker) -> None:
@@ -132,6 +137,7 @@ class SlotTable:
         part = self._ready if worker.peer in self._ready else self._full
         if part.pop(worker.peer, None) is not None:
             self.free -= worker.free
+            self.owed -= worker.owed
         worker.registered = False
 
     def take(self) -> SlotWorker | None:
@@ -148,6 +154,25 @@ class SlotTable:
             del self._ready[peer]
             self._full[peer] = worker
         return worker
+
+    def answer(self, worker: SlotWorker) -> None:
+        """Note that RESPONSE of a worker came. INCREMENT follows (RR-6.3)."""
+        worker.answered += 1
+        if worker.free + worker.owed < worker.slots:
+            worker.owed += 1
+            self.owed += worker.registered
+
+    def pay(self, worker: SlotWorker) -> None:
+        """Note that INCREMENT of an answered message came."""
+        worker.answered -= 1
+        if worker.owed:
+            worker.owed -= 1
+            self.owed -= worker.registered
+
+    def expect_nothing(self, worker: SlotWorker) -> None:
+        """Expect INCREMENT of answered messages of a worker no longer at once."""
+        self.owed -= worker.owed * worker.registered
+        worker.owed = 0
 
     def forgive(self, worker: SlotWorker) -> None:
         """Expect one INCREMENT less of a worker."""
