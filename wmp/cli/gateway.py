@@ -7,13 +7,15 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
+import attrs
 import click
 
 from wmp.cli.entry_point import SIGNALLED, complain
 from wmp.cli.options import ProgramCommand, ProgramGroup, check_addresses, security_of, verbose
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
-from wmp.errors import ConfigError
+from wmp.errors import ConfigError, StarConflict
+from wmp.gateways.aio.binary_star import BinaryStar
 from wmp.gateways.aio.control import ControlSocket, ask
 from wmp.gateways.aio.gateway import Gateway
 from wmp.gateways.aio.titanic import Titanic
@@ -21,6 +23,7 @@ from wmp.gateways.definitions import (
     DRAIN_SECONDS,
     NO_BROKER,
     GatewayDefinition,
+    StarDefinition,
     can_have_titanic,
     load_gateway,
 )
@@ -29,11 +32,15 @@ from wmp.gateways.majordomo_door import MajordomoDoor
 from wmp.gateways.round_robin_door import ROUND_ROBIN, AnyDoor, RoundRobinDoor
 from wmp.message import counted
 from wmp.runtime.endpoints import check_endpoints
+from wmp.runtime.security import Security
 from wmp.runtime.signals import caught, on_signals
 
 __all__ = ["gateway"]
 
 _PROGRAM: Final = "wmp"
+
+_CONFLICT: Final = 3
+"""Exit code when both nodes of a Binary Star are active, or both are passive (STAR-2.4)."""
 
 _NONE: Final = "-"
 """The address of a door that is left out."""
@@ -57,6 +64,8 @@ _CONTROL: Final = click.option(
     wmp gateway --paranoid-pirate - tcp://127.0.0.1:5556 --connect tcp://127.0.0.1:5570
     wmp gateway --simple-pirate tcp://127.0.0.1:5555 - --bind tcp://127.0.0.1:5570
     wmp gateway --round-robin tcp://127.0.0.1:6714
+    wmp gateway --simple-pirate tcp://127.0.0.1:5001 - --bind tcp://127.0.0.1:5570
+      --star primary --local tcp://127.0.0.1:5003 --remote tcp://127.0.0.1:5004
     wmp gateway --config gateways/paranoid-pirate/gateway.toml
     wmp gateway kill 006b8b4567 --control gate.control
     """,
@@ -108,6 +117,17 @@ _CONTROL: Final = click.option(
     help="Address of a manager or device whose jobs the workers of this gateway do.",
 )
 @click.option(
+    "--star",
+    type=click.Choice(["primary", "backup"]),
+    help="Be one of two gateways, one of which serves the clients (Binary Star).",
+)
+@click.option(
+    "--local", metavar="ENDPOINT", help="With --star: address for the state of this gateway."
+)
+@click.option(
+    "--remote", metavar="ENDPOINT", help="With --star: the --local address of the other gateway."
+)
+@click.option(
     "--identity",
     metavar="TEXT",
     help="Identity of this node in messages, the same at every start; default: random.",
@@ -153,6 +173,9 @@ def gateway(
     round_robin: tuple[str, ...],
     bind: tuple[str, ...],
     connect: tuple[str, ...],
+    star: str | None,
+    local: str | None,
+    remote: str | None,
     identity: str | None,
     label: str | None,
     opened: bool,
@@ -169,12 +192,13 @@ def gateway(
     The other programs change nothing. Requests of clients are jobs of a manager inside the
     gateway. Workers of the other protocol do them, and with --bind also workers of WMP. With
     --connect the workers of the other protocol do jobs of other managers. Ctrl-C or SIGTERM:
-    take no further request, answer those in progress, then exit with 0.
+    take no further request, answer those in progress, then exit with 0. Of two gateways
+    with --star one serves the clients. Exit code 3: both were active, or both passive.
     """
     if context.invoked_subcommand is not None:
         return None
     spoken = (ping_pong, simple_pirate, paranoid_pirate, majordomo, round_robin)
-    flags = (*spoken, bind, connect, identity, label, titanic, control)
+    flags = (*spoken, bind, connect, star, local, remote, identity, label, titanic, control)
     if config is not None:
         if any((*flags, opened, secret, server, allowed, journal)):
             raise click.UsageError(
@@ -214,6 +238,7 @@ def gateway(
         connect=connect,
         identity=identity,
         label=label,
+        star=_star(star, local, remote, security, context, opened=opened),
         security=security,
         journal=None if journal is None else Path(journal),
         control=None if control is None else Path(control),
@@ -250,6 +275,36 @@ def _round_robin_door(endpoint: str, *, opened: bool, count: int) -> RoundRobinD
     check_endpoints([endpoint], bind=True, security=None, shared=False, open=opened, remedy=_REMEDY)
     group = f"{ROUND_ROBIN}-{count + 1}" if count else ROUND_ROBIN
     return RoundRobinDoor(endpoint, group=group, open=opened)
+
+
+def _star(
+    role: str | None,
+    local: str | None,
+    remote: str | None,
+    security: Security | None,
+    context: click.Context,
+    *,
+    opened: bool,
+) -> StarDefinition | None:
+    """Return the node of a Binary Star; None without ``--star``.
+
+    Raises:
+        ConfigError: An address is malformed, or open to the network.
+    """
+    if role is None:
+        if local is not None or remote is not None:
+            raise click.UsageError("--local and --remote belong to --star; add --star", context)
+        return None
+    if local is None or remote is None:
+        raise click.UsageError(
+            "--star needs the addresses for the states of both gateways; add --local and --remote",
+            context,
+        )
+    check_endpoints(
+        [local], bind=True, security=security, shared=False, open=opened, remedy=_REMEDY
+    )
+    check_endpoints([remote], bind=False, security=security)
+    return StarDefinition(role=role, local=local, remote=remote)
 
 
 @gateway.command(
@@ -317,10 +372,15 @@ def _describe(definition: GatewayDefinition) -> str:
         f"  binds to     {', '.join(definition.bind) or 'nothing for workers of WMP'}",
         f"  connects to  {', '.join(definition.connect) or 'no manager'}",
         f"  titanic      {definition.titanic or 'none'}",
+        f"  star         {_star_in_words(definition.star)}",
         f"  control      {definition.control or 'none'}",
         f"  journal      {definition.journal or 'none'}",
     ]
     return "\n".join(lines)
+
+
+def _star_in_words(star: StarDefinition | None) -> str:
+    return "none" if star is None else f"{star.role}, {star.local} beside {star.remote}"
 
 
 def _make(definition: GatewayDefinition) -> Gateway:
@@ -329,8 +389,12 @@ def _make(definition: GatewayDefinition) -> Gateway:
     Raises:
         ConfigError: The doors do not fit together.
     """
+    star = None
+    if definition.star is not None:
+        star = BinaryStar(**attrs.asdict(definition.star), security=definition.security)
     return Gateway(
         *definition.doors,
+        star=star,
         bind=definition.bind,
         connect=definition.connect,
         identity=definition.identity,
@@ -371,6 +435,9 @@ async def _serve(definition: GatewayDefinition) -> int:
             await made.run(definition.drain_timeout or None)
         except TimeoutError:
             late = True  # a log line has named the cause
+        except StarConflict as error:
+            complain(_PROGRAM, str(error))
+            return _CONFLICT
     if late or len(caught) > 1:
         return SIGNALLED + caught[-1]
     return 0

@@ -29,6 +29,11 @@
     [[gateway.round_robin]]                   # those of wmp.gateways.round_robin_door
     bind = "tcp://127.0.0.1:6714"
 
+    [gateway.star]                            # one of two gateways serves: wmp.gateways.binary_star
+    role = "primary"
+    local = "tcp://127.0.0.1:5003"
+    remote = "tcp://127.0.0.1:5004"
+
     [gateway.security]                        # CURVE keys, files relative to this one
     [gateway.transport]                       # options of the sockets
 """
@@ -56,6 +61,7 @@ __all__ = [
     "DRAIN_SECONDS",
     "NO_BROKER",
     "GatewayDefinition",
+    "StarDefinition",
     "can_have_titanic",
     "load_gateway",
 ]
@@ -71,7 +77,21 @@ _REMEDY: Final = (
     "door without keys, or bind to tcp://127.0.0.1:PORT"
 )
 
+_ROLES: Final = ("primary", "backup")
+_ROLE: Final = '"primary" or "backup"'
+
 _DoorT = TypeVar("_DoorT", ClientDoor, WorkerDoor, MajordomoDoor, RoundRobinDoor)
+
+
+@frozen(kw_only=True)
+class StarDefinition:
+    """A node of a Binary Star; arguments of :class:`~wmp.gateways.aio.binary_star.BinaryStar`."""
+
+    role: str
+    local: str
+    remote: str
+    heartbeat: float = 1.0
+    expire: float | None = None
 
 
 @frozen(kw_only=True)
@@ -83,6 +103,7 @@ class GatewayDefinition:
     connect: tuple[str, ...] = ()
     identity: str | None = None
     label: str | None = None
+    star: StarDefinition | None = None
     security: Security | None = None
     transport: Transport = field(factory=Transport)
     journal: Path | None = None
@@ -128,6 +149,7 @@ def load_gateway(path: str | os.PathLike[str]) -> GatewayDefinition:
         ),
         identity=table.text("identity", Limits.IDENTITY // 2),
         label=table.text("label", Limits.LONG_TEXT // 2),
+        star=_star(table, security),
         security=security,
         transport=table.transport(),
         journal=table.path("journal"),
@@ -153,6 +175,26 @@ def can_have_titanic(doors: Iterable[object]) -> bool:
     """Return whether Titanic can connect to the first Majordomo broker."""
     first = next((one for one in doors if isinstance(one, MajordomoDoor)), None)
     return first is not None and first.serves == "both" and not first.keys
+
+
+def _star(above: ConfigTable, security: Security | None) -> StarDefinition | None:
+    """Return the node of the table ``star``; None without this table."""
+    table = above.table("star")
+    if table is None:
+        return None
+    table.only(attrs.fields_dict(StarDefinition))
+    role = table.text("role", Limits.IDENTITY)
+    if role not in _ROLES:
+        raise (table.missing("role", _ROLE) if role is None else table.wrong("role", _ROLE))
+    (local,) = table.addresses("local", bind=True, security=security, remedy=_REMEDY)
+    (remote,) = table.addresses("remote", bind=False, security=security, remedy=_REMEDY)
+    return StarDefinition(
+        role=role,
+        local=local,
+        remote=remote,
+        heartbeat=table.seconds("heartbeat") if "heartbeat" in table.values else 1.0,
+        expire=table.seconds("expire") if "expire" in table.values else None,
+    )
 
 
 def _door(kind: type[_DoorT], table: ConfigTable, security: Security | None) -> _DoorT:

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from os import PathLike
 
 from wmp.gateways.aio import gateway as aio
+from wmp.gateways.binary_star import BinaryStar
 from wmp.gateways.blocking import BlockingForeignProgram
 from wmp.gateways.doors import ClientDoor, WorkerDoor
 from wmp.gateways.machines.attendance import Attendance
@@ -52,6 +53,7 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
         identity: Name in messages of WMP, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
         expire: Seconds of silence after which a worker of WMP is given up.
+        star: A node of a Binary Star, which decides whether this gateway serves its clients.
         security: CURVE keys, for the connections of WMP and for doors with ``keys=True``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.
@@ -66,6 +68,7 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
         identity: bytes | str | None = None,
         label: str | None = None,
         expire: float = 6.0,
+        star: BinaryStar | None = None,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -78,6 +81,7 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
             identity=identity,
             label=label,
             expire=expire,
+            star=None if star is None else star.inner,
             security=security,
             context=context,
             transport=transport,

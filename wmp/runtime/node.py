@@ -497,8 +497,9 @@ class Node:
         return self.driver
 
     def halted(self, error: Exception | None) -> None:
-        """Record that the machine has ended."""
-        self.error = error
+        """Record that the machine has ended; the first error is kept."""
+        if self.error is None:
+            self.error = error
         if self.on_halt is not None:
             self.on_halt(error)
         if self._ended is not None:

@@ -6,10 +6,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from wmp.actions import Drop
 from wmp.aio.node import AsyncPart
 from wmp.errors import ConfigError
-from wmp.foreign import Answer, Emit, Settled, Voted
+from wmp.foreign import Answer, Arrived, Emit, Settled, Voted
 from wmp.gateways.aio.requester import Requester
+from wmp.gateways.machines.gateway import DoorMachine
 from wmp.gateways.machines.lazy_client import LazyClientMachine, LazyClientStatistics
 from wmp.gateways.machines.star import StarMachine, StarRole, StarStatistics
 from wmp.gateways.machines.star_lifecycle import StarState
@@ -22,7 +24,7 @@ from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context
 from wmp.runtime.transport import Transport
 
-__all__ = ["BinaryStar", "StarClient"]
+__all__ = ["BinaryStar", "StarClient", "StarGuard"]
 
 logger = logging.getLogger("wmp")
 
@@ -135,8 +137,24 @@ class BinaryStar(AsyncPart):
         """
         self._node.serving()
         self._node.raise_error()
-        self._driver.feed(Voted())
+        return self._vote()
+
+    def _vote(self) -> bool:
+        if self._node.running:
+            self._driver.feed(Voted())
         return self._machine.active
+
+    def on_end(self, call: Callable[[Exception], None]) -> None:
+        """Have ``call`` called on the loop when the node ends with an error.
+
+        Call this method before the start.
+        """
+
+        def ended(error: Exception | None) -> None:
+            if error is not None:
+                call(error)
+
+        self._node.on_halt = ended
 
     @property
     def state(self) -> StarState:
@@ -182,6 +200,31 @@ class BinaryStar(AsyncPart):
     def statistics(self) -> StarStatistics:
         """Return a snapshot of the states and of the counts of requests and dropped messages."""
         return self._machine.statistics()
+
+
+class StarGuard:
+    """A door for clients that takes their messages only while its node is active (STAR-2.2).
+
+    Args:
+        door: The machine of the door.
+        star: The node.
+    """
+
+    def __init__(self, door: DoorMachine, star: BinaryStar) -> None:
+        self._door = door
+        self._star = star
+        self._drop = Drop("passive", detail="the other node of the Binary Star serves the clients")
+        self.deadline = door.deadline
+        self.statistics = door.statistics
+
+    def handle(self, event: Any, now: float) -> Sequence[Any]:
+        """Let the door take an event, unless the event is a message of a client at a passive node.
+
+        The message is a vote in any case.
+        """
+        if type(event) is Arrived and not self._star._vote():
+            return (self._drop,)
+        return self._door.handle(event, now)
 
 
 class StarClient(Requester[LazyClientMachine]):

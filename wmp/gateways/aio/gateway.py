@@ -16,6 +16,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import ClosedError, ConfigError
 from wmp.foreign import Dismissed
+from wmp.gateways.aio.binary_star import BinaryStar, StarGuard
 from wmp.gateways.aio.node import DrainingProgram
 from wmp.gateways.doors import ClientDoor, WorkerDoor
 from wmp.gateways.machines.attendance import Attendance
@@ -63,6 +64,8 @@ class Gateway(DrainingProgram):
         security: CURVE keys, for the connections of WMP and for doors with ``keys=True``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.
+        star: A node of a Binary Star, which decides whether this gateway serves its clients. The
+            gateway starts and closes the node, and ends with the error of the node.
         journal: Folder for the files of the journals, or a
             :class:`~wmp.runtime.journal.Journal`. The manager and each group of foreign workers
             have a journal of their own there.
@@ -79,6 +82,7 @@ class Gateway(DrainingProgram):
         identity: bytes | str | None = None,
         label: str | None = None,
         expire: float = 6.0,
+        star: BinaryStar | None = None,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -87,7 +91,10 @@ class Gateway(DrainingProgram):
         below = (bind,) if isinstance(bind, str) else tuple(bind)
         above = (connect,) if isinstance(connect, str) else tuple(connect)
         _check(doors, below, above, security)
+        if star is not None:
+            _check_star(doors)
         self._doors = doors
+        self._star = star
         super().__init__(
             Node(
                 "gateway",
@@ -135,7 +142,7 @@ class Gateway(DrainingProgram):
             manager = ManagerMachine(settings, least_recently_used)
         home = None if manager is None else (identity, epoch)
         numbers = count(1)
-        return GatewayMachine(
+        machine = GatewayMachine(
             GatewaySettings(
                 identity=identity,
                 epoch=epoch,
@@ -156,6 +163,12 @@ class Gateway(DrainingProgram):
             manager,
             self._record if self._journal is not None else None,
         )
+        if self._star is not None:
+            made = list(machine.doors)
+            for number in fronts:
+                made[number] = StarGuard(made[number], self._star)
+            machine.doors = made
+        return machine
 
     def _limits(self) -> dict[str, int]:
         """Return the settings of the manager that differ from its own.
@@ -187,6 +200,7 @@ class Gateway(DrainingProgram):
             ConfigError: As for ``start``.
             ClosedError: As for ``start``.
             Superseded: Another process has the identity of this gateway.
+            StarConflict: Both nodes of its Binary Star are active, or both are passive.
             TimeoutError: Some requests were still in progress after ``drain_timeout``.
         """
         if drain_timeout is not None:
@@ -231,6 +245,9 @@ class Gateway(DrainingProgram):
         if self._node.driver is None:
             if self._journal is not None:
                 self._journal.prepare()
+            if self._star is not None:
+                self._star.on_end(self._node.halted)
+                await self._star.start()
             self._node.start(self._machine, link_events=True, make_driver=GatewayDriver)
 
     @property
@@ -284,6 +301,8 @@ class Gateway(DrainingProgram):
         return False
 
     async def _ended(self) -> None:
+        if self._star is not None:
+            await self._star.close()
         recorders, self._recorders = self._recorders, []
         for recorder in recorders:
             recorder.stop()
@@ -301,6 +320,20 @@ def _routing_id(door: AnyDoor) -> bytes | None:
     if isinstance(door, RoundRobinDoor):
         return door.name.encode()
     return door.routing_id if isinstance(door, ClientDoor) else None
+
+
+def _check_star(doors: Sequence[AnyDoor]) -> None:
+    if not any(isinstance(door, ClientDoor) for door in doors):
+        raise ConfigError(
+            "the gateway has a star and no door for clients alone, so that the star has nothing to "
+            "decide; add a ClientDoor, or leave the star out"
+        )
+    for door in doors:
+        if not isinstance(door, ClientDoor | WorkerDoor):
+            raise ConfigError(
+                f"the door at {door.bind[0]} is for clients and workers, and a star decides about "
+                "clients alone; give the star a gateway of its own"
+            )
 
 
 def _check(
