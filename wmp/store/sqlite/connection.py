@@ -363,6 +363,12 @@ def in_words(error: Exception, name: str) -> StoreError:
         )
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreUnusable(f"the store {name} is corrupted ({error}); restore a backup")
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreUnavailable(
+            f"the store {name} cannot be read or written ({error}); check the disk, its quotas and "
+            "limits of file sizes; the outcome of the last write is not known, and the same write "
+            "can be made again"
+        )
     if "no such table" in str(error) or "no such column" in str(error):
         return StoreUnusable(f"{name} is not a store of wmp ({error}); restore a backup")
     return StoreUnavailable(
