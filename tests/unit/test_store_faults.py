@@ -127,6 +127,16 @@ def test_the_same_batch_again_shows_the_outcome_of_a_commit(client, monkeypatch,
     assert client.job(50).payload == b"new"
 
 
+@pytest.mark.rule("STORE-8.1")
+def test_an_error_of_the_disk_names_what_to_check():
+    """A limit of file sizes and a quota are such errors, and not a full disk."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = 778  # SQLITE_IOERR_WRITE
+    found = connections.in_words(error, "jobs.db")
+    assert isinstance(found, StoreUnavailable)
+    assert "check the disk, its quotas and limits of file sizes" in str(found)
+
+
 # -- locks -----------------------------------------------------------------------------------
 
 
