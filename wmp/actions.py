@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import Final
 
 from attrs import frozen
 
@@ -14,6 +15,7 @@ from wmp.message import Frame, Kind, Link, Message, Peer
 from wmp.store.write_batch import WriteBatch
 
 __all__ = [
+    "JOINED",
     "Acknowledge",
     "Decline",
     "DeviceAction",
@@ -59,25 +61,30 @@ class Drop:
 
 @frozen
 class Note:
-    """Write to the journal that locks or leases of a peer ended without a message.
+    """Write to the journal that locks or leases of a peer ended without a message, or that new
+    jobs joined stored jobs of the same keys.
 
     The caller does nothing else. Without this line the journal would not show the cause.
     """
 
     reason: str
-    """At a manager: the cause for which the leases are lost.
+    """At a manager: the cause for which the leases are lost, or ``JOINED``.
 
     At a worker: ``timeout`` or ``forget``, the input of the table of locks or of executions.
     """
     peer: Peer
-    """At a manager: the worker that held the leases. At a worker: the manager to which the locks
-    or jobs belonged."""
+    """At a manager: the worker that held the leases, or the store. At a worker: the manager to
+    which the locks or jobs belonged."""
     locks: Sequence[int] = ()
     """Numbers of locks."""
     owner: Peer | None = None
     """Owner of the jobs; None when this node owns them."""
     ids: Sequence[int] = ()
     attempts: Sequence[int] = ()
+
+
+JOINED: Final = "joined a stored job of the same key"
+"""Reason of a Note about new jobs that are not stored, because their keys name stored jobs."""
 
 
 @frozen

@@ -16,7 +16,7 @@ from typing import Final, assert_never
 
 from attrs import define, field
 
-from wmp.actions import Acknowledge, Decline, End, FailedAttempt, Write
+from wmp.actions import JOINED, Acknowledge, Decline, End, FailedAttempt, Note, Write
 from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.ownership import Ownership
@@ -508,6 +508,10 @@ class StoreLink:
             self._watched.update({id: None for id in stored if id not in joined})
         if stored:
             self.outbound.actions.append(Acknowledge(stored, joined or None))
+        if joined:
+            ids = tuple(joined)
+            note = Note(JOINED, self.ownership.of(ids[0]), ids=ids, attempts=(0,) * len(ids))
+            self.outbound.actions.append(note)
         self._decline(refused, "the store has its largest size and takes no further jobs")
 
     def _changed(
