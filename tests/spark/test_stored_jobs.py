@@ -12,6 +12,7 @@ from attrs import define, field
 
 from tests.simulation.test_store_worlds import RESTARTS
 from tests.spark.plain import fold, table
+from wmp.actions import JOINED
 from wmp.testing.journals import Journals
 from wmp.testing.network import Action
 from wmp.testing.store_world import StoreFaults, StoreWorld
@@ -93,3 +94,12 @@ def test_two_ends_of_a_stored_job_are_found():
     ]
 
     assert found(texts) == {"one end for each job"}
+
+
+def test_a_submission_that_joined_a_stored_job_is_no_job_of_its_own():
+    submitted = line("m1", 2, "submitted", role="default", ids=[1], priority=0, retries=3)
+    peer = {"about_peer": "s", "about_epoch": 7}
+    note = line("m1", 3, "note", reason=JOINED, ids=[1], attempts=[0], **peer, **STORE)
+
+    assert len(table(fold([*begun("m1"), submitted]), "jobs")) == 1
+    assert table(fold([*begun("m1"), submitted, note]), "jobs") == []

@@ -14,7 +14,7 @@ from typing import Final
 
 from attrs import define, field
 
-from wmp.actions import End
+from wmp.actions import JOINED, End
 from wmp.core.manager import job_lifecycle
 from wmp.core.manager.job_lifecycle import JobInput, JobState
 from wmp.core.protocol.outbound import MOST_RESENDS
@@ -73,8 +73,8 @@ class JobFold:
     def fold(self) -> None:
         """Add the rows of the job to the sink."""
         first = self.facts[0]
-        if any(fact.event == "declined" for fact in self.facts):
-            return  # the manager did not accept the job
+        if any(fact.event == "declined" or fact.word == JOINED for fact in self.facts):
+            return  # the manager did not accept the job, or has it under another number
         owner: Peer = (first.owner.encode(), first.owner_epoch)
         known = self.sink.known.get((first.owner, first.owner_epoch))
         end = next((f for f in self.facts if f.event == "resolved"), None)

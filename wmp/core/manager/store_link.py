@@ -510,8 +510,8 @@ class StoreLink:
             self.outbound.actions.append(Acknowledge(stored, joined or None))
         if joined:
             ids = tuple(joined)
-            note = Note(JOINED, self.ownership.of(ids[0]), ids=ids, attempts=(0,) * len(ids))
-            self.outbound.actions.append(note)
+            store, none = self.ownership.of(ids[0]), (0,) * len(ids)
+            self.outbound.actions.append(Note(JOINED, store, (), store, ids, none))
         self._decline(refused, "the store has its largest size and takes no further jobs")
 
     def _changed(
