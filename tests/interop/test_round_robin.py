@@ -209,6 +209,32 @@ def test_workers_of_round_robin_do_jobs_of_managers_of_wmp():
             assert job.result(20) == [b"ABC"]
 
 
+def test_slots_above_the_limit_of_the_server_are_a_warning(caplog):
+    with RoundRobinServer(ANY, max_slots=3) as server:
+        with RoundRobinWorker(server.addresses[0], HANDLERS, slots=5):
+            assert [row.slots for row in server.table()] == [3]
+        wait_until(lambda: server.table() == [])
+    text = "a worker registers 5 slots, and gets 3; raise max_slots for more"
+    assert [one.levelname for one in caplog.records if text in one.getMessage()] == ["WARNING"]
+
+
+def test_a_burst_of_messages_above_the_pipes_is_done():
+    async def play():
+        async with aio.RoundRobinServer(ANY) as server:
+            (address,) = server.addresses
+            transport = wmp.Transport(high_water_mark=3)
+            worker = aio.RoundRobinWorker(
+                address, HANDLERS, slots=50, pool="inline", transport=transport
+            )
+            async with worker, aio.RoundRobinClient(address, transport=transport) as client:
+                calls = (client.call(0x20, str(n)) for n in range(60))
+                assert await asyncio.gather(*calls) == [[b"%d" % n] for n in range(60)]
+                assert client.statistics().dropped == {}
+                assert worker.statistics().reopened == 0
+
+    asyncio.run(play())
+
+
 def test_the_classes_for_asyncio():
     async def play():
         async with aio.RoundRobinServer(ANY) as server:
@@ -221,6 +247,14 @@ def test_the_classes_for_asyncio():
                 assert await asyncio.gather(*calls) == [[b"%d" % n] for n in range(20)]
                 seen = client.statistics()
                 assert (seen.requests, seen.replies) == (20, 20)
+                assert await client.call(0x20, "untracked", tracked=False) == []
+                async with asyncio.timeout(20):
+                    while server.table() != [(server.table()[0].address, 10, 10)]:
+                        await asyncio.sleep(0)
+            # The worker deregistered.
+            async with asyncio.timeout(20):
+                while server.table():
+                    await asyncio.sleep(0)
         with pytest.raises(ClosedError):
             await client.call(0x20)
 

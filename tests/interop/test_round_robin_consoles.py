@@ -20,7 +20,7 @@ from tests.interop.programs import ENVIRON
 from tests.waiting import wait_until
 from wmp.cli.program import command
 from wmp.cli.round_robin import _many
-from wmp.errors import ClosedError, NoReply
+from wmp.errors import ClosedError, ConfigError, NoReply
 from wmp.gateways.round_robin import (
     RoundRobinClient,
     RoundRobinServer,
@@ -94,7 +94,7 @@ def test_a_worker_has_nine_children_and_deregisters(server, capsys, monkeypatch)
     assert lines[13:15] == ["ended 9 child workers", "deregistered"]
     assert lines[15] == (
         "error: there is no command 'what'; expected one of register, deregister, bulk, endbulk, "
-        "wait, quit"
+        "wait, help, quit"
     )
 
 
@@ -106,8 +106,35 @@ def test_a_server_shows_its_table_and_its_queue(capsys):
     assert lines == [
         "0 workers",
         "0 queued, 0 in progress, 0 dropped",
-        "error: the command workers got 1 argument; see --help",
+        lines[2],
     ]
+    assert lines[2] == (
+        "error: the command workers got 1 argument; expected 0: workers: Show the table: the "
+        "address and the free slots of each worker."
+    )
+
+
+def test_help_lists_the_commands_with_their_arguments(capsys):
+    code, lines = run(capsys, "client", "-d", "0", "--do", "help; bulkping; bulkping no")
+    assert code == 1
+    assert lines[:7] == [
+        "ping: Send an EXEC PING, which has no answer.",
+        "pingt: Send a TRACKEXEC PING, and wait for the answer.",
+        "data: Ask for a STREAM of 1024 bytes.",
+        "bulkping N: Send N TRACKEXEC PINGs, ten at a time.",
+        "bulkdata N: Ask for N STREAMs, ten at a time.",
+        "help: List the commands.",
+        "quit: End this console, as the end of input does.",
+    ]
+    assert lines[7:] == [
+        "error: the command bulkping got 0 arguments; expected 1: " + lines[3],
+        "error: the number of messages is 'no'; expected 1 or more",
+    ]
+
+
+def test_a_server_open_to_the_network_needs_keys_or_a_flag(capsys):
+    with pytest.raises(ConfigError, match="add --open to serve"):
+        run(capsys, "server", "-d", "0", "--do", "workers", "tcp://0.0.0.0:6714")
 
 
 def test_a_server_may_have_workers_of_wmp(capsys):

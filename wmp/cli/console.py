@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,10 +21,11 @@ Outcomes = Mapping[str, Any]
 
 Commands = Mapping[str, Callable[..., tuple[Outcomes, list[str]]]]
 """Functions by command. Each gets the words behind the command, and returns what it found, and the
-lines for people.
+lines for people. Its docstring is the text of ``help``.
 """
 
 _QUIT: Final = "quit"
+_HELP: Final = "help"
 
 
 class Console:
@@ -45,7 +47,7 @@ class Console:
         as_json: bool,
     ) -> None:
         self._name = name
-        self._commands = commands
+        self._commands = {**commands, _HELP: self._help, _QUIT: self._quit}
         self._level = level
         self._as_json = as_json
         self.failed = False
@@ -77,6 +79,15 @@ class Console:
                         self._do(words[0], words[1:])
         return self._code(at_terminal)
 
+    def _help(self) -> tuple[Outcomes, list[str]]:
+        """List the commands."""
+        lines = [_shown(name, function) for name, function in self._commands.items()]
+        return {"commands": list(self._commands)}, lines
+
+    def _quit(self) -> tuple[Outcomes, list[str]]:
+        """End this console, as the end of input does."""
+        raise AssertionError  # run() ends before
+
     def _code(self, at_terminal: bool) -> int:
         return int(self.failed and not at_terminal)
 
@@ -94,7 +105,7 @@ class Console:
                 "pip install 'worker-manager-protocol[console]', or pass commands with --do"
             ) from error
         session: PromptSession[str] = PromptSession(
-            completer=WordCompleter([*self._commands, _QUIT]), complete_while_typing=False
+            completer=WordCompleter([*self._commands]), complete_while_typing=False
         )
         # Lines of other threads go above the prompt.
         stack.enter_context(patch_stdout(raw=True))
@@ -108,16 +119,15 @@ class Console:
         try:
             function = self._commands.get(command)
             if function is None:
-                known = ", ".join([*self._commands, _QUIT])
+                known = ", ".join(self._commands)
                 raise ConfigError(f"there is no command {command!r}; expected one of {known}")
-            try:
-                found, lines = function(*words)
-            except TypeError as error:
-                if "positional argument" not in str(error):
-                    raise
+            expected = len(inspect.signature(function).parameters)
+            if len(words) != expected:
                 raise ConfigError(
-                    f"the command {command} got {counted(len(words), 'argument')}; see --help"
-                ) from error
+                    f"the command {command} got {counted(len(words), 'argument')}; expected "
+                    f"{expected}: {_shown(command, function)}"
+                )
+            found, lines = function(*words)
         except WMPError as error:
             self.failed = True
             self._print({"command": command, "error": str(error)}, [f"error: {error}"])
@@ -130,6 +140,12 @@ class Console:
         else:
             click.echo("".join(f"{line}\n" for line in lines), nl=False)
             sys.stdout.flush()
+
+
+def _shown(command: str, function: Callable[..., object]) -> str:
+    """Return a command with its arguments and its description."""
+    words = [command, *(name.upper() for name in inspect.signature(function).parameters)]
+    return f"{' '.join(words)}: {(function.__doc__ or '').strip()}"
 
 
 def _is_terminal() -> bool:

@@ -23,6 +23,7 @@ from wmp.gateways.round_robin import (
     unpack_stream,
 )
 from wmp.message import counted
+from wmp.runtime.endpoints import check_endpoints
 
 __all__ = ["round_robin"]
 
@@ -34,6 +35,10 @@ _CHILDREN: Final = 9
 """Number of workers that ``bulk`` starts: with the first one there are ten."""
 _IN_FLIGHT: Final = 10
 _STREAM_SIZE: Final = 1024
+_REMEDY: Final = (
+    "make keys with `wmp keys` and name them with --secret and --allowed, add --open to serve "
+    "peers without keys, or bind to tcp://127.0.0.1:PORT"
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -72,7 +77,7 @@ def _common(function: _F) -> _F:
     wmp round-robin server -d 1
     wmp round-robin worker -d 5
     wmp round-robin client -d 1
-    wmp round-robin worker -d 0 --do 'register; bulk' tcp://127.0.0.1:6714
+    wmp round-robin worker -d 0 --do 'register; bulk; wait' tcp://127.0.0.1:6714
     echo 'bulkping 100' | wmp round-robin client -d 0 --json
     """,
 )
@@ -129,25 +134,31 @@ def _server(
     secret: str | None,
     allowed: str | None,
 ) -> int:
-    """Pass messages of clients on to workers. Commands: workers, queue, wait, quit."""
+    """Pass messages of clients on to workers. Commands: workers, queue, wait, help, quit."""
     security = security_of(secret, allowed=allowed)
     check_addresses(security, bind=bind)
+    check_endpoints(
+        [address], bind=True, security=security, shared=False, open=opened, remedy=_REMEDY
+    )
     console: Console
     server: RoundRobinServer
 
     def workers() -> tuple[Outcomes, list[str]]:
+        """Show the table: the address and the free slots of each worker."""
         rows = server.table()
         lines = [f"{row.address}  free slots {row.free} of {row.slots}" for row in rows]
         found = {"workers": [row._asdict() for row in rows]}
         return found, [*lines, counted(len(rows), "worker")]
 
     def queue() -> tuple[Outcomes, list[str]]:
+        """Show the number of messages that wait, that are in progress, and that were dropped."""
         (seen,) = server.statistics().doors
         dropped = sum(seen.dropped.values())
         found = {"queued": seen.queued, "in_progress": seen.waiting, "dropped": dropped}
         return found, [f"{seen.queued} queued, {seen.waiting} in progress, {dropped} dropped"]
 
     def stay() -> tuple[Outcomes, list[str]]:
+        """Wait for Ctrl-C."""
         threading.Event().wait()
         return {}, []
 
@@ -174,7 +185,7 @@ def _server(
     cls=ProgramCommand,
     epilog="""
     wmp round-robin worker -d 5
-    wmp round-robin worker -d 0 --slots 4 --do 'register; bulk' tcp://127.0.0.1:6714
+    wmp round-robin worker -d 0 --slots 4 --do 'register; bulk; wait' tcp://127.0.0.1:6714
     """,
 )
 @_common
@@ -197,7 +208,11 @@ def _worker(
     secret: str | None,
     server: str | None,
 ) -> int:
-    """Do PING and STREAM. Commands: register, deregister, bulk, endbulk, wait, quit."""
+    """Do PING and STREAM. Commands: register, deregister, bulk, endbulk, wait, help, quit.
+
+    bulk starts nine children, so that ten workers are registered. Without wait at the end of --do
+    the workers end at once.
+    """
     security = security_of(secret, server=server)
     check_addresses(security, connect=(address,))
     first: list[RoundRobinWorker] = []
@@ -222,18 +237,21 @@ def _worker(
         return made
 
     def register() -> tuple[Outcomes, list[str]]:
+        """Register this worker at the server."""
         if first:
             raise ConfigError("this worker is registered; use deregister first")
         first.append(make())
         return {"slots": slots}, [f"registered with {counted(slots, 'slot')}"]
 
     def deregister() -> tuple[Outcomes, list[str]]:
+        """Take this worker out of the table of the server."""
         if not first:
             raise ConfigError("this worker is not registered; use register first")
         first.pop().close()
         return {}, ["deregistered"]
 
     def bulk() -> tuple[Outcomes, list[str]]:
+        """Start nine children, each a worker of its own."""
         if not first:
             raise ConfigError("this worker is not registered; use register before bulk")
         if children:
@@ -251,6 +269,7 @@ def _worker(
         ]
 
     def endbulk() -> tuple[Outcomes, list[str]]:
+        """End the children."""
         if not children:
             raise ConfigError("no children run; use bulk first")
         rows, lines = [], []
@@ -266,6 +285,7 @@ def _worker(
         return {"children": rows}, [*lines, f"ended {counted(len(rows), 'child worker')}"]
 
     def stay() -> tuple[Outcomes, list[str]]:
+        """Wait for Ctrl-C."""
         threading.Event().wait()
         return {}, []
 
@@ -313,7 +333,11 @@ def _client(
     secret: str | None,
     server: str | None,
 ) -> int:
-    """Send messages. Commands: ping, pingt, data, bulkping N, bulkdata N, quit."""
+    """Send messages. Commands: ping, pingt, data, bulkping N, bulkdata N, help, quit.
+
+    ping sends an EXEC, which has no answer. pingt sends a TRACKEXEC, and data a STREAM of 1024
+    bytes. The two bulk commands send N of them, ten at a time.
+    """
     security = security_of(secret, server=server)
     check_addresses(security, connect=(address,))
     console: Console
@@ -332,16 +356,19 @@ def _client(
         return size
 
     def ping() -> tuple[Outcomes, list[str]]:
+        """Send an EXEC PING, which has no answer."""
         client.call(_PING, tracked=False)
         return {"sent": 1}, ["sent EXEC PING"]
 
     def pingt() -> tuple[Outcomes, list[str]]:
+        """Send a TRACKEXEC PING, and wait for the answer."""
         begin = time.perf_counter()
         one_ping()
         took = 1000 * (time.perf_counter() - begin)
         return {"ms": round(took, 3)}, [f"TRACKEXEC PING was answered in {took:.1f} ms"]
 
     def data() -> tuple[Outcomes, list[str]]:
+        """Ask for a STREAM of 1024 bytes."""
         size = one_stream()
         return {"bytes": size}, [f"STREAM was answered by {size} bytes"]
 
@@ -356,11 +383,13 @@ def _client(
         row = f"{name:8}{total:>10}{done:>12}"
         return {"type": name, "total": total, "success": done}, [head, row]
 
-    def bulkping(count: str) -> tuple[Outcomes, list[str]]:
-        return bulk("PING", one_ping, count)
+    def bulkping(n: str) -> tuple[Outcomes, list[str]]:
+        """Send N TRACKEXEC PINGs, ten at a time."""
+        return bulk("PING", one_ping, n)
 
-    def bulkdata(count: str) -> tuple[Outcomes, list[str]]:
-        return bulk("STREAM", one_stream, count)
+    def bulkdata(n: str) -> tuple[Outcomes, list[str]]:
+        """Ask for N STREAMs, ten at a time."""
+        return bulk("STREAM", one_stream, n)
 
     commands: Commands = {
         "ping": ping,

@@ -37,8 +37,9 @@ _USUAL = frozenset(
 )
 """Reasons that normally follow from restarts, losses and changes of routes."""
 
-_ALARMING = (ERROR_CODES | {"policy failed", "rival"}) - _USUAL
-"""Reasons that indicate a broken or hostile peer, or a user's policy that raises errors.
+_ALARMING = (ERROR_CODES | {"policy failed", "rival", "slots above max_slots"}) - _USUAL
+"""Reasons that indicate a broken or hostile peer, a user's policy that raises errors, or a setting
+that does not fit.
 
 All other reasons are ordinary races.
 """
