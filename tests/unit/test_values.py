@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 import pickle
+from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -15,6 +16,7 @@ from uuid import UUID
 
 import attrs
 import pytest
+import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from value_payloads import array_payloads, refused_payloads, valid_payloads
@@ -23,7 +25,7 @@ import wmp
 from wmp.actions import End
 from wmp.codec import pack_value, unpack_error
 from wmp.errors import ConfigError, DecodeError, JobFailed
-from wmp.runtime.codecs import payload_codecs
+from wmp.runtime.codecs import payload_codecs, payload_memory
 from wmp.runtime.codecs.annotations import converter_of
 from wmp.runtime.codecs.payload_codecs import codec_names, find_codec, payload_codec, wire_name
 from wmp.runtime.handlers import coders_of, serve, unknown_codec
@@ -259,6 +261,72 @@ def test_an_array_may_have_a_head_that_is_longer_than_needed(payload: str) -> No
     assert array.tolist() == [1, 2]
     assert numpy.shares_memory(array, numpy.frombuffer(data, "u1"))
     assert decoded("cbor-tags", bytes((0x81, *data)))[0].tolist() == [1, 2]
+
+
+def test_an_array_that_arrived_is_sent_on_without_a_copy() -> None:
+    numpy = pytest.importorskip("numpy")
+    codec = payload_codec("cbor-tags")
+    for made in (numpy.arange(1000.0), numpy.arange(12).reshape(3, 4), numpy.zeros(0)):
+        payload = codec.encode(made)
+        frame = zmq.Frame(bytes(payload))
+        assert codec.encode(decoded("cbor-tags", payload)) is payload
+        sent_on = codec.encode(decoded("cbor-tags", frame.buffer))
+        assert isinstance(sent_on, memoryview)
+        assert sent_on.obj is frame
+        assert sent_on == payload
+
+
+def test_the_memory_of_a_large_payload_is_used_again_when_nothing_refers_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numpy = pytest.importorskip("numpy")
+    free: deque[Any] = deque()
+    monkeypatch.setattr(payload_memory, "_free", free)
+    codec = payload_codec("cbor-tags")
+    array = numpy.arange(100_000.0)
+
+    payload = codec.encode(array)
+    view = memoryview(payload)[8:]
+    assert view.readonly
+    del payload
+    assert not free
+    del view
+    (block,) = free
+    again = codec.encode(array + 1)
+    assert not free
+    assert numpy.shares_memory(block, numpy.frombuffer(again, "u1"))
+    numpy.testing.assert_array_equal(decoded("cbor-tags", again), array + 1)  # type: ignore[arg-type]
+    others = [codec.encode(array) for _ in range(60)]
+    others.clear()
+    assert 20 << 20 < sum(map(len, free)) <= 32 << 20
+    smaller = codec.encode(array[:40_000])
+    assert not any(numpy.shares_memory(one, numpy.frombuffer(smaller, "u1")) for one in free)
+
+
+def test_a_part_of_an_array_that_arrived_is_copied() -> None:
+    numpy = pytest.importorskip("numpy")
+    codec = payload_codec("cbor-tags")
+    payload = codec.encode(numpy.arange(1000.0).reshape(10, 100))
+    array = decoded("cbor-tags", payload)
+
+    for other in (array[1:], array.T, array.reshape(100, 10), array.view("<i8"), array.copy()):
+        found = decoded("cbor-tags", bytes(codec.encode(other)))
+        numpy.testing.assert_array_equal(found, other, strict=True)
+        assert not numpy.shares_memory(found, array)
+
+
+def test_only_memory_that_nobody_changes_is_sent_on() -> None:
+    numpy = pytest.importorskip("numpy")
+    codec = payload_codec("cbor-tags")
+    own = bytearray(codec.encode(numpy.arange(1000.0)))
+    array = decoded("cbor-tags", memoryview(own))  # type: ignore[arg-type]
+    payload = codec.encode(array)
+    # The head is here too, but the items are at another place.
+    twice = bytes(payload) + bytes(8)
+    moved = numpy.frombuffer(memoryview(twice)[: array.nbytes], "<f8")
+
+    assert not numpy.shares_memory(array, numpy.frombuffer(payload, "u1"))
+    numpy.testing.assert_array_equal(decoded("cbor-tags", codec.encode(moved)), moved)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -171,7 +171,7 @@ def _no_constant(name: str) -> Any:
 # The modules of tagged values are imported at their first use: they would make every start slower.
 
 
-def _encode_tagged(value: Any) -> bytes:
+def _encode_tagged(value: Any) -> Frame:
     from wmp.runtime.codecs.tagged_values import pack_tagged
 
     return pack_tagged(value)

@@ -25,9 +25,9 @@ from wmp.runtime.codecs.annotations import fields_of
 from wmp.runtime.codecs.typed_arrays import (
     DIMENSIONS,
     DTYPES,
-    array_head,
     is_array,
     make_array,
+    pack_array,
     shaped,
     tag_of,
     unpack_array,
@@ -61,7 +61,7 @@ _REMEDY: Final = (
 )
 
 
-def pack_tagged(value: Any) -> bytes:
+def pack_tagged(value: Any) -> Frame:
     """Encode a value.
 
     Raises:
@@ -69,7 +69,7 @@ def pack_tagged(value: Any) -> bytes:
     """
     if is_array(value) and value.dtype.kind != "b":
         try:
-            return b"".join(array_head(value))
+            return pack_array(value)
         except TypeError as error:
             raise _refusal(error) from error
     try:

@@ -2,7 +2,7 @@
 Python.
 
 An array that is the whole payload is decoded without a copy: it shares the memory of the payload,
-and is read-only.
+and is read-only. If it is sent on, it needs no copy either.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Any, Final
 
 from wmp.errors import DecodeError
 from wmp.message import Frame, Limits
+from wmp.runtime.codecs.payload_memory import LEAST, payload_memory
 
 __all__ = [
     "DIMENSIONS",
     "DTYPES",
-    "array_head",
     "is_array",
     "make_array",
+    "pack_array",
     "shaped",
     "tag_of",
     "unpack_array",
@@ -87,17 +88,48 @@ def tag_of(array: Any) -> int:
     return tag
 
 
-def array_head(array: Any) -> tuple[bytes, Any]:
-    """Return the encoding of an array in two parts: the head, and the memory of the items.
+def pack_array(array: Any) -> Frame:
+    """Encode an array. An array that arrived as a whole payload is sent on without a copy.
 
     Raises:
         TypeError: There is no tag for the items.
     """
-    tag = tag_of(array)
+    head = _head(tag_of(array), array.shape, array.nbytes)
+    if not array.flags.writeable:
+        payload = _arrived(array, head)
+        if payload is not None:
+            return payload
     numpy = sys.modules["numpy"]
-    flat = numpy.ascontiguousarray(array)
-    data = b"" if not array.size else memoryview(flat.reshape(-1).view("u1"))
-    return _head(tag, array.shape, array.nbytes), data
+    if not array.size:
+        return head
+    items = numpy.ascontiguousarray(array).reshape(-1).view("u1")
+    if array.nbytes < LEAST:
+        return b"".join((head, memoryview(items)))
+    whole = payload_memory(len(head) + array.nbytes)
+    whole[: len(head)] = numpy.frombuffer(head, "u1")
+    whole[len(head) :] = items
+    return memoryview(whole).toreadonly()
+
+
+def _arrived(array: Any, head: bytes) -> Frame | None:
+    """Return the payload that :func:`unpack_array` made this array of, if it is its encoding too.
+
+    Nobody can change such an array, and its items stand behind the head already.
+    """
+    numpy = sys.modules["numpy"]
+    base = array.base.base if isinstance(array.base, numpy.ndarray) else array.base
+    whole: Any = base.obj if isinstance(base, memoryview) else None
+    zmq = sys.modules.get("zmq")
+    received = type(whole) is bytes or (zmq is not None and isinstance(whole, zmq.Frame))
+    if not received or not array.flags.c_contiguous:
+        return None
+    payload = whole if type(whole) is bytes else memoryview(whole)
+    size = len(head)
+    if len(payload) != size + array.nbytes or payload[:size] != head:
+        return None
+    items = numpy.frombuffer(payload, "u1", offset=size)
+    here, there = (one.__array_interface__["data"][0] for one in (array, items))
+    return payload if here == there else None
 
 
 @lru_cache(maxsize=256)

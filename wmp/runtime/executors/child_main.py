@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn
 
 from wmp.actions import Interrupt, Recall, Run
 from wmp.events import Begun, Finished, Recalled, Reported
-from wmp.message import Kind
+from wmp.message import Frame, Kind
 from wmp.runtime.executors.lane import Lane, PoolEvent, Terminated, run_lane
 from wmp.runtime.executors.local_executors import LocalExecutor
 from wmp.runtime.executors.pipe import pack, receive
@@ -118,6 +118,10 @@ def main(
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # after this only the interpreter itself ends
 
 
+def _flat(payload: Frame) -> memoryview:
+    return memoryview(payload).toreadonly()
+
+
 def _limit_memory(limit: int) -> None:
     import resource
 
@@ -193,7 +197,8 @@ class _Child:
     def _post(self, event: PoolEvent) -> None:
         match event:
             case Finished(lane, ids, outcomes, payloads, texts, waits):
-                plain = [p if type(p) is bytes else bytes(p) for p in payloads]
+                # The parent reads bytes. A view is written as bytes, without a copy before.
+                plain = [p if type(p) is bytes else pickle.PickleBuffer(_flat(p)) for p in payloads]
                 if self._send(("finished", lane, ids, bytes(outcomes), plain, texts, waits)):
                     self._results.clear()
             case Begun(lane, id):
