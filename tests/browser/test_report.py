@@ -24,10 +24,14 @@ SEEN = """(() => {
   return {
     title: document.title, verdict: document.getElementById('verdict').innerText,
     colour: getComputedStyle(document.getElementById('verdict')).color,
-    pictures: all('section svg').map(one => [box(one).width > 300, box(one).height > 30]),
+    pictures: all('#processes svg, #violations svg').map(one =>
+      [box(one).width > 300, box(one).height > 30]),
     words: document.body.innerText, images: all('img, script[src], link').length,
     arrows: all('#violations line.arrow').length, wide: document.documentElement.scrollWidth,
-    bars: all('#phases rect.bar').filter(one => box(one).height > 1).length,
+    charts: all('.chart').map(one => [one.id, one.querySelectorAll('svg').length > 0]),
+    roles: all('#chart-load .yaxislayer-above text').map(one => one.textContent),
+    cells: all('#chart-phases .hm image').map(one =>
+      [box(one).width > 300, one.href.baseVal.slice(0, 10)]),
     rows: all('#processes text.name').map(one => one.lastChild.data),
   }
 })()"""
@@ -49,11 +53,16 @@ def test_a_browser_shows_all_of_it(browser, made):
     assert seen["verdict"] == "1 violation found"
     # Red, in the light or the dark scheme.
     assert seen["colour"] in ("rgb(220, 38, 38)", "rgb(248, 113, 113)")
-    assert len(seen["pictures"]) >= 7
+    assert len(seen["pictures"]) == 2
     assert all(wide and high for wide, high in seen["pictures"])
     assert seen["rows"] == ["m", "d", f"{EVIL[:21]}…", "w1"]
     assert seen["arrows"] == 1
-    assert seen["bars"] > 13 * 4
+    assert dict(seen["charts"]) == {
+        f"chart-{name}": True
+        for name in ("load", "phases", "percentiles", "total", "queue-wait", "handler")
+    }
+    assert seen["roles"] == ["count", EVIL]  # as text, which Plotly did not take for tags
+    assert seen["cells"] == [[True, "data:image"]]
 
 
 def test_it_fits_its_window(browser, made):

@@ -198,7 +198,7 @@ main()
     assert said.returncode == 2
     assert said.stdout == ""
     assert said.stderr == (
-        "wmp: the pipeline needs pyspark, pandas, pyarrow and jinja2, and pyspark is not "
+        "wmp: the pipeline needs pyspark, pandas, pyarrow, jinja2 and plotly, and pyspark is not "
         "installed; run: pip install 'worker-manager-protocol[spark]'\n"
     )
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ from jinja2 import UndefinedError
 
 from tests.markup import HARMLESS, HOSTILE, SHOWN, Tags
 from wmp.pages.sequence import Lifeline, SequenceDiagram
-from wmp.pages.svg import Drawing, LogScale, TimeScale, clip
+from wmp.pages.svg import Drawing, TimeScale, clip
 from wmp.pages.template import amount, duration, render
 
 
@@ -96,14 +96,6 @@ def test_words_for_amounts() -> None:
     assert [amount(x).replace("\u202f", " ") for x in (None, 0, 12345, 0.4212, 12345.6)] == [
         "–", "0", "12 345", "0.421", "12 346",
     ]  # fmt: skip
-
-
-def test_ten_times_as_long_is_as_far_everywhere() -> None:
-    scale = LogScale(1.0, 1000.0, 0.0, 300.0)
-
-    assert [scale(10.0**power) for power in range(4)] == pytest.approx([0, 100, 200, 300])
-    assert [scale(0), scale(1e9)] == [0, 300]
-    assert scale.ticks() == [1, 10, 100, 1000]
 
 
 def test_an_axis_of_time_has_a_handful_of_round_ticks() -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final
 
 from attrs import define, field, frozen
 from markupsafe import Markup
 
 from wmp.pages.template import duration, render
 
-__all__ = ["COLOURS", "Drawing", "LogScale", "Shape", "TimeScale", "clip"]
-
-COLOURS: Final = 8
-"""Number of colours of lines; their classes are ``c0`` to ``c7``."""
+__all__ = ["Drawing", "Shape", "TimeScale", "clip"]
 
 _TIP: Final = 8.0
 """Length of the tip of an arrow."""
@@ -38,12 +35,6 @@ class Shape:
     text: str = ""
     title: str = ""
     """The tooltip."""
-
-
-class _Scale(Protocol):
-    def __call__(self, micros: float, /) -> float: ...
-
-    def ticks(self) -> Sequence[float]: ...
 
 
 @define(eq=False)
@@ -113,7 +104,7 @@ class Drawing:
         self.shapes.append(Shape("circle", place, title=title))
 
     def time_axis(
-        self, scale: _Scale, top: float, bottom: float, begin: float | None = None
+        self, scale: TimeScale, top: float, bottom: float, begin: float | None = None
     ) -> None:
         """Add an axis of time along the lower edge, with a vertical line at each tick.
 
@@ -175,24 +166,3 @@ class TimeScale:
         step = 10 ** math.floor(math.log10(span / 5))
         step = next((step * k for k in (1, 2, 5, 10) if span / (step * k) <= _TICKS), step)
         return [tick * step for tick in range(int(span / step) + 1)]
-
-
-@define
-class LogScale:
-    """A logarithmic scale from µs to positions."""
-
-    low: float
-    high: float
-    begin: float
-    end: float
-
-    def __call__(self, micros: float) -> float:
-        """Return the position of a duration."""
-        span = math.log10(self.high / self.low) or 1.0
-        part = math.log10(min(max(micros, self.low), self.high) / self.low) / span
-        return self.begin + part * (self.end - self.begin)
-
-    def ticks(self) -> list[float]:
-        """Return the powers of ten in the range."""
-        first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high))
-        return [10.0**power for power in range(first, last + 1)]

@@ -19,10 +19,10 @@ if typing.TYPE_CHECKING:
 
 __all__ = ["JournalReport", "follow", "report"]
 
-for _name in ("pyspark", "pandas", "pyarrow", "jinja2"):
+for _name in ("pyspark", "pandas", "pyarrow", "jinja2", "plotly"):
     if importlib.util.find_spec(_name) is None:
         raise wmp.errors.ConfigError(
-            f"the pipeline needs pyspark, pandas, pyarrow and jinja2, and {_name} is not "
+            f"the pipeline needs pyspark, pandas, pyarrow, jinja2 and plotly, and {_name} is not "
             "installed; run: pip install 'worker-manager-protocol[spark]'"
         )
 

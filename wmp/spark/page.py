@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib.resources import files
 from typing import Any, Final
 
 from attrs import frozen
+from markupsafe import Markup
 
 from wmp.pages.template import amount, duration, render
 from wmp.spark import pictures
+from wmp.spark.charts import MOST_ROLES, figures, plotly, script_hash, to_json
 from wmp.spark.report_data import MOST_VIOLATIONS, ReportData, Row, name_of
-from wmp.spark.schema import TABLES
+from wmp.spark.schema import PHASES, TABLES
 from wmp.spark.violation_diagram import violation_diagram
 
 __all__ = ["page"]
 
+_LIBRARY: Final = "<!-- plotly -->"
+"""Stands for Plotly's script until the page is rendered; no text of a journal has this markup."""
+_STARTER: Final = files("wmp.pages").joinpath("templates", "report.js").read_text("utf-8")
 _MOST: Final = 200
 """Largest number of rows of a list."""
 
@@ -61,7 +67,9 @@ class _List:
 def page(data: ReportData) -> str:
     """Render the page, as HTML."""
     nodes = {(row["node"], row["epoch"]): row for row in data.tables["nodes"]}
-    return render(
+    charts = figures(data)
+    starter = _STARTER.strip()
+    text = render(
         "report.html",
         empty=not data.number("lines"),
         sources=data.sources,
@@ -82,6 +90,7 @@ def page(data: ReportData) -> str:
             "slowest": _jobs(data, "slowest"),
             "failed": _jobs(data, "failed"),
             "requeued": _jobs(data, "requeued"),
+            "phases": _phases(data),
             "latency": _latency(data),
             "handshakes": _handshakes(data),
             "workers": _workers(data, nodes),
@@ -92,7 +101,15 @@ def page(data: ReportData) -> str:
             "nodes": _nodes(data),
         },
         tables=TABLES,
+        charts=charts,
+        figures=Markup(to_json(charts)),
+        library=Markup(_LIBRARY),
+        starter=Markup(starter),
+        scripts=Markup(f"{script_hash(plotly())} {script_hash(starter)}") if charts else "'none'",
+        roles_left_out=max(len({r["role"] for r in data.tables["activity"]}) - MOST_ROLES, 0),
     )
+    # Plotly has four megabytes, so it passes through no template.
+    return str(text).replace(_LIBRARY, plotly(), 1) if charts else str(text)
 
 
 def _began(data: ReportData) -> str:
@@ -217,6 +234,16 @@ def _clock(micros: int | None) -> str:
     if micros is None:
         return "–"
     return f"{datetime.fromtimestamp(micros / 1e6, UTC):%H:%M:%S.%f}"[:-3]
+
+
+def _phases(data: ReportData) -> _List:
+    latency = {row["phase"]: row for row in data.tables["latency"]}
+    rows: list[tuple[str | _Cell, ...]] = []
+    for phase, meaning in PHASES.items():
+        if (row := latency.get(phase)) is not None:
+            times = [duration(row[name]) for name in ("p50", "p90", "p99", "most")]
+            rows.append((_Cell(phase, meaning), amount(row["count"]), *times))
+    return _List(("phase", "samples", "p50", "p90", "p99", "longest"), rows)
 
 
 def _latency(data: ReportData) -> _List:
