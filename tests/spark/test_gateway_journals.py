@@ -13,6 +13,7 @@ from tests.spark.plain import fold, table
 from tests.waiting import wait_until
 from wmp.gateways.gateway import ClientDoor, Gateway, WorkerDoor
 from wmp.gateways.pirates import LazyClient
+from wmp.spark.totals import Totals
 
 ANY = "tcp://127.0.0.1:*"
 
@@ -44,3 +45,8 @@ def test_the_journals_of_a_mixed_fleet_show_no_violation(tmp_path):
     paths = sorted(tmp_path.glob("*.jsonl"))
     sink = fold([line for path in paths for line in path.read_text().splitlines()])
     assert table(sink, "violations") == []
+    totals = Totals()
+    totals.add(sink.counts)
+    shares = [row[-1] for row in totals.utilisation(sink.known) if row[-3] > 0]
+    assert len(shares) >= 2  # of the group of the Pirates, and of the worker of WMP
+    assert all(0 < share <= 1 for share in shares)

@@ -18,7 +18,7 @@ from wmp.spark.process_lines import LineNumbers
 from wmp.spark.processes import check_lives
 from wmp.spark.reading import ReadPart, _ReadTask
 from wmp.spark.schema import PHASES, TABLES
-from wmp.spark.totals import spread, stretch
+from wmp.spark.totals import Totals, spread, stretch
 from wmp.testing.invariants import INVARIANTS
 
 
@@ -148,6 +148,24 @@ def test_lanes_that_take_more_than_there_is():
     assert [(row["name"], row["time"], row["detail"]) for row in found] == [
         ("no double booking", 30, "the running jobs of worker w need 4 slots; the worker has 3")
     ]
+
+
+def test_the_share_of_a_worker_whose_resources_change_counts_what_there_was():
+    sink = fold(
+        [
+            line("w", 0, 0, "start", **START, resources={"slots": 0}),
+            line("w", 1, 100, "resized", resources={"slots": 4}),
+            line("w", 2, 100, "run", lane=1, ids=[1], attempts=[1], **RUN),
+            line("w", 3, 200, "finished", lane=1, ids=[1], outcomes=[0], bytes=0),
+            line("w", 4, 200, "resized", resources={"slots": 2}),
+            line("w", 5, 300, "received", **message("PONG", "m", "w")),
+        ]
+    )
+    totals = Totals()
+    totals.add(sink.counts)
+    # 2 of 4 slots were taken for 100 µs, of 600 µs in which a slot was there.
+    (row,) = totals.utilisation(sink.known)
+    assert row[2:] == ("slots", 0, 300, 2, 200, pytest.approx(200 / 600))
 
 
 def test_two_processes_of_one_identity_are_not_served_side_by_side():

@@ -410,9 +410,9 @@ TABLES: Final[Mapping[str, Table]] = {
             _c("resource", "string", "slots, …"),
             _c("time", "timestamp", "begin of the stretch"),
             _c("length", "bigint", "µs of this stretch during which the worker ran"),
-            _c("have", "bigint", "amount that the worker has"),
+            _c("have", "bigint", "amount that the worker has; the mean, rounded up, if it changed"),
             _c("busy", "bigint", "sum over the lanes: amount × µs of use"),
-            _c("share", "double", "busy / (length × have)"),
+            _c("share", "double", "busy / (length × amount)"),
         ),
         _table(
             "fairness",

@@ -29,7 +29,7 @@ _STRETCHES: Final = (0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600)
 _MOST: Final = 120
 _SHARES: Final = (0.5, 0.9, 0.95, 0.99, 0.999)
 _GROUPS: Final = ("role", "manager", "worker", "device", "hour")
-_TIMED: Final = {"busy": 3, "submitted": 1, "ended": 1}
+_TIMED: Final = {"busy": 3, "had": 3, "submitted": 1, "ended": 1}
 """Counts of stretches, with the place of the begin of the stretch in their keys."""
 
 _Entry = list[int]
@@ -170,7 +170,7 @@ class Totals:
 
     def utilisation(self, known: Mapping[Process, KnownProcess]) -> Iterator[Values]:
         """Return the rows of ``utilisation``."""
-        busy, length = self.counts["busy"], self.length
+        busy, had, length = self.counts["busy"], self.counts["had"], self.length
         for (node, epoch), one in known.items():
             if one.kind != "worker":
                 continue
@@ -180,8 +180,11 @@ class Totals:
                 for part in range(first // length * length, last + 1, length):
                     overlap = min(last, part + length) - max(first, part)
                     taken = busy.get((node, epoch, name, part), (0, 0))[1]
-                    share = taken / (overlap * have) if overlap * have > 0 else None
-                    yield node, epoch, name, part, overlap, have, taken, share
+                    changed = had.get((node, epoch, name, part))
+                    there = overlap * have if changed is None else changed[1]
+                    share = taken / there if there > 0 else None
+                    mean = have if changed is None else -(-there // overlap) if overlap > 0 else 0
+                    yield node, epoch, name, part, overlap, mean, taken, share
 
     def activity(self) -> Iterator[Values]:
         """Return the rows of ``activity``."""

@@ -6,7 +6,7 @@ The lines come in the order of their numbers. Locks are checked against the tabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -76,6 +76,10 @@ class WorkerFold:
     """Amount of each resource that the lanes take."""
     _have: dict[str, int] = field(init=False)
     """The largest amount of each resource so far (WMP-3.15)."""
+    _amounts: dict[str, int] = field(init=False)
+    """The present amount of each resource."""
+    _changed: int | None = None
+    """Time of the last change of the amounts; None for none."""
     _ready: tuple[int, int] | None = None
     """Number and time of the last READY."""
     _held: dict[tuple[str | None, int | None, int], int] = field(factory=dict)
@@ -86,6 +90,7 @@ class WorkerFold:
     def __attrs_post_init__(self) -> None:
         self._streams = Streams(self.me, self.sink)
         self._have = dict(self.me.resources)
+        self._amounts = dict(self.me.resources)
 
     def step(self, lines: Sequence[LineRow]) -> None:
         """Fold the lines of one step."""
@@ -101,8 +106,7 @@ class WorkerFold:
             elif line.what == "run":
                 self._run(line)
             elif line.what == "resized":
-                for name, amount in (line.resources or {}).items():
-                    self._have[name] = max(amount, self._have.get(name, 0))
+                self._resized(line)
             elif line.what == "finished" or line.what == "recalled":
                 self._ended(line)
 
@@ -115,6 +119,8 @@ class WorkerFold:
         """Report everything that is still open."""
         for lane in self._lanes.values():
             self._used(lane, max(self.me.last, lane.begin))
+        if self._changed is not None:
+            self._count_amounts(self._changed, self.me.last)
         for lock in self._locks.values():
             self._report_lock(lock)
         for manager, wake in self._wakes.items():
@@ -392,11 +398,31 @@ class WorkerFold:
 
     def _used(self, lane: _OpenLane, end: int) -> None:
         """Count the time for which a lane had its resources, by stretch."""
-        length, clock = self.sink.length, self.me.clock
-        since, until = self.sink.window
-        begin, end = max(lane.begin + clock, since), min(end + clock, until)
-        for part in range(begin // length * length, end + 1, length):
-            overlap = min(end, part + length) - max(begin, part)
+        for part, overlap in self._stretches(lane.begin, end):
             for name, amount in islice(lane.needs.items(), 16):
                 busy = amount * overlap
                 self.sink.count(busy, "busy", self.me.node, self.me.epoch, name, part)
+
+    def _stretches(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Return the stretches between two times, each with the µs that are between them."""
+        length, clock = self.sink.length, self.me.clock
+        since, until = self.sink.window
+        begin, end = max(begin + clock, since), min(end + clock, until)
+        for part in range(begin // length * length, end + 1, length):
+            yield part, min(end, part + length) - max(begin, part)
+
+    def _resized(self, line: LineRow) -> None:
+        """Record that the amounts of the resources changed (WMP-3.15)."""
+        begin = self.me.first if self._changed is None else self._changed
+        self._count_amounts(begin, line.at)
+        self._changed = line.at
+        found = line.resources or {}
+        self._amounts = {name: found.get(name, 0) for name in {**self._amounts, **found}}
+        for name, amount in found.items():
+            self._have[name] = max(amount, self._have.get(name, 0))
+
+    def _count_amounts(self, begin: int, end: int) -> None:
+        """Count the time for which the worker had its present resources, by stretch."""
+        for part, overlap in self._stretches(begin, end):
+            for name, amount in islice(self._amounts.items(), 16):
+                self.sink.count(amount * overlap, "had", self.me.node, self.me.epoch, name, part)
