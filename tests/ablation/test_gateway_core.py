@@ -6,16 +6,20 @@ from itertools import count
 
 import pytest
 
+from wmp.actions import End, Resolve
 from wmp.balance import least_recently_used
+from wmp.codec import pack_frames
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.core.worker.machine import WorkerMachine
+from wmp.errors import DecodeError
 from wmp.events import Received
 from wmp.foreign import Arrived, Emit, Left, Settled
 from wmp.gateways.doors import ClientDoor, WorkerDoor
 from wmp.gateways.machines.attendance import Attendance
+from wmp.gateways.machines.body import from_payload
 from wmp.gateways.machines.gateway import GatewayMachine, GatewaySettings
 from wmp.message import Command
 
@@ -120,3 +124,22 @@ def test_a_manager_that_interrupts_what_a_client_that_left_has_begun(unstarted, 
     gateway.answer(b"w0", b"did")
     gateway.settle()
     assert (gateway.jobs, gateway.replies) == ({}, [])
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_front_door_that_trusts_the_codecs_of_results(checked, monkeypatch):
+    if not checked:
+        monkeypatch.setattr("wmp.gateways.machines.front_door.read_payload", from_payload)
+    gateway = PlainGateway(0)
+    gateway.ask(b"one", b"two")
+    ends = (End.OK, End.OK)
+    results = (b"no list", pack_frames([b"2", b"parts"]))
+    resolve = Resolve((1, 2), ends, results, (1, 1), codecs={1: "frames", 2: "frames"})
+    door = gateway.machine.doors[FRONT]
+    if checked:
+        (emit,) = door.handle(resolve, 1.0)
+        assert emit.frames == (b"", b"2", b"parts")
+        assert door.statistics().unanswered == {"unreadable": 1}
+    else:
+        with pytest.raises(DecodeError):
+            door.handle(resolve, 1.0)

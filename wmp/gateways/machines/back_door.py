@@ -17,11 +17,10 @@ from attrs import define, field, frozen
 from wmp.actions import Drop, Halt, Interrupt, Recall, Run
 from wmp.codec import pack_error
 from wmp.core.protocol.timers import Timers
-from wmp.errors import DecodeError
 from wmp.events import Begun, Closed, Drained, Finished, Recalled, Reported, Ticked
 from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Of, Settled, Staff, Unsent
 from wmp.gateways.machines.attendance import TRANSITIONS, Attendance, AttendanceInput
-from wmp.gateways.machines.body import FRAMES_CODEC, from_payload, to_payload
+from wmp.gateways.machines.body import FRAMES_CODEC, read_payload, to_payload
 from wmp.gateways.machines.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL, Bundle
 from wmp.gateways.machines.door_wire import DoorWire, FromWorker, HeartbeatStyle, Notice
 from wmp.message import DEFAULT_ROLE, Frame, Outcome, Peer
@@ -435,11 +434,8 @@ class BackDoorMachine:
 
     def _request(self, run: Run, payload: Frame, token: bytes) -> Frames | None:
         """Return the request of a job; None if the payload fits no request."""
-        try:
-            body = from_payload(run.kind.codec, payload)
-        except DecodeError:  # its submitter named another codec than that of the payload
-            return None
-        return self.wire.request(token, body)
+        body = read_payload(run.kind.codec, payload)
+        return None if body is None else self.wire.request(token, body)
 
     def _interrupt(
         self, lane: int, ids: Sequence[int], now: float, actions: list[BackDoorAction]

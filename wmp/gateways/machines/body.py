@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from wmp.codec import pack_frames, unpack_frames
+from wmp.errors import DecodeError
 from wmp.foreign import Frames
 from wmp.message import Frame
 
-__all__ = ["FRAMES_CODEC", "MAX_FRAMES", "MAX_HOPS", "from_payload", "split", "to_payload"]
+__all__ = [
+    "FRAMES_CODEC",
+    "MAX_FRAMES",
+    "MAX_HOPS",
+    "from_payload",
+    "read_payload",
+    "split",
+    "to_payload",
+]
 
 MAX_FRAMES: Final = 64
 """Largest number of frames of a message (PIRATE-1.1, PING-1.2)."""
@@ -51,3 +60,11 @@ def to_payload(body: Frames, *, as_list: bool) -> tuple[str, Frame]:
 def from_payload(codec: str, payload: Frame) -> Frames:
     """Return the body of a result."""
     return unpack_frames(payload) if codec == FRAMES_CODEC else (payload,)
+
+
+def read_payload(codec: str, payload: Frame) -> Frames | None:
+    """Return the body in a payload that a peer sent; None if the payload is not of the codec."""
+    try:
+        return from_payload(codec, payload)
+    except DecodeError:
+        return None

@@ -11,7 +11,7 @@ from attrs import define, evolve, field, frozen
 from wmp.actions import Drop, End, Halt, Notify, Resolve
 from wmp.events import Cancelled, Closed, Drained, Submitted, Ticked
 from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Settled, Unsent
-from wmp.gateways.machines.body import FRAMES_CODEC, from_payload, to_payload
+from wmp.gateways.machines.body import FRAMES_CODEC, read_payload, to_payload
 from wmp.gateways.machines.client_wire import ClientWire, ReqWire
 from wmp.gateways.machines.reply_memory import ReplyMemory
 from wmp.message import Frame, Kind
@@ -277,11 +277,13 @@ class FrontDoorMachine:
         if asker is None:
             return  # The client left, or the job is another door's.
         reply: Frames | None = None
+        body = read_payload(asker.codec if codec is None else codec, payload)
         if end is not End.OK:
             self._unanswered[end.value] += 1
+        elif body is None:
+            self._unanswered["unreadable"] += 1  # the worker named another codec
         else:
             self._replies += 1
-            body = from_payload(asker.codec if codec is None else codec, payload)
             reply = (*asker.envelope, *body)
             actions.append(Emit(asker.port, asker.peer, reply))
         if self._memory is not None:

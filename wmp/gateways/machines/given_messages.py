@@ -107,6 +107,12 @@ class GivenMessages:
         """End a job that no worker gets."""
         self._end(run, Outcome.CANCELLED, b"")
 
+    def refuse_payload(self, run: Run) -> None:
+        """End a job whose submitter named another codec than that of the payload."""
+        self._end(
+            run, Outcome.ERROR, pack_error("UnfitPayload", "the payload is no list of frames")
+        )
+
     def answer(self, given: GivenMessage, body: Frames) -> None:
         """Take the RESPONSE of a worker."""
         run, worker = given.run, given.worker

@@ -16,7 +16,7 @@ from wmp.actions import Drop, End
 from wmp.core.protocol.timers import Timers
 from wmp.events import Cancelled, Submitted
 from wmp.foreign import Emit, Frames
-from wmp.gateways.machines.body import FRAMES_CODEC, from_payload, to_payload
+from wmp.gateways.machines.body import FRAMES_CODEC, read_payload, to_payload
 from wmp.gateways.machines.majordomo_wire import ClientRequest, as_service, write_reply
 from wmp.message import DEFAULT_NEEDS, Frame, Kind
 
@@ -217,8 +217,11 @@ class MajordomoRequests:
         if end is not End.OK:
             self.unanswered[end.value] += 1
             return None
+        body = read_payload(asker.codec if codec is None else codec, payload)
+        if body is None:
+            self.unanswered["unreadable"] += 1  # the worker named another codec
+            return None
         self.replies += 1
-        body = from_payload(asker.codec if codec is None else codec, payload)
         frames = write_reply(asker.envelope, asker.service.name, body)
         return Emit(asker.port, asker.peer, frames)
 

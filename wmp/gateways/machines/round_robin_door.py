@@ -17,7 +17,7 @@ from wmp.actions import Drop, End, Halt, Interrupt, Notify, Recall, Resolve, Run
 from wmp.core.protocol.timers import Timers
 from wmp.events import Cancelled, Closed, Drained, Recalled, Submitted, Ticked
 from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Of, Settled, Staff, Unsent
-from wmp.gateways.machines.body import FRAMES_CODEC, from_payload
+from wmp.gateways.machines.body import FRAMES_CODEC, read_payload
 from wmp.gateways.machines.client_messages import ClientMessages, size_of
 from wmp.gateways.machines.given_messages import GivenMessages
 from wmp.gateways.machines.lmq_wire import (
@@ -367,13 +367,17 @@ class RoundRobinDoorMachine:
         if end is not End.OK:
             self._unanswered[end.value] += 1
         elif asker.type is LmqType.TRACKEXEC:
-            self._replies += 1
             answer = asker.answer
             hops: Frames = ()
+            body: Frames | None
             if answer is not None and answer[0] == payload:
                 body, hops = answer[1], (answer[2],)
             else:
-                body = from_payload(FRAMES_CODEC if codec is None else codec, payload)
+                body = read_payload(FRAMES_CODEC if codec is None else codec, payload)
+            if body is None:
+                self._unanswered["unreadable"] += 1  # the worker named another codec
+                return
+            self._replies += 1
             result = () if body == (b"",) else body
             back = asker.hops[::-1]
             frames = write_lmq(LmqType.RESPONSE, asker.id, result, to=back, hops=hops)
@@ -399,6 +403,12 @@ class RoundRobinDoorMachine:
         terms = self.terms
         home = run.manager == terms.home
         asker = self._asked.get(run.ids[0]) if home else None
+        arguments = None if asker is None else asker.arguments
+        if arguments is None:
+            arguments = read_payload(run.kind.codec, run.payloads[0])
+        if arguments is None:
+            self._given.refuse_payload(run)
+            return
         # At the end only jobs of this gateway are still done.
         unwanted = asker is None and (home or self._draining)
         worker = None if unwanted else self.table.take()
@@ -415,9 +425,6 @@ class RoundRobinDoorMachine:
         if terms.busy_timeout is not None:
             self._timers.arm(_OVERDUE, now + terms.busy_timeout)
         id = token[1:] if asker is None else asker.id
-        arguments = None if asker is None else asker.arguments
-        if arguments is None:
-            arguments = from_payload(run.kind.codec, run.payloads[0])
         frames = write_lmq(type, id, arguments, hops=(token,))
         actions.append(Emit(worker.port, worker.peer, frames))
 
