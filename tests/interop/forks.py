@@ -157,16 +157,6 @@ class Forks:
         written, lines = (None if one is None else os.fdopen(one, "rb") for one in (of, about))
         return ForkedProcess(given, written, lines, end)
 
-    def start_at(
-        self, terminal: int, *argv: str, env: Mapping[str, str] = ENVIRON
-    ) -> ForkedProcess:
-        """Start a program whose three streams are a terminal."""
-        end, ended = os.pipe()
-        self._order(argv, None, env, [terminal, terminal, terminal, ended])
-        os.close(ended)
-        with open(os.devnull, "rb") as no_pipe:
-            return ForkedProcess(no_pipe, no_pipe, None, end)
-
     def run(self, *argv: str, cwd: Path | None = None) -> Ended:
         """Run a program in a folder, without input."""
         paths = [Path(self._outputs.name, output) for output in ("stdout", "stderr")]

@@ -229,10 +229,11 @@ def test_help_has_whole_sentences_and_a_text_for_every_flag(forks, folder):
         assert not re.findall(r"^  -.*[A-Z=]+(?:  +\[default:.*)?$", options, re.MULTILINE), options
 
 
-def test_version(folder):
-    for argv in (WMP, WMP_DEVICE):
-        found = run(*argv, "--version", cwd=folder)
-
+def test_version(forks, folder):
+    for found in (
+        run(*WMP, "--version", cwd=folder),
+        forks.run(*WMP_DEVICE, "--version", cwd=folder),
+    ):
         assert (found.returncode, found.stderr) == (0, "")
         assert re.fullmatch(r"wmp (\d+\.\d+\.\d+\S*|0\+source)\n", found.stdout)
 

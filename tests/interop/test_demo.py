@@ -26,10 +26,10 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="th
 @pytest.mark.parametrize(
     ("files", "workers"), [(60, 2), pytest.param(None, 4, marks=pytest.mark.deep)]
 )
-def test_every_file_of_the_standard_library_is_counted_once_and_right(files, workers):
+def test_every_file_of_the_standard_library_is_counted_once_and_right(files, workers, tmp_path):
     names = demo_runner.source_files(files)
     options = ["--files", str(files), "--workers", str(workers)] if files else []
-    with program("demo", *options) as demo:
+    with program("demo", *options, "--journal", str(tmp_path)) as demo:
         code = demo.process.wait(100)
         demo.ends()
         said = demo.stdout.decode()
@@ -48,6 +48,10 @@ def test_every_file_of_the_standard_library_is_counted_once_and_right(files, wor
     rows = re.findall(r"^(worker \d)  the (managers|device)\s+(\d+) ", said, re.MULTILINE)
     assert [way for _, way, _ in rows] == ["managers", "device"] * (workers // 2)
     assert sum(int(jobs) for _, _, jobs in rows) == len(names)
+    # Each process but the killed worker has closed its journal.
+    segments = [path.name for path in tmp_path.iterdir()]
+    assert len([name for name in segments if name.startswith(".")]) == 1
+    assert len(segments) >= workers + 3
 
 
 def run_here(monkeypatch, capfd, *arguments):
@@ -79,14 +83,11 @@ def test_a_wrong_result_is_found_and_no_kill_kills_no_worker(monkeypatch, capfd)
     assert "killed" not in out
 
 
+@pytest.mark.deep  # a test below interrupts the demo with --chaos
 @needs_proc
 @pytest.mark.parametrize(
     ("number", "code", "said"),
-    [
-        # A test below interrupts the demo with --chaos.
-        pytest.param(signal.SIGINT, 130, "interrupted", marks=pytest.mark.deep),
-        (signal.SIGTERM, 143, "terminated"),
-    ],
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
 )
 def test_it_can_be_interrupted_and_leaves_nothing(number, code, said):
     with program("demo", "--workers", "1", "--no-kill") as demo:

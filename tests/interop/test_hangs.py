@@ -98,7 +98,10 @@ def test_run_raises_when_a_handler_hangs_and_other_jobs_end_first(go: threading.
         assert "job 2 (role 'default', interrupted" in str(raised[0])
 
 
-@pytest.mark.parametrize("target", ["work:work --hang-timeout 0.1", "work:worker"])
+@pytest.mark.parametrize(
+    "target",
+    ["work:worker", pytest.param("work:work --hang-timeout 0.1", marks=pytest.mark.deep)],
+)
 def test_the_program_replaces_itself_and_does_the_next_job(
     target: str, tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

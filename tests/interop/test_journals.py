@@ -187,6 +187,7 @@ def test_a_folder_that_cannot_be_is_bad_use(tmp_path, argv, forks):
     assert ended.returncode == 2
 
 
+@pytest.mark.deep  # a test of the demo reads a journal too
 def test_a_demo_records_itself_and_quiet_prints_nothing(tmp_path):
     words = ("demo", "--files", "20", "--workers", "2", "--journal", "journal", "--quiet")
     with program(*words, cwd=tmp_path) as demo:

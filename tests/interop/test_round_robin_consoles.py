@@ -287,8 +287,12 @@ class Typed:
         program = "import sys; from wmp_programs import wmp; sys.argv[:] = sys.argv[1:]; wmp()"
         arguments = ("wmp", "round-robin", kind, "-d", str(level), address)
         environment = {**ENVIRON, "PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm"}
-        self.process = forks().start_at(
-            other, sys.executable, "-c", program, *arguments, env=environment
+        self.process = forks().start(
+            *(sys.executable, "-c", program, *arguments),
+            env=environment,
+            input=other,
+            output=other,
+            errors=other,
         )
         os.close(other)
 

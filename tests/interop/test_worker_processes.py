@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import wmp
+from tests.interop.forks import wmp as program
 from tests.interop.process_handlers import die, hang, where
-from tests.interop.programs import wmp as program
 from tests.waiting import gone, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]

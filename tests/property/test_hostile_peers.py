@@ -30,6 +30,8 @@ from wmp.testing.network import Network, Pipe
 
 KNOWN = vectors()
 HONEST, SHARED = Kind("honest"), Kind("shared")
+PATIENCE = 240.0
+"""Virtual seconds in which honest jobs end after an attack on their workers."""
 
 
 class Siege(Network):
@@ -157,7 +159,11 @@ def besiege_workers(managers: int, messages: int, seed: int) -> None:
         siege.attack()
         siege.settle()
         siege.advance(siege.now + 0.01)
-    siege.run(siege.now + 60.0, step=0.5)
+    # A manager that pretended to be `m` before `m` was known leaves a session whose messages `m`
+    # does not acknowledge. The worker begins a new session after some resends.
+    end = siege.now + PATIENCE
+    while siege.now < end and len(siege.results) < len(expected):
+        siege.run(siege.now + 5.0, step=0.5)
 
     assert siege.halted == {}
     assert siege.twice == []
@@ -169,7 +175,8 @@ def besiege_workers(managers: int, messages: int, seed: int) -> None:
 @pytest.mark.rule("WMP-10.1", "WMP-15.1", "WMP-15.9")
 @given(seed=st.integers(0, 2**32), managers=st.integers(1, 4), messages=st.integers(1, 60))
 @example(seed=15, managers=4, messages=120)
-@settings(max_examples=8)
+@example(seed=77395, managers=3, messages=6)
+@settings(max_examples=6)
 def test_workers_do_honest_jobs_among_hostile_managers(
     seed: int, managers: int, messages: int
 ) -> None:
