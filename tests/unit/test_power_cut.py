@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -67,21 +67,30 @@ def run(path: Path) -> tuple[list[Mark], bytes]:
     shutil.copy(path, path.with_suffix(".base"))
     manager = StoredManager(store=store, clock=clock)
     log = Path(f"{path}-wal")
-    worker, marks = manager.worker(), []
+    worker, marks = manager.worker(), list[Mark]()
+
+    def mark() -> None:
+        size = log.stat().st_size
+        marks.append(Mark(size, frozenset(manager.acknowledged()), manager.ends()))
+
+    def step(act: Callable[[], object]) -> None:
+        """Note what is known before the writes of an act are answered, and after that."""
+        manager.holds = True
+        act()
+        mark()
+        manager.answer_all()
+        mark()
+
     for turn in range(6):
         retry = Retry(times=1, on=ValueError, backoff=0.1, jitter=False) if turn % 2 else None
-        ids = manager.submit(*[b"p%d" % turn * draw for draw in (1, 10, 700)], retry=retry)
-        mark = lambda: marks.append(  # noqa: E731 - three lines below
-            Mark(log.stat().st_size, frozenset(manager.acknowledged()), manager.ends())
-        )
-        mark()
+        payloads = [b"p%d" % turn * count for count in (1, 10, 700)]
+        step(lambda: manager.submit(*payloads, retry=retry))  # noqa: B023 - called at once
         if turn == 3:
-            manager.cancel(ids[2])
-            mark()
-        served(worker, worker.give(3, hold=30))
-        mark()
-        served(worker, manager.wait(0.5))
-        mark()
+            step(lambda: manager.cancel(max(manager.acknowledged())))
+        actions = worker.give(3, hold=30)
+        step(lambda: served(worker, actions))  # noqa: B023 - called at once
+        actions = manager.wait(0.5)
+        step(lambda: served(worker, actions))  # noqa: B023 - called at once
     whole = log.read_bytes()
     store.close()
     return marks, whole
