@@ -228,6 +228,7 @@ def test_a_failed_job_waits_in_the_store_for_its_next_attempt(manager):
     row = manager.row(id)
     assert (row.state, row.failed, row.attempt) == (State.QUEUED, 1, 1)
     assert manager.ends() == {}
+    assert manager.machine.statistics().stored == 1
     worker.give(1, hold=60)
     assert takes(manager.wait(4.5)) == []
     worker.ping(held=[])

@@ -53,6 +53,14 @@ class KindDemand:
         """Whether jobs in the store wait for their time."""
         return self.next_due < inf
 
+    def leaves(self, wait: int, now: float) -> None:
+        """Record that a job is left in the store; ``wait``: milliseconds until it is due."""
+        self.queued += 1
+        if wait:
+            self.next_due = min(self.next_due, now + wait / 1000)
+        else:
+            self.more = True
+
     def took(self, count: int, *, more: bool, next_due: float) -> None:
         """Record that jobs were reserved."""
         self.more = more

@@ -498,11 +498,7 @@ class StoreLink:
                     )
                 )
             elif state is _State.QUEUED:
-                demand.queued += 1
-                if new.delay:
-                    demand.next_due = min(demand.next_due, now + new.delay / 1000)
-                else:
-                    demand.more = True
+                demand.leaves(new.delay, now)
         stored = [id for id in ids if id not in refused] if refused else tuple(ids)
         if add.again:
             self._watched.update({id: None for id in stored if id not in joined})
@@ -561,11 +557,8 @@ class StoreLink:
             job.attempt += 1
             job.reserved = True
             self._enter(job, back=True)
-        elif wait:
-            demand = self.demand.of(job.kind)
-            demand.next_due = min(demand.next_due, now + wait / 1000)
         else:
-            self.demand.of(job.kind).more = True
+            self.demand.of(job.kind).leaves(wait, now)
 
     def _reserved(
         self, kind: Kind, reserved: ReservedJobs, answer: BatchAnswer, now: float
