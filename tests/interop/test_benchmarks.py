@@ -192,6 +192,16 @@ def test_a_server_of_round_robin_is_measured_beside_a_plain_proxy():
     assert float(figures["server_echo"]) > 0
 
 
+@pytest.mark.deep
+def test_a_majordomo_broker_is_measured_beside_a_plain_one():
+    found = forks().run(sys.executable, "-m", "benchmarks.majordomo", "--tiny", cwd=ROOT)
+
+    assert found.returncode == 0, found.stderr
+    figures = dict(line.split()[:2] for line in found.stdout.splitlines())
+    cases = {"alone", "workers", "services", "spread"}
+    assert {"plain_broker", "broker", *cases, "one_by_one", "at_once"} <= set(figures)
+
+
 def test_a_target_names_figures_that_can_be_there():
     for sign, times, _ in TARGETS.values():
         assert sign in ("≥", "≤")

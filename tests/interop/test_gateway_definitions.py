@@ -52,6 +52,20 @@ def moved(name: str, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.deep
+def test_a_gateway_with_titanic_keeps_requests(folder):
+    flags = ("--majordomo", "ipc://m", "--titanic", "t.db")
+    with run_wmp("gateway", *flags) as gateway:
+        gateway.wait_for_line("titanic keeps requests in t.db")
+        status, id = ask("ipc://m", b"titanic.request", b"shout", b"hello")
+        assert (status, len(id)) == (b"200", 32)
+        gateway.signal(signal.SIGTERM)
+        assert gateway.ends() == 0
+    with run_wmp("gateway", *flags), GuideWorker("ipc://m", b"shout", 0.2):
+        wait_until(lambda: ask("ipc://m", b"titanic.reply", id) == [b"200", b"HELLO"])
+        assert ask("ipc://m", b"titanic.close", id) == [b"200"]
+
+
 def test_a_majordomo_broker_serves_its_clients_and_workers(folder):
     path = moved("majordomo", folder)
     with contextlib.ExitStack() as stack:

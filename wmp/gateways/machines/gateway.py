@@ -294,7 +294,7 @@ class GatewayMachine:
                 lane_time=staff.lane_time,
                 window=terms.window,
                 hold=terms.hold,
-                ping=terms.ping,
+                ping=self._ping,
             )
             group = WorkerGroup(staff.group, door, number, settings, len(self._ends))
             self.groups[staff.group] = self._by_number[number] = group
@@ -303,6 +303,16 @@ class GatewayMachine:
                 if end != _DEVICE or self._up:
                     self._step(group.key, *group.connect(link, now), now)
         return group
+
+    @property
+    def _ping(self) -> float:
+        """Seconds between two signs of life of a group.
+
+        Inside a gateway no message is lost, so that a thousand groups cost little.
+        """
+        if self.manager is None or self.terms.upstreams:
+            return self.terms.ping
+        return min(2 * self.terms.ping, self.manager.settings.expire / 3)
 
     def _at_door(self, number: int, event: object, now: float) -> None:
         """Give one event to one door."""
