@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from tests.simulation.test_foreign_worlds import hurry, play
+from tests.simulation.test_foreign_worlds import play, quick_world
 from tests.unit.test_back_doors import Door, reply
 from tests.unit.test_door_bundles import ends as bundle_ends
 from tests.unit.test_door_bundles import run as run_bundle
@@ -203,19 +203,22 @@ def test_a_door_that_gives_a_worker_all_requests_of_a_lane_at_once(monkeypatch):
             pass
 
     monkeypatch.setattr(BackDoorMachine, "_run", greedy)
+    world = quick_world(0)
     with pytest.raises(BrokenPromise, match="one request at a time"):
-        hurry(0)
+        world.run(1.1)
 
 
-def test_a_door_that_keeps_the_requests_that_wait_for_a_worker_that_left(monkeypatch):
-    monkeypatch.setattr(Bundle, "hand_back", lambda self, now: self._rows.clear())
-
-    def hurry_some():
-        for seed in range(8):
-            hurry(seed)
-
-    with pytest.raises(BrokenPromise, match=r"nothing is left|served again"):
-        hurry_some()
+@pytest.mark.parametrize("hands_back", [True, False])
+def test_a_door_that_keeps_the_requests_that_wait_for_a_worker_that_left(hands_back, monkeypatch):
+    if not hands_back:
+        monkeypatch.setattr(Bundle, "hand_back", lambda self, now: self._rows.clear())
+    world = quick_world(2, clients=8)
+    world.run(1.005)
+    for name in ("worker 1", "worker 2"):
+        world.kill(name, 0.05)
+    world.asking = False
+    world.run(3.0)
+    assert (world.gateway.manager.statistics().leased == 0) is hands_back
 
 
 def test_a_door_whose_results_wait_for_a_slow_request(monkeypatch):
