@@ -19,7 +19,7 @@ __all__ = ["ClientMessage", "ClientMessages", "size_of"]
 _OVERHEAD = 512
 """Bytes that a message in progress takes in addition to its frames."""
 
-_KEPT = _OVERHEAD + 256
+_KEPT = _OVERHEAD + 128
 """Largest size of a message whose arguments are kept beside the payload of its job."""
 
 
