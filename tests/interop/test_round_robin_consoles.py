@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import signal
 import sys
 import threading
 import time
@@ -130,6 +131,17 @@ def test_help_lists_the_commands_with_their_arguments(capsys):
         "error: the command bulkping got 0 arguments; expected 1: " + lines[3],
         "error: the number of messages is 'no'; expected 1 or more",
     ]
+
+
+def test_sigterm_ends_a_console_with_the_exit_code_of_shells(server, capsys, monkeypatch):
+    def read():
+        yield "workers"
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(sys, "stdin", read())
+    monkeypatch.setattr("wmp.cli.console._is_terminal", lambda: False)
+    code, lines = run(capsys, "server", "-d", "0", "tcp://127.0.0.1:*")
+    assert (code, lines) == (143, ["0 workers"])
 
 
 def test_a_server_open_to_the_network_needs_keys_or_a_flag(capsys):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from wmp.cli.entry_point import TERMINATED, ProgramTerminated
 from wmp.errors import ConfigError, WMPError
 from wmp.message import counted
 
@@ -63,11 +64,17 @@ class Console:
             print(text, flush=True)
 
     def run(self, script: str | None) -> int:
-        """Run commands until ``quit`` or the end of input; return the exit code.
+        """Run commands until ``quit``, the end of input or SIGTERM; return the exit code.
 
         Args:
             script: The commands of ``--do``; None to read them from standard input.
         """
+        try:
+            return self._run(script)
+        except ProgramTerminated:
+            return TERMINATED
+
+    def _run(self, script: str | None) -> int:
         at_terminal = script is None and _is_terminal()
         with contextlib.ExitStack() as stack:
             lines = self._typed(stack) if at_terminal else self._given(script)
