@@ -89,6 +89,11 @@ def _peer(value: Any) -> bool:
     return type(value) is list and len(value) == 2 and _path(value)
 
 
+def _peers(value: Any) -> bool:
+    few = type(value) is list and must(len(value) <= 256, "above 256 stores", "limit")
+    return few and all(map(_peer, value))
+
+
 _natural, _positive, _name, _words = _uint(0), _uint(1), _text(255), _text(1024)
 _flag, _null = _type(bool), type(None)
 # Types of the fields in the order of their keys.
@@ -99,7 +104,8 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "lock": _positive, "want": _natural, "hold": _natural, "more": _flag, "manager": _peer,
     "codec": _name, "unstarted": _flag, "expire": _natural, "code": _name, "text": _words,
     "about": _natural, "about_number": _natural, "about_peer": _peer, "label": _words,
-    "idle": _flag, "challenge": _positive, "answer": _positive,
+    "idle": _flag, "challenge": _positive, "answer": _positive, "keep": _natural,
+    "serves": _peers, "kept": _natural, "sent": _natural,
 }  # fmt: skip
 # Key 27 is not in use.
 KEYS = {word: key if key < 27 else key + 1 for key, word in enumerate(FIELDS)}

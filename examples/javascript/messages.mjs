@@ -108,6 +108,7 @@ const names = (x) => Array.isArray(x) && must(x.length <= 256, "above 256 names"
 const amounts = (x) => x instanceof Map && names([...x.keys()]) && [...x.values()].every(natural);
 const identity = (x) => x instanceof Uint8Array && x.length > 0 && must(x.length < 256, "an identity too long", "limit");
 const peer = (x) => path(x) && x.length === 2;
+const peers = (x) => Array.isArray(x) && must(x.length <= 256, "above 256 stores", "limit") && x.every(peer);
 const orNull = (check) => (x) => x === null || check(x);
 
 function path(x) { // identity, epoch, then (identity, epoch, local id) of each device
@@ -122,7 +123,7 @@ const FIELDS = { // in the order of their keys, from 0; 27 is not in use
   roles: names, resources: amounts, count: positive, role: name, needs: amounts, lock: positive, want: natural,
   hold: natural, more: flag, manager: peer, codec: name, unstarted: flag, expire: natural, code: name, text: words,
   about: natural, about_number: natural, about_peer: peer, label: words, idle: flag,
-  "": () => true, challenge: positive, answer: positive,
+  "": () => true, challenge: positive, answer: positive, keep: natural, serves: peers, kept: natural, sent: natural,
 };
 const ENTRIES = { // of columns, in the order of their keys, from 1
   ids: positive, attempts: positive, left: orNull(natural), outcomes: uint(0, 6),

@@ -50,7 +50,10 @@ CHOSEN = [
     case
     for kind in LIVE
     for case in cases_for(kind)
-    if (FULL or case.id in SOME) and case.id != DIES
+    if (FULL or case.id in SOME)
+    and case.id != DIES
+    # The manager's process has no store; LibraryStoredManager plays these cases in virtual time.
+    and not (kind == "manager" and case.profile == "successor")
 ]
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
