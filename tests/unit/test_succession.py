@@ -410,3 +410,23 @@ def test_a_result_is_kept_when_the_instance_ends_before_the_store_was_asked(mana
     other.answer_all()
 
     assert other.row(id).state is State.OK
+
+
+@pytest.mark.rule("WMP-14.2")
+@pytest.mark.parametrize("first", [True, False], ids=["of the adoption", "of the row"])
+def test_after_a_lost_answer_a_job_with_a_result_is_not_given_again(manager, first):
+    (id,) = granted(manager, b"one")
+    other, worker = successor(manager)
+    second = other.worker(b"w2")
+    second.give(1, hold=60)
+    other.holds = True
+
+    list_jobs(worker, (id, 1))
+    worker.done([id], [b"result"], manager=STORE)
+    other.answer(lost=first)
+    other.answer(lost=not first)
+    other.answer_all()
+    other.wait(2.0)
+
+    assert (other.row(id).state, other.row(id).result) == (State.OK, b"result")
+    assert takes(other.actions) == []

@@ -576,7 +576,7 @@ class StoreLink:
             for job in self.leases.of(worker):
                 if is_stored(job) and job.id not in mine:
                     self.withdraw(job.id, now)  # another instance has the job, or it has ended
-        settled = self._pending.changed()
+        settled = self._pending.changed() | self.succession.results()
         for id, row in mine.items():
             if self.leases.record(id) is not None or id in settled:
                 continue

@@ -98,6 +98,8 @@ class Succession:
     """Jobs about which the next write asks, by number."""
     _asked: dict[int, StoreQuestion] = field(factory=dict)
     """Jobs about which the write under way asks."""
+    _settled: set[int] = field(factory=set)
+    """Jobs whose results came to count in this step."""
     _unwritten: dict[Stream, deque[UnwrittenDone]] = field(factory=dict)
 
     def begin(self, number: int) -> None:
@@ -198,6 +200,7 @@ class Succession:
     ) -> None:
         """Act on the answer to a write."""
         asked, self._asked = self._asked, {}
+        self._settled.clear()
         changing = self.changing() if asked else ()
         rows = {row.id: row for row in seen} if asked else {}
         old: dict[RemoteWorker, list[tuple[int, int]]] = {}
@@ -225,6 +228,10 @@ class Succession:
             if cancelled:
                 self.cancel_jobs(cancelled, now)
         self._note_written(step)
+
+    def results(self) -> set[int]:
+        """Return the adopted jobs whose results have come and are not written."""
+        return self._settled | self.questions.keys()
 
     def _note_written(self, step: int) -> None:
         for stream, entries in tuple(self._unwritten.items()):
@@ -272,6 +279,7 @@ class Succession:
         if row is None or (known is not None and known.attempt > question.attempt):
             self.outbound.drop("stale result", detail=f"job {id} in attempt {question.attempt}")
             return
+        self._settled.add(id)
         job = record_of(row, store_now, now)
         job.reserved = False
         if known is not None:
