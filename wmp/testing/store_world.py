@@ -215,7 +215,7 @@ class StoreWorld(Network):
 
     def __attrs_post_init__(self) -> None:
         self._random = Random(self.seed)
-        self.store = ReferenceStore(lambda: self.now + self._offset)
+        self.store = ReferenceStore(self.store_time)
         names = [f"m{number}" for number in range(1, self.managers + 1)]
         for name in names:
             self.add(name, self._manager(name))
@@ -242,6 +242,10 @@ class StoreWorld(Network):
         )
         return WorkerMachine(settings, self.managers)
 
+    def store_time(self) -> float:
+        """Return the time on the clock of the store."""
+        return self.now + self._offset
+
     def begin_instance(self, name: str) -> StoreInstance:
         """Begin an instance for a manager."""
         me = self.store.begin(name.encode(), name)
@@ -262,9 +266,13 @@ class StoreWorld(Network):
         self._ids[name] = []
         self.open[name] = set()
         self._confirmed[name] = set()
-        self.committers[name] = SimulatedCommitter(self, name, self.begin_instance(name))
+        self.committers[name] = self._commit_by(name)
         self.happen(name, self.begun_event(self.committers[name], ()))
         self.committers[name].look()
+
+    def _commit_by(self, name: str) -> SimulatedCommitter:
+        """Return the committer of a new process of a manager."""
+        return SimulatedCommitter(self, name, self.begin_instance(name))
 
     def kill(self, name: str, seconds: float) -> None:
         """Kill a process; another one starts after some seconds."""

@@ -7,14 +7,15 @@ store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import inf
 from typing import Final
 
 from attrs import define, field
 
+from wmp.core.manager.leases import Leases
 from wmp.core.manager.queues import Queues
-from wmp.core.manager.remote_worker import RemoteWorker, fits
+from wmp.core.manager.remote_worker import fits
 from wmp.message import Kind
 from wmp.store.contract import QueuedKind
 from wmp.store.write_batch import Reservation
@@ -72,7 +73,7 @@ class KindDemand:
 class StoreDemand:
     """The demand of all kinds."""
 
-    workers: Mapping[bytes, RemoteWorker]
+    leases: Leases
     queues: Queues
     _kinds: dict[Kind, KindDemand] = field(factory=dict)
 
@@ -111,7 +112,7 @@ class StoreDemand:
         if now - demand.computed_at >= _FRESH or now < demand.computed_at:
             kind, needs = demand.kind, dict(demand.kind.needs)
             total = 0
-            for worker in self.workers.values():
+            for worker in self.leases.workers.values():
                 if kind.role in worker.roles and fits(needs, worker.resources):
                     total += worker.credit + worker.held.get(kind, 0) + worker.woken.get(kind, 0)
                     total += sum(give.want for give in worker.gives.values())

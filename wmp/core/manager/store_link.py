@@ -140,7 +140,7 @@ class StoreLink:
     """Results to report in this step, if all of a change were accepted."""
 
     def __attrs_post_init__(self) -> None:
-        self.demand = StoreDemand(self.leases.workers, self.queues)
+        self.demand = StoreDemand(self.leases, self.queues)
         self.succession = Succession(
             self.outbound,
             self.leases,

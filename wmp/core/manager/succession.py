@@ -29,7 +29,7 @@ from wmp.message import Columns, Command, Field, Frame, Limits, Outcome, printab
 from wmp.store.contract import StoredJob
 from wmp.store.stored_job import OPEN, StoredJobInput, StoredJobState
 
-__all__ = ["StoreQuestion", "Succession", "UnwrittenDone"]
+__all__ = ["StoreQuestion", "Succession", "UnwrittenDone", "UnwrittenDones"]
 
 _MOST_QUESTIONS: Final = 100_000
 """Limit of the jobs about which the next write asks the store."""
@@ -47,6 +47,15 @@ class UnwrittenDone:
     """The write with the last of its results."""
     asked: int = 0
     """Number of its results about which the store is asked first."""
+
+
+@define(eq=False)
+class UnwrittenDones:
+    """The DONEs of one session whose results are not written."""
+
+    stream: Stream
+    entries: deque[UnwrittenDone] = field(factory=deque)
+    """The DONEs, oldest first."""
 
 
 @define(eq=False)
@@ -100,7 +109,8 @@ class Succession:
     """Jobs about which the write under way asks."""
     _settled: set[int] = field(factory=set)
     """Jobs whose results came to count in this step."""
-    _unwritten: dict[Stream, deque[UnwrittenDone]] = field(factory=dict)
+    _unwritten: dict[tuple[bytes, int], UnwrittenDones] = field(factory=dict)
+    """By identity of the worker, and session."""
 
     def begin(self, number: int) -> None:
         """Begin as an instance of the store, for the first time or anew."""
@@ -110,8 +120,8 @@ class Succession:
         self.questions = {
             id: question for id, question in asked.items() if question.done is not None
         }
-        for entries in self._unwritten.values():
-            for entry in entries:
+        for some in self._unwritten.values():
+            for entry in some.entries:
                 entry.step = self.step
 
     # -- from workers
@@ -171,9 +181,12 @@ class Succession:
             result = outcomes[row], payloads[row], text, wait
             self.questions[id] = StoreQuestion(worker, worker.stream, attempt, entry, *result)
             entry.asked += 1
-        entries = self._unwritten.setdefault(worker.stream, deque())
-        entries.append(entry)
-        worker.stream.written = entries[0].number - 1
+        key = worker.identity, worker.stream.session
+        some = self._unwritten.get(key)
+        if some is None:
+            some = self._unwritten[key] = UnwrittenDones(worker.stream)
+        some.entries.append(entry)
+        worker.stream.written = some.entries[0].number - 1
         return stale
 
     def _cancel(self, worker: RemoteWorker, old: Sequence[tuple[int, int]], now: float) -> None:
@@ -234,12 +247,13 @@ class Succession:
         return self._settled | self.questions.keys()
 
     def _note_written(self, step: int) -> None:
-        for stream, entries in tuple(self._unwritten.items()):
+        for key, some in tuple(self._unwritten.items()):
+            entries = some.entries
             while entries and not entries[0].asked and entries[0].step <= step:
                 entries.popleft()
-            stream.written = entries[0].number - 1 if entries else None
+            some.stream.written = entries[0].number - 1 if entries else None
             if not entries:
-                del self._unwritten[stream]
+                del self._unwritten[key]
 
     def _is_free(self, id: int, changing: Container[int]) -> bool:
         """Return whether nothing else happens here to a job that was adopted."""
