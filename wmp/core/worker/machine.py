@@ -32,7 +32,7 @@ from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
 from wmp.core.worker.invariants import check_worker
 from wmp.core.worker.locks import Locks
-from wmp.core.worker.orphans import Orphans
+from wmp.core.worker.orphans import MOST_SERVED, Orphans
 from wmp.core.worker.outbound import Links, LinkState, WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.run_queue import RunningLane
@@ -321,7 +321,7 @@ class WorkerMachine:
         # WMP-9.15: no manager can make this worker send messages without pause.
         manager.expire = max(self.settings.least_expire, fields[Field.EXPIRE] / 1000)
         manager.label = fields.get(Field.LABEL, manager.label)
-        manager.serves = fields.get(Field.SERVES, ())
+        manager.serves = fields.get(Field.SERVES, ())[:MOST_SERVED]
         self._orphans.answering = manager
         if not manager.met:
             manager.met = True

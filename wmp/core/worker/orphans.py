@@ -20,7 +20,10 @@ from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.timers import KeepTimer
 from wmp.message import Command, Field, Limits, Peer, counted
 
-__all__ = ["Orphans"]
+__all__ = ["MOST_SERVED", "Orphans"]
+
+MOST_SERVED: Final = 4
+"""Limit of the stores of one manager: the worker sends a list for each of them."""
 
 _MOST_OWNERS: Final = 256
 """Limit of the owners whose jobs outlive their managers."""
