@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.seeds import printed, seeds
 from wmp.events import Connected
 from wmp.gateways.machines.back_door import BackDoorMachine
 from wmp.testing.foreign_world import ForeignFault, ForeignWorld, our_worker
@@ -25,18 +26,12 @@ def play(seed, protocol, **settings):
     return world
 
 
-def seeds(count, deep):
-    return [
-        *range(count),
-        *(pytest.param(n, marks=pytest.mark.deep) for n in range(count, deep)),
-    ]
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("seed", seeds(1, 400))
-def test_every_client_gets_its_own_replies_and_is_served_again(seed, protocol):
-    world = play(seed, protocol)
-    assert sum(world.answered.values()) > 30
+@pytest.mark.parametrize("some", seeds(1, 400))
+def test_every_client_gets_its_own_replies_and_is_served_again(some, protocol):
+    for seed in printed(some):
+        world = play(seed, protocol)
+        assert sum(world.answered.values()) > 30
 
 
 @pytest.mark.parametrize(
@@ -103,9 +98,10 @@ def hurry(seed, protocol="paranoid-pirate"):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("seed", seeds(0, 8))
-def test_many_quick_requests_and_faults(seed, protocol):
-    hurry(seed, protocol)
+@pytest.mark.parametrize("some", seeds(0, 8))
+def test_many_quick_requests_and_faults(some, protocol):
+    for seed in printed(some):
+        hurry(seed, protocol)
 
 
 def test_quick_requests_that_wait_are_done_one_after_the_other_by_their_worker(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.seeds import printed, seeds
 from wmp.testing.freelance_world import FreelanceFault, FreelanceWorld
 
 MODELS = ("failover", "shotgun", "agent")
@@ -20,12 +21,11 @@ def play(seed, model, **settings):
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(
-    "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.deep) for n in range(8, 400))]
-)
-def test_every_request_is_answered_when_the_faults_end(seed, model):
-    world = play(seed, model)
-    assert world.answered > 100
+@pytest.mark.parametrize("some", seeds(4, 400))
+def test_every_request_is_answered_when_the_faults_end(some, model):
+    for seed in printed(some):
+        world = play(seed, model)
+        assert world.answered > 100
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.seeds import printed, seeds
 from wmp.actions import Reconnect
 from wmp.events import Connected
 from wmp.gateways.machines.majordomo_worker import MajordomoTimes, MajordomoWorkerMachine
@@ -52,21 +53,23 @@ FLEETS = {
 }
 
 
-SHORT = ((0, "majordomo"), (1, "mixed"))
+SHORT = {"majordomo": 1, "mixed": 1}
+"""The number of worlds of a fleet in each run of the tests."""
 
 
 @pytest.mark.rule("MDP-2.1", "MDP-4.2", "MDP-4.4", "MDP-4.8", "MDP-5.1", "MDP-6.1")
 @pytest.mark.parametrize(
-    ("seed", "fleet"),
+    ("fleet", "some"),
     [
-        pytest.param(seed, fleet, marks=() if (seed, fleet) in SHORT else pytest.mark.deep)
+        pytest.param(fleet, *one.values, id=f"{fleet}-{one.id}", marks=one.marks)
         for fleet in FLEETS
-        for seed in range(300)
+        for one in seeds(SHORT.get(fleet, 0), 300)
     ],
 )
-def test_every_client_gets_its_own_replies_and_is_served_again(seed, fleet):
-    world = play(seed, **FLEETS[fleet])
-    assert sum(world.answered.values()) > 30
+def test_every_client_gets_its_own_replies_and_is_served_again(fleet, some):
+    for seed in printed(some):
+        world = play(seed, **FLEETS[fleet])
+        assert sum(world.answered.values()) > 30
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.seeds import printed, seeds
 from wmp.testing.foreign_world import ForeignFault
 from wmp.testing.round_robin_world import RoundRobinWorld
 
@@ -23,12 +24,11 @@ def play(seed, **settings):
 
 
 @pytest.mark.rule("RR-4.8", "RR-4.10", "RR-2.5", "RR-6.1", "RR-6.8", "RR-7.4")
-@pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 400))]
-)
-def test_no_slot_and_no_tracked_message_is_lost_for_ever(seed):
-    world = play(seed)
-    assert sum(world.answered.values()) > 30
+@pytest.mark.parametrize("some", seeds(2, 400))
+def test_no_slot_and_no_tracked_message_is_lost_for_ever(some):
+    for seed in printed(some):
+        world = play(seed)
+        assert sum(world.answered.values()) > 30
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(1, marks=pytest.mark.deep),)])
