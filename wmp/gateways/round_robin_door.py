@@ -17,7 +17,7 @@ from wmp.runtime.checks import check_count, check_role, check_seconds, check_tex
 
 __all__ = ["MAX_SLOTS", "ROUND_ROBIN", "AnyDoor", "Command", "RoundRobinDoor", "TableRow"]
 
-MAX_SLOTS: Final = 10_000
+MAX_SLOTS: Final = Limits.JOBS
 """The largest ``max_slots``, and the largest number of slots of our worker."""
 
 ROUND_ROBIN = "round-robin"

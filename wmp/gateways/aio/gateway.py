@@ -134,7 +134,7 @@ class Gateway(DrainingProgram):
             settings = make_settings(
                 ManagerSettings,
                 "gateway",
-                {"expire": expire, **self._limits()},
+                {"expire": expire},
                 identity=identity,
                 epoch=epoch,
                 label=label,
@@ -169,15 +169,6 @@ class Gateway(DrainingProgram):
                 made[number] = StarGuard(made[number], self._star)
             machine.doors = made
         return machine
-
-    def _limits(self) -> dict[str, int]:
-        """Return the settings of the manager that differ from its own.
-
-        The workers behind a door are one worker of this manager, with all their slots.
-        """
-        doors = [door for door in self._doors if isinstance(door, RoundRobinDoor)]
-        most = max((door.max_slots * door.max_workers for door in doors), default=0)
-        return {"max_leases": most} if most else {}
 
     def _record(self, settings: ManagerSettings | WorkerSettings | DeviceSettings) -> Record:
         assert self._journal is not None

@@ -302,13 +302,15 @@ class RoundRobinDoorMachine:
         if worker is None:
             worker = self._workers[peer] = SlotWorker(port, peer, last_at=now)
         slots = slots_of(message.arguments[1] if len(message.arguments) > 1 else b"")
-        if slots > terms.max_slots:
-            text = (
-                f"a worker registers {slots} slots, and gets {terms.max_slots}; "
-                "raise max_slots for more"
-            )
-            actions.append(self._drop("slots above max_slots", text))
         self.table.put(worker, min(slots, terms.max_slots))
+        if slots > worker.slots:
+            cause = (
+                "raise max_slots for more"
+                if worker.slots == terms.max_slots
+                else f"all workers of a server have {self.table.most} slots together"
+            )
+            text = f"a worker registers {slots} slots, and gets {worker.slots}; {cause}"
+            actions.append(self._drop("slots above max_slots", text))
         self._timers.clear(_LeaveTimer(peer))
         self._timers.arm(_SilenceTimer(peer), now + terms.heartbeat)
         return True

@@ -9,6 +9,7 @@ from attrs import define, field
 
 from wmp.actions import Run
 from wmp.gateways.machines.client_messages import ClientMessage
+from wmp.message import Limits
 
 __all__ = ["GivenMessage", "SlotTable", "SlotWorker"]
 
@@ -105,6 +106,11 @@ class SlotTable:
     """Number of free slots of all workers."""
     owed: int = field(default=0, init=False)
     """Number of slots of all workers that become free at once: INCREMENT follows RESPONSE."""
+    slots: int = field(default=0, init=False)
+    """Number of slots of all workers."""
+    most: int = field(default=Limits.JOBS, init=False)
+    """Largest number of slots of all workers: they are one worker of WMP, and its jobs have this
+    limit."""
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._full)
@@ -114,20 +120,25 @@ class SlotTable:
         return [*self._ready.values(), *self._full.values()]
 
     def put(self, worker: SlotWorker, slots: int) -> None:
-        """Set the slots of a worker, and put the worker to the bottom (RR-4.1, RR-4.2)."""
+        """Set the slots of a worker, and put the worker to the bottom (RR-4.1, RR-4.2).
+
+        A worker gets fewer slots if too few are left.
+        """
         self.remove(worker)
-        worker.slots = worker.free = slots
+        worker.slots = worker.free = min(slots, self.most - self.slots)
         worker.owed = 0  # INCREMENT gives no slot above this number
         worker.registered, worker.away = True, False
         self._place(worker)
 
     def put_back(self, worker: SlotWorker) -> None:
         """Put a worker that was away to the bottom, with the slots that it does not use."""
+        worker.slots = min(worker.slots, self.most - self.slots)
         worker.free = max(0, worker.slots - worker.debt)
         worker.registered, worker.away = True, False
         self._place(worker)
 
     def _place(self, worker: SlotWorker) -> None:
+        self.slots += worker.slots
         self.free += worker.free
         self.owed += worker.owed
         (self._ready if worker.free else self._full)[worker.peer] = worker
@@ -136,6 +147,7 @@ class SlotTable:
         """Take a worker out of the table; a worker that is not there is ignored."""
         part = self._ready if worker.peer in self._ready else self._full
         if part.pop(worker.peer, None) is not None:
+            self.slots -= worker.slots
             self.free -= worker.free
             self.owed -= worker.owed
         worker.registered = False
