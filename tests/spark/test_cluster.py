@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
-from tests.ablation import worker_side
+from tests.ablation.test_worlds import WORLDS
 from tests.spark.worlds import play, write
 from wmp.spark.run import Tables, build
 from wmp.spark.schema import TABLES
@@ -19,7 +19,11 @@ from wmp.spark.schema import TABLES
 @pytest.mark.deep
 def test_a_killed_executor_changes_nothing(spark, tmp_path):
     worlds = [play(seed, tmp_path / "worlds") for seed in (0, 3, 7)]
-    worlds.append(play(28, tmp_path / "worlds", worker_side.stream_dedupe, name="x28"))
+    # One world lacks a safeguard, so that violations are compared, too.
+    switches, _, seeds = WORLDS[0]
+    switches = switches if isinstance(switches, tuple) else (switches,)
+    played = (play(seed, tmp_path / "worlds", *switches, name=f"x{seed}") for seed in seeds)
+    worlds.append(next(one for one in played if one.violation))
     journal = write(worlds, tmp_path / "journal", segments=4)
     here = build(spark, [journal], tmp_path / "here")
 
