@@ -5,7 +5,7 @@ Three comparisons, each with slices in turn:
 - ``wmp gateway --majordomo`` beside a plain broker in pyzmq that does what the broker of the guide
   does, without any safeguard. Both have the same four workers and the same client with 100 requests
   under way.
-- The CPU time of our broker for a request with 4 known workers, with 1,000 idle workers of the same
+- The CPU time of our broker for a request with 4 known workers, with 1,000 idle workers of another
   service, with 1,000 services that have a worker each, and with requests for all these services.
   The same 1,000 connections are open in each case.
 - The program of the guide: N requests one after the other, and N requests at once on one socket.
@@ -94,8 +94,8 @@ def crowd(endpoint: str, sockets: int, case: str) -> None:
     Args:
         endpoint: Address of the broker.
         sockets: Number of connections.
-        case: ``alone``: 4 workers; ``workers``: all are workers of one service; ``services``: 4
-            workers, and every other connection is the worker of a service of its own.
+        case: ``echo`` or ``idle``: workers of the service of this name; ``services``: each is the
+            worker of a service of its own; ``silent``: no workers.
     """
     context = zmq.Context()
     context.set(zmq.MAX_SOCKETS, sockets + 10)
@@ -106,11 +106,11 @@ def crowd(endpoint: str, sockets: int, case: str) -> None:
         socket.connect(endpoint)
         poller.register(socket, zmq.POLLIN)
         made.append(socket)
-        if number >= 4 and case == "alone":
+        if case == "silent":
             continue
-        service = b"echo" if number < 4 or case == "workers" else b"service %d" % number
+        service = b"service %d" % number if case == "services" else case.encode()
         socket.send_multipart([b"", _W, _READY, service])
-    known = made[:4] if case == "alone" else made
+    known = [] if case == "silent" else made
     _report("")
     due = deque(enumerate(known))
     begun, round_ = time.monotonic(), 0
@@ -128,7 +128,7 @@ def crowd(endpoint: str, sockets: int, case: str) -> None:
         while due and begun + _BEAT * (round_ + due[0][0] / len(known)) <= now:
             _, socket = due.popleft()
             socket.send_multipart([b"", _W, _HEARTBEAT])
-        if not due:
+        if known and not due:
             round_ += 1
             due = deque(enumerate(known))
 
@@ -199,7 +199,7 @@ def measure_brokers(seconds: float, rounds: int, warm: float = 0.5) -> dict[str,
             process = _child(stack, f"{name}()")
             endpoint = process.receive()["endpoint"]
             for _ in range(4):
-                _child(stack, f"crowd({endpoint!r}, 1, 'alone')").receive()
+                _child(stack, f"crowd({endpoint!r}, 1, 'echo')").receive()
             requester = _Requester(endpoint, [b"echo"])
             stack.callback(requester.close)
             requester.echo(warm, 8)
@@ -213,18 +213,19 @@ def measure_growth(
 ) -> dict[str, float]:
     """Return microseconds of our broker's CPU a request, by what the broker knows."""
     found: dict[str, list[float]] = {}
-    spread = [b"service %d" % number for number in range(4, sockets)]
+    spread = [b"service %d" % number for number in range(sockets)]
     with contextlib.ExitStack() as stack:
         sides = {}
         for name, case, services in (
-            ("alone", "alone", [b"echo"]),
-            ("workers", "workers", [b"echo"]),
+            ("alone", "silent", [b"echo"]),
+            ("workers", "idle", [b"echo"]),
             ("services", "services", [b"echo"]),
             ("spread", "services", spread),
         ):
             process = _child(stack, "broker()")
             endpoint = process.receive()["endpoint"]
-            _child(stack, f"crowd({endpoint!r}, {sockets}, {case!r})").receive()
+            for count, kind in ((sockets, case), *[(1, "echo")] * 4):
+                _child(stack, f"crowd({endpoint!r}, {count}, {kind!r})").receive()
             requester = _Requester(endpoint, services)
             stack.callback(requester.close)
             requester.echo(warm, 8)
