@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-FILES = 35
+FILES = 37
 HOPS_BETWEEN_FILES = 33
 HOPS = 50
 

@@ -232,7 +232,8 @@ class WorkerMachine:
         for identity in delayed:
             capacity.stall(self._links.managers[identity], now)
         executions.flush(now)
-        self._orphans.settle(now)
+        if self._outbound.keeps or self._orphans.answering is not None:
+            self._orphans.settle(now)
         capacity.settle(spare, now)
         self._outbound.actions += runs
         if executions.draining:
@@ -301,7 +302,7 @@ class WorkerMachine:
                 assert message.columns is not None
                 kind = _kind_of(fields, summed=message.columns.checksums is not None)
                 places = self._capacity.take(manager, fields, kind.needs, len(message.columns.ids))
-                keep = self._orphans.note_keep(fields)
+                keep = self._orphans.note_keep(fields) if Field.KEEP in fields else 0.0
                 self._executions.take(manager, link.index, message, kind, places, now, keep)
             case Command.NO:
                 self._locks.no(manager, link.index, message, now)

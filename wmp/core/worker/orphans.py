@@ -45,14 +45,12 @@ class Orphans:
     # -- what managers report
 
     def note_keep(self, fields: Mapping[int | str, Any]) -> float:
-        """Return for how long the jobs of a TAKE are kept without a manager, in seconds."""
-        keep = fields.get(Field.KEEP)
-        if keep is None:
-            return 0.0
+        """Return for how long the jobs of a TAKE with KEEP are kept without a manager, in
+        seconds."""
         owner, keeps = tuple(fields[Field.MANAGER]), self.outbound.keeps
         if owner not in keeps and len(keeps) >= _MOST_OWNERS:
             return 0.0
-        seconds: float = keep / 1000
+        seconds: float = fields[Field.KEEP] / 1000
         keeps[owner] = seconds
         return seconds
 
