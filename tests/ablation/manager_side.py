@@ -48,12 +48,12 @@ def fencing(patch: Patch) -> None:
     """WMP-6.2: the attempt of a result is not compared with the attempt of the lease."""
     done = Scheduler.done
 
-    def believe(self: Scheduler, worker: Any, columns: Any, now: float, codec: str) -> int:
+    def believe(self: Scheduler, worker: Any, columns: Any, *others: Any) -> int:
         for id, attempt in zip(columns.ids, columns.attempts, strict=True):
             job = self.leases.record(id)
             if job is not None and job.holder == worker.identity:
                 job.attempt = attempt
-        return done(self, worker, columns, now, codec)
+        return done(self, worker, columns, *others)
 
     patch.setattr(Scheduler, "done", believe)
 
@@ -468,14 +468,14 @@ def lost_at_the_worker(patch: Patch) -> None:
     """WMP-6.15: the outcome `lost` (a dead worker process) does not count against the retries."""
     done = Scheduler.done
 
-    def forgive(self: Scheduler, worker: Any, columns: Any, now: float, codec: str) -> int:
+    def forgive(self: Scheduler, worker: Any, columns: Any, *others: Any) -> int:
         rows = zip(columns.ids, columns.attempts, columns.outcomes or (), strict=True)
         for id, attempt, outcome in rows:
             job = self.leases.record(id)
             held = self.leases.holds(worker, id, attempt)
             if outcome == Outcome.LOST and held and job is not None:
                 job.lost -= 1
-        return done(self, worker, columns, now, codec)
+        return done(self, worker, columns, *others)
 
     patch.setattr(Scheduler, "done", forgive)
 
