@@ -135,6 +135,8 @@ ALSO: dict[tuple[str, str, str], str] = {
     ("worker", "WMP-9.6", "listens to an older epoch"): "7.2 15.1",
     ("worker", "WMP-9.7", "takes a newer epoch for the older"): "7.2 15.1",
     ("worker", "WMP-9.8", "calls a failed claim misrouted"): "2.7 9.6",
+    ("worker", "WMP-9.9", "lists other jobs than it has"): "14.6",
+    ("worker", "WMP-9.9", "says that it is idle while it works"): "14.6",
     ("worker", "WMP-9.10", "leaves with its jobs"): "10.1",
     ("worker", "WMP-9.14", "never gives a manager up"): "7.8",
     ("worker", "WMP-14.5", "forgets stored jobs with their manager"): "14.4 14.6",

@@ -125,11 +125,11 @@ def test_a_manager_that_forgets_leases_is_found(monkeypatch):
 def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
     done, numbered = Scheduler.done, ManagerMachine._numbered
 
-    def gullible(self, worker, columns, now, codec):
+    def gullible(self, worker, columns, *others):
         for id, attempt in zip(columns.ids, columns.attempts, strict=True):
             if (job := self.leases.record(id)) is not None:
                 worker.leases[id], job.holder, job.attempt = job, worker.identity, attempt
-        return done(self, worker, columns, now, codec)
+        return done(self, worker, columns, *others)
 
     def careless(self, worker, link, message, now):
         fields = {**message.fields, Field.SESSION: worker.stream.session}
