@@ -111,6 +111,23 @@ def test_the_jobs_of_an_ended_instance_lapse_after_the_grace(store, other, clock
     assert (reserved.ids, reserved.attempts, reserved.lost) == (ids, [2, 2], [0, 0])
 
 
+@pytest.mark.rule("STORE-1.5")
+def test_no_job_lapses_before_workers_can_reach_an_instance_that_begins_late(store, other, clock):
+    one = Client(store)
+    ids = one.add(b"a")
+    assert one.reserve().ids == ids
+    store.end(one.me)
+    clock.move(3600.0)
+    two = Client(other)
+    for seconds in (0.0, 9.9):
+        clock.move(seconds)
+        two.sweep()
+        assert two.job(ids[0]).state is State.RESERVED
+    clock.move(0.2)
+    two.sweep()
+    assert two.reserve().ids == ids
+
+
 @pytest.mark.rule("STORE-9.4")
 def test_a_killed_process_is_noticed_at_once_and_a_living_one_is_left_alone(store, other, tmp_path):
     one, two = Client(store), Client(other)

@@ -103,6 +103,7 @@ class _InstanceRow:
     """One instance, which changes."""
 
     value: StoreInstance
+    begun: int
     valid_until: int
     ended: int | None = None
     batch: int = 0
@@ -149,7 +150,7 @@ class ReferenceStore:
         block = self._block()
         me = StoreInstance(self._next_instance, identity, self._last_epoch, label, block)
         self._next_instance += 1
-        self._instances[me.number] = _InstanceRow(me, now + self.validity)
+        self._instances[me.number] = _InstanceRow(me, now, now + self.validity)
         return me
 
     def _block(self) -> range:
@@ -397,7 +398,9 @@ class ReferenceStore:
             (
                 _In.LAPSE,
                 lambda row: (
-                    row.state in reserved and self._ended_at(row.instance) <= now - self.grace
+                    self._instances[me].begun <= now - self.grace
+                    and row.state in reserved
+                    and self._ended_at(row.instance) <= now - self.grace
                 ),
                 lambda row: (row.instance, row.state, row.id),
             ),

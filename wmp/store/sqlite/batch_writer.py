@@ -62,6 +62,7 @@ class BatchWriter:
         me: Number of the instance that writes.
         now: Time of the transaction, in milliseconds.
         grace: Milliseconds after which the jobs of an ended instance lapse.
+        begun: When this instance began, in milliseconds.
     """
 
     def __init__(
@@ -71,12 +72,14 @@ class BatchWriter:
         me: int,
         now: int,
         grace: int,
+        begun: int,
     ) -> None:
         self.connection = connection
         self._terms = terms
         self._me = me
         self._now = now
         self._grace = grace
+        self._begun = begun
         self._shared: Final = {"me": me, "now": now, GRACE: grace}
 
     # -- adds -----------------------------------------------------------------------------------
@@ -292,13 +295,15 @@ class BatchWriter:
         self._end_instances(is_alive, by_validity=by_validity)
         swept = []
         now, me = self._now, self._me
+        # STORE-1.5: workers may hold the jobs, and need time to reach an instance that began late.
+        lapsing = limit if self._begun <= now - self._grace else 0
         swept += self._sweep(
             _In.LAPSE,
             "SELECT jobs.id, jobs.instance, jobs.submitter FROM instances CROSS JOIN jobs"
             " ON jobs.instance = instances.instance AND jobs.state IN (1, 2)"
             " WHERE instances.ended <= ? - ?"
             " ORDER BY instances.instance, jobs.state, jobs.id LIMIT ?",
-            (now, self._grace, limit),
+            (now, self._grace, lapsing),
         )
         swept += self._sweep(
             _In.EXPIRE,

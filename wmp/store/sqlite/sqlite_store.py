@@ -105,6 +105,8 @@ class SqliteStore(SqliteReader):
         self._clock, self._monotonic = clock, monotonic
         self._max_bytes = max_bytes
         self._grace = round(grace * 1000)
+        self._begun: dict[int, int] = {}
+        """When the instances of this object began, in milliseconds."""
         self._locks: dict[int, FileLock] = {}
         self._others = 0
         self._seen = 0
@@ -159,6 +161,7 @@ class SqliteStore(SqliteReader):
                 lock.close()
             raise
         self._locks[number] = lock
+        self._begun[number] = now
         return StoreInstance(number, identity, epoch, label, range(first, first + BLOCK))
 
     def end(self, me: StoreInstance) -> None:
@@ -224,7 +227,14 @@ class SqliteStore(SqliteReader):
                     "UPDATE instances SET valid_until = ?, batch = ? WHERE instance = ?",
                     (now + round(VALIDITY * 1000), number, me.number),
                 )
-                writer = BatchWriter(connection, self._terms, me.number, now, self._grace)
+                writer = BatchWriter(
+                    connection,
+                    self._terms,
+                    me.number,
+                    now,
+                    self._grace,
+                    self._begun.get(me.number, 0),
+                )
                 if number == last:
                     return self._repeated(writer, batch, now)
                 return self._applied(writer, batch, now)
