@@ -1,4 +1,4 @@
-"""What manager and worker do for gateways is switched off: replies, workers or messages suffer."""
+"""Parts of manager and worker that serve gateways are switched off, and a test notices each."""
 
 from __future__ import annotations
 

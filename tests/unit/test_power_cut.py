@@ -31,7 +31,7 @@ STATES = {End.OK: State.OK, End.ERROR: State.ERROR, End.CANCELLED: State.CANCELL
 
 @frozen
 class Mark:
-    """What the submitter knew when the log had so many bytes."""
+    """The knowledge of the submitter when the log had so many bytes."""
 
     size: int
     acknowledged: frozenset[int]

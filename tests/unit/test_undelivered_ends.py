@@ -1,4 +1,4 @@
-"""Whatever raises between the end of a job and its future, the future ends."""
+"""An error between the end of a job and its future still ends the future."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ _Counts = dict[tuple[Any, ...], list[int]]
 
 @define(eq=False)
 class OpenGroup:
-    """What is known of a group that may still get lines."""
+    """The facts of a group that may still get lines."""
 
     state: bytes
     rows: dict[str, list[Values]]
@@ -60,7 +60,7 @@ class OpenGroup:
 
 @define(eq=False)
 class Folded:
-    """What a task found, beside the facts of jobs."""
+    """The findings of a task, beside the facts of jobs."""
 
     rows: dict[str, list[Values]] = field(factory=dict)
     counts: _Counts = field(factory=dict)

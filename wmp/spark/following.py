@@ -1,6 +1,6 @@
 """A report that follows its journals while they grow, at the cost of the new lines.
 
-What was learned of the lines so far is an account (:class:`wmp.spark.run.Account`), in one file.
+The state of the lines so far is an account (:class:`wmp.spark.run.Account`), in one file.
 Each batch of new lines is added to the account. The rows of jobs, locks and messages that get no
 more lines are in files that do not change. The file of the account names these files and the
 positions in the journals, and is replaced at once. So after a kill at any moment the next call

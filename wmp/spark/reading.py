@@ -74,7 +74,7 @@ _MAPS: Final = (_HEAD.index("resources"), _HEAD.index("needs"))
 
 @define(eq=False)
 class ReadPart:
-    """What a task found beside the parts of the folds."""
+    """The findings of a task beside the parts of the folds."""
 
     processes: dict[Process, ProcessLines] = field(factory=dict)
     bad: dict[tuple[str, str], tuple[int, str]] = field(factory=dict)

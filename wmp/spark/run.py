@@ -83,7 +83,7 @@ class Account:
     files: dict[str, list[Written]] = field(factory=lambda: {name: [] for name in LARGE})
     """The files of the large tables whose rows do not change any more."""
     open: dict[Group, OpenGroup] = field(factory=dict)
-    """What may still get lines."""
+    """The groups that may still get lines."""
     closed: dict[Process, LineNumbers] = field(factory=dict)
     """The jobs whose rows do not change any more."""
     clocks: dict[Process, Clock] = field(factory=dict)

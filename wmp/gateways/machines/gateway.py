@@ -199,7 +199,7 @@ class GatewayMachine:
             self._stirred[event.port] = None
             self._at_door(event.port, event, now)
         elif type(event) is Answered:
-            # What the worker machines send to their managers waits for the next event.
+            # Messages of the worker machines to their managers wait for the next event.
             self._settle_groups(now)
             return self._end_step(now)
         else:

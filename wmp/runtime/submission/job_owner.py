@@ -1,6 +1,7 @@
 """The owner of submitted jobs, and the delivery of ends to owners.
 
-An owner is the user's job, a running ``map`` or a door. Whatever an owner raises, its jobs end.
+An owner is the user's job, a running ``map`` or a door. Its jobs end also when the owner raises an
+error.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class ChangeStatement:
     steps: tuple[RowStatement, ...]
     """The last one changes the rows in ``jobs``."""
     growth: int
-    """What is added to the attempt."""
+    """The number that is added to the attempt."""
     keeps_result: bool
     """Whether the step before the last one stores a result."""
     failure: RowStatement | None
