@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from wmp.errors import ConfigError, WMPError
 from wmp.runtime.job_log import json_line, logs_json
@@ -25,6 +25,7 @@ __all__ = [
     "SIGNALLED",
     "TERMINATED",
     "USAGE",
+    "Interruption",
     "ProgramTerminated",
     "complain",
     "start",
@@ -76,6 +77,57 @@ def terminated() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class Interruption:
+    """Ctrl-C and SIGTERM for a program that looks at futures in turns.
+
+    An exception of a signal handler may arise between any two steps of Python, also just after a
+    wait has locked a future. The lock then stays locked, and the thread that ends the future waits
+    for the lock without end. Within this context the first signal is only recorded, and
+    :meth:`check` raises the exception. A second signal raises the exception at once, and so does
+    every signal within :meth:`at_once`.
+    """
+
+    def __init__(self) -> None:
+        self._caught: type[KeyboardInterrupt] | None = None
+        self._at_once = False
+        self._before: list[tuple[int, Any]] = []
+
+    def __enter__(self) -> Interruption:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before.append((number, signal.signal(number, self._record)))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before:
+            signal.signal(number, handler)
+
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        again = self._caught is not None
+        self._caught = ProgramTerminated if number == signal.SIGTERM else KeyboardInterrupt
+        if again or self._at_once:
+            raise self._caught
+
+    def check(self) -> None:
+        """Raise the exception of a recorded signal.
+
+        Raises:
+            ProgramTerminated: SIGTERM was received.
+            KeyboardInterrupt: Ctrl-C was received.
+        """
+        if self._caught is not None:
+            raise self._caught
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Have signals raise their exceptions at once, for output that may wait for its reader."""
+        self._at_once = True
+        try:
+            self.check()
+            yield
+        finally:
+            self._at_once = False
 
 
 def start(

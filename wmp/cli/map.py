@@ -18,9 +18,9 @@ from wmp.cli.entry_point import (
     FAILED,
     INTERRUPTED,
     TERMINATED,
+    Interruption,
     ProgramTerminated,
     complain,
-    terminated,
 )
 from wmp.cli.feed import Feed, Item, inputs
 from wmp.cli.halt import HaltRule
@@ -254,7 +254,7 @@ def map_command(
                     stack.enter_context(JobLog(joblog, role, resume=resume, failed=resume_failed)),
                     manager,
                 )
-            stack.enter_context(terminated())
+            interruption = stack.enter_context(Interruption())
             stack.enter_context(manager)
             bar = stack.enter_context(ProgressBar(_PROGRAM, total, shown=not typed))
             if any(endpoint.endswith((":*", ":0")) for endpoint in bind):
@@ -270,7 +270,7 @@ def map_command(
             )
             start = f"wmp worker --role {role}{offers}{keys} --connect {address} -- COMMAND"
             watch = WorkerWatch(manager, bar, role, wait, start)
-            failed = _collect(feed, _Printer(as_json, bar), watch, run)
+            failed = _collect(feed, _Printer(as_json, bar, interruption), watch, run)
     except ProgramTerminated:
         complain(_PROGRAM, f"terminated; {left}")
         return TERMINATED
@@ -293,6 +293,7 @@ def _collect(feed: Feed, printer: _Printer, watch: WorkerWatch, run: MapRun) -> 
     """Print results in the order of the inputs; return the number of errors."""
     failed = 0
     while True:
+        printer.interruption.check()
         item, more = feed.first(_TURN)
         printer.know(feed.total)
         run.check(feed)
@@ -305,6 +306,7 @@ def _collect(feed: Feed, printer: _Printer, watch: WorkerWatch, run: MapRun) -> 
             # No result has come for some time, so show the results so far.
             run.flush(printer.flush)
             while not concurrent.futures.wait([item.job], _TURN).done:
+                printer.interruption.check()
                 printer.know(feed.total)
                 run.check(feed)
                 watch.look()
@@ -322,12 +324,17 @@ def _collect(feed: Feed, printer: _Printer, watch: WorkerWatch, run: MapRun) -> 
 class _Printer:
     """Prints results to stdout, errors to stderr, and moves the bar."""
 
-    def __init__(self, as_json: bool, bar: ProgressBar) -> None:
+    def __init__(self, as_json: bool, bar: ProgressBar, interruption: Interruption) -> None:
         self._as_json = as_json
         self._bar = bar
-        self.flush = bar.flush
+        self.interruption = interruption
         self.complain = bar.complain
         self.know = bar.know
+
+    def flush(self) -> None:
+        """Flush stdout."""
+        with self.interruption.at_once():
+            self._bar.flush()
 
     def show(self, item: Item) -> bool:
         """Print how an item ended; return whether it ended well."""
@@ -340,12 +347,13 @@ class _Printer:
                 error = str(raised)
                 # Only --verbose prints the traceback.
                 logger.debug("%s: %s", item.name, getattr(raised, "remote_traceback", ""))
-        if self._as_json:
-            self._bar.print(_as_json(item.name, error, result))
-        elif error is None:
-            self._bar.print(result if result.endswith(b"\n") else result + b"\n")
-        if error is not None:
-            self.complain(f"{item.name}: {error}")
+        with self.interruption.at_once():
+            if self._as_json:
+                self._bar.print(_as_json(item.name, error, result))
+            elif error is None:
+                self._bar.print(result if result.endswith(b"\n") else result + b"\n")
+            if error is not None:
+                self.complain(f"{item.name}: {error}")
         self._bar.advance()
         return error is None
 
