@@ -46,7 +46,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (worker_side.old_session, {CRASH}, (27, 9, 29, 32)),
     (worker_side.forgotten_session, {ENDS}, (286,)),
     (worker_side.older_epoch, {ENDS, MEET}, (29,)),
-    (worker_side.newer_epoch, {MEET, ENDS}, (129, 132, 93, 29)),
+    (worker_side.newer_epoch, {CAUSE}, (48, 211, 289, 296)),
     (manager_side.refusal, {RIVALS}, (19, 31, 29)),
     (manager_side.admission, {MEET, ENDS, CRASH}, (21, 68, 83)),
     (worker_side.every_refusal, {RIVALS}, (31, 19, 29)),

@@ -281,6 +281,11 @@ def older_epoch(patch: Patch) -> None:
     manager_side._inherit(patch, RemoteManager, lambda new, old: new < old)
 
 
+def session_of_a_stranger(patch: Patch) -> None:
+    """WMP-15.11: a session stays although its manager names an older one over a new route."""
+    patch.setattr(Sessions, "disown", lambda *others: None)
+
+
 def newer_epoch(patch: Patch) -> None:
     """WMP-9.7: a manager's newer epoch takes over what was remembered of the older."""
     manager_side._inherit(patch, RemoteManager, lambda new, old: new > old)

@@ -572,6 +572,7 @@ switched(W, "WMP-15.6", manager_side.admission, "keeps an identity for a dead pr
 switched(W, "WMP-15.8", manager_side.route_of_reports, "believes reports of strangers")
 switched(W, "WMP-15.9", worker_side.one_refusal, "stops for one manager of two")
 switched(W, "WMP-15.9", worker_side.every_refusal, "goes on though all managers refuse it")
+switched(W, "WMP-15.11", worker_side.session_of_a_stranger, "keeps the session of a stranger")
 
 
 @bent(W, "WMP-9.9")

@@ -172,10 +172,11 @@ def besiege_workers(managers: int, messages: int, seed: int) -> None:
         siege.nodes[name].check_invariants()  # type: ignore[union-attr]
 
 
-@pytest.mark.rule("WMP-10.1", "WMP-15.1", "WMP-15.9")
+@pytest.mark.rule("WMP-10.1", "WMP-15.1", "WMP-15.9", "WMP-15.11")
 @given(seed=st.integers(0, 2**32), managers=st.integers(1, 4), messages=st.integers(1, 60))
 @example(seed=15, managers=4, messages=120)
 @example(seed=77395, managers=3, messages=6)
+@example(seed=3271704578, managers=4, messages=40)  # a stranger's session (WMP-15.11)
 @settings(max_examples=6)
 def test_workers_do_honest_jobs_among_hostile_managers(
     seed: int, managers: int, messages: int

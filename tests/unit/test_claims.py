@@ -456,6 +456,41 @@ def test_the_session_goes_on_over_another_link(worker, serving):
     worker.check_invariants()
 
 
+def moved(worker, session):
+    """Return the manager of a session whose route has moved to link 1, and its script there."""
+    before = make_serving(worker)
+    before.session = session
+    before.pong()
+    before.wake()
+    after = ScriptedManager(worker, epoch=1, link=1)
+    (challenge,) = sent(after.pong())
+    (ping,) = sent(worker.handle(Undelivered(0, challenge), 0.1), Command.PING)
+    assert ping.fields[Field.SESSION] == session
+    return after
+
+
+@pytest.mark.rule("WMP-15.11")
+def test_the_session_of_a_stranger_ends_when_the_manager_names_an_older_one(worker):
+    manager = moved(worker, session=LAST)
+    pings = sent(manager.pong(), Command.PING)
+    assert [Field.SESSION in ping.fields for ping in pings] == [False]
+    manager.pong()
+    (run,) = runs(give(manager))
+    assert sent(finish(worker, run), Command.DONE)
+    worker.check_invariants()
+
+
+@pytest.mark.rule("WMP-15.11", "WMP-7.8")
+def test_a_session_that_was_named_over_the_new_route_stays(worker):
+    manager = moved(worker, session=5)
+    manager.session = 5
+    manager.pong()
+    manager.session = 4
+    assert sent(manager.pong(), Command.PING) == []
+    manager.session = 5
+    assert runs(give(manager))
+
+
 @pytest.mark.rule("WMP-15.6")
 def test_a_manager_whose_clock_went_back_is_served_again(worker, serving):
     """The new process is at the same endpoint.

@@ -14,6 +14,7 @@ __all__ = [
     "refused_by_one_of_two",
     "report_from_elsewhere",
     "second_route_of_a_manager",
+    "session_of_a_stranger",
     "silent_holder",
     "superseded",
 ]
@@ -167,3 +168,24 @@ def refused_by_one_of_two(talk: WorkerConversation) -> None:
         talk.wait(0.5)
     (job,) = serving.run()
     serving.done_of(job)
+
+
+@case("WMP-15.11")
+def session_of_a_stranger(talk: WorkerConversation) -> None:
+    """A session that a stranger began under the identity of a manager ends with its route."""
+    stranger, _ = talk.met(session=1 << 40), talk.met()
+    stranger.answers = False
+    manager = _rival(talk, stranger, 0)
+    manager.pong()
+    manager.expect(Command.PING, where=_is_directed, within=1.0 + 2 * talk.wire.grace)
+    manager.clear()
+    manager.pong()
+    manager.expect(
+        Command.PING,
+        where=lambda received: _is_directed(received) and received["session"] is None,
+        what="the manager does not know the session, so the worker must request another",
+    )
+    stranger.locks.clear()
+    manager.answers = True
+    (job,) = manager.run()
+    manager.done_of(job)

@@ -269,7 +269,7 @@ class WorkerMachine:
                     self._answer(manager, link, message)
                     return
                 case Standing.MOVED:
-                    pass
+                    manager.doubted = True
                 case Standing.RESTARTED:
                     manager = self._sessions.meet(link, message, now)
         if manager is None:
@@ -314,6 +314,7 @@ class WorkerMachine:
     def _pong(self, manager: RemoteManager, message: Message, now: float) -> None:
         """Repair what the manager lacks according to a PONG (WMP-3.13, 5.5)."""
         fields, links = message.fields, self._links
+        manager.doubted = False
         if Field.CHALLENGE in fields:
             self._outbound.ping(manager, now, answer=fields[Field.CHALLENGE])
         if Field.ANSWER in fields:

@@ -86,6 +86,9 @@ class RemoteManager:
 
     Numbers were used in it, so it must not be entered again (WMP-7.8).
     """
+    doubted: bool = False
+    """Whether the route changed within the epoch, and no PONG has named the session over the new
+    route (WMP-15.11)."""
     asked: bool = False
     """Whether PING without ``session`` went out, so that the next PONG names a session that
     both sides can begin at 1 (WMP-7.8)."""

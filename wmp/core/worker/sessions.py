@@ -95,7 +95,8 @@ class Sessions:
                 if number is None:
                     return True
             case SessionEntry.OLD:
-                pass
+                if manager.doubted and message.command is Command.PONG:
+                    self.disown(manager, now)
             case _:
                 assert_never(entry)
         outbound.drop(entry.value, link.index, message)
@@ -128,6 +129,16 @@ class Sessions:
             manager.asked = False
             self.outbound.ping(manager, now)
 
+    def disown(self, manager: RemoteManager, now: float) -> None:
+        """End a session that the manager does not know, and request another (WMP-15.11).
+
+        A stranger began the session while it held the identity. The number of the session is not
+        remembered, because no session of the manager may reach it.
+        """
+        self.lose(manager)
+        manager.doubted, manager.forgotten, manager.asked = False, 0, False
+        self.outbound.ping(manager, now)
+
     def forget(self, manager: RemoteManager, now: float) -> None:
         """Remove a manager, or an old epoch of a manager (WMP-9.7)."""
         stream = manager.stream
@@ -155,6 +166,7 @@ class Sessions:
         link = links.states[claim.link]
         if claim.epoch == manager.epoch:
             manager.link, manager.path = link.index, claim.path
+            manager.doubted = True
             manager.received_at = now
             self.outbound.timers.set(PingTimer(manager.identity), now + links.interval(manager))
             self.outbound.replay(manager, now)
