@@ -10,6 +10,7 @@ from attrs import define
 
 from tests.conformance import (  # noqa: F401 - they fill it
     zoo_devices,
+    zoo_liveness,
     zoo_managers,
     zoo_successors,
     zoo_workers,

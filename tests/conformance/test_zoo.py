@@ -14,6 +14,7 @@ import pytest
 
 from tests.conformance import (  # noqa: F401 - they fill it
     zoo_devices,
+    zoo_liveness,
     zoo_managers,
     zoo_successors,
     zoo_workers,
