@@ -31,6 +31,7 @@ SPEC = ROOT / "specs" / "wmp.md"
 PAGES: Mapping[str, Path] = {
     "WMP": SPEC,
     "CALL": ROOT / "specs" / "calls.md",
+    "DSP": ROOT / "specs" / "dispatcher.md",
     "FREE": ROOT / "specs" / "freelance.md",
     "MDP": ROOT / "specs" / "majordomo.md",
     "PING": ROOT / "specs" / "ping-pong.md",

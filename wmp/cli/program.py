@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from wmp.cli.demo import demo
+from wmp.cli.dispatcher import dispatcher
 from wmp.cli.gateway import gateway
 from wmp.cli.jobs import jobs
 from wmp.cli.journal import journal
@@ -26,6 +27,7 @@ __all__ = ["command"]
     wmp worker package.module:f       a worker that calls a Python function for each job
     wmp worker --role wc -- wc -w     a worker that runs a Unix command for each job
     wmp map --role wc *.txt           spread files over the workers that connect
+    wmp dispatcher --store jobs.db    jobs over HTTP, one of many masters on a store
     wmp gateway --simple-pirate A B   a queue for programs of the Pirate patterns
     wmp round-robin server -d 1       a console of the round-robin system
     wmp COMMAND --help                help for one command
@@ -41,5 +43,16 @@ def command() -> None:
     """
 
 
-for one in (demo, worker, map_command, gateway, round_robin, jobs, journal, report, keys):
+for one in (
+    demo,
+    worker,
+    map_command,
+    dispatcher,
+    gateway,
+    round_robin,
+    jobs,
+    journal,
+    report,
+    keys,
+):
     command.add_command(one)

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
@@ -21,6 +22,13 @@ from wmp.aio.worker import HANG_TIMEOUT
 from wmp.calls.served import handlers_of, tasks_of
 from wmp.cli.entry_point import SIGNALLED, complain
 from wmp.cli.flag_sources import given_by
+from wmp.cli.http_place import (
+    HttpPlace,
+    http_flags,
+    refuse_flags,
+    refuse_without_dispatcher,
+    serve_over_http,
+)
 from wmp.cli.options import HOME, ProgramCommand, amounts, check_addresses, security_of, verbose
 from wmp.cli.options import journal as journal_flag
 from wmp.cli.options import keys as key_flags
@@ -84,6 +92,7 @@ class _WorkerCommand(ProgramCommand):
     wmp worker package.module:worker --connect tcp://127.0.0.1:5571
     wmp worker package.module:handlers --resource gpu=2
     wmp worker package.module:function --watch
+    wmp worker package.module:handlers --dispatcher http://127.0.0.1:8081
     wmp worker --role wc -- wc -w
     wmp worker --role thumbnail --slots 4 -- convert - -resize 200 jpg:-
     """,
@@ -199,6 +208,7 @@ class _WorkerCommand(ProgramCommand):
     is_flag=True,
     help="Start again when a source file of the function changes; running jobs finish first.",
 )
+@http_flags
 @key_flags(connects=True, binds=False)
 @journal_flag
 @verbose
@@ -225,6 +235,10 @@ def worker(
     secret: str | None,
     server: str | None,
     journal: str | None,
+    dispatcher: tuple[str, ...],
+    http: str,
+    hostname: str | None,
+    token_file: Path | None,
 ) -> int:
     """Do jobs for every connected manager.
 
@@ -233,6 +247,9 @@ def worker(
     PACKAGE.MODULE alone serves all tasks of the module (wmp.task), and its public functions to
     every wmp.Executor. A COMMAND receives each payload on stdin; its stdout is the result. An exit
     code other than 0 is an error of the job, with the text on stderr.
+
+    With --dispatcher the worker registers at dispatchers over HTTP (wmp dispatcher), and connects
+    to no manager.
 
     Ctrl-C or SIGTERM: finish the jobs of this worker, then exit with 0. A second signal, or the
     end of --drain-timeout, stops the worker at once; other workers get its jobs, and the exit
@@ -277,6 +294,11 @@ def worker(
         found = _load_watched(target, sources)
         if isinstance(found, blocking.Worker | aio.Worker):
             _refuse_own_flags(context, target)
+            if dispatcher:
+                raise click.UsageError(
+                    f"{target} is a worker of WMP; with --dispatcher name a function or a mapping",
+                    context,
+                )
             check_addresses(None, connect=connect)
             found.connect(*connect)
             return _serve(found, connect, wait, drain_timeout, sources=sources)
@@ -303,26 +325,31 @@ def worker(
                 "--pickle applies to functions only; leave out --pickle or the command", context
             )
         handlers = {**handlers, **handlers_of(pickle=True)}
+    settings: dict[str, Any] = {
+        "handlers": handlers,
+        "slots": slots,
+        "resources": amounts("--resource", resource),
+        "pool": pool,
+        "max_jobs_per_child": max_jobs_per_child,
+        "memory_per_child": None if memory_per_child is None else memory_per_child << 20,
+        "identity": identity,
+        "on_hang": on_hang,
+        "hang_timeout": check_seconds("--hang-timeout", hang_timeout),
+        "label": label,
+        "journal": journal,
+        "retry": Retry(times=tries) if tries else None,
+    }
+    if dispatcher:
+        refuse_flags(context, ("connect", "wait", "watch", "secret", "server"))
+        place = HttpPlace(dispatcher, http, hostname, token_file)
+        log_handlers(logging.INFO)
+        return serve_over_http(place, settings, drain_timeout)
+    refuse_without_dispatcher(context)
     connect = connect or (HOME,)
     security = security_of(secret, server=server)
     check_addresses(security, connect=connect)
     return _serve(
-        blocking.Worker(
-            *connect,
-            handlers=handlers,
-            slots=slots,
-            resources=amounts("--resource", resource),
-            pool=pool,
-            max_jobs_per_child=max_jobs_per_child,
-            memory_per_child=None if memory_per_child is None else memory_per_child << 20,
-            identity=identity,
-            on_hang=on_hang,
-            hang_timeout=check_seconds("--hang-timeout", hang_timeout),
-            label=label,
-            security=security,
-            journal=journal,
-            retry=Retry(times=tries) if tries else None,
-        ),
+        blocking.Worker(*connect, security=security, **settings),
         connect,
         wait,
         drain_timeout,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from wmp.message import Frame
 from wmp.store.sqlite.interned import InternedTerms
-from wmp.store.sqlite.row_reader import histories_of, states_of
+from wmp.store.sqlite.row_reader import histories_of, priorities_of, states_of
 from wmp.store.sqlite.row_statement import RowStatement
 from wmp.store.sqlite.statements import (
     ADD_JOBS,
@@ -31,7 +31,7 @@ from wmp.store.write_batch import (
     SweptJob,
 )
 
-__all__ = ["BLOCK", "INLINE", "BatchWriter", "earliest_due"]
+__all__ = ["BLOCK", "INLINE", "BatchWriter"]
 
 BLOCK: Final = 65_536
 """Numbers of a block."""
@@ -122,7 +122,7 @@ class BatchWriter:
         )
 
     def _priorities(self, kind: int) -> Iterator[int]:
-        return _priorities(self.connection, kind)
+        return priorities_of(self.connection, kind)
 
     def _add_all(self, new: NewJobs, shared: Mapping[str, Any], state: _State) -> AddAnswer:
         ids, payloads = new.ids, new.payloads
@@ -414,31 +414,3 @@ class BatchWriter:
             for priority in self._priorities(kind)
         )
         return min((one[0] for one in found if one is not None), default=None)
-
-
-def _priorities(connection: sqlite3.Connection, kind: int) -> Iterator[int]:
-    """Yield the priorities of the queued jobs of a kind, highest first, by the index."""
-    most = (1 << 63) - 1
-    while True:
-        found = connection.execute(
-            "SELECT priority FROM jobs WHERE state = 0 AND kind = ? AND priority <= ?"
-            " ORDER BY priority DESC LIMIT 1",
-            (kind, most),
-        ).fetchone()
-        if found is None:
-            return
-        yield found[0]
-        most = found[0] - 1
-
-
-def earliest_due(connection: sqlite3.Connection, kind: int) -> int | None:
-    """Return when the first queued job of a kind is due; None without one."""
-    found = (
-        connection.execute(
-            "SELECT due FROM jobs WHERE state = 0 AND kind = ? AND priority = ?"
-            " ORDER BY due LIMIT 1",
-            (kind, priority),
-        ).fetchone()
-        for priority in _priorities(connection, kind)
-    )
-    return min((due for (due,) in found), default=None)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from wmp.store.contract import JobFilter, StoredJob
+from wmp.store.contract import JobFilter, QueuedKind, StoredJob
 from wmp.store.sqlite.interned import InternedTerms
 from wmp.store.sqlite.row_statement import parts
 from wmp.store.stored_job import StoredJobState
 from wmp.store.write_batch import StoredFailure
 
-__all__ = ["histories_of", "read_jobs", "states_of"]
+__all__ = ["histories_of", "priorities_of", "queued_kinds", "read_jobs", "states_of"]
+
+_COUNTED: Final = 10_000
+"""Largest number of queued jobs of a kind that are counted."""
 
 _COLUMNS: Final = (
     "jobs.id, jobs.state, jobs.kind, jobs.terms, jobs.priority, jobs.due, jobs.attempt, jobs.lost,"
@@ -98,3 +101,58 @@ def states_of(
         ):
             found[id] = StoredJobState(state), attempt
     return [found.get(id, (StoredJobState.ABSENT, 0)) for id in ids]
+
+
+def queued_kinds(
+    connection: sqlite3.Connection, terms: InternedTerms, now: int, *, counted: bool
+) -> list[QueuedKind]:
+    """Return the kinds of which jobs are queued; ``counted``: with the numbers of the jobs."""
+    # One look into the index of queued jobs for each kind and priority.
+    numbers = connection.execute(
+        "SELECT kind FROM kinds WHERE EXISTS"
+        " (SELECT 1 FROM jobs WHERE jobs.state = 0 AND jobs.kind = kinds.kind)"
+    ).fetchall()
+    found = []
+    for (number,) in numbers:
+        due = _earliest_due(connection, number)
+        if due is not None:
+            count = _count(connection, number) if counted else None
+            found.append(QueuedKind(terms.kind(connection, number), max(0, due - now), count))
+    return found
+
+
+def _count(connection: sqlite3.Connection, kind: int) -> int:
+    """Return the number of queued jobs of a kind, at most the largest number that is counted."""
+    (count,) = connection.execute(
+        "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state = 0 AND kind = ? LIMIT ?)",
+        (kind, _COUNTED),
+    ).fetchone()
+    return int(count)
+
+
+def priorities_of(connection: sqlite3.Connection, kind: int) -> Iterator[int]:
+    """Yield the priorities of the queued jobs of a kind, highest first, by the index."""
+    most = (1 << 63) - 1
+    while True:
+        found = connection.execute(
+            "SELECT priority FROM jobs WHERE state = 0 AND kind = ? AND priority <= ?"
+            " ORDER BY priority DESC LIMIT 1",
+            (kind, most),
+        ).fetchone()
+        if found is None:
+            return
+        yield found[0]
+        most = found[0] - 1
+
+
+def _earliest_due(connection: sqlite3.Connection, kind: int) -> int | None:
+    """Return when the first queued job of a kind is due; None without one."""
+    found = (
+        connection.execute(
+            "SELECT due FROM jobs WHERE state = 0 AND kind = ? AND priority = ?"
+            " ORDER BY due LIMIT 1",
+            (kind, priority),
+        ).fetchone()
+        for priority in priorities_of(connection, kind)
+    )
+    return min((due for (due,) in found), default=None)

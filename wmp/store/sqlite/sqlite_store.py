@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import os
 import secrets
 import select
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from wmp.errors import ConfigError, InstanceEnded, StoreUnavailable
 from wmp.store.contract import JobFilter, QueuedKind, StoreInstance, SubmitterNews
 from wmp.store.sqlite import copies
-from wmp.store.sqlite.batch_writer import BLOCK, BatchWriter, earliest_due
+from wmp.store.sqlite.batch_writer import BLOCK, BatchWriter
 from wmp.store.sqlite.connection import StoreFile, check_sqlite
 from wmp.store.sqlite.file_lock import FileLock, is_locked
 from wmp.store.sqlite.file_system import check_file_system
-from wmp.store.sqlite.row_reader import read_jobs, states_of
+from wmp.store.sqlite.row_reader import queued_kinds, read_jobs, states_of
 from wmp.store.sqlite.sqlite_reader import SqliteReader
+from wmp.store.sqlite.sqlite_transaction import SqliteTransaction, make_records
 from wmp.store.stored_job import StoredJobInput, StoredJobState
-from wmp.store.write_batch import AddAnswer, BatchAnswer, ChangeAnswer, NewJobs, WriteBatch
+from wmp.store.transaction import StoreTransaction
+from wmp.store.write_batch import (
+    AddAnswer,
+    BatchAnswer,
+    ChangeAnswer,
+    NewJobs,
+    SweptJob,
+    WriteBatch,
+)
 
 __all__ = ["GRACE", "MAX_BYTES", "VALIDITY", "SqliteStore"]
 
@@ -45,8 +55,7 @@ _POLL_ALONE: Final = 0.25
 _ROW: Final = 256
 """Bytes of a job beside its payload, for the limit of the size."""
 
-_COUNTED: Final = 10_000
-"""Largest number of queued jobs of a kind that are counted."""
+_T = TypeVar("_T")
 
 _BY_CALLERS: Final = frozenset(
     (
@@ -109,6 +118,7 @@ class SqliteStore(SqliteReader):
         """When the instances of this object began, in milliseconds."""
         self._locks: dict[int, FileLock] = {}
         self._others = 0
+        self._has_records = False
         self._seen = 0
         self._offset = clock() - monotonic()
         self._trusted_from = 0.0
@@ -208,33 +218,12 @@ class SqliteStore(SqliteReader):
         try:
             with self._file.writing() as connection:
                 now = self._now()
-                found = connection.execute(
-                    "SELECT ended, batch FROM instances WHERE instance = ? AND epoch = ?",
-                    (me.number, me.epoch),
-                ).fetchone()
-                if found is None or found[0] is not None:
-                    self._unlock(me.number)
-                    raise InstanceEnded(
-                        f"instance {me.number} of the store {self.path} has ended, because it had "
-                        f"not written for {VALIDITY:g} s or its lock was free; begin a new one"
-                    )
-                last = found[1]
+                last = self._check_living(connection, me)
                 if number not in (last, last + 1):
                     raise ValueError(
                         f"the batch has number {number}; expected {last} again, or {last + 1}"
                     )
-                connection.execute(
-                    "UPDATE instances SET valid_until = ?, batch = ? WHERE instance = ?",
-                    (now + round(VALIDITY * 1000), number, me.number),
-                )
-                writer = BatchWriter(
-                    connection,
-                    self._terms,
-                    me.number,
-                    now,
-                    self._grace,
-                    self._begun.get(me.number, 0),
-                )
+                writer = self._renew(connection, me, number, now)
                 if number == last:
                     return self._repeated(writer, batch, now)
                 return self._applied(writer, batch, now)
@@ -242,15 +231,65 @@ class SqliteStore(SqliteReader):
             self._terms.clear()  # its numbers may be those of a transaction that was rolled back
             raise
 
+    def transact(self, me: StoreInstance, work: Callable[[StoreTransaction], _T]) -> _T:
+        """Run a function in a transaction; see :mod:`wmp.store.transaction`."""
+        try:
+            with self._file.writing() as connection:
+                now = self._now()
+                last = self._check_living(connection, me)
+                if not self._has_records:
+                    make_records(connection)
+                writer = self._renew(connection, me, last, now)
+                answer = work(
+                    SqliteTransaction(
+                        writer,
+                        self._terms,
+                        me.number,
+                        now,
+                        functools.partial(self._sweep, writer),
+                        lambda new: self._add(writer, [new])[0],
+                    )
+                )
+            self._has_records = True
+            return answer
+        except BaseException:
+            self._terms.clear()
+            raise
+
+    def _check_living(self, connection: sqlite3.Connection, me: StoreInstance) -> int:
+        """Check that an instance has not ended; return the number of its last batch.
+
+        Raises:
+            InstanceEnded: The instance has ended.
+        """
+        found = connection.execute(
+            "SELECT ended, batch FROM instances WHERE instance = ? AND epoch = ?",
+            (me.number, me.epoch),
+        ).fetchone()
+        if found is None or found[0] is not None:
+            self._unlock(me.number)
+            raise InstanceEnded(
+                f"instance {me.number} of the store {self.path} has ended, because it had "
+                f"not written for {VALIDITY:g} s or its lock was free; begin a new one"
+            )
+        return int(found[1])
+
+    def _renew(
+        self, connection: sqlite3.Connection, me: StoreInstance, number: int, now: int
+    ) -> BatchWriter:
+        """Renew the validity of an instance; return what makes its changes."""
+        connection.execute(
+            "UPDATE instances SET valid_until = ?, batch = ? WHERE instance = ?",
+            (now + round(VALIDITY * 1000), number, me.number),
+        )
+        begun = self._begun.get(me.number, 0)
+        return BatchWriter(connection, self._terms, me.number, now, self._grace, begun)
+
     def _applied(self, writer: BatchWriter, batch: WriteBatch, now: int) -> BatchAnswer:
-        adds = self._add(writer, batch)
+        adds = self._add(writer, batch.adds)
         changes = [writer.change(one) for one in batch.changes]
         writer.receive(batch.receipts)
-        swept = []
-        if batch.sweep:
-            by_validity = self._monotonic() >= self._trusted_from
-            swept = writer.sweep(batch.sweep, self._is_alive, by_validity=by_validity)
-            self._count_others(writer.connection)
+        swept = self._sweep(writer, batch.sweep) if batch.sweep else []
         reserved = [writer.reserve(one) for one in batch.reservations]
         block = None
         if batch.block:
@@ -258,6 +297,12 @@ class SqliteStore(SqliteReader):
             writer.connection.execute("UPDATE meta SET next_id = ?", (first + BLOCK,))
             block = range(first, first + BLOCK)
         return BatchAnswer(now, False, adds, changes, swept, reserved, block)
+
+    def _sweep(self, writer: BatchWriter, limit: int) -> builtins.list[SweptJob]:
+        by_validity = self._monotonic() >= self._trusted_from
+        swept = writer.sweep(limit, self._is_alive, by_validity=by_validity)
+        self._count_others(writer.connection)
+        return swept
 
     def _repeated(self, writer: BatchWriter, batch: WriteBatch, now: int) -> BatchAnswer:
         """BatchAnswer a batch that was applied before, from the jobs as they are now."""
@@ -270,15 +315,15 @@ class SqliteStore(SqliteReader):
             )
         return BatchAnswer(now, True, adds, changes, (), (), None)
 
-    def _add(self, writer: BatchWriter, batch: WriteBatch) -> list[AddAnswer]:
-        if not batch.adds:
+    def _add(self, writer: BatchWriter, adds: Sequence[NewJobs]) -> builtins.list[AddAnswer]:
+        if not adds:
             return []
-        sizes = [sum(map(len, new.payloads)) + _ROW * len(new.ids) for new in batch.adds]
+        sizes = [sum(map(len, new.payloads)) + _ROW * len(new.ids) for new in adds]
         free = self._max_bytes - self._file.size
         if free < sum(sizes):  # or there are unused pages in the file
             free = self._max_bytes - self._bytes_in_use(writer)
         answers = []
-        for new, size in zip(batch.adds, sizes, strict=True):
+        for new, size in zip(adds, sizes, strict=True):
             free -= size
             answers.append(writer.add(new) if free >= 0 else _refused(new))
         return answers
@@ -321,19 +366,7 @@ class SqliteStore(SqliteReader):
         """Return the kinds of queued jobs; see :class:`~wmp.store.contract.Store`."""
         now = self._now()
         with self._file.reading() as connection:
-            # One look into the index of queued jobs for each kind and priority.
-            numbers = connection.execute(
-                "SELECT kind FROM kinds WHERE EXISTS"
-                " (SELECT 1 FROM jobs WHERE jobs.state = 0 AND jobs.kind = kinds.kind)"
-            ).fetchall()
-            found = []
-            for (number,) in numbers:
-                due = earliest_due(connection, number)
-                if due is not None:
-                    kind = self._terms.kind(connection, number)
-                    count = _count(connection, number) if counted else None
-                    found.append(QueuedKind(kind, max(0, due - now), count))
-            return found
+            return queued_kinds(connection, self._terms, now, counted=counted)
 
     def wait(self, descriptor: int, timeout: float) -> bool:
         """Wait for a write of another process; see :class:`~wmp.store.contract.Store`."""
@@ -374,15 +407,6 @@ class SqliteStore(SqliteReader):
         for number in tuple(self._locks):
             self._unlock(number)
         super().close()
-
-
-def _count(connection: sqlite3.Connection, kind: int) -> int:
-    """Return the number of queued jobs of a kind, at most the largest number that is counted."""
-    (count,) = connection.execute(
-        "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state = 0 AND kind = ? LIMIT ?)",
-        (kind, _COUNTED),
-    ).fetchone()
-    return int(count)
 
 
 def _refused(new: NewJobs) -> AddAnswer:

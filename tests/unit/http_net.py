@@ -1,0 +1,109 @@
+"""HTTP without sockets: requests go by the port of their URL to applications of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import zmq
+
+from wmp import aio
+from wmp.dispatcher.api import make_api
+from wmp.dispatcher.http_worker import HttpWorker
+from wmp.dispatcher.service import Dispatcher
+from wmp.dispatcher.settings import DispatcherSettings
+from wmp.store.sqlite.sqlite_store import SqliteStore
+
+
+class Net(httpx.AsyncBaseTransport):
+    """Routes requests; a port without an application refuses connections."""
+
+    def __init__(self) -> None:
+        self.apps: dict[int, Any] = {}
+        self.seen: list[str] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(0)  # an application may answer without a pause
+        self.seen.append(f"{request.method} {request.url.port}{request.url.path}")
+        app = self.apps.get(request.url.port or 80)
+        if app is None:
+            raise httpx.ConnectError("refused", request=request)
+        return await httpx.ASGITransport(app, raise_app_exceptions=False).handle_async_request(
+            request
+        )
+
+    def client(self, port: int, **headers: str) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            transport=self, base_url=f"http://127.0.0.1:{port}", headers=headers
+        )
+
+
+class FakeWorker:
+    """An HTTP worker that a test drives; an ASGI application."""
+
+    def __init__(self) -> None:
+        self.code = 202
+        self.jobs: list[Any] = []
+        self.given: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.cancelled: asyncio.Queue[str] = asyncio.Queue()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        import json
+
+        body = (await receive()).get("body", b"")
+        code, answer = 200, {"jobs": self.jobs}
+        if scope["method"] == "POST":
+            code = self.code
+            self.given.put_nowait(json.loads(body))
+        elif scope["method"] == "DELETE":
+            code = 202
+            self.cancelled.put_nowait(scope["path"])
+        await send({"type": "http.response.start", "status": code, "headers": []})
+        await send({"type": "http.response.body", "body": json.dumps(answer).encode()})
+
+
+@contextlib.asynccontextmanager
+async def dispatcher_on(
+    net: Net, port: int, store: Path, settings: DispatcherSettings | None = None, **more: Any
+) -> AsyncIterator[Dispatcher]:
+    """Serve a dispatcher at a port of the net."""
+    made = Dispatcher(
+        lambda: SqliteStore(store, durability="process"),
+        settings,
+        address=f"http://127.0.0.1:{port}",
+        transport=net,
+        **more,
+    )
+    async with made:
+        net.apps[port] = make_api(made)
+        yield made
+        del net.apps[port]
+
+
+@contextlib.asynccontextmanager
+async def worker_on(
+    net: Net, port: int, handlers: Any, slots: int = 1, *dispatchers: str, start: bool = True
+) -> AsyncIterator[HttpWorker]:
+    """Serve an HTTP worker at a port of the net."""
+    context: Any = zmq.Context()
+    try:
+        local = f"inproc://worker-{port}"
+        async with (
+            aio.Manager(local, codec="json", retries=0, context=context) as manager,
+            aio.Worker(local, handlers=handlers, slots=slots, context=context),
+        ):
+            made = HttpWorker(manager, dispatchers, list(handlers), slots, transport=net)
+            net.apps[port] = made.app
+            if start:
+                made.start("127.0.0.1", port)
+            try:
+                yield made
+            finally:
+                await made.close(0.0)
+                await manager.close(0.0)
+    finally:
+        context.destroy(linger=0)

@@ -1,0 +1,156 @@
+"""``wmp dispatcher``: one of many masters on a store, with an HTTP API."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import click
+
+from wmp.cli.entry_point import complain
+from wmp.cli.options import ProgramCommand, check_addresses, security_of, verbose
+from wmp.cli.options import keys as key_flags
+from wmp.errors import ConfigError
+
+__all__ = ["check_extra", "dispatcher", "read_token"]
+
+_PROGRAM: Final = "wmp"
+
+_NEEDED: Final = ("fastapi", "uvicorn", "httpx")
+
+
+def check_extra() -> None:
+    """Check that the extra ``dispatcher`` is installed.
+
+    Raises:
+        ConfigError: A package is missing.
+    """
+    for name in _NEEDED:
+        if find_spec(name) is None:
+            raise ConfigError(
+                f"the package {name} is missing; install 'worker-manager-protocol[cli,dispatcher]'"
+            )
+
+
+def read_token(path: Path | None) -> str | None:
+    """Return the bearer token of a file.
+
+    Raises:
+        ConfigError: The file cannot be read, or has no token of printable characters.
+    """
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--token-file {path} cannot be read: {error}") from error
+    if not token or not token.isprintable() or " " in token:
+        raise ConfigError(f"--token-file {path} has no token; expected one line of text")
+    return token
+
+
+def _settings(context: click.Context, given: tuple[str, ...], profile: str | None) -> object:
+    from wmp.dispatcher.settings import SEED_PROFILE, settings_of
+
+    values = dict(SEED_PROFILE) if profile == "seed" else {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not value.lstrip("-").isdigit():
+            raise click.UsageError(
+                f"--set is {one!r}; expected NAME=MILLISECONDS, for example "
+                "workers.ping_interval=5000",
+                context,
+            )
+        values[name] = int(value)
+    return settings_of(values)
+
+
+@click.command(
+    cls=ProgramCommand,
+    short_help="Serve jobs over HTTP, one of many masters on a store.",
+    epilog="""
+    wmp dispatcher --store jobs.db
+    wmp dispatcher --store jobs.db --http 127.0.0.1:8091
+    wmp dispatcher --store jobs.db --bind tcp://127.0.0.1:5570
+    wmp dispatcher --store jobs.db --http 0.0.0.0:8081 --token-file token
+    """,
+)
+@click.option("--store", metavar="FILE", required=True, help="The store, made if it is missing.")
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    default="127.0.0.1:8081",
+    show_default=True,
+    help="Address of the HTTP API.",
+)
+@click.option(
+    "--bind",
+    metavar="ENDPOINT",
+    multiple=True,
+    help="Address for workers of WMP, which do jobs of the same queue; repeat for each.",
+)
+@click.option(
+    "--address", metavar="URL", help="URL of this dispatcher for its workers; default: --http."
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="File with the bearer token that requests need.",
+)
+@click.option(
+    "--set",
+    "given",
+    metavar="NAME=MS",
+    multiple=True,
+    help="Setting of specs/dispatcher.md section 8; repeat for each.",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(("seed",)),
+    help="seed: the settings of the original design, with its cooldown of 2 s.",
+)
+@key_flags(connects=False, binds=True)
+@verbose
+@click.pass_context
+def dispatcher(
+    context: click.Context,
+    store: str,
+    http: str,
+    bind: tuple[str, ...],
+    address: str | None,
+    token_file: Path | None,
+    given: tuple[str, ...],
+    profile: str | None,
+    secret: str | None,
+    allowed: str | None,
+) -> int:
+    """Take jobs over HTTP, keep them in a store, and give them to workers.
+
+    Any number of dispatchers share one store on one host. HTTP workers register at any of them
+    (wmp worker --dispatcher). Workers of WMP connect to the addresses of --bind. Ctrl-C or SIGTERM
+    ends the dispatcher; the others take over what runs.
+    """
+    check_extra()
+    from wmp.dispatcher.serving import serve_dispatcher
+    from wmp.dispatcher.settings import DispatcherSettings
+
+    settings = _settings(context, given, profile)
+    assert isinstance(settings, DispatcherSettings)
+    security = security_of(secret, allowed=allowed)
+    check_addresses(security, bind=bind)
+    return asyncio.run(
+        serve_dispatcher(
+            store,
+            http,
+            settings,
+            bind=bind,
+            address=address,
+            token=read_token(token_file),
+            security=security,
+            report=functools.partial(complain, _PROGRAM),
+        )
+    )

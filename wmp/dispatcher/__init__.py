@@ -1,0 +1,1 @@
+"""The dispatcher: many masters on one store, with an HTTP API (specs/dispatcher.md)."""

@@ -1,0 +1,167 @@
+"""What happens to a dispatcher, and what it wants done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import frozen
+
+from wmp.dispatcher.records import WorkerRecord
+from wmp.dispatcher.steps.callback_steps import Callback, EndCallback, Sweep, TakeCallbacks
+from wmp.dispatcher.steps.checking import Cancellation, Check, EndCancelled, TakeBack
+from wmp.dispatcher.steps.placing import Assign, DispatchedJob, Place
+from wmp.dispatcher.steps.worker_steps import ClaimPings, NotePing
+
+__all__ = [
+    "CallbackAnswered",
+    "CancellationAnswered",
+    "DispatcherAction",
+    "DispatcherEvent",
+    "DispatcherStep",
+    "InstanceReplaced",
+    "JobPosted",
+    "PingWorker",
+    "PostJob",
+    "RunStep",
+    "SendCallback",
+    "SendCancellation",
+    "StepEnded",
+    "StepFailed",
+    "StoreChanged",
+    "TimePassed",
+    "WorkerPinged",
+]
+
+DispatcherStep = (
+    Place
+    | Assign
+    | Check
+    | TakeBack
+    | EndCancelled
+    | ClaimPings
+    | NotePing
+    | Sweep
+    | TakeCallbacks
+    | EndCallback
+)
+
+
+@frozen
+class TimePassed:
+    """A deadline of the machine is over, or the dispatcher has started."""
+
+
+@frozen
+class StoreChanged:
+    """Jobs, workers or places changed, by this process or by another one."""
+
+    callbacks: bool = False
+    """Whether callbacks were added."""
+
+
+@frozen
+class StepEnded:
+    """A step was committed."""
+
+    step: DispatcherStep
+    outcome: Any
+
+
+@frozen
+class StepFailed:
+    """A step was not committed, as far as known: the store is away, or the instance ended."""
+
+    step: DispatcherStep
+
+
+@frozen
+class InstanceReplaced:
+    """The dispatcher has another number: its old instance was ended."""
+
+
+@frozen
+class JobPosted:
+    """A worker answered a job, or did not."""
+
+    assignment: DispatchedJob
+    refusal: str | None
+    """Why the worker surely has not begun; None: it has the job, or nobody knows."""
+
+
+@frozen
+class WorkerPinged:
+    """A health check ended."""
+
+    worker: int
+    began: int
+    error: str | None
+    jobs: Sequence[tuple[int, int | None]] | None = None
+
+
+@frozen
+class CancellationAnswered:
+    """A worker answered a cancellation, or did not."""
+
+    cancellation: Cancellation
+    answered: bool
+
+
+@frozen
+class CallbackAnswered:
+    """A callback was answered, or not."""
+
+    callback: Callback
+    error: str | None
+
+
+DispatcherEvent = (
+    TimePassed
+    | StoreChanged
+    | StepEnded
+    | StepFailed
+    | InstanceReplaced
+    | JobPosted
+    | WorkerPinged
+    | CancellationAnswered
+    | CallbackAnswered
+)
+
+
+@frozen
+class RunStep:
+    """Run a step in a transaction of the store."""
+
+    step: DispatcherStep
+
+
+@frozen
+class PostJob:
+    """Send a job to its worker."""
+
+    assignment: DispatchedJob
+
+
+@frozen
+class PingWorker:
+    """Send a health check."""
+
+    worker: WorkerRecord
+    began: int
+
+
+@frozen
+class SendCancellation:
+    """Send a cancellation to a worker."""
+
+    cancellation: Cancellation
+
+
+@frozen
+class SendCallback:
+    """Send the callback of a job."""
+
+    callback: Callback
+
+
+DispatcherAction = RunStep | PostJob | PingWorker | SendCancellation | SendCallback

@@ -1,0 +1,191 @@
+"""What the servers of dispatchers and of HTTP workers share: bodies, errors and tokens (DSP-6)."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import math
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any, Final
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from wmp.errors import ConfigError
+
+__all__ = ["GuardedApp", "StrictRoute", "check_open", "refusal", "refuse", "split_address"]
+
+_Scope = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
+
+_DEPTH: Final = 100
+
+
+def refusal(code: int, text: str, field: str | None = None) -> JSONResponse:
+    """Return the answer to a request that is wrong (DSP-6.2)."""
+    headers = {"WWW-Authenticate": "Bearer"} if code == 401 else None
+    return JSONResponse({"error": text, "field": field}, code, headers)
+
+
+async def refuse(request: Request, error: Exception) -> Response:
+    """Answer an exception of the framework."""
+    if isinstance(error, RequestValidationError):
+        first = error.errors()[0]
+        place = [str(one) for one in first["loc"] if one not in ("body", "query", "path", "header")]
+        name = ".".join(place) or str(first["loc"][-1])
+        return refusal(400, f"{name}: {first['msg']}", name)
+    if isinstance(error, HTTPException):
+        answer = refusal(error.status_code, str(error.detail))
+        answer.headers.update(error.headers or {})
+        return answer
+    raise error
+
+
+class _StrictRequest(Request):
+    """Reads JSON strictly: what Python reads beyond JSON could not be written again."""
+
+    async def json(self) -> Any:
+        body = await self.body()
+        try:
+            value = json.loads(body, parse_constant=_no_constant, parse_float=_finite)
+        except (ValueError, RecursionError) as error:
+            text = f"the body is no JSON: {error}"
+            raise HTTPException(400, text) from error
+        if _is_deep(value):
+            raise HTTPException(400, f"the body is nested more than {_DEPTH} deep")
+        return value
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:30]} is out of the range of numbers")
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEPTH):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
+
+
+class StrictRoute(APIRoute):
+    """A route whose JSON is read strictly."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler."""
+        handle = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handle(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+class GuardedApp:
+    """Limits bodies (DSP-6.3) and asks for the token (DSP-6.6), before the application.
+
+    Args:
+        app: The application.
+        max_body: Largest number of bytes of a body.
+        token: The bearer token; None for none.
+        open_paths: Paths that need no token.
+    """
+
+    def __init__(
+        self, app: _App, *, max_body: int, token: str | None, open_paths: tuple[str, ...] = ()
+    ) -> None:
+        self._app = app
+        self._max_body = max_body
+        self._token = None if token is None else token.encode()
+        self._open_paths = open_paths
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        if not self._has_token(scope, headers):
+            text = "the header Authorization: Bearer TOKEN is missing, or the token is wrong"
+            await refusal(401, text, "Authorization")(scope, receive, send)
+            return
+        length = headers.get(b"content-length", b"0")
+        body = b""
+        if not length.isdigit() or int(length) <= self._max_body:
+            while len(body) <= self._max_body:
+                message = await receive()
+                body += message.get("body", b"")
+                if not message.get("more_body", False):
+                    break
+        if len(body) > self._max_body or (length.isdigit() and int(length) > self._max_body):
+            text = f"the body has more than {self._max_body} bytes"
+            await refusal(413, text)(scope, receive, send)
+            return
+        # A body is JSON, also from a client that names another type or none, as curl does.
+        plain = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
+        scope = {**scope, "headers": [*plain, (b"content-type", b"application/json")]}
+        given = False
+
+        async def replay() -> MutableMapping[str, Any]:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, replay, send)
+
+    def _has_token(self, scope: _Scope, headers: dict[bytes, bytes]) -> bool:
+        if self._token is None or scope["path"] in self._open_paths:
+            return True
+        kind, _, token = headers.get(b"authorization", b"").partition(b" ")
+        return kind.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+
+
+def split_address(text: str, flag: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT.
+
+    Raises:
+        ConfigError: The text has another form.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdigit() or int(port) > 65_535:
+        raise ConfigError(f"{flag} is {text!r}; expected HOST:PORT, for example 127.0.0.1:8081")
+    return host, int(port)
+
+
+def check_open(host: str, token: str | None, flag: str) -> None:
+    """Check that a server beyond loopback has a token (DSP-6.6).
+
+    Raises:
+        ConfigError: It has none.
+    """
+    try:
+        local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = host == "localhost"
+    if not local and not token:
+        raise ConfigError(
+            f"{flag} {host} can be reached from other hosts; give a token with --token-file, or "
+            "listen on 127.0.0.1"
+        )

@@ -1,0 +1,320 @@
+"""An HTTP worker: a small HTTP server before a worker of WMP in the same process (DSP-5)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from typing import Annotated, Any, Final
+
+import httpx
+from attrs import define
+from fastapi import FastAPI, Header, Path, Query
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from wmp import aio
+from wmp.dispatcher.http_parts import GuardedApp, StrictRoute, refusal, refuse
+from wmp.errors import JobCancelled, JobError, JobFailed, WMPError
+
+__all__ = ["HttpWorker"]
+
+logger = logging.getLogger("wmp")
+
+_INTERVAL: Final = 30_000
+_RETRIES: Final = 3
+"""Ping interval and retries before the first dispatcher has answered."""
+_FIRST: Final = 1.0
+"""Seconds between contacts before the first dispatcher has answered."""
+_TIMEOUT: Final = 5.0
+_PAUSE: Final = 0.2
+_LONGEST_PAUSE: Final = 5.0
+_SEEN: Final = 10_000
+"""Jobs whose attempts are remembered."""
+_MAX_BODY: Final = 16 << 20
+
+_Id = Annotated[str, Path(pattern="^[0-9a-f]{24}$")]
+
+
+class _WorkerExecutionModel(BaseModel):
+    attempt: Annotated[int, Field(ge=1)] = 1
+    timeout: int | None = None
+
+
+class _WorkerJobModel(BaseModel):
+    """The parts of a job document that a worker reads."""
+
+    id: Annotated[str, Field(alias="_id", pattern="^[0-9a-f]{24}$")]
+    type: str
+    payload: Any = None
+    workflow: str | None = None
+    run: int | float | None = None
+    execution: _WorkerExecutionModel = Field(default_factory=_WorkerExecutionModel)
+
+
+@define(eq=False)
+class _Held:
+    """A job that the worker has."""
+
+    attempt: int
+    job: aio.Job | None = None
+    task: asyncio.Task[None] | None = None
+    cancelled: bool = False
+
+
+class HttpWorker:
+    """Takes jobs over HTTP, has a local manager do them, and reports their ends.
+
+    Args:
+        manager: A started manager with the codec ``json``, to which the local worker is connected.
+        dispatchers: URLs of dispatchers.
+        types: Types of the jobs that the local worker does.
+        max_jobs: Number of jobs that run at the same time.
+        token: Bearer token of the dispatchers and of this worker.
+        transport: Carries the requests; for tests.
+    """
+
+    def __init__(
+        self,
+        manager: aio.Manager,
+        dispatchers: Sequence[str],
+        types: Collection[str],
+        max_jobs: int,
+        token: str | None = None,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._manager = manager
+        self._dispatchers = [one.rstrip("/") for one in dispatchers]
+        self._types = dict.fromkeys(types, True)
+        self._max_jobs = max_jobs
+        self._held: dict[str, _Held] = {}
+        self._seen: OrderedDict[str, int] = OrderedDict()
+        self._draining = False
+        self._id: str | None = None
+        self.alone = asyncio.Event()
+        """Set when no dispatcher was reached for too long: the jobs are stopped (DSP-5.9)."""
+        self._contacts: asyncio.Task[None] | None = None
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._client = httpx.AsyncClient(
+            headers=headers, timeout=_TIMEOUT, trust_env=False, transport=transport
+        )
+        self.app = GuardedApp(
+            self._make_app(), max_body=_MAX_BODY, token=token, open_paths=("/healthz",)
+        )
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def start(self, hostname: str, port: int) -> None:
+        """Register, and go on to register; the HTTP server must listen already."""
+        self._hostname, self._port = hostname, port
+        self._contacts = asyncio.get_running_loop().create_task(self._contact_for_ever())
+
+    async def close(self, timeout: float | None) -> None:
+        """Take no more jobs, wait for those in progress and their completions, and resign.
+
+        Args:
+            timeout: Seconds to wait at most; None for no limit.
+        """
+        self._draining = True
+        tasks = [held.task for held in self._held.values() if held.task is not None]
+        if tasks and not self.alone.is_set():
+            await asyncio.wait(tasks, timeout=timeout)
+        if self._contacts is not None:
+            self._contacts.cancel()
+            await asyncio.gather(self._contacts, return_exceptions=True)
+        if self._id is not None and not self.alone.is_set():
+            await self._ask("DELETE", f"/dispatcher/workers/{self._id}")
+        self._stop_jobs()
+        await self._client.aclose()
+
+    def _stop_jobs(self) -> None:
+        for held in tuple(self._held.values()):
+            held.cancelled = True
+            if held.job is not None:
+                held.job.cancel()
+            if held.task is not None:
+                held.task.cancel()
+
+    # -- contacts -------------------------------------------------------------------------------
+
+    async def _contact_for_ever(self) -> None:
+        """Register again and again; stop the jobs when no dispatcher was reached (DSP-5.9)."""
+        interval, retries, failed = _INTERVAL, _RETRIES, 0
+        while True:
+            document = {
+                "hostname": self._hostname,
+                "port": self._port,
+                "maxJobs": self._max_jobs,
+                "handlers": self._types,
+            }
+            answer = await self._ask("PUT", "/dispatcher/workers/", document)
+            if answer is not None and answer.is_success:
+                found = answer.json()
+                if self._id is None:
+                    logger.info("worker: registered as %s", found["_id"])
+                self._id = found["_id"]
+                interval = found.get("pingInterval", _INTERVAL)
+                retries = found.get("maxRetries", _RETRIES)
+                failed = 0
+            else:
+                failed += 1
+                logger.warning(
+                    "worker: contact %d of %d with a dispatcher failed%s",
+                    failed,
+                    retries,
+                    "" if answer is None else f": {answer.status_code} {answer.text[:200]}",
+                )
+                if failed >= retries:
+                    logger.error(
+                        "worker: no dispatcher was reached in %d contacts; the jobs of this worker "
+                        "are stopped, because other workers get them",
+                        failed,
+                    )
+                    self._stop_jobs()
+                    self.alone.set()
+                    return
+            await asyncio.sleep(_FIRST if self._id is None else interval / 2000)
+
+    async def _ask(
+        self, method: str, path: str, document: Any = None, first: str | None = None
+    ) -> httpx.Response | None:
+        """Send a request to the first dispatcher that answers; None without one."""
+        urls = [] if first is None else [first]
+        urls += [one for one in self._dispatchers if one != first]
+        found = None
+        for url in urls:
+            try:
+                found = await self._client.request(method, url + path, json=document)
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+                logger.debug("worker: %s did not answer: %r", url, error)
+                continue
+            if found.status_code < 500:
+                if url in self._dispatchers:  # the next request begins with this one
+                    self._dispatchers.remove(url)
+                    self._dispatchers.insert(0, url)
+                return found
+        return found
+
+    # -- the server -----------------------------------------------------------------------------
+
+    def _make_app(self) -> FastAPI:
+        app = FastAPI(title="wmp worker", docs_url=None, redoc_url=None)
+        app.router.route_class = StrictRoute
+        app.add_exception_handler(RequestValidationError, refuse)
+        app.add_exception_handler(HTTPException, refuse)
+
+        @app.get("/health_check/")
+        async def check_health() -> JSONResponse:
+            jobs = [{"_id": id, "attempt": held.attempt} for id, held in self._held.items()]
+            return JSONResponse(
+                {"jobs": jobs, "maxJobs": self._max_jobs, "free": self._max_jobs - len(jobs)}
+            )
+
+        @app.post("/jobs/", status_code=202)
+        async def take_job(
+            job: _WorkerJobModel, wmp_dispatcher: Annotated[str | None, Header()] = None
+        ) -> JSONResponse:
+            return self._take(job, wmp_dispatcher)
+
+        @app.delete("/jobs/{id}", status_code=202)
+        async def stop_job(id: _Id, attempt: Annotated[int | None, Query()] = None) -> JSONResponse:
+            held = self._held.get(id)
+            if held is None or attempt not in (None, 0, held.attempt):
+                return refusal(404, f"the worker does not have job {id}", "id")
+            held.cancelled = True
+            if held.job is not None:
+                held.job.cancel()
+            return JSONResponse({"accepted": True}, 202)
+
+        return app
+
+    def _take(self, job: _WorkerJobModel, dispatcher: str | None) -> JSONResponse:
+        """Take a job, or refuse it (DSP-5.7)."""
+        attempt = job.execution.attempt
+        held = self._held.get(job.id)
+        if held is not None and held.attempt == attempt:
+            return JSONResponse({"accepted": True}, 202)
+        if attempt <= self._seen.get(job.id, 0):
+            return refusal(409, f"attempt {attempt} of job {job.id} is old", "execution.attempt")
+        if job.type not in self._types:
+            return refusal(400, f"type is {job.type!r}; this worker does not know it", "type")
+        if self._draining or self.alone.is_set() or len(self._held) >= self._max_jobs:
+            return refusal(503, f"the worker has no free place of {self._max_jobs}")
+        if held is not None:
+            return refusal(503, f"an earlier attempt of job {job.id} has not ended")
+        self._seen[job.id] = attempt
+        while len(self._seen) > _SEEN:
+            self._seen.popitem(last=False)
+        self._held[job.id] = held = _Held(attempt)
+        held.task = asyncio.get_running_loop().create_task(self._do(job, held, dispatcher))
+        return JSONResponse({"accepted": True}, 202)
+
+    async def _do(self, job: _WorkerJobModel, held: _Held, dispatcher: str | None) -> None:
+        """Do a job and report its end; the place is free after that."""
+        try:
+            status, result = await self._run(job, held)
+            if not held.cancelled:
+                await self._report(job.id, held.attempt, status, result, dispatcher)
+        finally:
+            del self._held[job.id]
+
+    async def _run(self, job: _WorkerJobModel, held: _Held) -> tuple[str, Any]:
+        given = {
+            "_id": job.id,
+            "type": job.type,
+            "workflow": job.workflow,
+            "run": job.run,
+            "payload": job.payload,
+        }
+        limit = job.execution.timeout
+        try:
+            held.job = await self._manager.submit(
+                given, role=job.type, run_limit=None if limit is None else limit / 1000
+            )
+            if held.cancelled:
+                held.job.cancel()
+            result = await held.job
+            json.dumps(result, allow_nan=False)
+        except JobFailed as error:
+            return "f", {"error": error.type_name, "message": error.text}
+        except JobCancelled as error:
+            return "x", {"error": "JobCancelled", "message": str(error)}
+        except (JobError, WMPError, TypeError, ValueError) as error:
+            return "f", {"error": type(error).__name__, "message": str(error)}
+        return "s", result
+
+    async def _report(
+        self, id: str, attempt: int, status: str, result: Any, dispatcher: str | None
+    ) -> None:
+        """Send a completion until a dispatcher answers (DSP-5.8)."""
+        body = {"attempt": attempt, "status": status, "result": result}
+        pause, since = _PAUSE, time.monotonic()
+        while True:
+            answer = await self._ask("POST", f"/dispatcher/jobs/{id}/completion", body, dispatcher)
+            code = None if answer is None else answer.status_code
+            if code is not None and (code < 300 or code in (404, 409)):
+                if code >= 300:
+                    logger.warning("worker: the result of job %s does not count any more", id)
+                return
+            if code in (400, 413) and status == "s":
+                text = "" if answer is None else answer.text[:500]
+                body = {
+                    "attempt": attempt,
+                    "status": "f",
+                    "result": {"error": "ResultRefused", "message": text},
+                }
+                status = "f"
+            logger.warning(
+                "worker: the completion of job %s was not taken for %.1f s (%s)",
+                id,
+                time.monotonic() - since,
+                "no dispatcher answered" if code is None else code,
+            )
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,0 +1,136 @@
+"""The bodies of requests, as models that check them and describe them for OpenAPI (DSP-1)."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+__all__ = ["CallbackModel", "CompletionModel", "JobModel", "WorkerModel"]
+
+_LATEST: Final = 253_402_300_799_000
+"""The last millisecond that a date can have."""
+_YEARS: Final = 100 * 366 * 86_400_000
+
+
+def _clean(text: str) -> str:
+    """Refuse text that a database or a header cannot have."""
+    for character in text:
+        if ord(character) < 32 or ord(character) == 127 or 0xD800 <= ord(character) < 0xE000:
+            raise ValueError("has a control character or half of a surrogate pair")
+    return text
+
+
+def _plain(text: str) -> str:
+    if not all(32 <= ord(character) < 127 for character in text):
+        raise ValueError("has a character that is not printable ASCII")
+    return text
+
+
+def _host(text: str) -> str:
+    if not text or set(text) & set("/?#@[]\\ %<>\"'{}|^`"):
+        raise ValueError("is no name or address of a host")
+    return _plain(text)
+
+
+def _finite(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise ValueError("is not finite")
+    return value
+
+
+def _milliseconds(value: Any) -> Any:
+    """Return a date as milliseconds since 1970 (DSP-1.1)."""
+    if isinstance(value, str):
+        try:
+            date = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError("is no date of ISO 8601, for example 2026-01-31T12:00:00Z") from None
+        if date.tzinfo is None:
+            date = date.replace(tzinfo=UTC)
+        try:
+            return max(0, round(date.timestamp() * 1000))
+        except (OverflowError, ValueError):
+            raise ValueError("is out of the range of dates") from None
+    return value
+
+
+_Text = Annotated[str, Field(max_length=1024), AfterValidator(_clean)]
+_Type = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_clean)]
+_Host = Annotated[str, Field(min_length=1, max_length=253), AfterValidator(_host)]
+_Port = Annotated[int, Field(ge=1, le=65_535, strict=True)]
+_Date = Annotated[int, BeforeValidator(_milliseconds), Field(ge=0, le=_LATEST)]
+_Run = Annotated[float | int, AfterValidator(_finite)]
+
+
+class _DocumentModel(BaseModel):
+    """Fields that the schema does not have are ignored (DSP-1.4)."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class _JobDispatcherModel(_DocumentModel):
+    """The part `dispatcher` of a job document."""
+
+    expiry: _Date | None = Field(
+        None,
+        description="When the job should be dispatched; null for at once.",
+        json_schema_extra={"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]},
+    )
+
+
+class _JobExecutionModel(_DocumentModel):
+    """The part `execution` of a job document."""
+
+    timeout: Annotated[int, Field(ge=1, le=_YEARS, strict=True)] = Field(
+        3_600_000, description="Milliseconds that an execution may take."
+    )
+
+
+class CallbackModel(_DocumentModel):
+    """The HTTP request at the end of a job."""
+
+    hostname: _Host
+    port: _Port = 80
+    path: Annotated[str, Field(max_length=2048), AfterValidator(_plain)] = "/"
+    method: Literal["GET", "PUT", "POST", "DELETE"] = "POST"
+    headers: dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")],
+        Annotated[str, Field(max_length=4096), AfterValidator(_plain)],
+    ] = Field(default_factory=dict, max_length=50)
+
+
+class JobModel(_DocumentModel):
+    """A job to create: the fields of the job document that a client sets."""
+
+    type: _Type = Field(description="Type of the job: workers name the types that they know.")
+    payload: Any = Field(default_factory=dict, description="Input of the job.")
+    workflow: _Text | None = None
+    run: _Run | None = None
+    priority: Annotated[int, Field(ge=-(1 << 31), lt=1 << 31, strict=True)] = 0
+    dispatcher: _JobDispatcherModel | None = None
+    execution: _JobExecutionModel | None = None
+    callback: CallbackModel | None = None
+
+
+class WorkerModel(_DocumentModel):
+    """A worker that registers."""
+
+    hostname: _Host
+    port: _Port
+    maxJobs: Annotated[int, Field(ge=1, le=100_000, strict=True)]
+    handlers: dict[_Type, Any] = Field(
+        default_factory=dict,
+        max_length=1000,
+        description="Its keys are the types of jobs that the worker knows.",
+    )
+
+
+class CompletionModel(_DocumentModel):
+    """The end of a job at its worker."""
+
+    attempt: Annotated[int, Field(ge=1, lt=1 << 62, strict=True)]
+    status: Literal["s", "f", "x"]
+    result: Any = None

@@ -1,0 +1,313 @@
+"""A dispatcher for asyncio: its machine, its store, and its requests to workers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import httpx
+
+from wmp.dispatcher.dispatch_events import (
+    CallbackAnswered,
+    CancellationAnswered,
+    DispatcherAction,
+    DispatcherEvent,
+    DispatcherStep,
+    InstanceReplaced,
+    JobPosted,
+    PingWorker,
+    PostJob,
+    RunStep,
+    SendCallback,
+    SendCancellation,
+    StepEnded,
+    StepFailed,
+    StoreChanged,
+    TimePassed,
+    WorkerPinged,
+)
+from wmp.dispatcher.job_document import id_text, number_of
+from wmp.dispatcher.machine import DispatcherMachine
+from wmp.dispatcher.settings import DispatcherSettings
+from wmp.dispatcher.steps.callback_steps import Callback
+from wmp.dispatcher.steps.checking import Cancellation
+from wmp.dispatcher.steps.job_steps import Completed
+from wmp.dispatcher.steps.placing import DispatchedJob
+from wmp.dispatcher.store_thread import StoreStep, StoreThread
+from wmp.errors import WMPError
+from wmp.store.transaction import TransactingStore
+
+__all__ = ["Dispatcher"]
+
+logger = logging.getLogger("wmp")
+
+_CONNECTIONS: Final = 256
+_SHOWN: Final = 200
+"""Characters of a worker's answer that an error shows."""
+
+
+class Dispatcher:
+    """One of many dispatchers on a store. ``async with`` serves.
+
+    Args:
+        open_store: Opens the store; called on a thread of its own.
+        settings: The settings.
+        address: URL to which workers send completions.
+        token: Bearer token for workers.
+        wants: Returns the waiting requests of workers of WMP, by type.
+        label: Label of the instance in the store.
+        transport: Carries the requests; for tests.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], TransactingStore],
+        settings: DispatcherSettings | None = None,
+        *,
+        address: str = "",
+        token: str | None = None,
+        wants: Callable[[], Mapping[str, Sequence[int]]] | None = None,
+        label: str = "dispatcher",
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.settings = settings or DispatcherSettings()
+        self.address = address
+        self.token = token
+        self._open_store = open_store
+        self._label = label
+        self._transport = transport
+        self._machine = DispatcherMachine(self.settings, wants or dict)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._running = False
+
+    # -- life -----------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Dispatcher:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Open the store and begin to dispatch.
+
+        Raises:
+            ConfigError: There can be no store.
+            StoreError: The store cannot be opened.
+        """
+        self._store = StoreThread(
+            self._open_store,
+            self._label,
+            changed=lambda: self._handle(StoreChanged()),
+            replaced=lambda: self._handle(InstanceReplaced()),
+        )
+        await self._store.start()
+        headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        self._workers = httpx.AsyncClient(
+            headers=headers,
+            timeout=self.settings.post_timeout / 1000,
+            limits=_limits(),
+            trust_env=False,
+            transport=self._transport,
+        )
+        # Callbacks leave with the headers of their submitters, and without the token.
+        self._callbacks = httpx.AsyncClient(
+            timeout=self.settings.post_timeout / 1000,
+            limits=_limits(),
+            trust_env=False,
+            transport=self._transport,
+        )
+        self._running = True
+        self._handle(TimePassed())
+
+    async def close(self) -> None:
+        """Stop to dispatch, and end the instance: others take over what runs. Idempotent."""
+        if not self._running:
+            return
+        self._running = False
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._workers.aclose()
+        await self._callbacks.aclose()
+        await self._store.close()
+
+    @property
+    def number(self) -> int:
+        """Number of the dispatcher in the store."""
+        return self._store.number
+
+    @property
+    def away(self) -> str | None:
+        """Why the store does not answer; None while it does."""
+        return self._store.away
+
+    # -- steps of the API -----------------------------------------------------------------------
+
+    async def run(self, step: StoreStep) -> Any:
+        """Run a step that changes something; then the machine looks for work.
+
+        Raises:
+            StoreError: The store is away.
+        """
+        outcome = await self._store.run(step)
+        self._handle(StoreChanged(isinstance(outcome, Completed) and outcome.callback))
+        return outcome
+
+    async def read(self, function: Callable[[Any], Any]) -> Any:
+        """Run a function that only reads.
+
+        Raises:
+            StoreError: The store is away.
+        """
+        return await self._store.run(_Reading(function))
+
+    async def take_id(self) -> int:
+        """Return a number for a new job."""
+        return await self._store.take_id()
+
+    # -- the machine ----------------------------------------------------------------------------
+
+    def _handle(self, event: DispatcherEvent) -> None:
+        if not self._running:
+            return
+        now = time.monotonic()
+        for action in self._machine.handle(event, now):
+            self._perform(action)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._machine.deadline()
+        if deadline is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.0, deadline - now), self._handle, TimePassed())
+
+    def _perform(self, action: DispatcherAction) -> None:
+        match action:
+            case RunStep(step):
+                self._spawn(self._run_step(step))
+            case PostJob(assignment):
+                self._spawn(self._post(assignment))
+            case PingWorker():
+                self._spawn(self._ping(action))
+            case SendCancellation(cancellation):
+                self._spawn(self._cancel(cancellation))
+            case SendCallback(callback):
+                self._spawn(self._call_back(callback))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run_step(self, step: DispatcherStep) -> None:
+        try:
+            outcome = await self._store.run(step)
+        except WMPError:
+            self._handle(StepFailed(step))
+        except Exception:  # noqa: BLE001 - logged by the thread
+            self._handle(StepFailed(step))
+        else:
+            self._handle(StepEnded(step, outcome))
+
+    # -- requests -------------------------------------------------------------------------------
+
+    async def _post(self, assignment: DispatchedJob) -> None:
+        refusal = await self._send(assignment)
+        self._handle(JobPosted(assignment, refusal))
+
+    async def _send(self, assignment: DispatchedJob) -> str | None:
+        """Send a job to its worker; return why the worker surely has not begun, or None."""
+        if not self._machine.may_send(self._store.renewed, time.monotonic()):
+            return "the dispatcher could not write to its store for too long"
+        headers = {"Wmp-Dispatcher": self.address, "Content-Type": "application/json"}
+        url = f"{assignment.worker.url}/jobs/"
+        try:
+            answer = await self._workers.post(url, content=assignment.document, headers=headers)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL) as error:
+            return f"{url} cannot be reached: {error}"
+        except (httpx.HTTPError, ValueError) as error:
+            # The job may have arrived; the checks find out.
+            logger.warning("dispatcher: %s did not answer job %s: %r", url, assignment.id, error)
+            return None
+        if 400 <= answer.status_code < 500 or answer.status_code == 503:
+            return f"{url} answered {answer.status_code}: {answer.text[:_SHOWN]}"
+        return None
+
+    async def _ping(self, action: PingWorker) -> None:
+        worker = action.worker
+        jobs = error = None
+        try:
+            answer = await self._workers.get(f"{worker.url}/health_check/")
+            if answer.is_success:
+                jobs = _named_jobs(answer)
+            else:
+                error = f"/health_check/ answered {answer.status_code}; expected 200"
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        self._handle(WorkerPinged(worker.id, action.began, error, jobs))
+
+    async def _cancel(self, cancellation: Cancellation) -> None:
+        url = f"{cancellation.worker.url}/jobs/{id_text(cancellation.id)}"
+        answered = False
+        try:
+            answer = await self._workers.delete(url, params={"attempt": cancellation.attempt})
+            answered = answer.status_code < 500
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            logger.warning("dispatcher: the cancellation %s was not answered: %r", url, error)
+        self._handle(CancellationAnswered(cancellation, answered))
+
+    async def _call_back(self, callback: Callback) -> None:
+        record, error = callback.record, None
+        host = f"[{record.hostname}]" if ":" in record.hostname else record.hostname
+        path = record.path if record.path.startswith("/") else f"/{record.path}"
+        url = f"http://{host}:{record.port}{path}"
+        body = None if record.method == "GET" else json.dumps(callback.document).encode()
+        headers = {"Content-Type": "application/json", **record.headers}
+        try:
+            answer = await self._callbacks.request(
+                record.method, url, content=body, headers=headers
+            )
+            if not answer.is_success:
+                error = f"{url} answered {answer.status_code}; expected 2xx"
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
+            error = f"{url}: {type(failure).__name__}: {failure}"
+        if error is not None:
+            logger.warning("dispatcher: a callback failed: %s", error)
+        self._handle(CallbackAnswered(callback, error))
+
+
+class _Reading:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.run = function
+
+
+def _limits() -> httpx.Limits:
+    return httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
+
+
+def _named_jobs(answer: httpx.Response) -> Sequence[tuple[int, int | None]] | None:
+    """Return the jobs that a health check names (DSP-5.3); None if it names none."""
+    try:
+        jobs = answer.json()["jobs"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    if not isinstance(jobs, list):
+        return None
+    found = []
+    for one in jobs:
+        text, attempt = (
+            (one.get("_id"), one.get("attempt")) if isinstance(one, dict) else (one, None)
+        )
+        number = number_of(text) if isinstance(text, str) else None
+        if number is not None:
+            found.append((number, attempt if type(attempt) is int else None))
+    return found

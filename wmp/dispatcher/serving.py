@@ -1,0 +1,176 @@
+"""The programs: a dispatcher with its manager, and an HTTP worker with its own manager."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import zmq
+
+from wmp import aio
+from wmp.dispatcher.api import make_api
+from wmp.dispatcher.http_parts import check_open, split_address
+from wmp.dispatcher.http_server import HttpServer, quiet_libraries
+from wmp.dispatcher.http_worker import HttpWorker
+from wmp.dispatcher.service import Dispatcher
+from wmp.dispatcher.settings import DispatcherSettings
+from wmp.errors import ConfigError
+from wmp.runtime.security import Security
+from wmp.runtime.signals import caught, on_signals
+from wmp.store.transaction import TransactingStore
+
+__all__ = ["serve_dispatcher", "serve_worker"]
+
+_LOCAL: Final = "inproc://http-worker"
+_EVERY: Final = ("0.0.0.0", "::")
+
+
+class _StoreManager(aio.Manager):
+    """The manager of a dispatcher, for workers of WMP."""
+
+    def wants(self) -> Mapping[str, Sequence[int]]:
+        """Return what the waiting requests of workers want, by role (DSP-3.7)."""
+        found: dict[str, list[int]] = {}
+        for worker in list(self._machine._workers.values()):
+            want = sum(give.want for give in list(worker.gives.values()))
+            for role in worker.roles if want else ():
+                found.setdefault(role, []).append(want)
+        return found
+
+
+async def serve_dispatcher(
+    store: str,
+    http: str,
+    settings: DispatcherSettings,
+    *,
+    bind: Sequence[str] = (),
+    address: str | None = None,
+    token: str | None = None,
+    security: Security | None = None,
+    report: Callable[[str], object],
+) -> int:
+    """Serve until a signal comes; return the exit code.
+
+    Args:
+        store: Path of a store on SQLite.
+        http: HOST:PORT to listen on.
+        settings: The settings.
+        bind: Endpoints for workers of WMP.
+        address: URL of this dispatcher for workers; by default made of ``http``.
+        token: Bearer token.
+        security: Keys for the endpoints.
+        report: Called with each line for the user.
+
+    Raises:
+        ConfigError: An address or the store cannot be used.
+        StoreError: The store cannot be opened.
+    """
+    host, port = split_address(http, "--http")
+    check_open(host, token, "--http")
+    quiet_libraries()
+    stopped = asyncio.Event()
+    with on_signals(stopped.set):
+        manager = _StoreManager(*bind, store=store, security=security) if bind else None
+        wants = None if manager is None else manager.wants
+        dispatcher = Dispatcher(
+            lambda: _open_store(store),
+            settings,
+            token=token,
+            wants=wants,
+            label=f"dispatcher {socket.gethostname()}:{os.getpid()}",
+        )
+        server = HttpServer(make_api(dispatcher), host, port)
+        named = socket.gethostname() if host in _EVERY else server.host
+        dispatcher.address = address or f"http://{named}:{server.port}"
+        async with dispatcher:
+            if manager is not None:
+                await manager.start()
+            try:
+                async with server:
+                    report(f"dispatcher {dispatcher.number} serves {server.url} with store {store}")
+                    if manager is not None:
+                        report(f"workers of WMP connect to {', '.join(manager.endpoints)}")
+                    await stopped.wait()
+            finally:
+                if manager is not None:
+                    await manager.close(0.0)
+    return 0
+
+
+def _open_store(place: str) -> TransactingStore:
+    """Open a store.
+
+    Raises:
+        ConfigError: There can be no store at the place.
+        StoreError: The store cannot be opened.
+    """
+    from wmp.store.sqlite.sqlite_store import SqliteStore
+
+    return SqliteStore(place)
+
+
+async def serve_worker(
+    dispatchers: Sequence[str],
+    http: str,
+    make_worker: Callable[[str, Any], aio.Worker],
+    types: Sequence[str],
+    slots: int,
+    *,
+    hostname: str | None = None,
+    token: str | None = None,
+    drain_timeout: float | None = None,
+    report: Callable[[str], object],
+) -> int:
+    """Serve as an HTTP worker until a signal comes or no dispatcher is reached.
+
+    Args:
+        dispatchers: URLs of dispatchers.
+        http: HOST:PORT to listen on.
+        make_worker: Makes the local worker of an endpoint and a context.
+        types: Types of jobs.
+        slots: Number of jobs that run at the same time.
+        hostname: Name under which dispatchers reach this worker.
+        token: Bearer token.
+        drain_timeout: Seconds that jobs in progress have; None for no limit.
+        report: Called with each line for the user.
+
+    Returns:
+        0 after a signal, 1 when no dispatcher was reached.
+    """
+    host, port = split_address(http, "--http")
+    check_open(host, token, "--http")
+    quiet_libraries()
+    for url in dispatchers:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"--dispatcher is {url!r}; expected a URL, for example http://127.0.0.1:8081"
+            )
+    stopped = asyncio.Event()
+    context: Any = zmq.Context()
+    try:
+        with on_signals(stopped.set):
+            manager = aio.Manager(_LOCAL, codec="json", retries=0, context=context)
+            async with manager, make_worker(_LOCAL, context):
+                http_worker = HttpWorker(manager, dispatchers, types, slots, token)
+                async with HttpServer(http_worker.app, host, port) as server:
+                    named = hostname or (socket.gethostname() if host in _EVERY else host)
+                    http_worker.start(named, server.port)
+                    report(f"worker serves {server.url} for {', '.join(dispatchers)}")
+                    await _first(stopped, http_worker.alone)
+                    await http_worker.close(drain_timeout)
+                    # Jobs that were stopped do not hold the end of this process.
+                    await manager.close(0.0)
+                return 1 if http_worker.alone.is_set() and not caught else 0
+    finally:
+        context.destroy(linger=0)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait until one of several events is set."""
+    tasks = [asyncio.get_running_loop().create_task(one.wait()) for one in events]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()

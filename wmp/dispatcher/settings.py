@@ -1,0 +1,78 @@
+"""Settings of a dispatcher, by the names of the design's configuration (specs/dispatcher.md §8)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+from attrs import frozen
+
+from wmp.errors import ConfigError
+
+__all__ = ["SEED_PROFILE", "DispatcherSettings", "setting_names", "settings_of"]
+
+_LARGEST: Final = 10**12
+
+
+def _setting(name: str, default: int, least: int = 0) -> Any:
+    return attrs.field(default=default, metadata={"name": name, "least": least})
+
+
+@frozen
+class DispatcherSettings:
+    """Times are milliseconds."""
+
+    cooldown_period: int = _setting("jobs.cooldown_period", 0)
+    job_verification_interval: int = _setting("jobs.job_verification_interval", 10_000, 1)
+    ping_interval: int = _setting("workers.ping_interval", 30_000, 1)
+    max_retries: int = _setting("workers.max_retries", 3, 1)
+    dead_worker_ping_interval: int = _setting("workers.dead_worker_ping_interval", 60_000, 1)
+    dead_worker_max_retries: int = _setting("workers.dead_worker_max_retries", 10)
+    timer_interval: int = _setting("event_emitters.timer.interval", 1_000, 1)
+    dispatch_timeout: int = _setting("jobs.dispatch_timeout", 30_000, 1)
+    post_timeout: int = _setting("jobs.post_timeout", 5_000, 1)
+    head_start: int = _setting("jobs.head_start", 50)
+    retries: int = _setting("jobs.retries", 3)
+    keep: int = _setting("jobs.keep", 3_600_000, 1)
+    pause: int = _setting("workers.pause", 1_000)
+    callback_retries: int = _setting("callbacks.max_retries", 5)
+    max_body: int = _setting("http.max_body", 1 << 20, 1)
+
+
+SEED_PROFILE: Final[Mapping[str, int]] = {"jobs.cooldown_period": 2_000}
+"""The settings of the design that differ from the defaults."""
+
+_FIELDS: Final = {one.metadata["name"]: one for one in attrs.fields(DispatcherSettings)}
+
+
+def setting_names() -> list[str]:
+    """Return the names of all settings."""
+    return list(_FIELDS)
+
+
+def settings_of(given: Mapping[str, int]) -> DispatcherSettings:
+    """Return settings by their names; a setting that is not named has its default.
+
+    Raises:
+        ConfigError: There is no such setting, or a value is out of its range (DSP-8.1).
+    """
+    values = {}
+    for name, value in given.items():
+        field = _FIELDS.get(name)
+        if field is None:
+            raise ConfigError(
+                f"there is no setting {name!r} of a dispatcher; expected one of "
+                f"{', '.join(_FIELDS)}"
+            )
+        least = field.metadata["least"]
+        if type(value) is not int or not least <= value <= _LARGEST:
+            raise ConfigError(f"{name} is {value!r}; expected a whole number from {least} on")
+        values[field.name] = value
+    settings = DispatcherSettings(**values)
+    if settings.dispatch_timeout <= settings.cooldown_period:
+        raise ConfigError(
+            f"jobs.dispatch_timeout is {settings.dispatch_timeout}; expected more than "
+            f"jobs.cooldown_period, {settings.cooldown_period}"
+        )
+    return settings

@@ -1,0 +1,99 @@
+"""Pages of jobs, histories and capacity, read in one transaction."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from wmp.dispatcher.job_document import LETTERS, date_text, id_text
+from wmp.dispatcher.records import WorkerRecord
+from wmp.dispatcher.steps.callback_steps import CALLBACKS
+from wmp.dispatcher.steps.job_steps import read_document, read_job
+from wmp.store.contract import JobFilter
+from wmp.store.transaction import StoreTransaction
+
+__all__ = ["capacity", "history", "list_jobs"]
+
+_PAGES: Final = 10
+"""Pages that one request reads at most to find jobs of a status."""
+
+_LAST: Final = (1 << 63) - 1
+
+
+def list_jobs(
+    store: StoreTransaction, status: str | None, role: str | None, after: int, limit: int
+) -> tuple[list[dict[str, Any]], str | None]:
+    """Return one page of documents, and the `_id` after which the next page begins.
+
+    Args:
+        store: The transaction.
+        status: Letter of the jobs; None for all.
+        role: Type of the jobs; None for all.
+        after: Number after which the page begins.
+        limit: Largest number of documents.
+    """
+    states = None
+    if status is not None:
+        letter = "r" if status == "d" else status
+        states = [state for state, one in LETTERS.items() if one == letter]
+    where = JobFilter(role=role, states=states)
+    found: list[dict[str, Any]] = []
+    for _ in range(_PAGES):
+        wanted = limit + 1 - len(found)
+        jobs = store.jobs(where, after=min(after, _LAST), limit=wanted, payloads=True)
+        for job in jobs:
+            after = job.id
+            if job.kind == CALLBACKS:
+                continue
+            document = read_document(store, job)
+            if status is None or document["status"] == status:
+                found.append(document)
+        if len(found) > limit:
+            return found[:limit], str(found[limit - 1]["_id"])
+        if len(jobs) < wanted:
+            return found, None
+    return found, id_text(after)
+
+
+def history(store: StoreTransaction, id: int) -> dict[str, Any] | None:
+    """Return the failed attempts of a job; None without the job."""
+    job = read_job(store, id)
+    if job is None:
+        return None
+    attempts = [
+        {
+            "attempt": one.attempt,
+            "worker": one.worker,
+            "error": one.error,
+            "date": date_text(one.at),
+        }
+        for one in job.history
+    ]
+    return {
+        "_id": id_text(id),
+        "attempt": job.attempt,
+        "lost": job.lost,
+        "failed": job.failed,
+        "attempts": attempts,
+    }
+
+
+def capacity(store: StoreTransaction) -> dict[str, Any]:
+    """Return places and free places, in all and by type, and the queued jobs by type."""
+    types: dict[str, dict[str, int]] = {}
+    places = free = alive = 0
+    for worker in WorkerRecord.all(store):
+        if worker.dead or worker.resigned:
+            continue
+        alive += 1
+        places += worker.max_jobs
+        unused = max(0, worker.max_jobs - len(worker.jobs))
+        free += unused
+        for name in worker.handlers:
+            row = types.setdefault(name, {"maxJobs": 0, "free": 0, "queued": 0})
+            row["maxJobs"] += worker.max_jobs
+            row["free"] += unused
+    for queued in store.queued(counted=True):
+        if queued.kind != CALLBACKS:
+            empty = {"maxJobs": 0, "free": 0, "queued": 0}
+            types.setdefault(queued.kind.role, empty)["queued"] += queued.count or 0
+    return {"workers": alive, "maxJobs": places, "free": free, "types": types}

@@ -1,0 +1,183 @@
+"""Dispatching: queued jobs become `d`, and jobs in `d` get their workers (DSP-3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+from attrs import frozen
+
+from wmp.dispatcher.job_document import CODEC, job_document
+from wmp.dispatcher.records import DispatchRecord, WorkerRecord
+from wmp.dispatcher.settings import DispatcherSettings
+from wmp.dispatcher.steps.taking_back import give_up_dispatching
+from wmp.message import DEFAULT_NEEDS
+from wmp.store.contract import JobFilter, QueuedKind, StoredJob
+from wmp.store.stored_job import StoredJobState
+from wmp.store.transaction import StoreTransaction
+from wmp.store.write_batch import Reservation
+
+__all__ = ["Assign", "DispatchedJob", "Place", "Placed", "share"]
+
+_MOST: Final = 256
+"""Largest number of jobs of one kind that a step dispatches."""
+_MOST_BYTES: Final = 8 << 20
+
+
+@frozen
+class DispatchedJob:
+    """A job that was given to a worker, and that is now sent to the worker."""
+
+    id: int
+    attempt: int
+    worker: WorkerRecord
+    document: bytes
+
+
+@frozen
+class Placed:
+    """What a step of dispatching did."""
+
+    assignments: Sequence[DispatchedJob]
+    cooling: Sequence[tuple[int, int]] = ()
+    """Number and attempt of each job that waits for the second step."""
+    left: int = 0
+    """Number of jobs that were left to workers of WMP."""
+    more: bool = False
+    """Whether further jobs may be dispatched at once."""
+    next_due: int | None = None
+    """Milliseconds until the next job of a known type is due."""
+
+
+def share(count: int, free: Sequence[int], wants: Sequence[int]) -> int:
+    """Return how many of ``count`` jobs HTTP workers get: most free places first (DSP-3.7).
+
+    Args:
+        count: Number of jobs.
+        free: Free places of each HTTP worker.
+        wants: Number of jobs that each waiting request of a worker of WMP wants.
+    """
+    if not wants:
+        return min(count, sum(free))
+    places, others, taken = sorted(free), sorted(wants), 0
+    for _ in range(min(count, sum(free) + sum(wants))):
+        here = places[-1] if places else 0
+        if here >= (others[-1] if others else 0):
+            places[-1] -= 1
+            places.sort()
+            taken += 1
+        else:
+            others[-1] -= 1
+            others.sort()
+    return taken
+
+
+@frozen
+class Place:
+    """Saves queued jobs as `d`; without a cooldown the workers get them at once."""
+
+    settings: DispatcherSettings
+    wants: Mapping[str, Sequence[int]] = {}
+    """Waiting requests of workers of WMP, by type."""
+
+    def run(self, store: StoreTransaction) -> Placed:
+        """Run the step."""
+        cooling: list[tuple[int, int]] = []
+        left, more, dues = 0, False, list[int]()
+        workers = WorkerRecord.all(store)
+        places = {one.id: one.free(store.now) for one in workers}
+        for queued in store.queued(counted=True) if any(places.values()) else ():
+            if not _for_http(queued):
+                continue
+            knowing = [one.id for one in workers if queued.kind.role in one.handlers]
+            free = [places[id] for id in knowing]
+            if queued.wait:
+                if knowing:
+                    dues.append(queued.wait)
+                continue
+            total = min(queued.count or 0, _MOST)
+            count = share(total, free, self.wants.get(queued.kind.role, ()))
+            left += min(total, sum(free)) - count
+            if not count:
+                continue
+            found = store.reserve(Reservation(queued.kind, count, _MOST_BYTES))
+            for id, attempt in zip(found.ids, found.attempts, strict=True):
+                DispatchRecord(id, attempt, store.me, store.now).write(store)
+                cooling.append((id, attempt))
+            _take(places, knowing, len(found.ids))
+            more = more or (found.more and any(places[id] for id in knowing))
+        placed = Placed((), cooling, left, more, min(dues, default=None))
+        if self.settings.cooldown_period:
+            return placed
+        given = Assign(self.settings, cooling).run(store)
+        return attrs.evolve(placed, assignments=given.assignments, cooling=())
+
+
+def _for_http(queued: QueuedKind) -> bool:
+    """Return whether HTTP workers can do the jobs of a kind."""
+    kind = queued.kind
+    return kind.codec == CODEC and kind.needs == DEFAULT_NEEDS and not kind.role.startswith("wmp.")
+
+
+def _take(places: dict[int, int], knowing: Sequence[int], count: int) -> None:
+    """Count the places that jobs of a kind will take."""
+    for _ in range(count):
+        most = max(knowing, key=lambda id: places[id])
+        places[most] -= 1
+
+
+@frozen
+class Assign:
+    """Gives jobs in `d` to workers, if they are still `d` and the dispatcher's own (DSP-3.3)."""
+
+    settings: DispatcherSettings
+    jobs: Sequence[tuple[int, int]]
+    """Number and attempt of each job."""
+
+    def run(self, store: StoreTransaction) -> Placed:
+        """Run the step."""
+        assignments = []
+        ids = [id for id, _ in self.jobs]
+        found = {job.id: job for job in _read(store, ids)}
+        workers = {one.id: one for one in WorkerRecord.all(store)} if ids else {}
+        for id, attempt in self.jobs:
+            dispatch, job = DispatchRecord.read(store, id), found.get(id)
+            if (
+                job is None
+                or dispatch is None
+                or not dispatch.open
+                or dispatch.worker is not None
+                or (dispatch.instance, dispatch.attempt) != (store.me, attempt)
+                or (job.instance, job.attempt) != (store.me, attempt)
+            ):
+                continue
+            worker = _most_free(workers.values(), job.kind.role, store.now)
+            if worker is None or job.state is not StoredJobState.RESERVED:
+                give_up_dispatching(store, dispatch)
+                continue
+            worker = workers[worker.id] = attrs.evolve(worker, jobs=(*worker.jobs, id))
+            worker.write(store)
+            limit = job.terms.run_limit
+            dispatch = attrs.evolve(
+                dispatch,
+                worker=worker.id,
+                started=store.now,
+                expiry=None if limit is None else store.now + round(limit * 1000),
+            )
+            dispatch.write(store)
+            document = json.dumps(job_document(job, dispatch, None)).encode()
+            assignments.append(DispatchedJob(id, attempt, worker, document))
+        return Placed(assignments)
+
+
+def _read(store: StoreTransaction, ids: Sequence[int]) -> Sequence[StoredJob]:
+    where = JobFilter(ids=ids)
+    return store.jobs(where, after=min(ids) - 1, limit=len(ids), payloads=True) if ids else ()
+
+
+def _most_free(workers: Any, role: str, now: int) -> WorkerRecord | None:
+    """Return the worker with the most free places that knows a type (DSP-3.4)."""
+    found = [one for one in workers if role in one.handlers and one.free(now)]
+    return max(found, key=lambda one: (one.free(now), -one.id), default=None)

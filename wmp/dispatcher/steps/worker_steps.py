@@ -1,0 +1,177 @@
+"""The registry of HTTP workers: registrations, resignations, health checks (DSP-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+from attrs import frozen
+
+from wmp.dispatcher.records import DispatchRecord, WorkerRecord, worker_number
+from wmp.dispatcher.settings import DispatcherSettings
+from wmp.dispatcher.steps.checking import Cancellation
+from wmp.store.transaction import StoreTransaction
+
+__all__ = ["ClaimPings", "NotePing", "PingNoted", "Register", "Resign"]
+
+_AGAIN: Final = 1_000
+"""Milliseconds until the next health check of a worker that did not name one of its jobs."""
+
+
+@frozen
+class Register:
+    """Registers a worker, or replaces the entry of the same hostname and port (DSP-5.1)."""
+
+    settings: DispatcherSettings
+    hostname: str
+    port: int
+    max_jobs: int
+    handlers: Mapping[str, Any]
+
+    def run(self, store: StoreTransaction) -> WorkerRecord:
+        """Run the step."""
+        id = worker_number(self.hostname, self.port)
+        known = WorkerRecord.read(store, id)
+        usual = known is not None and not known.dead and not known.resigned
+        worker = WorkerRecord(
+            id,
+            self.hostname,
+            self.port,
+            self.max_jobs,
+            self.handlers,
+            known.jobs if known is not None else (),
+            last_pinged=store.now,
+            next_ping=known.next_ping if known is not None and usual else store.now,
+            pause_until=known.pause_until if known is not None and usual else 0,
+        )
+        worker.write(store)
+        return worker
+
+
+@frozen
+class Resign:
+    """Gives a worker no more jobs; the checks of the dispatchers queue its jobs (DSP-5.6)."""
+
+    settings: DispatcherSettings
+    id: int
+
+    def run(self, store: StoreTransaction) -> WorkerRecord | None:
+        """Run the step."""
+        worker = WorkerRecord.read(store, self.id)
+        if worker is None or worker.resigned:
+            return worker
+        until = store.now + self.settings.dead_worker_ping_interval
+        worker = attrs.evolve(worker, resigned=True, next_ping=until)
+        worker.write(store)
+        return worker
+
+
+@frozen
+class ClaimPings:
+    """Takes the health checks that are due (DSP-5.2), and removes workers that resigned."""
+
+    settings: DispatcherSettings
+
+    def run(self, store: StoreTransaction) -> Sequence[tuple[WorkerRecord, int]]:
+        """Return each worker to check, and the time at which its check begins."""
+        claimed = []
+        for worker in WorkerRecord.all(store):
+            if worker.next_ping > store.now:
+                continue
+            if worker.resigned:
+                if not worker.jobs:
+                    store.remove(WorkerRecord.SORT, worker.id)
+                continue
+            settings = self.settings
+            pause = settings.dead_worker_ping_interval if worker.dead else settings.ping_interval
+            worker = attrs.evolve(worker, next_ping=store.now + pause)
+            worker.write(store)
+            claimed.append((worker, store.now))
+        return claimed
+
+
+@frozen
+class PingNoted:
+    """What a health check showed."""
+
+    cancellations: Sequence[Cancellation]
+    changed: bool
+    """Whether a worker came back or died, or jobs are to be queued."""
+
+
+@frozen
+class NotePing:
+    """Writes the outcome of a health check."""
+
+    settings: DispatcherSettings
+    worker: int
+    began: int
+    """When the check was taken, by the clock of the store."""
+    error: str | None
+    """None after an answer."""
+    jobs: Sequence[tuple[int, int | None]] | None = None
+    """Number and attempt of each job that the worker names; None: it names none or some."""
+
+    def run(self, store: StoreTransaction) -> PingNoted:
+        """Run the step."""
+        worker = WorkerRecord.read(store, self.worker)
+        if worker is None or worker.resigned:
+            return PingNoted((), False)
+        if self.error is not None:
+            return PingNoted((), self._fail(store, worker))
+        changed = worker.dead
+        worker = attrs.evolve(
+            worker, last_pinged=store.now, failed_pings=0, last_error=None, dead=False
+        )
+        if changed:
+            worker = attrs.evolve(worker, next_ping=store.now + self.settings.ping_interval)
+        cancellations: list[Cancellation] = []
+        if self.jobs is not None:
+            worker, lost = self._compare(store, worker, cancellations)
+            changed |= lost
+        worker.write(store)
+        return PingNoted(cancellations, changed)
+
+    def _fail(self, store: StoreTransaction, worker: WorkerRecord) -> bool:
+        """Count a failure (DSP-5.4); return whether the worker is given up by that."""
+        failed = worker.failed_pings + 1
+        settings = self.settings
+        worker = attrs.evolve(worker, failed_pings=failed, last_error=self.error)
+        if worker.dead and failed >= settings.max_retries + settings.dead_worker_max_retries:
+            store.remove(WorkerRecord.SORT, worker.id)
+            return True
+        died = not worker.dead and failed >= settings.max_retries
+        if died:
+            until = store.now + settings.dead_worker_ping_interval
+            worker = attrs.evolve(worker, dead=True, next_ping=until)
+        worker.write(store)
+        return died
+
+    def _compare(
+        self, store: StoreTransaction, worker: WorkerRecord, cancellations: list[Cancellation]
+    ) -> tuple[WorkerRecord, bool]:
+        """Compare the worker's jobs with its dispatches (DSP-4.2 to DSP-4.4)."""
+        named = dict(self.jobs or ())
+        lost = missing = False
+        for dispatch in DispatchRecord.all(store):
+            if dispatch.worker != worker.id:
+                continue
+            attempt = named.get(dispatch.id, 0)
+            if attempt is None or attempt == dispatch.attempt:
+                del named[dispatch.id]
+                if dispatch.id not in worker.jobs:
+                    worker = attrs.evolve(worker, jobs=(*worker.jobs, dispatch.id))
+                if dispatch.unknown or not dispatch.listed:
+                    attrs.evolve(dispatch, unknown=0, listed=True).write(store)
+            elif (dispatch.started or 0) + self.settings.post_timeout <= self.began:
+                unlisted = dispatch.id not in worker.jobs
+                unknown = 2 if unlisted else dispatch.unknown + 1
+                attrs.evolve(dispatch, unknown=unknown, listed=False).write(store)
+                lost |= unknown >= 2
+                missing = True
+        if missing:
+            worker = attrs.evolve(worker, next_ping=min(worker.next_ping, store.now + _AGAIN))
+        for id, attempt in named.items():
+            cancellations.append(Cancellation(worker, id, attempt or 0, awaited=False))
+        return worker, lost
