@@ -315,7 +315,7 @@ def test_requests_above_a_limit_are_dropped():
     broker = Broker(
         services=[MajordomoService("small", limit=2), MajordomoService("*")],
         client_limit=4,
-        limit_bytes=100,
+        limit_bytes=2 * 4096 + 5 * 512 + 100,
     )
     for _ in range(3):
         broker.ask(b"c1", b"x", service=b"small")
@@ -325,9 +325,61 @@ def test_requests_above_a_limit_are_dropped():
     assert broker.counted == {"limit": 2}
     broker.ask(b"c2", b"x" * 97, service=b"large")
     assert broker.counted == {"limit": 3}
+    broker.get(b"hop", b"", C, b"large", b"x" * 94, peer=b"c2")
+    assert broker.counted == {"limit": 4}  # the envelope counts, too
     broker.ask(b"c2", b"x" * 96, service=b"large")
-    assert broker.counted == {"limit": 3}
+    assert broker.counted == {"limit": 4}
     assert broker.door.statistics().services == {"small": 2, "large": 3}
+
+
+@pytest.mark.rule("MDP-3.2", "MDP-2.4")
+def test_the_bytes_of_joined_requests_return_to_zero():
+    broker = Broker(services=[MajordomoService("*", key="body")])
+    for hop in (b"", b"x" * 100, b"y"):
+        broker.get(*filter(None, [hop]), b"", C, b"echo", b"x", peer=b"c")
+    broker.ready(b"w")
+    token, _ = broker.given(b"w")
+    broker.answer(b"w", token, b"y")
+    assert broker.emitted == [(b"c", (b"y", b"", C, b"echo", b"y"))]
+    assert broker.door.requests._size == 0
+
+
+@pytest.mark.rule("MDP-1.2")
+def test_a_body_fits_into_a_message_to_a_worker():
+    broker = Broker()
+    broker.ready(b"w")
+    broker.ask(b"c", *[b"x"] * 60)
+    assert (broker.emitted, broker.counted) == ([], {"invalid": 1})
+    broker.ask(b"c", *[b"x"] * 59)
+    token, body = broker.given(b"w")
+    assert len(body) == 59
+    broker.answer(b"w", token, *[b"y"] * 59)
+    assert broker.emitted == [(b"c", (b"", C, b"echo", *[b"y"] * 59))]
+    hops = [b"%d" % n for n in range(6)]
+    broker.get(*hops, b"", C, b"echo", b"x", peer=b"c")
+    token, _ = broker.given(b"w")
+    broker.answer(b"w", token, *[b"y"] * 59)
+    assert broker.emitted == []
+    assert broker.door.statistics().unanswered == {"too many frames": 1}
+
+
+@pytest.mark.rule("MDP-4.2")
+def test_a_service_whose_name_is_the_short_form_of_another_has_workers_of_its_own():
+    broker = Broker(linger=1.0)
+    long = "x" * 100
+    broker.ready(b"w", long.encode())
+    (group,) = broker.door.attendances()
+    short = group.removeprefix("majordomo/")
+    broker.ready(b"v", short.encode())
+    broker.ask(b"c", b"1", service=long.encode())
+    broker.given(b"w")
+    broker.ask(b"c", b"2", service=short.encode())
+    broker.given(b"v")
+    assert {len(one) for one in broker.door.attendances().values()} == {1}
+    broker.leave(b"w")
+    broker.leave(b"v")
+    broker.wait(2.0)
+    assert broker.door.attendances() == {}
 
 
 @pytest.mark.rule("MDP-4.13")
@@ -336,6 +388,20 @@ def test_workers_above_the_limit_are_dropped():
     broker.ready(b"w1")
     broker.ready(b"w2")
     assert (broker.emitted, broker.counted) == ([], {"limit": 1})
+
+
+@pytest.mark.rule("MDP-4.13", "MDP-4.10")
+def test_services_above_the_limit_are_dropped_until_one_is_forgotten():
+    broker = Broker(max_workers=2, linger=10.0)
+    for service in (b"a", b"b", b"c"):
+        broker.ready(service, service)
+        broker.leave(service)
+    assert broker.counted == {"limit": 1}
+    broker.ready(b"b", b"b")
+    assert broker.states == {"idle": 1}
+    broker.wait(11.0)
+    broker.ready(b"c", b"c")
+    assert broker.door.statistics().staff["c"] == 1
 
 
 @pytest.mark.rule("MDP-3.7")

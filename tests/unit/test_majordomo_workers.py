@@ -6,10 +6,12 @@ import pytest
 
 from tests.unit.foreign import Driven
 from tests.unit.majordomo import DISCONNECT, HEARTBEAT, W
+from wmp.actions import Interrupt, Run
 from wmp.events import Drained, Finished
 from wmp.foreign import Settled
+from wmp.gateways.aio.majordomo_worker import MajordomoWorker, _RequestHolder
 from wmp.gateways.machines.majordomo_worker import MajordomoTimes, MajordomoWorkerMachine
-from wmp.message import Outcome
+from wmp.message import Kind, Outcome
 
 READY = (b"", W, b"\x01", b"echo")
 
@@ -227,7 +229,28 @@ def test_a_worker_that_ends_answers_first(worker):
     assert worker.halted
 
 
+@pytest.mark.rule("MDP-1.2", "MDP-5.8")
+def test_a_reply_of_too_many_frames_counts_as_a_failure(worker):
+    worker.request(b"a", b"b")
+    worker.finish([b"y"] * 60)
+    assert worker.sent == [DISCONNECT]
+    assert worker.machine.statistics().dropped == {"too many frames": 1}
+
+
 def test_a_reply_may_have_another_codec_than_its_request(worker):
     worker.request(b"a", b"b")
     worker.feed(Finished(1, (1,), (Outcome.OK,), (b"one",), codec=""))
     assert worker.sent == [worker.reply(b"one")]
+
+
+@pytest.mark.rule("MDP-5.9")
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_request_that_nobody_received_yet_is_given_up_with_its_connection(taken):
+    receiver = MajordomoWorker("tcp://127.0.0.1:1", "echo")
+    holder = _RequestHolder(receiver)
+    holder.run(Run(1, Kind(), (b"", 0), (1,), (1,), None, (b"x",)))
+    receiver._taken = taken
+    holder.interrupt(Interrupt(1, (1,)))
+    assert (receiver._given is not None) == taken
+    ends = [one for one in receiver._node.inbox.entries if isinstance(one, Finished)]
+    assert [one.outcomes for one in ends] == ([] if taken else [[Outcome.CANCELLED]])

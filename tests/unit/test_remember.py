@@ -98,6 +98,30 @@ def test_async_handlers_remember_and_wait_too():
     asyncio.run(play())
 
 
+def test_a_first_request_that_is_cancelled_lets_the_next_one_run():
+    async def play():
+        runs = []
+        go = asyncio.Event()
+
+        @remember(key=lambda body: body)
+        async def slow(body):
+            runs.append(body)
+            await go.wait()
+            return b"reply"
+
+        first, second, third = (asyncio.create_task(slow(b"k")) for _ in range(3))
+        await asyncio.sleep(0)
+        second.cancel()  # a repeat that waits, too
+        first.cancel()
+        await asyncio.wait([first, second])
+        go.set()
+        assert await third == b"reply"
+        assert len(runs) == 2
+        assert slow._running == {}
+
+    asyncio.run(play())
+
+
 def test_the_cache_is_bounded_by_number_and_size():
     few = remember(lambda body: body, key=lambda body: body, results=2)
     for body in (b"a", b"b", b"a", b"c"):

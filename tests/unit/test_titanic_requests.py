@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from wmp.errors import StoreUnavailable
+from wmp import SqliteStore
+from wmp.errors import StoreFull, StoreUnavailable
 from wmp.gateways.titanic_requests import TitanicRequests
 from wmp.testing.reference_store import ReferenceStore
 
@@ -190,8 +191,92 @@ def test_a_closed_request_of_a_dead_process_is_forgotten(disk):
     disk.kill(first)
     second = disk.open()
     assert second.reply(id) == (b"400", ())
-    disk.wait(13, second)
+    disk.wait(72, second)
     assert disk.store.list() == []
+
+
+@pytest.mark.rule("MDP-8.4")
+def test_a_close_at_the_moment_of_the_reply_wins(disk, monkeypatch):
+    first, second = disk.open(), disk.open()
+    id = first.request("echo", (b"x",))
+    (taken,) = first.take("echo", 1)
+    look = first._forget_if_closed
+
+    def look_then_close(taken):
+        found = look(taken)
+        second.close_request(id)
+        return found
+
+    monkeypatch.setattr(first, "_forget_if_closed", look_then_close)
+    first.finish(taken, (b"y",))
+    second.renew()
+    assert second.reply(id) == (b"400", ())
+    assert (disk.store.list(), second._closing) == ([], set())
+
+
+@pytest.mark.rule("MDP-8.1", "MDP-8.6")
+def test_a_full_store_gives_no_id(disk, tmp_path):
+    store = SqliteStore(tmp_path / "store", max_bytes=1 << 20)
+    requests = TitanicRequests(store)
+    ids = []
+
+    def fill():
+        for _ in range(10):
+            ids.append(requests.request("echo", (b"x" * 200_000,)))
+
+    with pytest.raises(StoreFull, match="largest size"):
+        fill()
+    assert ids
+    for id in ids:
+        assert requests.reply(id) == (b"300", ())
+    requests.close_request(ids.pop())
+    assert requests.reply(requests.request("echo", (b"x",))) == (b"300", ())
+    requests.close()
+
+
+class BrokenCommit:
+    """Lets the next batch take effect, and raise an error nevertheless."""
+
+    def __init__(self, monkeypatch) -> None:
+        apply = ReferenceStore.apply
+
+        def commit_and_fail(store, me, number, batch):
+            apply(store, me, number, batch)
+            monkeypatch.setattr(ReferenceStore, "apply", apply)
+            raise StoreUnavailable("the disk is away")
+
+        monkeypatch.setattr(ReferenceStore, "apply", commit_and_fail)
+
+
+@pytest.mark.rule("MDP-8.1", "MDP-8.6", "MDP-8.7")
+def test_a_batch_that_took_effect_in_spite_of_its_error_hides_no_other(disk, monkeypatch):
+    requests = disk.open()
+    BrokenCommit(monkeypatch)
+    with pytest.raises(StoreUnavailable):
+        requests.request("echo", (b"x",))
+    id = requests.request("echo", (b"y",))
+    assert requests.reply(id) == (b"300", ())
+    BrokenCommit(monkeypatch)
+    with pytest.raises(StoreUnavailable):
+        requests.take("echo", 10)
+    disk.wait(13, requests)
+    assert {one.body for one in requests.take("echo", 10)} == {(b"x",), (b"y",)}
+
+
+@pytest.mark.rule("MDP-8.1", "MDP-8.6")
+def test_a_request_that_fails_uses_up_no_number(disk, monkeypatch):
+    requests = disk.open()
+    numbers = list(requests._numbers)
+
+    def fail(self, me, number, batch):
+        raise StoreUnavailable("the disk is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ReferenceStore, "apply", fail)
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                requests.request("echo", (b"x",))
+    assert requests._numbers == numbers
 
 
 @pytest.mark.rule("MDP-8.6")

@@ -136,7 +136,8 @@ class MajordomoDoor:
     """The terms of services. The longest name that matches counts; a service without terms has
     those of ``MajordomoService("*")``."""
     limit_bytes: int = field(default=256 << 20, kw_only=True)
-    """Largest number of bytes of the bodies of all requests in progress."""
+    """Largest number of bytes of all requests in progress. A request counts with its frames and
+    512 bytes more, and the first request of a service with 4096 bytes more."""
     client_limit: int = field(default=100_000, kw_only=True)
     """Largest number of requests of one connection."""
     heartbeat: float = field(default=2.5, kw_only=True)
@@ -167,6 +168,9 @@ class MajordomoDoor:
             if value not in known:
                 raise ConfigError(f"{name} is {value!r}; expected one of {', '.join(known)}")
         check_text("group", self.group, _LONGEST_GROUP, 1)
+        if "/" in self.group:
+            # The name of a group of workers is this part, a slash and the service.
+            raise ConfigError(f"group is {self.group!r}; expected a name without a slash")
         names = []
         for service in self.services:
             if not isinstance(service, MajordomoService):

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from wmp.codec import pack_frames, unpack_frames
-from wmp.errors import InstanceEnded
+from wmp.errors import InstanceEnded, StoreFull
 from wmp.foreign import Frames
 from wmp.gateways.machines.body import FRAMES_CODEC
 from wmp.message import Kind
-from wmp.store.contract import JobFilter, Store, StoredJob, StoreInstance
+from wmp.store.contract import JobFilter, Store, StoredJob
 from wmp.store.job_terms import StoredTerms
 from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.write_batch import (
@@ -39,6 +39,9 @@ _HEX: Final = frozenset(string.hexdigits)
 _BYTES: Final = 64 << 20
 """Largest number of bytes of the bodies that one step takes."""
 _SWEPT: Final = 1000
+_LOOK: Final = 60
+"""Number of renewals from one look for all closed requests to the next: it reads the whole store.
+"""
 
 _CANCEL: Final = StoredJobInput.CANCEL
 _FORGET: Final = StoredJobInput.FORGET
@@ -46,6 +49,7 @@ _S = StoredJobState
 _CLOSED: Final = (_S.CANCELLED, _S.CANCELLING)
 """States of requests that were closed before their end."""
 _OPEN: Final = (_S.QUEUED, _S.RESERVED)
+_UNFINISHED: Final = (*_OPEN, _S.CANCELLING)
 
 
 class TakenRequest(NamedTuple):
@@ -72,12 +76,15 @@ class TitanicRequests:
         self._store = store
         self._name = name
         self._lock = threading.RLock()
-        self._me, self._numbers = self._begin()
-        self._batches = 0
+        self._renewals = 0
+        self._closing: set[int] = set()
+        """Requests that were closed while a process did them."""
+        self._begin()
 
-    def _begin(self) -> tuple[StoreInstance, list[int]]:
-        me = self._store.begin(b"titanic", "titanic")
-        return me, [me.block.start, me.block.stop]
+    def _begin(self) -> None:
+        self._me = self._store.begin(b"titanic", "titanic")
+        self._numbers = [self._me.block.start, self._me.block.stop]
+        self._batches = 0
 
     def _apply(self, make: Callable[[], WriteBatch]) -> BatchAnswer:
         """Apply a batch; as another instance if this one was ended, after a long stop."""
@@ -85,9 +92,15 @@ class TitanicRequests:
             number = self._batches + 1
             try:
                 answer = self._store.apply(self._me, number, make())
+                if answer.repeated:
+                    # The last batch took effect, although its COMMIT failed, and this batch did
+                    # not. Only the store knows the requests that the last one reserved.
+                    self._store.end(self._me)
             except InstanceEnded:
-                self._me, self._numbers = self._begin()
-                self._batches = 0
+                self._begin()
+                continue
+            if answer.repeated:
+                self._begin()
                 continue
             self._batches = number
             if answer.block is not None:
@@ -97,18 +110,27 @@ class TitanicRequests:
     # -- the three services
 
     def request(self, service: str, body: Frames) -> str:
-        """Store a request; return its id."""
+        """Store a request; return its id.
+
+        Raises:
+            StoreFull: The store has its largest size.
+        """
         id = self._name()
         kind, payload = Kind(service, codec=FRAMES_CODEC), pack_frames(body)
 
         def make() -> WriteBatch:
             first, last = self._numbers
-            self._numbers[0] += 1
             new = NewJobs(kind, _TERMS, [first], [payload], keys=[_PREFIX + id])
             return WriteBatch(adds=[new], block=first + 2 >= last)
 
         with self._lock:
-            self._apply(make)
+            ((number,),) = (one.ids for one in self._apply(make).adds)
+            if not number:
+                raise StoreFull(
+                    "the store has its largest size; close requests whose replies were read, or "
+                    "open the store with a larger max_bytes"
+                )
+            self._numbers[0] += 1
         return id
 
     def reply(self, id: str) -> tuple[bytes, Frames]:
@@ -130,7 +152,9 @@ class TitanicRequests:
             if job is None:
                 return
             changes = [JobChanges(one, [job.id]) for one in (_CANCEL, _FORGET)]
-            self._apply(lambda: WriteBatch(changes=changes))
+            answer = self._apply(lambda: WriteBatch(changes=changes))
+            if answer.changes[-1].states[0] is not _S.ABSENT:
+                self._closing.add(job.id)
 
     def _find(self, id: str) -> StoredJob | None:
         if len(id) != 32 or not _HEX.issuperset(id):
@@ -164,14 +188,16 @@ class TitanicRequests:
             if not self._forget_if_closed(taken):
                 self._apply(lambda: WriteBatch(changes=[end]))
 
-    def give_back(self, taken: TakenRequest, wait: float) -> None:
-        """Let a request wait again, because it got no reply."""
+    def give_back(self, taken: TakenRequest, wait: float) -> bool:
+        """Let a request wait again, because it got no reply; return False if it was closed."""
         back = JobChanges(
             StoredJobInput.RELEASE, [taken.id], [taken.attempt], waits=[round(wait * 1000)]
         )
         with self._lock:
-            if not self._forget_if_closed(taken):
-                self._apply(lambda: WriteBatch(changes=[back]))
+            if self._forget_if_closed(taken):
+                return False
+            self._apply(lambda: WriteBatch(changes=[back]))
+            return True
 
     def _forget_if_closed(self, taken: TakenRequest) -> bool:
         """Forget a request that was closed while it was done; return whether it was."""
@@ -193,12 +219,22 @@ class TitanicRequests:
         """
         with self._lock:
             self._apply(lambda: WriteBatch(sweep=_SWEPT))
-            closed: Sequence[StoredJob] = self._store.list(
-                JobFilter(states=[_S.CANCELLED]), limit=_SWEPT
-            )
-            if closed:
-                change = JobChanges(_FORGET, [job.id for job in closed])
+            ended: set[int] = set()
+            looked = sorted(self._closing)[:_SWEPT]
+            if looked:
+                # Another process may have stored the reply at the moment of the close.
+                jobs = self._store.list(JobFilter(ids=looked), limit=_SWEPT)
+                ended.update(job.id for job in jobs if job.state not in _UNFINISHED)
+                looked = sorted({*looked}.difference(job.id for job in jobs))
+            page: Sequence[StoredJob] = ()
+            if self._renewals % _LOOK == 0:
+                page = self._store.list(JobFilter(states=[_S.CANCELLED]), limit=_SWEPT)
+                ended.update(job.id for job in page)
+            if ended:
+                change = JobChanges(_FORGET, sorted(ended))
                 self._apply(lambda: WriteBatch(changes=[change]))
+            self._closing.difference_update(ended, looked)
+            self._renewals += len(page) < _SWEPT
 
     def close(self) -> None:
         """End in good order. Idempotent."""

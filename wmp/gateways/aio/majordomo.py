@@ -10,8 +10,8 @@ from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, NoReply
 from wmp.foreign import Answer, Requested, Withdrawn
 from wmp.gateways.aio.majordomo_stream import MajordomoStreamClient
-from wmp.gateways.aio.majordomo_worker import MajordomoWorker, service_frame
-from wmp.gateways.aio.node import Body, as_body, from_body, make_node
+from wmp.gateways.aio.majordomo_worker import MajordomoWorker, body_frames, service_frame
+from wmp.gateways.aio.node import Body, from_body, make_node
 from wmp.gateways.machines.lazy_client import LazyClientStatistics
 from wmp.gateways.machines.majordomo_client import MajordomoClientMachine
 from wmp.message import counted
@@ -103,7 +103,7 @@ class MajordomoClient(AsyncPart):
             ConfigError: The service is no name.
             TypeError: The body is no body.
         """
-        name, frames = service_frame(service), as_body(body)
+        name, frames = service_frame(service), body_frames(body)
         self._node.serving()
         if not self._node.running:
             self._node.raise_error()

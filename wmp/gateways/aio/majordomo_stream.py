@@ -9,8 +9,8 @@ from collections import deque
 from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, NoReply
 from wmp.foreign import Answer, Requested
-from wmp.gateways.aio.majordomo_worker import service_frame
-from wmp.gateways.aio.node import Body, as_body, from_body, make_node
+from wmp.gateways.aio.majordomo_worker import body_frames, service_frame
+from wmp.gateways.aio.node import Body, from_body, make_node
 from wmp.gateways.machines.majordomo_stream import (
     MajordomoStreamMachine,
     MajordomoStreamStatistics,
@@ -105,7 +105,7 @@ class MajordomoStreamClient(AsyncPart):
 
     def _post(self, service: str | bytes, body: Body) -> bool:
         """Send a request if the limit allows it; return whether it does. Any thread may call."""
-        name, frames = service_frame(service), as_body(body)
+        name, frames = service_frame(service), body_frames(body)
         self._serving()
         if self._given - self._ended >= self._limit:
             return False

@@ -7,10 +7,11 @@ import asyncio
 from wmp.actions import Interrupt, Recall, Run
 from wmp.errors import ClosedError, ConfigError
 from wmp.events import Finished, Recalled
+from wmp.foreign import Frames
 from wmp.gateways.aio.node import Body, ForeignProgram, as_body, from_body, make_node
 from wmp.gateways.machines.body import from_payload, to_payload
 from wmp.gateways.machines.foreign_worker import ForeignWorkerStatistics
-from wmp.gateways.machines.majordomo_wire import as_service
+from wmp.gateways.machines.majordomo_wire import MAX_BODY, as_service
 from wmp.gateways.machines.majordomo_worker import MajordomoTimes, MajordomoWorkerMachine
 from wmp.message import Outcome
 from wmp.runtime.checks import check_count, check_seconds
@@ -19,7 +20,7 @@ from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context
 from wmp.runtime.transport import Transport
 
-__all__ = ["MajordomoWorker", "service_frame"]
+__all__ = ["MajordomoWorker", "body_frames", "service_frame"]
 
 
 def service_frame(name: object) -> bytes:
@@ -37,6 +38,18 @@ def service_frame(name: object) -> bytes:
     )
 
 
+def body_frames(body: object) -> Frames:
+    """Return the frames of the body of a request or a reply.
+
+    Raises:
+        TypeError: The value is no body.
+    """
+    frames = as_body(body)
+    if len(frames) > MAX_BODY:
+        raise TypeError(f"a body has {len(frames)} frames; expected {MAX_BODY} at most")
+    return frames
+
+
 class _RequestHolder:
     """Keeps the request of a worker for ``recv``, in place of a pool of handlers."""
 
@@ -51,7 +64,12 @@ class _RequestHolder:
         self._worker._node.inbox.post(Recalled(action.lane, ()))
 
     def interrupt(self, action: Interrupt) -> None:
-        pass  # The caller of ``recv`` has the request; the machine drops its reply.
+        worker = self._worker
+        run = worker._given
+        if run is None or worker._taken:
+            return  # The caller of ``recv`` has the request; the machine drops its reply.
+        worker._given = None
+        worker._node.inbox.post(Finished(run.lane, run.ids, [Outcome.CANCELLED], [b""]))
 
 
 class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
@@ -173,7 +191,7 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
         if not self._taken and reply is not None:
             raise ConfigError("recv() got a reply, and no request waits for one; call recv() first")
         if reply is not None:
-            codec, payload = to_payload(as_body(reply), as_list=False)
+            codec, payload = to_payload(body_frames(reply), as_list=False)
             run, self._given, self._taken = self._given, None, False
             assert run is not None
             done = Finished(run.lane, run.ids, [Outcome.OK], [payload], codec=codec)

@@ -16,7 +16,7 @@ from wmp.errors import NoReply, StoreError, WMPError
 from wmp.foreign import Frames
 from wmp.gateways.aio.majordomo import MajordomoClient, MajordomoWorker
 from wmp.gateways.aio.node import as_body
-from wmp.gateways.machines.majordomo_wire import as_service
+from wmp.gateways.machines.majordomo_wire import MAX_BODY, as_service
 from wmp.gateways.titanic_requests import TakenRequest, TitanicRequests
 from wmp.message import Frame
 from wmp.runtime.checks import check_count, check_seconds
@@ -149,7 +149,7 @@ class Titanic(AsyncProgram):
         self._requests = await asyncio.to_thread(lambda: TitanicRequests(open_store(self._given)))
         for part in (self._client, self._lookup, *self._workers):
             await part.start()
-        self._pump = asyncio.create_task(self._go_on())
+        self._pump = asyncio.create_task(self._serve())
 
     # -- the three services, each on a thread of its worker
 
@@ -172,6 +172,8 @@ class Titanic(AsyncProgram):
     def _look_up(self, frames: list[bytes]) -> list[bytes]:
         def look(requests: TitanicRequests) -> list[bytes]:
             status, body = requests.reply(_id_of(frames))
+            if len(body) >= MAX_BODY:
+                return [b"500 the reply has too many frames"]
             return [status, *map(bytes, body)]
 
         return self._ask(look)
@@ -192,6 +194,14 @@ class Titanic(AsyncProgram):
             return [b"500 " + str(error).encode("ascii", "replace")[:200]]
 
     # -- the stored requests
+
+    async def _serve(self) -> None:
+        """Do the requests until the end. An error that nobody expects ends the server."""
+        try:
+            await self._go_on()
+        except Exception as error:
+            logger.exception("titanic: the server ends after %s", type(error).__name__)
+            self._node.halted(error)
 
     async def _go_on(self) -> None:
         """Do the requests that wait, when their services have workers."""
@@ -264,12 +274,13 @@ class Titanic(AsyncProgram):
     async def _give_back(
         self, requests: TitanicRequests, taken: TakenRequest, failed: bool
     ) -> None:
-        wait = 0.0
-        if failed:
-            failures = self._failures[taken.id] = self._failures.get(taken.id, 0) + 1
-            wait = min(2.0 ** (failures - 1), _LONGEST)
-        self._repeated += 1
-        await asyncio.to_thread(requests.give_back, taken, wait)
+        failures = self._failures.get(taken.id, 0) + failed
+        wait = min(2.0 ** (failures - 1), _LONGEST) if failed else 0.0
+        if await asyncio.to_thread(requests.give_back, taken, wait):
+            self._repeated += 1
+            self._failures[taken.id] = failures
+        else:
+            self._failures.pop(taken.id, None)
 
     # -- the end
 

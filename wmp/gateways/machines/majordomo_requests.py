@@ -16,7 +16,7 @@ from wmp.actions import Drop, End
 from wmp.core.protocol.timers import Timers
 from wmp.events import Cancelled, Submitted
 from wmp.foreign import Emit, Frames
-from wmp.gateways.machines.body import FRAMES_CODEC, read_payload, to_payload
+from wmp.gateways.machines.body import FRAMES_CODEC, MAX_FRAMES, read_payload, to_payload
 from wmp.gateways.machines.majordomo_wire import ClientRequest, as_service, write_reply
 from wmp.message import DEFAULT_NEEDS, Frame, Kind
 
@@ -24,6 +24,12 @@ __all__ = ["MajordomoRequests", "ServiceTerms"]
 
 _KEPT: Final = 1024
 """Number of services that are kept without requests: most get the next request soon."""
+
+_REQUEST: Final = 512
+"""Bytes that a request takes in addition to its frames."""
+
+_SERVICE: Final = 4096
+"""Bytes that the first request of a service takes in addition."""
 
 
 @frozen
@@ -90,7 +96,7 @@ class MajordomoRequests:
     Args:
         numbers: Gives the numbers of the jobs; doors of one manager share it.
         terms: The terms of services, the longest matching name counts. One of them is ``*``.
-        limit_bytes: Largest number of bytes of all bodies.
+        limit_bytes: Largest number of bytes of all requests (MDP-3.2).
         client_limit: Largest number of requests of one connection.
         served: Returns whether a service has workers.
     """
@@ -128,7 +134,9 @@ class MajordomoRequests:
         if service is None:
             return self._drop("invalid")
         terms, body = service.terms, request.body
-        size = sum(map(len, body))
+        size = sum(map(len, body)) + _size_without_body(request.envelope)
+        if not service.requests:
+            size += _SERVICE
         own = self._of_peer.get(peer)
         if terms.join:
             body = tuple(map(bytes, body))
@@ -221,8 +229,11 @@ class MajordomoRequests:
         if body is None:
             self.unanswered["unreadable"] += 1  # the worker named another codec
             return None
-        self.replies += 1
         frames = write_reply(asker.envelope, asker.service.name, body)
+        if len(frames) > MAX_FRAMES:
+            self.unanswered["too many frames"] += 1
+            return None
+        self.replies += 1
         return Emit(asker.port, asker.peer, frames)
 
     def leave(self, peer: bytes) -> Cancelled | None:
@@ -284,6 +295,9 @@ class MajordomoRequests:
     def _answer_also(self, number: int, port: int, peer: bytes, envelope: Frames) -> None:
         """Let the newest asker of a job have its reply: the others ask no longer."""
         asker = self._askers[number]
+        grown = _size_without_body(envelope) - _size_without_body(asker.envelope)
+        asker.size += grown
+        self._size += grown
         self._unlist(number, asker.peer)
         self._of_peer.setdefault(peer, {})[number] = None
         asker.port, asker.peer, asker.envelope = port, peer, envelope
@@ -316,3 +330,7 @@ class MajordomoRequests:
     def _drop(self, reason: str) -> Drop:
         self.dropped[reason] += 1
         return Drop(reason)
+
+
+def _size_without_body(envelope: Frames) -> int:
+    return _REQUEST if len(envelope) == 1 else _REQUEST + sum(map(len, envelope))

@@ -15,6 +15,7 @@ __all__ = [
     "CLIENT",
     "DISCONNECT",
     "HEARTBEAT",
+    "MAX_BODY",
     "WORKER",
     "AttendantCommand",
     "BrokerCommand",
@@ -36,6 +37,9 @@ __all__ = [
 
 CLIENT: Final = b"MDPC01"
 WORKER: Final = b"MDPW01"
+
+MAX_BODY: Final = MAX_FRAMES - 5
+"""Largest number of frames of a body: a request to a worker has five frames more (MDP-1.2)."""
 
 _READY: Final = b"\x01"
 _REQUEST: Final = b"\x02"
@@ -147,9 +151,9 @@ def read_client(frames: Frames, header: int) -> ClientRequest | None:
         header: The place of ``MDPC01`` in it.
 
     Returns:
-        The request; None for a message without service or body.
+        The request; None for a message without service or body, or with too many frames.
     """
-    if len(frames) < header + 3:
+    if not header + 3 <= len(frames) <= header + 2 + MAX_BODY:
         return None
     return ClientRequest(frames[:header], bytes(frames[header + 1]), frames[header + 2 :])
 

@@ -32,6 +32,7 @@ from wmp.gateways.machines.foreign_worker import PEER_OF_FOREIGN_JOBS, ForeignWo
 from wmp.gateways.machines.majordomo_wire import (
     DISCONNECT,
     HEARTBEAT,
+    MAX_BODY,
     BrokerCommand,
     BrokerNotice,
     read_request,
@@ -287,10 +288,8 @@ class MajordomoWorkerMachine:
                 self._send_ready(now, actions)
             else:
                 self._close()
-        elif address is not None and event.outcomes[0] is Outcome.OK:
+        elif address is not None and (body := self._body_of(event)) is not None:
             self._replies += 1
-            codec = self._codec if event.codec is None else event.codec
-            body = from_payload(codec, event.payloads[0])
             self._emit(write_worker_reply(address, body), now, actions)
             self._silent_at = now + self.times.silence
             if self._backlog:
@@ -303,6 +302,16 @@ class MajordomoWorkerMachine:
             self._reopen(actions)
         if not self._running:
             self._end_if_drained(actions)
+
+    def _body_of(self, event: Finished) -> Frames | None:
+        """Return the body of a reply; None if the handler failed, or returned too many frames."""
+        if event.outcomes[0] is not Outcome.OK:
+            return None
+        body = from_payload(self._codec if event.codec is None else event.codec, event.payloads[0])
+        if len(body) <= MAX_BODY:
+            return body
+        self._dropped["too many frames"] += 1
+        return None
 
     # -- the end
 

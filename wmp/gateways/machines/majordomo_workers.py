@@ -29,6 +29,7 @@ from wmp.gateways.machines.majordomo_staff import (
 from wmp.gateways.machines.majordomo_wire import (
     DISCONNECT,
     HEARTBEAT,
+    MAX_BODY,
     AttendantCommand,
     WorkerNotice,
     as_service,
@@ -45,6 +46,8 @@ MMI: Final = "mmi."
 
 _LONGEST_GROUP: Final = 64
 """Largest number of bytes of a service's name in the name of its group."""
+
+_MARK: Final = "~"
 
 _State = Attendance
 _Input = AttendanceInput
@@ -261,10 +264,11 @@ class MajordomoWorkers:
         if role is None or role.startswith(MMI):
             self._expel(port, peer, "reserved or malformed service", actions)
             return
-        if len(self._workers) >= self.terms.max_workers:
+        service = self._services.get(role)
+        most = self.terms.max_workers
+        if len(self._workers) >= most or (service is None and len(self._groups) >= most):
             actions.append(self._drop("limit"))
             return
-        service = self._services.get(role)
         if service is None:
             group = f"{self.terms.group}/{_shorten(role)}"
             service = self._services[role] = self._groups[group] = StaffedService(group, role)
@@ -354,6 +358,10 @@ class MajordomoWorkers:
             error = pack_error("UnfitPayload", "the payload is no list of frames")
             actions.append(_end(group, run, Outcome.ERROR, error))
             return
+        if len(body) > MAX_BODY:
+            text = f"the payload has {len(body)} frames; expected {MAX_BODY} at most"
+            actions.append(_end(group, run, Outcome.ERROR, pack_error("UnfitPayload", text)))
+            return
         worker = next(iter(service.idle.values()))
         self._step(worker, _Input.RUN)
         self.requests += 1
@@ -425,8 +433,11 @@ def _end(group: str, run: Run, outcome: Outcome, payload: bytes) -> Of:
 
 
 def _shorten(role: str) -> str:
-    """Return a service's name as a part of an identity, which has 255 bytes at most."""
+    """Return a service's name as a part of an identity, which has 255 bytes at most.
+
+    No name is the short form of another one: only short forms have the mark between their parts.
+    """
     name = role.encode()
-    if len(name) <= _LONGEST_GROUP:
+    if len(name) <= _LONGEST_GROUP and _MARK not in role:
         return role
-    return f"{name[:24].decode(errors='ignore')}~{sha256(name).hexdigest()[:32]}"
+    return f"{name[:24].decode(errors='ignore')}{_MARK}{sha256(name).hexdigest()[:32]}"
