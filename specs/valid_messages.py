@@ -361,10 +361,15 @@ def valid() -> Iterator[tuple[str, Message]]:
         ),
     )
     yield (
+        "pong-announces-a-manager-to-a-device",
+        Message(Command.PONG, (), FROM_MANAGER, {f.EXPIRE: 6000, f.LABEL: "desk:17"}),
+    )
+    yield (
         "ping-answer",
         Message(Command.PING, TO_MANAGER, FROM_WORKER, {f.ACK: 5, f.SESSION: 1, f.ANSWER: 7}),
     )
     yield "bye", Message(Command.BYE, TO_MANAGER, FROM_WORKER, {})
+    yield "bye-of-a-manager-to-a-device", Message(Command.BYE, (), FROM_MANAGER, {})
     yield (
         "bye-with-reason",
         Message(

@@ -241,7 +241,7 @@ class Interrupt:
 
 @frozen
 class Met:
-    """A manager answered for the first time: log that this worker can serve it."""
+    """A manager answered for the first time, or dialed in: log that this node can serve it."""
 
     peer: Peer
     label: str
@@ -256,4 +256,4 @@ class Reconnect:
 
 ManagerAction = Send | Drop | Note | Halt | Resolve | Notify | Write | Acknowledge | Decline
 WorkerAction = Send | Drop | Note | Halt | Run | Recall | Interrupt | Met | Reconnect
-DeviceAction = Send | Drop | Halt
+DeviceAction = Send | Drop | Met | Halt

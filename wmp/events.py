@@ -182,14 +182,15 @@ class Woken:
 
 @frozen
 class Connected:
-    """A worker's link is connected, for the first time or again."""
+    """A link of a worker, or of a manager to a device, is connected, the first time or again."""
 
     link: Link
 
 
 @frozen
 class Disconnected:
-    """A connection of this manager's ROUTER ended."""
+    """A connection ended: of a manager's ROUTER, of its link to a device, or of a device's upper
+    ROUTER."""
 
     link: Link
 
@@ -252,6 +253,7 @@ ManagerEvent = (
     | Garbled
     | Undelivered
     | Ticked
+    | Connected
     | Disconnected
     | Submitted
     | Cancelled
@@ -276,4 +278,4 @@ WorkerEvent = (
     | Drained
     | Closed
 )
-DeviceEvent = Received | Garbled | Undelivered | Ticked | Drained | Closed
+DeviceEvent = Received | Garbled | Undelivered | Ticked | Disconnected | Drained | Closed

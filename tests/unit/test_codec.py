@@ -177,16 +177,24 @@ def test_a_path_names_the_sender_and_then_each_device():
 
 @pytest.mark.rule("WMP-2.6")
 @pytest.mark.parametrize("command", list(Command))
-def test_only_discovery_and_errors_have_an_empty_to(command):
+def test_only_discovery_announcements_and_errors_have_an_empty_to(command):
     values = {**FIELDS, 4: 1, 5: 1, 7: ["r"], 8: NEEDS, 9: 1, 13: 1, 19: 1, 20: "limit"}
     tail = [cbor({**COLUMNS, 4: 0})] if command in WITH_COLUMNS else []
     frames = [head(command, values, ()), *tail]
 
-    if command in (Command.READY, Command.PING, Command.ERROR):
+    if command in (Command.READY, Command.PING, Command.PONG, Command.BYE, Command.ERROR):
         assert decode(frames).to == ()
         assert command in WITHOUT_TO
     else:
         assert "'to' is empty" in str(refused(frames))
+
+
+@pytest.mark.rule("WMP-2.6", "WMP-8.11")
+def test_an_announcement_needs_no_session_and_every_other_pong_does():
+    announcement = head(Command.PONG, {19: 6000}, ())
+    assert decode([announcement]).fields == {19: 6000}
+    assert "fields [19] are missing" in str(refused([head(Command.PONG, {2: 1}, ())]))
+    assert "fields [2] are missing" in str(refused([head(Command.PONG, {19: 6000})]))
 
 
 @pytest.mark.rule("WMP-10.4")

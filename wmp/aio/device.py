@@ -12,6 +12,8 @@ from wmp.core.device import DeviceStatistics
 from wmp.core.protocol.settings import DeviceSettings
 from wmp.errors import ConfigError
 from wmp.message import Limits
+from wmp.runtime.device_driver import DeviceDriver
+from wmp.runtime.driver import Driver
 from wmp.runtime.journal import Journal
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
@@ -29,6 +31,9 @@ class Device(AsyncServer[DeviceSettings]):
     Args:
         bind: Endpoints for workers and lower devices.
         connect: Endpoints of managers and upper devices.
+        bind_managers: Endpoints for managers that dial in: ``Manager(connect=…)``. The device needs
+            one endpoint at least in ``connect`` or here.
+        max_managers: Largest number of managers that may have dialed in.
         identity: Stable name on the wire; by default 16 random bytes.
         label: Name for people; by default host and process.
         max_hops: Devices that a message may pass.
@@ -47,7 +52,9 @@ class Device(AsyncServer[DeviceSettings]):
         self,
         *,
         bind: str | Sequence[str],
-        connect: str | Sequence[str],
+        connect: str | Sequence[str] = (),
+        bind_managers: str | Sequence[str] = (),
+        max_managers: int = 1000,
         identity: bytes | str | None = None,
         label: str | None = None,
         max_hops: int = Limits.HOPS,
@@ -58,9 +65,16 @@ class Device(AsyncServer[DeviceSettings]):
     ) -> None:
         below = (bind,) if isinstance(bind, str) else tuple(bind)
         above = (connect,) if isinstance(connect, str) else tuple(connect)
-        if not below or not above:
+        dialed = (bind_managers,) if isinstance(bind_managers, str) else tuple(bind_managers)
+        if not below or not (above or dialed):
             raise ConfigError(
-                "a device needs at least one endpoint in bind= and at least one in connect="
+                "a device needs at least one endpoint in bind=, and at least one in connect= or "
+                "bind_managers="
+            )
+        if dialed and security is not None and security.allowed and security.managers is None:
+            raise ConfigError(
+                "security has allowed= and no managers=, so no list names the managers that may "
+                "dial in to bind_managers=; add their public keys as managers="
             )
         for endpoint in above:
             if endpoint in below:
@@ -71,7 +85,7 @@ class Device(AsyncServer[DeviceSettings]):
         chosen = make_settings(
             DeviceSettings,
             "device",
-            {"max_hops": max_hops},
+            {"max_hops": max_hops, "max_managers": max_managers},
             identity=make_identity(identity),
             epoch=new_epoch(),
             label=make_label(label),
@@ -81,6 +95,7 @@ class Device(AsyncServer[DeviceSettings]):
             "device",
             bind=below,
             connect=above,
+            above=dialed,
             security=security,
             context=context,
             transport=transport,
@@ -99,7 +114,8 @@ class Device(AsyncServer[DeviceSettings]):
         """
         self._node.check_open()
         if self._node.driver is None:
-            self._node.start(self._machine, forwards=True)
+            make_driver = DeviceDriver if self._node.above else Driver
+            self._node.start(self._machine, forwards=True, make_driver=make_driver)
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -109,6 +125,11 @@ class Device(AsyncServer[DeviceSettings]):
             ClosedError: The device is not started, and the system has not chosen an address yet.
         """
         return self._node.addresses
+
+    @property
+    def manager_endpoints(self) -> tuple[str, ...]:
+        """Addresses to which managers can dial in, with the actual ports; none before the start."""
+        return self._node.upper_endpoints
 
     def interrupt(self) -> None:
         """End as after a signal; ``run`` then returns. Call this method on the loop."""

@@ -28,6 +28,7 @@ from wmp.runtime.checks import (
 from wmp.runtime.codecs.payload_codecs import payload_codec, wire_name
 from wmp.runtime.inbox import JobTerms
 from wmp.runtime.journal import Journal
+from wmp.runtime.manager_driver import ManagerDriver
 from wmp.runtime.manager_store import ManagerStore
 from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.security import Security
@@ -65,7 +66,10 @@ class Manager(AsyncNode[ManagerSettings]):
     even if workers come, leave and die.
 
     Args:
-        bind: Endpoints to listen on (tcp, ipc, inproc); by default a free port of loopback.
+        bind: Endpoints to listen on (tcp, ipc, inproc); by default a free port of loopback. With
+            ``connect`` the default is none.
+        connect: Endpoints of devices to which the manager dials in: those that a device binds for
+            managers (``wmp-device --bind-managers``). The manager needs no address of its own then.
         identity: Name in messages, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
         codec: How payloads and results become bytes: ``"bytes"``, ``"text"``, ``"json"``,
@@ -94,6 +98,7 @@ class Manager(AsyncNode[ManagerSettings]):
     def __init__(
         self,
         *bind: str,
+        connect: str | Iterable[str] = (),
         identity: bytes | str | None = None,
         label: str | None = None,
         codec: str = "bytes",
@@ -116,6 +121,7 @@ class Manager(AsyncNode[ManagerSettings]):
                 f"policy is {policy!r}; expected the name of a policy, or a function (see "
                 "wmp.balance)"
             )
+        dials = (connect,) if isinstance(connect, str) else tuple(connect)
         self.codec = codec
         self.retries = check_count("retries", retries)
         chosen = make_settings(
@@ -128,8 +134,8 @@ class Manager(AsyncNode[ManagerSettings]):
         )
         node = Node(
             "manager",
-            bind=bind or ("tcp://127.0.0.1:*",),
-            connect=(),
+            bind=bind or (() if dials else ("tcp://127.0.0.1:*",)),
+            connect=dials,
             security=security,
             context=context,
             transport=transport,
@@ -170,6 +176,7 @@ class Manager(AsyncNode[ManagerSettings]):
                     submitters=self._submissions,
                     writer=self._store,
                     link_events=True,
+                    make_driver=ManagerDriver,
                 )
                 if self._store is not None:
                     self._store.start()

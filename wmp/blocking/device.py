@@ -25,6 +25,8 @@ class Device(BlockingServer[aio.Device]):
     Args:
         bind: Endpoints for workers and lower devices.
         connect: Endpoints of managers and upper devices.
+        bind_managers: Endpoints for managers that dial in.
+        max_managers: Largest number of managers that may have dialed in.
         identity: Stable name on the wire; random by default.
         label: Name for people; host and process by default.
         max_hops: Devices that a message may pass.
@@ -39,7 +41,9 @@ class Device(BlockingServer[aio.Device]):
         self,
         *,
         bind: str | Sequence[str],
-        connect: str | Sequence[str],
+        connect: str | Sequence[str] = (),
+        bind_managers: str | Sequence[str] = (),
+        max_managers: int = 1000,
         identity: bytes | str | None = None,
         label: str | None = None,
         max_hops: int = Limits.HOPS,
@@ -51,6 +55,8 @@ class Device(BlockingServer[aio.Device]):
         inner = aio.Device(
             bind=bind,
             connect=connect,
+            bind_managers=bind_managers,
+            max_managers=max_managers,
             identity=identity,
             label=label,
             max_hops=max_hops,
@@ -65,6 +71,11 @@ class Device(BlockingServer[aio.Device]):
     def endpoints(self) -> tuple[str, ...]:
         """Addresses to which workers can connect; see :attr:`wmp.aio.Device.endpoints`."""
         return self._inner.endpoints
+
+    @property
+    def manager_endpoints(self) -> tuple[str, ...]:
+        """Addresses to which managers can dial in; see :attr:`wmp.aio.Device.manager_endpoints`."""
+        return self._inner.manager_endpoints
 
     def statistics(self) -> DeviceStatistics:
         """Return a snapshot of the counts of messages that were passed on or dropped."""

@@ -40,7 +40,8 @@ class Manager(BlockingNode[aio.Manager]):
     Use the manager with ``with``.
 
     Args:
-        bind: Endpoints to listen on; by default a free port of loopback.
+        bind: Endpoints to listen on; by default a free port of loopback, or none with ``connect``.
+        connect: Endpoints that devices bind for managers, to which the manager dials in.
         identity: Stable name on the wire; random by default.
         label: Name for people; host and process by default.
         codec: ``"bytes"``, ``"text"``, ``"json"``, ``"cbor"`` (numbers, text, bytes, lists, dicts),
@@ -65,6 +66,7 @@ class Manager(BlockingNode[aio.Manager]):
     def __init__(
         self,
         *bind: str,
+        connect: str | Iterable[str] = (),
         identity: bytes | str | None = None,
         label: str | None = None,
         codec: str = "bytes",
@@ -81,6 +83,7 @@ class Manager(BlockingNode[aio.Manager]):
     ) -> None:
         inner = aio.Manager(
             *bind,
+            connect=connect,
             identity=identity,
             label=label,
             codec=codec,

@@ -17,7 +17,14 @@ from wmp.codec.cbor import (
     load,
 )
 from wmp.codec.columns import check_sizes, decode_columns
-from wmp.codec.message_tables import LOWEST, PREFIXES, REQUIRED, REQUIRED_OPEN_GIVE, WITHOUT_TO
+from wmp.codec.message_tables import (
+    LOWEST,
+    PREFIXES,
+    REQUIRED,
+    REQUIRED_ANNOUNCEMENT,
+    REQUIRED_OPEN_GIVE,
+    WITHOUT_TO,
+)
 from wmp.errors import DecodeError
 from wmp.message import (
     NUMBERED_BY_MANAGERS,
@@ -122,7 +129,7 @@ def _decode_head(
         _, _, receiver, sender, fields = head
         source = _checked_path(sender, limits)
         to = _checked_to(command, receiver, limits)
-        _check_fields(command, fields, limits)
+        _check_fields(command, to, fields, limits)
     except InvalidPart as wrong:
         name = "head" if command is None else f"head of {command.name}"
         raise _refused(name, wrong, source, command, to, fields) from wrong.__cause__
@@ -136,7 +143,7 @@ def _checked_to(command: Command, to: Any, limits: CodecLimits) -> Path:
     if to:
         return _checked_path(to[::-1], limits)[::-1]
     if command not in WITHOUT_TO:
-        raise InvalidPart("'to' is empty, which only READY, PING and ERROR allow")
+        raise InvalidPart("'to' is empty, which only READY, PING, PONG, BYE and ERROR allow")
     return ()
 
 
@@ -221,7 +228,7 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
     return tuple(path)
 
 
-def _check_fields(command: Command, fields: Any, limits: CodecLimits) -> None:
+def _check_fields(command: Command, to: Path, fields: Any, limits: CodecLimits) -> None:
     """Check keys, types (WMP-2.4) and required keys; replace small arrays by tuples in place."""
     if type(fields) is not dict:
         raise InvalidPart(f"the fields are of type {kind_of(fields)}; expected a map")
@@ -255,6 +262,8 @@ def _check_fields(command: Command, fields: Any, limits: CodecLimits) -> None:
             raise InvalidPart(f"an unknown field holds {error}") from None
     required = REQUIRED[command]
     if not required.issubset(fields):
+        if not to and command is Command.PONG and REQUIRED_ANNOUNCEMENT.issubset(fields):
+            return
         raise InvalidPart(f"fields {sorted(required.difference(fields))} are missing")
     if command is Command.GIVE and fields[Field.WANT] and not REQUIRED_OPEN_GIVE.issubset(fields):
         raise InvalidPart(f"fields {sorted(REQUIRED_OPEN_GIVE.difference(fields))} are missing")

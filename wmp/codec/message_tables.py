@@ -22,6 +22,7 @@ __all__ = [
     "PAYLOADS",
     "PREFIXES",
     "REQUIRED",
+    "REQUIRED_ANNOUNCEMENT",
     "REQUIRED_COLUMNS",
     "REQUIRED_OPEN_GIVE",
     "TEXTS",
@@ -31,7 +32,9 @@ __all__ = [
 ]
 
 WITH_COLUMNS: Final = frozenset({Command.TAKE, Command.DONE, Command.STATUS, Command.CANCEL})
-WITHOUT_TO: Final = frozenset({Command.READY, Command.PING, Command.ERROR})
+WITHOUT_TO: Final = frozenset(
+    {Command.READY, Command.PING, Command.PONG, Command.BYE, Command.ERROR}
+)
 REQUIRED: Final[dict[Command, frozenset[int]]] = {
     Command.READY: frozenset({Field.READY, Field.CREDIT, Field.ROLES, Field.RESOURCES}),
     Command.WAKE: frozenset({Field.COUNT, Field.ROLE, Field.NEEDS}),
@@ -48,6 +51,8 @@ REQUIRED: Final[dict[Command, frozenset[int]]] = {
     Command.BYE: frozenset(),
     Command.ERROR: frozenset({Field.CODE}),
 }
+REQUIRED_ANNOUNCEMENT: Final = frozenset({Field.EXPIRE})
+"""Fields that a PONG without ``to`` needs."""
 REQUIRED_OPEN_GIVE: Final = frozenset({Field.ROLES, Field.NEEDS})
 """Further fields that a GIVE needs when ``want`` is above 0."""
 

@@ -37,7 +37,9 @@ _USUAL = frozenset(
 )
 """Reasons that normally follow from restarts, losses and changes of routes."""
 
-_ALARMING = (ERROR_CODES | {"policy failed", "rival", "slots above max_slots"}) - _USUAL
+_ALARMING = (
+    ERROR_CODES | {"policy failed", "rival", "slots above max_slots", "wrong side", "device full"}
+) - _USUAL
 """Reasons that indicate a broken or hostile peer, a user's policy that raises errors, or a setting
 that does not fit.
 

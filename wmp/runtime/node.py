@@ -123,6 +123,11 @@ def make_settings(
     fields = attrs.fields_dict(cls)  # type: ignore[arg-type]
     known = sorted(fields.keys() - own.keys())
     for name, value in given.items():
+        if name in ("bind", "connect"):
+            raise ConfigError(
+                f"a {node} has no setting {name!r}; give its addresses first and without a name, "
+                f'for example {node.capitalize()}("tcp://127.0.0.1:5570")'
+            )
         if name not in fields or name in own:
             raise ConfigError(
                 f"a {node} has no setting {name!r}; its settings are {', '.join(known)}"
@@ -177,6 +182,7 @@ class Node:
     Args:
         name: Name for log lines and errors, ``"manager"`` for example.
         bind: Endpoints of the ROUTER; empty for a node without a ROUTER.
+        above: Endpoints of a device's upper ROUTER; empty for a node without one.
         connect: Endpoints of the DEALERs, in the order of their numbers. A machine may open more
             DEALERs to the last of them, by ``Reconnect`` with higher numbers.
         security: CURVE keys.
@@ -200,6 +206,7 @@ class Node:
         context: Context | None,
         transport: Transport | None,
         journal: Journal | str | os.PathLike[str] | None,
+        above: Iterable[str] = (),
         doors: Iterable[DoorAddress] = (),
         make_routing_id: Callable[[], bytes] | None = None,
         routing_id: bytes | None = None,
@@ -210,6 +217,9 @@ class Node:
         self.connect = tuple(connect)
         check_endpoints(self.bind, bind=True, security=security)
         check_endpoints(self.connect, bind=False, security=security)
+        self.above = tuple(above)
+        check_endpoints(self.above, bind=True, security=security)
+        self.upper_endpoints: tuple[str, ...] = ()
         self.doors = tuple(doors)
         for door in self.doors:
             check_endpoints(door.bind, bind=True, security=door.security, open=door.open)
@@ -320,7 +330,7 @@ class Node:
         Raises:
             TransportError: The limit of this process is too low.
         """
-        bound = len(self.bind) + sum(len(door.bind) for door in self.doors)
+        bound = len(self.bind) + len(self.above) + sum(len(door.bind) for door in self.doors)
         needed = _DESCRIPTORS + 2 * bound + 4 * (len(self.connect) + len(self.doors)) + more
         check_descriptors(f"a {self.name}", needed)
 
@@ -361,14 +371,18 @@ class Node:
         context = self._context = self._shared if self._shared is not None else zmq.Context()
         ports: list[Port] = []
         doors: list[Port] = []
+        upper: list[Port] = []
         gate = None
         try:
             guarded = self.bind or any(door.security is not None for door in self.doors)
-            if self.security is not None and self.security.allowed is not None and guarded:
+            if self.security is not None and self.security.guarded and guarded:
                 gate = Gate(context, self.security)
             if self.bind:
                 ports.append(self._bound())
                 self.endpoints = tuple(ports[0].endpoints)
+            if self.above:
+                upper.append(self._upper_router())
+                self.upper_endpoints = tuple(upper[0].endpoints)
             for index in range(len(self.connect)):
                 ports.append(self._dealer(index))
             for door in self.doors:
@@ -386,13 +400,13 @@ class Node:
                 )
             self.door_endpoints = tuple(tuple(port.endpoints) for port in doors)
             if self._journal is not None and machine.settings is not None:
-                endpoints = (*self.endpoints, *self.connect)
+                endpoints = (*self.endpoints, *self.upper_endpoints, *self.connect)
                 loop = asyncio.get_running_loop()
                 self._recorder = self._journal.record(
                     machine.settings, endpoints, loop, self.inbox.post
                 )
         except BaseException as error:
-            for port in (*ports, *doors):
+            for port in (*ports, *doors, *upper):
                 port.close(0)
             if gate is not None:
                 gate.close()
@@ -422,6 +436,7 @@ class Node:
             recorder=self._recorder,
             watchers=self.watchers,
             **({"doors": doors} if doors else {}),
+            **({"above": upper[0]} if upper else {}),
         )
         _open[id(self)] = (context, gate)
         self.driver.start()
@@ -439,6 +454,16 @@ class Node:
             transport=self.transport,
             security=self.security,
             routing_id=self._routing_id,
+        )
+
+    def _upper_router(self) -> Port:
+        assert self._context is not None
+        return router(
+            self._context,
+            self.above,
+            transport=self.transport,
+            security=self.security,
+            for_managers=True,
         )
 
     def _dealer(self, index: int) -> Port:

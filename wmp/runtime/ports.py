@@ -12,7 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Collection
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 import zmq
 
@@ -25,7 +25,7 @@ from wmp.runtime.endpoints import bind
 from wmp.runtime.local_ids import LocalIds
 from wmp.runtime.transport import Transport
 
-__all__ = ["Port", "SendQueue", "Sent"]
+__all__ = ["Port", "SendQueue", "Sent", "UpperRouter"]
 
 # Members of an enum, which pyzmq's flags are, cost as much to combine as a frame to send. So does
 # the method of the socket that looks for further arguments.
@@ -358,6 +358,17 @@ class _WaitingMessages:
         self.size = 0
 
 
+class UpperRouter(Protocol):
+    """The ROUTER of a device to which managers dial in."""
+
+    @property
+    def port(self) -> Port:
+        """The ROUTER."""
+
+    def routing_id(self, link: int) -> bytes | None:
+        """Return the routing id of a connection by its number; None for a DEALER's number."""
+
+
 class SendQueue:
     """Sends messages, parks messages for a full pipe, and keeps their order for each peer.
 
@@ -374,6 +385,7 @@ class SendQueue:
 
     Attributes:
         touched: Ports over which messages were sent; the driver checks and removes them.
+        dialed: The upper ROUTER of a device, for the links that are numbers and no DEALER's.
     """
 
     def __init__(
@@ -389,6 +401,7 @@ class SendQueue:
         local_ids: LocalIds | None = None,
     ) -> None:
         self.touched: dict[Port, None] = {}
+        self.dialed: UpperRouter | None = None
         self._router = router
         self._dealers = dealers
         self._transport = transport
@@ -409,6 +422,8 @@ class SendQueue:
         link, message = action.link, action.message
         # A ROUTER counts as connected, because libzmq itself reports a connection that has ended.
         port = self._router if isinstance(link, bytes) else self._dealers.get(link)
+        if port is None and self.dialed is not None:
+            port = self.dialed.port
         if port is None or not port.connected:
             self._undelivered(link, message, "not connected")
             return
@@ -463,7 +478,7 @@ class SendQueue:
     def _routing_id(self, link: Link) -> bytes | None:
         """Return the first frame for a ROUTER, None for a DEALER."""
         if not isinstance(link, bytes):
-            return None
+            return None if self.dialed is None else self.dialed.routing_id(link)
         return link if self._local_ids is None else self._local_ids.routing(link)
 
     def _lost(self, port: Port, link: Link, message: Message, sent: Sent) -> None:

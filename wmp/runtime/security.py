@@ -21,6 +21,9 @@ from wmp.errors import ConfigError
 
 __all__ = ["Gate", "Security", "is_local"]
 
+_PEERS, _MANAGERS = b"wmp", b"wmp-managers"
+"""ZAP domains: of the ROUTER for all peers, and of the ROUTER to which managers dial in."""
+
 _KEY_LENGTH = 40
 """Characters of a CURVE key in Z85."""
 
@@ -70,6 +73,12 @@ class Security:
 
     None: every node that has this node's public key may connect.
     """
+    managers: frozenset[bytes] | None = field(default=None, converter=_keys)
+    """Public keys of the managers that may dial in to a device.
+
+    None: every node that has this node's public key may dial in. A device with ``allowed`` needs
+    this list.
+    """
 
     def __attrs_post_init__(self) -> None:
         if not zmq.has("curve"):
@@ -90,16 +99,24 @@ class Security:
         *,
         server_key: str | bytes | None = None,
         allowed: Iterable[str | bytes] | None = None,
+        managers: Iterable[str | bytes] | None = None,
     ) -> Security:
         """Make a new pair of keys.
 
         Args:
             server_key: Public key of the nodes to connect to.
             allowed: Public keys of the peers that may connect.
+            managers: Public keys of the managers that may dial in to a device.
         """
         _require_curve()
         public, secret = zmq.curve_keypair()
-        return cls(public_key=public, secret_key=secret, server_key=server_key, allowed=allowed)
+        return cls(
+            public_key=public,
+            secret_key=secret,
+            server_key=server_key,
+            allowed=allowed,
+            managers=managers,
+        )
 
     @classmethod
     def load(
@@ -108,6 +125,7 @@ class Security:
         *,
         server: str | os.PathLike[str] | None = None,
         allowed: str | os.PathLike[str] | None = None,
+        managers: str | os.PathLike[str] | None = None,
     ) -> Security:
         """Read keys from certificate files in the format of ``zmq.auth``.
 
@@ -115,6 +133,7 @@ class Security:
             path: The node's own ``.key_secret`` file.
             server: The ``.key`` file of the nodes to connect to.
             allowed: A directory with the ``.key`` files of the peers that may connect.
+            managers: A directory with the ``.key`` files of the managers that may dial in.
 
         Raises:
             ConfigError: A file is missing or has no such key, other users can read the secret key,
@@ -127,15 +146,20 @@ class Security:
             raise ConfigError(
                 f"there is no file {os.fspath(server)}; copy the .key file of the server"
             )
-        if allowed is not None and not os.path.isdir(allowed):
-            raise ConfigError(
-                f"there is no folder {os.fspath(allowed)}; expected a folder with the .key files "
-                "of the peers that may connect"
-            )
+        for folder, peers in (
+            (allowed, "peers that may connect"),
+            (managers, "managers that may dial in"),
+        ):
+            if folder is not None and not os.path.isdir(folder):
+                raise ConfigError(
+                    f"there is no folder {os.fspath(folder)}; expected a folder with the .key "
+                    f"files of the {peers}"
+                )
         try:
             public, secret = zmq.auth.load_certificate(os.fspath(path))
             server_key = zmq.auth.load_certificate(os.fspath(server))[0] if server else None
             keys = zmq.auth.load_certificates(os.fspath(allowed)) if allowed else None
+            dialing = zmq.auth.load_certificates(os.fspath(managers)) if managers else None
         except (OSError, ValueError) as error:
             raise ConfigError(f"cannot read CURVE keys: {error}") from error
         if secret is None:
@@ -146,15 +170,26 @@ class Security:
                 f"the secret key in {os.fspath(path)} can be read by other users "
                 f"(mode {mode:04o}); run: chmod 600 {os.fspath(path)}"
             )
-        return cls(public_key=public, secret_key=secret, server_key=server_key, allowed=keys)
+        return cls(
+            public_key=public,
+            secret_key=secret,
+            server_key=server_key,
+            allowed=keys,
+            managers=dialing,
+        )
 
-    def serve(self, socket: zmq.Socket[bytes]) -> None:
+    @property
+    def guarded(self) -> bool:
+        """Whether a list names the peers that may connect or dial in."""
+        return self.allowed is not None or self.managers is not None
+
+    def serve(self, socket: zmq.Socket[bytes], *, for_managers: bool = False) -> None:
         """Make a binding socket use CURVE. The :class:`Gate` decides which peers may connect."""
         _require_curve()
         socket.curve_secretkey = self.secret_key
         socket.curve_publickey = self.public_key
         socket.curve_server = True
-        socket.zap_domain = b"wmp"
+        socket.zap_domain = _MANAGERS if for_managers else _PEERS
 
     def join(self, socket: zmq.Socket[bytes]) -> None:
         """Make a connecting socket use CURVE.
@@ -204,7 +239,7 @@ class Gate:
         Raises:
             ConfigError: Another node holds the handler of this context.
         """
-        self._allowed = security.allowed or frozenset()
+        self._allowed = {_PEERS: security.allowed, _MANAGERS: security.managers}
         self.refused = 0
         self.socket: zmq.Socket[bytes] = context.socket(zmq.REP)
         descriptor = self.socket.get(zmq.FD)
@@ -230,7 +265,9 @@ class Gate:
             # version, request id, domain, address, routing id, mechanism, credentials…
             request = frames[1] if len(frames) > 1 else b""
             key = zmq.utils.z85.encode(frames[6]) if len(frames) > 6 and frames[6] else b""
-            admitted = len(frames) > 6 and frames[5] == b"CURVE" and key in self._allowed
+            curve = len(frames) > 6 and frames[5] == b"CURVE"
+            allowed = self._allowed.get(frames[2], frozenset()) if curve else frozenset()
+            admitted = curve and (allowed is None or key in allowed)
             status = (b"200", b"OK") if admitted else (b"400", b"not in the allow list")
             self.refused += not admitted
             try:

@@ -128,6 +128,7 @@ def router(
     transport: Transport,
     security: Security | None,
     routing_id: bytes | None = None,
+    for_managers: bool = False,
 ) -> Port:
     """Open a ROUTER and bind it to all ``endpoints``.
 
@@ -138,13 +139,15 @@ def router(
         security: CURVE keys.
         routing_id: Name that peers with a ROUTER use for this one. Empty: the first address, with
             the actual port.
+        for_managers: Whether managers dial in to this ROUTER, which has an allow list of its own.
 
     Raises:
         ConfigError: An address is in use, or is not an address of this machine.
         TransportError: ZeroMQ refused for another reason.
     """
     _seed_routing_ids()
-    return _bound(zmq.ROUTER, context, endpoints, transport, security, routing_id)
+    kind = zmq.ROUTER
+    return _bound(kind, context, endpoints, transport, security, routing_id, for_managers)
 
 
 def publisher(
@@ -165,6 +168,7 @@ def _bound(
     transport: Transport,
     security: Security | None,
     routing_id: bytes | None,
+    for_managers: bool = False,
 ) -> Port:
     names = tuple(endpoints)
     socket = _open(context, kind, transport, ipv6=any("[" in name for name in names))
@@ -174,7 +178,7 @@ def _bound(
             # silence.
             socket.router_mandatory = True
         if security is not None:
-            security.serve(socket)
+            security.serve(socket, for_managers=for_managers)
         if routing_id == b"":
             names = (_with_port(names[0]), *names[1:])
         if routing_id is not None:

@@ -17,6 +17,7 @@ from typing import Any, assert_never
 from attrs import define, field
 
 from wmp.actions import Halt, ManagerAction
+from wmp.core.manager.announcements import Announcements
 from wmp.core.manager.invariants import check_manager
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.policy import Policy
@@ -25,6 +26,7 @@ from wmp.core.manager.requeue import CONNECTION_ENDED, REFUSED, SILENCE
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.statistics import ManagerStatistics, snapshot
 from wmp.core.manager.timers import (
+    AnnounceTimer,
     DueTimer,
     ExpiryTimer,
     HoldTimer,
@@ -48,6 +50,7 @@ from wmp.errors import LocalProtocolError
 from wmp.events import (
     Cancelled,
     Closed,
+    Connected,
     Disconnected,
     Drained,
     Garbled,
@@ -109,6 +112,7 @@ class ManagerMachine:
     """Epochs of workers that have left, so that late messages do not bring these workers back."""
     _identities: Counter[Link] = field(factory=Counter, init=False)
     """Number of known workers whose first message came over each connection."""
+    _announcements: Announcements = field(init=False)
     _sessions: int = field(default=0, init=False)
     _draining: bool = field(default=False, init=False)
     _halted: bool = field(default=False, init=False)
@@ -120,6 +124,7 @@ class ManagerMachine:
         if settings.stories:
             self._stories = Stories(settings.stories, self._me)
         self._outbound = Outbound(self._me, self._timers, settings.resend)
+        self._announcements = Announcements(self._outbound, settings)
         patience = min(settings.challenge, settings.expire / 2)
         self._claims = Claims(self._outbound, lambda _: patience, self._challenge)
         selection = WorkerSelection(
@@ -159,7 +164,10 @@ class ManagerMachine:
                 self._undelivered(link, message, now)
             case Ticked():
                 self._ticked(now)
+            case Connected(link):
+                self._announcements.connected(link, now)
             case Disconnected(link):
+                self._announcements.disconnected(link)
                 self._disconnected(link, now)
             case Submitted():
                 if self._draining:
@@ -224,8 +232,7 @@ class ManagerMachine:
         job = self._scheduler.find(id)
         if job is None or job.state is not JobState.QUEUED:
             return ""
-        queue = self._scheduler.queues.get(job.kind)
-        rows = waiting_rows((queue,), self._workers.values())
+        rows = waiting_rows((self._scheduler.queues.get(job.kind),), self._workers.values())
         return rows[0].unserved if rows else ""
 
     # -- messages
@@ -236,7 +243,7 @@ class ManagerMachine:
             text = f"a manager does not accept {command.name}"
             self._outbound.refuse(link, message, ErrorCode.DIRECTION, text)
             return
-        if to and to != self._me[::-1]:
+        if to != self._me[::-1] and (to or command is Command.BYE):
             self._outbound.refuse_misaddressed(link, message, "manager")
             return
         if command is Command.ERROR:
@@ -413,6 +420,7 @@ class ManagerMachine:
         """Act on the ERROR of a worker or a device. No ERROR stops a manager (WMP-15.10)."""
         code, peer = message.fields[Field.CODE], error_replies.about(message)
         self._outbound.drop(f"ERROR {code}" if code in ERROR_CODES else "ERROR", link, message)
+        self._announcements.refused(link, message)
         if message.to and code in REFUSALS:
             self._refused(link, message, peer or message.sender, now)
             return
@@ -560,6 +568,8 @@ class ManagerMachine:
         match timer:
             case int() as id:
                 self._scheduler.expire(id, now)
+            case AnnounceTimer(link):
+                self._announcements.announce(link, now)
             case DueTimer():
                 self._scheduler.release(now)
             case SweepTimer():
@@ -629,6 +639,7 @@ class ManagerMachine:
                 self._pong(worker, now)
             for give in tuple(worker.gives.values()):
                 self._scheduler.close(give, now)
+        self._announcements.leave()
         self._halt(None)
 
     def _halt(self, error: Exception | None) -> None:

@@ -8,6 +8,7 @@ from wmp.core.protocol.timers import ClaimTimer, ResendTimer, Timers
 from wmp.message import Kind
 
 __all__ = [
+    "AnnounceTimer",
     "DeadlineTimer",
     "DueTimer",
     "ExpiryTimer",
@@ -26,6 +27,13 @@ DeadlineTimer: TypeAlias = int
 
 The timer is the number itself, because there is such a timer for each job with a deadline.
 """
+
+
+class AnnounceTimer(NamedTuple):
+    """The manager must announce itself to a device again (WMP-8.11)."""
+
+    link: int
+    what: Literal["announce"] = "announce"
 
 
 class DueTimer(NamedTuple):
@@ -76,7 +84,8 @@ class WakeTimer(NamedTuple):
 
 
 ManagerTimer: TypeAlias = (
-    ClaimTimer
+    AnnounceTimer
+    | ClaimTimer
     | DeadlineTimer
     | DueTimer
     | ExpiryTimer

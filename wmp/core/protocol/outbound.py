@@ -237,6 +237,9 @@ class Outbound(Generic[_Receiver, _Action]):
         """
         identity, epoch = self.me
         match message.to:
+            case ():
+                text = f"'to' is empty, which no {node} accepts in {message.command.name}"
+                self.refuse(link, message, ErrorCode.MALFORMED, text)
             case (int(other), bytes(name)) if name == identity and other != epoch:
                 text = f"epoch {other} of this {node} was replaced by {epoch}"
                 self.refuse(link, message, ErrorCode.SUPERSEDED, text, (identity, other))

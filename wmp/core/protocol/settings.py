@@ -38,6 +38,8 @@ class ManagerSettings:
     """Largest number of jobs in one TAKE."""
     bundle_bytes: int = 1 << 20
     """Largest number of payload bytes in one TAKE; the payload of a single job may be larger."""
+    announce: float = 1.0
+    """Interval of the announcements to the devices to which the manager dials in."""
     challenge: float = 1.0
     """Time in which a peer must answer when another process claims its identity."""
     keep: float = 300.0
@@ -143,3 +145,7 @@ class DeviceSettings:
     """Number of DEALER links, which are numbered from 0."""
     label: str = ""
     max_hops: int = Limits.HOPS
+    max_managers: int = 1000
+    """Largest number of managers that dial in. Each receives every READY."""
+    expire: float = 6.0
+    """Silence after which a manager that dialed in is forgotten."""

@@ -24,7 +24,10 @@ def outline_of(machine: Machine) -> Outline:
         case WorkerMachine():
             return outline_worker(machine)
         case DeviceMachine():
-            return Outline((machine._me, machine._halted))
+            return Outline(
+                (machine._me, machine._halted, tuple(machine._managers)),
+                times=tuple(machine._managers.values()),
+            )
         case _:
             assert_never(machine)
 
