@@ -164,16 +164,17 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
         (2, "wake", WAKE),
         (3, "give", {12: 1, 13: 0}),
         (5, "no", {0: 1, 2: 1, 12: 1}),
-        (10, "pong", {19: 6000, 2: 1}),
-        (11, "bye", {}),
     ):
         yield (
             f"{name}-without-to",
             [head(number, fields, ())],
             "malformed",
-            "only READY, PING, ERROR",
+            "only READY, PING, PONG, BYE, ERROR",
         )
-    yield "take-without-to", [head(4, TAKE, ()), cbor(COLUMNS)], "malformed", "READY, PING, ERROR"
+    lost = [head(4, TAKE, ()), cbor(COLUMNS)]
+    yield "take-without-to", lost, "malformed", "only READY, PING, PONG, BYE, ERROR"
+    announcement = [head(10, {2: 1}, ())]
+    yield "announcement-without-expire", announcement, "malformed", "PONG without to has expire"
     yield "fields-is-an-array", wake(fields=[]), "malformed", "fields is a map"
     yield "fields-is-null", wake(fields=None), "malformed", "fields is a map"
     yield "field-key-negative", wake(fields={**WAKE, -1: 0}), "malformed", "unsigned or text"

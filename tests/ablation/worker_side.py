@@ -384,12 +384,12 @@ def loop_check(patch: Patch) -> None:
     """WMP-8.5: a device does not recognise its own hop."""
     received = DeviceMachine._received
 
-    def blind(self: DeviceMachine, link: Any, message: Any) -> list[Any]:
+    def blind(self: DeviceMachine, link: Any, message: Any, now: float) -> list[Any]:
         me, mask = self._me[0], b"not " + self._me[0]
         source = message.source
         hidden = [mask if n % 3 == 2 and hop == me else hop for n, hop in enumerate(source)]
         actions = []
-        for action in received(self, link, evolve(message, source=tuple(hidden))):
+        for action in received(self, link, evolve(message, source=tuple(hidden)), now):
             if isinstance(action, Send):
                 source = action.message.source
                 shown = tuple(me if hop == mask else hop for hop in source)
@@ -404,10 +404,10 @@ def hop_limit(patch: Patch) -> None:
     """WMP-8.5: a device does not count the hops of a message."""
     received = DeviceMachine._received
 
-    def count(self: DeviceMachine, link: Any, message: Any) -> list[Any]:
+    def count(self: DeviceMachine, link: Any, message: Any, now: float) -> list[Any]:
         settings, self.settings = self.settings, evolve(self.settings, max_hops=1 << 40)
         try:
-            return received(self, link, message)
+            return received(self, link, message, now)
         finally:
             self.settings = settings
 

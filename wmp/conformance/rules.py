@@ -59,6 +59,7 @@ PROFILES: Final[tuple[str, ...]] = (
     "device",
     "secure",
     "successor",
+    "dial-in",
 )
 """The profiles that a testee may declare; every peer has ``core``."""
 
@@ -71,6 +72,7 @@ _NO_HANDLERS = "managers and devices run no user code"
 _UNREAD = "a device reads no frame behind the head (WMP-8.4)"
 _FLOODS = "each device chooses its own limit of messages a second, and no case exceeds every limit"
 _GRACE = "a manager may wait for `expire` instead; WMP-9.3 tests this wait"
+_DIALED = "the kit binds no address to which managers dial in, and dials in to no device"
 
 _RESOURCES: Final = "no message makes a worker change its resources"
 
@@ -90,5 +92,10 @@ UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("worker", "WMP-12.1"): _OPTIONS,
     ("worker", "WMP-3.15"): _RESOURCES,
     ("device", "WMP-12.1"): _OPTIONS,
+    ("device", "WMP-12.4"): _OPTIONS,
+    ("manager", "WMP-8.11"): _DIALED,
+    ("device", "WMP-8.12"): _DIALED,
+    ("device", "WMP-8.13"): _DIALED,
+    ("device", "WMP-8.14"): _DIALED,
 }
 """The reason why no case can test a rule, by (kind of testee, rule)."""
