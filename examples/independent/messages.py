@@ -189,13 +189,11 @@ def _message(head: list[Any], whole: bool, frames: list[bytes]) -> Message:
     must(_natural(command), "the command is no unsigned integer")
     must(command in REQUIRED, f"there is no command {command}", "command")
     must(len(frames) <= 2 + JOBS, f"the message has more than {2 + JOBS} frames", "limit")
-    must(
-        frames[0][:3] == bytes([0x85, 1, command]),
-        "array header, version and command must be one byte each",
-    )
+    short = frames[0][:3] == bytes([0x85, 1, command])
+    must(short, "array header, version and command must be one byte each")
     must(_path(sender), "'from' is no path")
     must(to == [] if not to else type(to) is list and _path(to[::-1]), "'to' is no reversed path")
-    must(len(to) > 0 or command in (READY, PING, ERROR), "'to' is empty")
+    must(len(to) > 0 or command in (READY, PING, PONG, BYE, ERROR), "'to' is empty")
     must(type(fields) is dict and _plain(fields), "the fields are no map of plain values")
     must(
         all(type(key) is str or _natural(key) for key in fields),
@@ -205,7 +203,8 @@ def _message(head: list[Any], whole: bool, frames: list[bytes]) -> Message:
     for word, value in known.items():
         must(FIELDS[word](value), f"the field {word} has a value of a wrong type")
     columns = _columns(command, to, frames)
-    required = REQUIRED[command] + " roles needs" * (command == GIVE and known.get("want", 0) > 0)
+    required = "expire" if command == PONG and not to else REQUIRED[command]
+    required += " roles needs" * (command == GIVE and known.get("want", 0) > 0)
     for word in required.split():
         must(word in known or word in columns, f"{word} is missing")
     return Message(command, to, sender, known, columns)

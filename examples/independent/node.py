@@ -13,7 +13,19 @@ from typing import Any, ClassVar, TypeVar
 
 import zmq
 from claims import Claims
-from messages import CANCEL, ERROR, NAMES, PAYLOAD, TAKE, Message, Refused, decode, encode
+from messages import (
+    BYE,
+    CANCEL,
+    ERROR,
+    NAMES,
+    PAYLOAD,
+    PONG,
+    TAKE,
+    Message,
+    Refused,
+    decode,
+    encode,
+)
 from stream import Peer, others, size_of
 
 # The first two in units; jobs of a message; times that a message is sent again.
@@ -153,6 +165,8 @@ class Node(Claims[P]):
             return self.error(connection, message)
         if message.command not in self.receives:
             return self.complain(connection, message, "direction")
+        if not message.to and message.command in (PONG, BYE):  # devices only (WMP-8.11)
+            return self.complain(connection, message, "malformed")
         if message.to and message.to != self.me[::-1]:  # WMP-2.7
             code = "superseded" if message.to[1:] == self.me[:1] else "misrouted"
             return self.complain(connection, message, code, about_peer=message.to[::-1][:2])

@@ -168,6 +168,7 @@ def _manager_shape(
         stream and stream_shape(pen, stream, peer, me, at_manager=False),
         pen.number(("session", peer), manager.forgotten),
         manager.asked,
+        manager.doubted,
         wake and (wake.role, wake.needs, wake.count),
         pen.number(("ready", me), manager.ready),
         manager.announced,
