@@ -208,7 +208,7 @@ def test_lines_that_are_there_twice_count_once(spark, world, tmp_path):
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_tables_and_page_are_written_to_a_directory_and_to_a_url(spark, tmp_path, scheme):
-    tables = Tables(spark, f"{scheme}{tmp_path}/out")
+    tables = Tables(lambda: spark, f"{scheme}{tmp_path}/out")
     rows = [("m", 1, "duplicate", 3), ("w", 2, "gap", 4)]
 
     for some in (rows[:1], rows):
