@@ -77,7 +77,8 @@ def report(
         are replaced. On a cluster the executors must see a directory under the same name, and the
         journals too.
         spark: The session. By default the active session of this process; without one, a session is
-        started, and stopped at the end. For a small journal no session is started.
+        started, and stopped at the end. Without a session and a master, a journal of up to 16 MiB
+        is read in this process.
         master: Master URL of a session that is started: ``local[2]``, ``spark://host:7077``, …
         progress: Called before each step.
         since: Leave out jobs that were submitted before this time. All lines are read and checked.
@@ -97,9 +98,9 @@ def report(
     began = time.monotonic()
     with alone(where), session(spark, master) as start:
         source, tables = Source.of(segments), Tables(start, where)
-        alone_here = source.is_small and not tables.far and not start.is_wanted
         start.few = source.bytes <= _SMALL
-        engine = InProcess() if alone_here else OnSpark(start())
+        here = source.is_small and not tables.far and spark is None and master is None
+        engine = InProcess() if here else OnSpark(start())
         result = build_tables(tables, engine, source, progress, window)
         if progress is not None:
             progress("page", len(STEPS), len(STEPS) + 1)
@@ -182,7 +183,7 @@ def alone(where: str) -> Iterator[None]:
 
 @define(eq=False)
 class LazySession:
-    """The given or active session, or else a session that starts when it is needed."""
+    """The given session, or else the active session, or else a session that starts when needed."""
 
     given: SparkSession | None
     master: str | None
@@ -191,18 +192,18 @@ class LazySession:
     """Whether a new session reads few lines."""
     started: SparkSession | None = None
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether the caller chose a session, or where Spark runs."""
-        return self.given is not None or self.master is not None
-
     def __call__(self) -> SparkSession:
         """Return the session."""
+        from pyspark.sql import SparkSession
+
+        from wmp.spark.session import FEW, start_session, use_this_python
+
+        if self.given is None and self.master is None:
+            self.given = SparkSession.getActiveSession()
         if self.given is not None:
+            use_this_python(self.given)
             return self.given
         if self.started is None:
-            from wmp.spark.session import FEW, start_session
-
             confs = FEW if self.few else None
             self.started = start_session(self.master, confs=confs, name="wmp report")
         return self.started
@@ -211,14 +212,6 @@ class LazySession:
 @contextmanager
 def session(spark: SparkSession | None, master: str | None) -> Iterator[LazySession]:
     """Yield a session, which is stopped after the block if it was started in it."""
-    if spark is None and master is None and "pyspark" in sys.modules:
-        from pyspark.sql import SparkSession
-
-        spark = SparkSession.getActiveSession()
-    if spark is not None:
-        from wmp.spark.session import use_this_python
-
-        use_this_python(spark)
     lazy = LazySession(spark, master)
     try:
         yield lazy
