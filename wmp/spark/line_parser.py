@@ -119,7 +119,7 @@ _NEVER: Final = frozenset({"no line has this column"})
 
 
 @frozen
-class _Shape:
+class _KnownLine:
     """What lines with the same columns have in common."""
 
     columns: frozenset[str]
@@ -131,13 +131,13 @@ class _Shape:
 
 
 @lru_cache(4096)
-def _shape_of(names: tuple[str, ...]) -> _Shape | None:
+def _shape_of(names: tuple[str, ...]) -> _KnownLine | None:
     """Return the shape of lines with these columns; None if each line needs the whole check."""
     if "last" in names or not {"v", "n", "what"} <= set(names) <= _KINDS.keys():
         return None
     numbers = itemgetter(*(name for name in names if _KINDS[name] is int))
     parts = tuple(name for name in names if name in _ELEMENTS)
-    return _Shape(frozenset(names), tuple(_KINDS[name] for name in names), numbers, parts)
+    return _KnownLine(frozenset(names), tuple(_KINDS[name] for name in names), numbers, parts)
 
 
 def event_table(lines: Iterable[dict[str, Any]]) -> pyarrow.Table:
