@@ -253,6 +253,8 @@ class Limits:
     """Bytes of an identity: ZeroMQ's limit of a routing id."""
     HOPS: Final = 16
     """Number of devices on a path."""
+    MANAGERS: Final = 1000
+    """Number of managers that may dial in to a device (WMP-8.13)."""
     HEAD: Final = 16 * 1024
     """Bytes of a head: 16 hops of two ids of 255 bytes are 8 kB."""
     COLUMNS: Final = 16 * 1024 * 1024

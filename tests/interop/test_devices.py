@@ -52,8 +52,9 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "gate"])
 def test_it_runs_and_passes_jobs_on(name, folder):
-    with wmp.Manager() as manager:
-        path = moved(name, folder, manager.endpoints[0])
+    dialed = [] if name != "hub" else ["ipc://5572"]
+    with wmp.Manager(connect=dialed) as manager:
+        path = moved(name, folder, *(manager.endpoints or [""]))
         devices = load_devices(path)
         with wmp_device("run", str(path)) as device:
             for one in devices:
@@ -64,6 +65,27 @@ def test_it_runs_and_passes_jobs_on(name, folder):
 
             assert device.ends() == 0
             assert "Traceback" not in device.stderr
+
+
+def test_keys_of_managers_are_listed_apart(folder):
+    make_keys(folder, "device", "workers/ada", "managers/meg")
+    (folder / "device.toml").write_text(
+        '[device]\nbind = "ipc://below"\nbind_managers = "ipc://above"\nlabel = "keys"\n'
+        '[device.security]\nsecret = "device.key_secret"\nallowed = "workers"\n'
+        'managers = "managers"\n'
+    )
+    ada = wmp.Security.load("workers/ada.key_secret", server="device.key")
+    meg = wmp.Security.load("managers/meg.key_secret", server="device.key")
+    with (
+        wmp_device("run", "device.toml") as device,
+        wmp.Manager(connect="ipc://above", security=ada),
+    ):
+        device.wait_for_line("the allow list refused the key of a peer")
+        with (
+            wmp.Manager(connect="ipc://above", security=meg) as manager,
+            wmp.Worker("ipc://below", handlers=shout, security=ada),
+        ):
+            assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
 
 
 def make_keys(folder: Path, *names: str) -> None:
@@ -106,6 +128,38 @@ def test_flags_do_the_same_as_a_definition(folder):
                     assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
 
 
+def test_managers_connect_to_a_device_of_flags(folder):
+    flags = ("--bind", "ipc://below", "--bind-managers", "ipc://above", "--max-managers", "1")
+    with wmp_device(*flags, "--label", "here") as device:
+        device.wait_for_line("here is bound to ipc://below and waits for managers at ipc://above")
+        with (
+            wmp.Worker("ipc://below", handlers=shout),
+            wmp.Manager(connect="ipc://above") as manager,
+        ):
+            assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+            with wmp.Manager(connect="ipc://above"):
+                device.wait_for_line("1 manager has dialed in to this device, its limit")
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--bind-managers", "tcp://127.0.0.1:5571"], "is the address for workers; give managers"),
+        (["--bind-managers", "tcp://*:5572"], "every host on the network could connect"),
+        (["--managers", "folder"], "--managers needs --secret FILE"),
+        (
+            ["--bind-managers", "ipc://a", "--secret", "me.key_secret", "--allowed", "."],
+            "--allowed and --bind-managers need --managers FOLDER",
+        ),
+    ],
+)
+def test_wrong_flags_for_managers_are_named(folder, flags, expected):
+    make_keys(folder, "me")
+    with wmp_device(*flags) as device:
+        assert device.ends() == 2
+        assert expected in device.stderr
+
+
 def test_devices_in_a_row(folder):
     with (
         wmp.Manager("ipc://0") as manager,
@@ -130,7 +184,8 @@ def test_check_prints_the_definition_and_opens_nothing(name, folder):
     for one in load_devices("device.toml"):
         assert one.label in said
         assert f"binds to     {', '.join(one.bind)}" in said
-        assert f"connects to  {', '.join(one.connect)}" in said
+        assert f"connects to  {', '.join(one.connect) or 'none'}" in said
+        assert f"managers at  {', '.join(one.bind_managers) or 'none'}" in said
     assert sorted(os.listdir(folder)) == before
 
 
@@ -177,6 +232,11 @@ def test_a_definition_is_read_into_its_fields(folder):
         (f"[device]\n{GOOD}conect = 1", "device.conect is not a known key; did you mean connect"),
         (f"[device]\n{GOOD}zzz = 1", "device.zzz is not a known key; expected bind, connect,"),
         ('[device]\nbind = "ipc://a"', "device.connect is missing; expected an address such as"),
+        (
+            '[device]\nbind = "ipc://a"\nbind_managers = "ipc://a"',
+            "device.bind_managers is ipc://a, the address for workers; give managers an address",
+        ),
+        (f"[device]\n{GOOD}max_managers = 0", "device.max_managers is 0; expected a whole number"),
         ("[device]\nbind = 5571", "device.bind is 5571; expected an address such as"),
         ("[device]\nbind = []", "device.bind is []; expected an address such as"),
         ('[device]\nbind = ["ipc://a", 1]', "device.bind is ['ipc://a', 1]; expected an address"),
@@ -208,7 +268,7 @@ def test_a_definition_is_read_into_its_fields(folder):
         ),
         (
             f"[[device]]\n{GOOD}[[device]]\n{GOOD}",
-            "device[1].bind is ipc://a, an address of device[0]; give each",
+            "device[1] binds ipc://a, an address of device[0]; give each",
         ),
         (
             '[device]\nbind = "ipc://a"\nconnect = ["ipc://b", "ipc://a"]',

@@ -244,9 +244,9 @@ def test_a_misspelt_role_is_reported_with_the_most_similar_role_and_no_control_c
     # A role of a peer may be a command to the terminal.
     workers = [SimpleNamespace(roles=("resize",)), SimpleNamespace(roles=("\x1b]0;title\x07",))]
     seen = SimpleNamespace(workers=workers, waiting=[SimpleNamespace(unserved="no worker")])
-    manager: Any = SimpleNamespace(statistics=lambda: seen, endpoints=("ipc://here",))
+    manager: Any = SimpleNamespace(statistics=lambda: seen)
     bar: Any = None
-    watch = WorkerWatch(manager, bar, "rezise", 1e-9, "wmp worker")
+    watch = WorkerWatch(manager, bar, "rezise", 1e-9, "ipc://here", "wmp worker")
     watch.look()
     watch._next = 0.0
     with pytest.raises(ConfigError) as raised:

@@ -54,7 +54,7 @@ class Device(AsyncServer[DeviceSettings]):
         bind: str | Sequence[str],
         connect: str | Sequence[str] = (),
         bind_managers: str | Sequence[str] = (),
-        max_managers: int = 1000,
+        max_managers: int = Limits.MANAGERS,
         identity: bytes | str | None = None,
         label: str | None = None,
         max_hops: int = Limits.HOPS,

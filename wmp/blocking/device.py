@@ -43,7 +43,7 @@ class Device(BlockingServer[aio.Device]):
         bind: str | Sequence[str],
         connect: str | Sequence[str] = (),
         bind_managers: str | Sequence[str] = (),
-        max_managers: int = 1000,
+        max_managers: int = Limits.MANAGERS,
         identity: bytes | str | None = None,
         label: str | None = None,
         max_hops: int = Limits.HOPS,

@@ -42,6 +42,7 @@ _PROGRAM: Final = "wmp-device"
     wmp-device
     wmp-device --bind tcp://127.0.0.1:5571 --connect tcp://127.0.0.1:5570 --connect tcp://h:5570
     wmp-device --bind ipc:///run/wmp/rack.sock --connect tcp://127.0.0.1:5571
+    wmp-device --bind-managers tcp://127.0.0.1:5572
     wmp-device run devices/proxy/device.toml
     wmp-device check devices/proxy/device.toml
     """,
@@ -56,7 +57,24 @@ _PROGRAM: Final = "wmp-device"
     "--connect",
     metavar="ENDPOINT",
     multiple=True,
-    help=f"Address of a manager or device to connect to; repeat for each; default {HOME}.",
+    help=(
+        f"Address of a manager or device to connect to; repeat for each; default {HOME}, and none "
+        "with --bind-managers."
+    ),
+)
+@click.option(
+    "--bind-managers",
+    metavar="ENDPOINT",
+    multiple=True,
+    help="Address to which managers connect, for example `wmp map --connect ENDPOINT`.",
+)
+@click.option(
+    "--max-managers",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=Limits.MANAGERS,
+    show_default=True,
+    help="Number of managers that may be connected to the addresses of --bind-managers.",
 )
 @click.option(
     "--identity",
@@ -76,7 +94,7 @@ _PROGRAM: Final = "wmp-device"
     show_default=True,
     help="Number of devices that a message may pass.",
 )
-@keys(connects=True, binds=True)
+@keys(connects=True, binds=True, managers=True)
 @journal_flag
 @verbose
 @version
@@ -85,22 +103,27 @@ def command(
     context: click.Context,
     bind: tuple[str, ...],
     connect: tuple[str, ...],
+    bind_managers: tuple[str, ...],
+    max_managers: int,
     identity: str | None,
     label: str | None,
     max_hops: int,
     secret: str | None,
     server: str | None,
     allowed: str | None,
+    managers: str | None,
     journal: str | None,
 ) -> int | None:
     """Pass messages on between workers and managers.
 
-    Workers connect to a device as to a manager. A device keeps no state of jobs, so it can be
+    Workers connect to a device as to a manager. The device connects to managers, or managers
+    connect to the device (--bind-managers). A device keeps no state of jobs, so it can be
     restarted at any moment. A device can connect to another device. Ctrl-C or SIGTERM ends the
     device.
     """
     if context.invoked_subcommand is not None:
-        if any((bind, connect, identity, label, secret, server, allowed, journal)):
+        given = (bind, connect, bind_managers, identity, label)
+        if any((*given, secret, server, allowed, managers, journal)):
             raise click.UsageError(
                 f"no option may stand before {context.invoked_subcommand}, also not in the "
                 "environment (WMP_DEVICE_…); put the settings into the TOML file",
@@ -111,11 +134,27 @@ def command(
         raise click.UsageError(
             f"--max-hops is {max_hops}; expected a number from 1 to {Limits.HOPS}", context
         )
-    bind, connect = bind or (BELOW,), connect or (HOME,)
-    security = security_of(secret, server=server, allowed=allowed)
+    bind = bind or (BELOW,)
+    if not bind_managers:
+        connect = connect or (HOME,)
+    security = security_of(secret, server=server, allowed=allowed, managers=managers)
     check_addresses(security, bind=bind, connect=connect)
-    for endpoint in connect:
+    check_addresses(security, bind=bind_managers)
+    if bind_managers and allowed is not None and managers is None:
+        raise click.UsageError(
+            "--allowed and --bind-managers need --managers FOLDER, the keys of the managers that "
+            "may connect",
+            context,
+        )
+    for endpoint in bind_managers:
         if any(meets(endpoint, own) for own in bind):
+            raise click.UsageError(
+                f"--bind-managers {endpoint} is the address for workers; give managers an address "
+                "of their own",
+                context,
+            )
+    for endpoint in connect:
+        if any(meets(endpoint, own) for own in (*bind, *bind_managers)):
             raise click.UsageError(
                 f"--connect {endpoint} is the address of this device; expected the address of a "
                 "manager or of another device",
@@ -124,6 +163,8 @@ def command(
     definition = DeviceDefinition(
         bind=bind,
         connect=connect,
+        bind_managers=bind_managers,
+        max_managers=max_managers,
         identity=identity,
         label=label,
         max_hops=max_hops,
@@ -166,11 +207,15 @@ def _describe(definition: DeviceDefinition) -> str:
     else:
         listed = counted(len(security.allowed), "listed key")
         guard = f"CURVE keys; only the nodes with {listed} may connect"
+    managers = ", ".join(definition.bind_managers)
+    if managers:
+        managers += f" (at most {counted(definition.max_managers, 'manager')})"
     return "\n".join(
         (
             f"  {_name(definition)}",
             f"    binds to     {', '.join(definition.bind)}",
-            f"    connects to  {', '.join(definition.connect)}",
+            f"    connects to  {', '.join(definition.connect) or 'none'}",
+            f"    managers at  {managers or 'none'}",
             f"    identity     {definition.identity or 'random at every start'}",
             f"    max hops     {definition.max_hops}",
             f"    security     {guard}",
@@ -189,6 +234,8 @@ def _make(definitions: Iterable[DeviceDefinition]) -> list[aio.Device]:
         aio.Device(
             bind=one.bind,
             connect=one.connect,
+            bind_managers=one.bind_managers,
+            max_managers=one.max_managers,
             identity=one.identity,
             label=one.label,
             max_hops=one.max_hops,
@@ -214,10 +261,13 @@ async def _serve(definitions: Iterable[DeviceDefinition]) -> int:
             tasks: list[asyncio.Task[object]] = [asyncio.create_task(stop.wait())]
             for definition, device in zip(definitions, _make(definitions), strict=True):
                 await stack.enter_async_context(device)
+                above = [f"connects to {', '.join(definition.connect)}"] * bool(definition.connect)
+                if device.manager_endpoints:
+                    above.append(f"waits for managers at {', '.join(device.manager_endpoints)}")
                 complain(
                     _PROGRAM,
                     f"{_name(definition)} is bound to {', '.join(device.endpoints)} "
-                    f"and connects to {', '.join(definition.connect)}",
+                    f"and {' and '.join(above)}",
                 )
                 # Each device handles signals too: the first device that ends makes all devices end.
                 tasks.append(asyncio.create_task(device.run()))

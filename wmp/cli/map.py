@@ -71,6 +71,7 @@ _TURN: Final = 0.1
     wmp map --role wc --joblog log --halt now,fail=1 *.txt
     wmp map --role wc --joblog log --resume-failed --retries 3 *.txt
     wmp map --role wc --store jobs.db *.txt     go on after an interruption
+    wmp map --role wc --connect tcp://device:5572 *.txt
     """,
 )
 @click.argument("files", metavar="[FILE]…", nargs=-1)
@@ -78,7 +79,13 @@ _TURN: Final = 0.1
     "--bind",
     metavar="ENDPOINT",
     multiple=True,
-    help=f"Address to which workers connect; default {HOME}.",
+    help=f"Address to which workers connect; default {HOME}, and none with --connect.",
+)
+@click.option(
+    "--connect",
+    metavar="ENDPOINT",
+    multiple=True,
+    help="Address for managers of a device (`wmp-device --bind-managers`); repeat for each.",
 )
 @click.option(
     "--role",
@@ -174,12 +181,13 @@ _TURN: Final = 0.1
     type=click.Path(path_type=Path),
     help="Keep jobs and results in FILE: the same command goes on after an interruption.",
 )
-@key_flags(connects=False, binds=True)
+@key_flags(connects=True, binds=True)
 @journal_flag
 @verbose
 def map_command(
     files: tuple[str, ...],
     bind: tuple[str, ...],
+    connect: tuple[str, ...],
     role: str,
     lines: bool,
     as_json: bool,
@@ -197,6 +205,7 @@ def map_command(
     checksum: bool,
     store: Path | None,
     secret: str | None,
+    server: str | None,
     allowed: str | None,
     journal: str | None,
 ) -> int:
@@ -231,9 +240,11 @@ def map_command(
             "--resume and --resume-failed need --joblog FILE, the log of the earlier run"
         )
     rule = HaltRule.parse(halt)
-    security = security_of(secret, allowed=allowed)
-    check_addresses(security, bind=bind or (HOME,))
-    manager = Manager(*(bind or (HOME,)), security=security, journal=journal, store=store)
+    if not connect:
+        bind = bind or (HOME,)
+    security = security_of(secret, server=server, allowed=allowed)
+    check_addresses(security, bind=bind, connect=connect)
+    manager = Manager(*bind, connect=connect, security=security, journal=journal, store=store)
     # WorkerWatch reports jobs that no worker can do, and names a command that starts a worker.
     unserved_logger.disabled = True
     # A progress bar and typed input would share one line.
@@ -263,13 +274,14 @@ def map_command(
             source = inputs(files, lines, run.skips)
             feed = Feed(manager, source, order, ended, stored=store is not None)
             keys = " --secret FILE --server FILE" if security is not None else ""
-            address = reachable(manager.endpoints[0])
+            where = manager.endpoints[0] if bind else f"the device at {', '.join(connect)}"
+            address = reachable(where) if bind else "tcp://DEVICE:PORT"
             offers = "".join(
                 f" --slots {n}" if name == "slots" else f" --resource {name}={n}"
                 for name, n in needs.items()
             )
             start = f"wmp worker --role {role}{offers}{keys} --connect {address} -- COMMAND"
-            watch = WorkerWatch(manager, bar, role, wait, start)
+            watch = WorkerWatch(manager, bar, role, wait, where, start)
             failed = _collect(feed, _Printer(as_json, bar, interruption), watch, run)
     except ProgramTerminated:
         complain(_PROGRAM, f"terminated; {left}")

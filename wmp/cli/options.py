@@ -150,10 +150,16 @@ def journal(function: _F) -> _F:
     )(function)
 
 
-def keys(*, connects: bool, binds: bool) -> Callable[[_F], _F]:
-    """Add the flags that name CURVE keys: ``secret``, ``server`` and ``allowed``."""
+def keys(*, connects: bool, binds: bool, managers: bool = False) -> Callable[[_F], _F]:
+    """Add the flags that name CURVE keys: ``secret``, ``server``, ``allowed``, ``managers``."""
 
     def decorate(function: _F) -> _F:
+        if managers:
+            function = click.option(
+                "--managers",
+                metavar="FOLDER",
+                help="Public keys (.key files) of the managers that may connect to this node.",
+            )(function)
         if binds:
             function = click.option(
                 "--allowed",
@@ -179,7 +185,11 @@ def keys(*, connects: bool, binds: bool) -> Callable[[_F], _F]:
 
 
 def security_of(
-    secret: str | None, *, server: str | None = None, allowed: str | None = None
+    secret: str | None,
+    *,
+    server: str | None = None,
+    allowed: str | None = None,
+    managers: str | None = None,
 ) -> Security | None:
     """Read the keys that options name; None when no option names a key.
 
@@ -187,14 +197,15 @@ def security_of(
         ConfigError: A file is no key, or an option lacks another option that it needs.
     """
     if secret is None:
-        for flag, value in (("--server", server), ("--allowed", allowed)):
+        flags = {"--server": server, "--allowed": allowed, "--managers": managers}
+        for flag, value in flags.items():
             if value is not None:
                 raise ConfigError(
                     f"{flag} needs --secret FILE, the keys of this node; make them with `wmp keys "
                     "NAME`"
                 )
         return None
-    return Security.load(secret, server=server, allowed=allowed)
+    return Security.load(secret, server=server, allowed=allowed, managers=managers)
 
 
 def check_addresses(

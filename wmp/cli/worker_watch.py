@@ -24,12 +24,14 @@ class WorkerWatch:
     """Prints a line when no connected worker can do the jobs, once for each such period."""
 
     def __init__(
-        self, manager: Manager, bar: ProgressBar, role: str, wait: float, start: str
+        self, manager: Manager, bar: ProgressBar, role: str, wait: float, where: str, start: str
     ) -> None:
         self._manager = manager
         self._bar = bar
         self._role = role
         self._wait = wait or math.inf
+        self._where = where
+        """The address to which workers connect, or the device between them and the manager."""
         self._start = start
         """A command that starts a worker."""
         self._next = 0.0
@@ -62,7 +64,7 @@ class WorkerWatch:
         if not late and (self._warned or now - self._since < _LONELY):
             return
         self._warned = True
-        where = self._manager.endpoints[0]
+        where = self._where
         start = f"start one: {self._start}"
         if any(self._role in worker.roles for worker in now_seen.workers):
             if late:

@@ -8,12 +8,15 @@
     identity = "proxy"                        # stable name on the wire, by default random
     label = "proxy"                           # name for people
     max_hops = 16
+    bind_managers = "tcp://127.0.0.1:5572"    # for managers that dial in
+    max_managers = 1000
     journal = "journal"                       # a folder, relative to this file
 
     [device.security]                         # CURVE keys, files relative to this one
     secret = "device.key_secret"
     server = "manager.key"                    # of the nodes to connect to
     allowed = "workers"                       # a folder with keys of the peers that may connect
+    managers = "managers"                     # a folder with keys of the managers that may dial in
 
     [device.transport]                        # options of the sockets
     high_water_mark = 1000
@@ -51,7 +54,10 @@ class DeviceDefinition:
     """One device as its definition describes it; the arguments of :class:`wmp.aio.Device`."""
 
     bind: tuple[str, ...]
-    connect: tuple[str, ...]
+    connect: tuple[str, ...] = ()
+    bind_managers: tuple[str, ...] = ()
+    """Addresses for managers that dial in; at least one here or in ``connect``."""
+    max_managers: int = Limits.MANAGERS
     identity: str | None = None
     label: str | None = None
     max_hops: int = Limits.HOPS
@@ -115,11 +121,11 @@ def _check_apart(tables: Iterable[ConfigTable], devices: Iterable[DeviceDefiniti
     """Refuse two devices that would bind one address."""
     bound: dict[str, ConfigTable] = {}
     for table, device in zip(tables, devices, strict=True):
-        for endpoint in device.bind:
+        for endpoint in (*device.bind, *device.bind_managers):
             for other, owner in bound.items():
                 if owner is not table and (meets(endpoint, other) or meets(other, endpoint)):
                     raise ConfigError(
-                        f"{table.file}: {table.name}.bind is {endpoint}, an address of "
+                        f"{table.file}: {table.name} binds {endpoint}, an address of "
                         f"{owner.name}; give each device an address of its own"
                     )
             bound[endpoint] = table
@@ -127,11 +133,28 @@ def _check_apart(tables: Iterable[ConfigTable], devices: Iterable[DeviceDefiniti
 
 def _device(table: ConfigTable) -> DeviceDefinition:
     table.only(attrs.fields_dict(DeviceDefinition))
-    security = table.security()
+    dialed = "bind_managers" in table.values
+    security = table.security(connects="connect" in table.values or not dialed, managers=True)
     bind = table.addresses("bind", bind=True, security=security, remedy=_REMEDY)
-    connect = table.addresses("connect", bind=False, security=security, remedy=_REMEDY)
-    for endpoint in connect:
+    connect = table.addresses(
+        "connect", bind=False, security=security, remedy=_REMEDY, optional=dialed
+    )
+    managers = table.addresses(
+        "bind_managers", bind=True, security=security, remedy=_REMEDY, optional=True
+    )
+    if dialed and security is not None and security.allowed and security.managers is None:
+        raise ConfigError(
+            f"{table.file}: {table.name}.security.managers is missing; expected a folder with the "
+            "keys of the managers that may dial in, because the table has allowed"
+        )
+    for endpoint in managers:
         if any(meets(endpoint, own) for own in bind):
+            raise ConfigError(
+                f"{table.file}: {table.name}.bind_managers is {endpoint}, the address for workers; "
+                "give managers an address of their own"
+            )
+    for endpoint in connect:
+        if any(meets(endpoint, own) for own in (*bind, *managers)):
             raise ConfigError(
                 f"{table.file}: {table.name}.connect is {endpoint}, an address of this device; "
                 "expected the address of a manager, or of another device"
@@ -139,6 +162,8 @@ def _device(table: ConfigTable) -> DeviceDefinition:
     return DeviceDefinition(
         bind=bind,
         connect=connect,
+        bind_managers=managers,
+        max_managers=table.count("max_managers", Limits.MANAGERS),
         identity=table.text("identity", Limits.IDENTITY),
         label=table.text("label", Limits.LONG_TEXT),
         max_hops=table.count("max_hops", Limits.HOPS, most=Limits.HOPS),

@@ -81,17 +81,18 @@ class ConfigTable:
             raise self.wrong(key, f"a table [{self._key(key)}]")
         return ConfigTable(self.file, self._key(key), value)
 
-    def security(self, *, connects: bool = True) -> Security | None:
+    def security(self, *, connects: bool = True, managers: bool = False) -> Security | None:
         """Return the CURVE keys of the table ``security``; None without this table.
 
         Args:
             connects: Whether the node connects to others, so that their key is needed.
+            managers: Whether managers may dial in to the node, so that their keys may be listed.
         """
         table = self.table("security")
         if table is None:
             return None
         node = self.name.partition("[")[0]
-        table.only(("secret", "server", "allowed"))
+        table.only(("secret", "server", "allowed", *(["managers"] if managers else [])))
         secret = table.path("secret")
         if secret is None:
             raise table.missing("secret", f"the .key_secret file of this {node}")
@@ -100,7 +101,12 @@ class ConfigTable:
             expected = f"the .key file of the nodes that the {node} connects to"
             raise table.missing("server", expected)
         try:
-            return Security.load(secret, server=server, allowed=table.path("allowed"))
+            return Security.load(
+                secret,
+                server=server,
+                allowed=table.path("allowed"),
+                managers=table.path("managers"),
+            )
         except ConfigError as error:
             raise ConfigError(f"{table.file}: {table.name}: {error}") from error
 

@@ -25,7 +25,7 @@ _SHORTEST: Final = 0.01
 _ADVICE: Final = {
     ErrorCode.DIRECTION: (
         "wrong side",
-        "expected the address that a device binds for managers (--bind-managers)",
+        "expected the address that a device binds for managers",
     ),
     ErrorCode.LIMIT: (
         "device full",

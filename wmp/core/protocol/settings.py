@@ -145,7 +145,7 @@ class DeviceSettings:
     """Number of DEALER links, which are numbered from 0."""
     label: str = ""
     max_hops: int = Limits.HOPS
-    max_managers: int = 1000
+    max_managers: int = Limits.MANAGERS
     """Largest number of managers that dial in. Each receives every READY."""
     expire: float = 6.0
     """Silence after which a manager that dialed in is forgotten."""
