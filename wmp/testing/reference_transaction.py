@@ -32,8 +32,14 @@ _T = TypeVar("_T")
 
 @define(eq=False)
 class TransactingReference(ReferenceStore):
-    """A store in memory with transactions and records."""
+    """A store in memory with transactions and records.
 
+    Attributes:
+        undoes: Whether an exception undoes the changes of its transaction, which costs a copy of
+            the whole store each time.
+    """
+
+    undoes: bool = True
     _records: dict[tuple[str, int], StoreRecord] = field(factory=dict)
 
     def transact(self, me: StoreInstance, work: Callable[[StoreTransaction], _T]) -> _T:
@@ -41,6 +47,9 @@ class TransactingReference(ReferenceStore):
         row = self._instances.get(me.number)
         if row is None or row.ended is not None:
             raise InstanceEnded(f"instance {me.number} has ended")
+        if not self.undoes:
+            self.apply(me, row.batch + 1, WriteBatch())
+            return work(_ReferenceTransaction(self, me))
         before = copy.deepcopy((self._rows, self._instances, self._next_id))
         records = dict(self._records)
         try:

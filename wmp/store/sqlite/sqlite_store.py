@@ -45,6 +45,9 @@ GRACE: Final = 10.0
 MAX_BYTES: Final = 16 << 30
 """Default of the bytes in use above which the store takes no new jobs."""
 
+_RARELY: Final = 1_000
+"""Milliseconds for which transactions do not renew the validity of their instance again."""
+
 _JUMP: Final = 1.0
 """Seconds by which the wall clock and the monotonic clock may part."""
 
@@ -239,7 +242,7 @@ class SqliteStore(SqliteReader):
                 last = self._check_living(connection, me)
                 if not self._has_records:
                     make_records(connection)
-                writer = self._renew(connection, me, last, now)
+                writer = self._renew(connection, me, last, now, rarely=True)
                 answer = work(
                     SqliteTransaction(
                         writer,
@@ -275,12 +278,31 @@ class SqliteStore(SqliteReader):
         return int(found[1])
 
     def _renew(
-        self, connection: sqlite3.Connection, me: StoreInstance, number: int, now: int
+        self,
+        connection: sqlite3.Connection,
+        me: StoreInstance,
+        number: int,
+        now: int,
+        *,
+        rarely: bool = False,
     ) -> BatchWriter:
-        """Renew the validity of an instance; return what makes its changes."""
+        """Renew the validity of an instance; return what makes its changes.
+
+        ``rarely``: at most once a second. A transaction that changes nothing then writes nothing,
+        and wakes no other process.
+        """
+        valid_until = now + round(VALIDITY * 1000)
         connection.execute(
-            "UPDATE instances SET valid_until = ?, batch = ? WHERE instance = ?",
-            (now + round(VALIDITY * 1000), number, me.number),
+            "UPDATE instances SET valid_until = ?, batch = ? WHERE instance = ?"
+            " AND (valid_until NOT BETWEEN ? AND ? OR batch != ?)",
+            (
+                valid_until,
+                number,
+                me.number,
+                valid_until - _RARELY if rarely else valid_until,
+                valid_until,
+                number,
+            ),
         )
         begun = self._begun.get(me.number, 0)
         return BatchWriter(connection, self._terms, me.number, now, self._grace, begun)

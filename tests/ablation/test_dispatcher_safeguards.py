@@ -1,0 +1,126 @@
+"""Without a safeguard of the dispatchers, a search or a world notices a broken promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from wmp.dispatcher.machine import DispatcherMachine
+from wmp.dispatcher.records import DispatchRecord, WorkerRecord
+from wmp.dispatcher.steps import checking
+from wmp.dispatcher.steps.checking import Check
+from wmp.dispatcher.steps.job_steps import Finish, read_job
+from wmp.dispatcher.steps.placing import Assign, DispatchedJob, Placed
+from wmp.testing.dispatch_search import search_design, search_steps
+from wmp.testing.dispatcher_world import DispatcherFaults, run_dispatcher_world
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.mark.rule("DSP-3.2", "DSP-3.3")
+def test_the_last_writer_of_the_design_dispatches_twice() -> None:
+    trace = search_design().trace
+    assert trace is not None
+    assert [one for one in trace if one.endswith("sends")] == [
+        "0 reads and sends",
+        "1 reads and sends",
+    ]
+
+
+@pytest.mark.deep
+@pytest.mark.rule("DSP-3.2", "DSP-3.3", "DSP-3.6")
+def test_the_steps_dispatch_once_whoever_ends() -> None:
+    found = search_steps()
+    assert found.trace is None
+    assert found.states > 200
+
+
+def _give_to_anyone(self: Assign, store: Any) -> Placed:
+    """Give jobs without the conditions of the second step."""
+    given = []
+    for id, attempt in self.jobs:
+        record = DispatchRecord.read(store, id) or DispatchRecord(id, attempt, store.me, store.now)
+        worker = WorkerRecord.all(store)[0]
+        attrs.evolve(record, worker=worker.id, started=store.now).write(store)
+        given.append(DispatchedJob(id, attempt, worker, b"{}"))
+    return Placed(given)
+
+
+@pytest.mark.deep
+def test_the_second_step_needs_its_condition(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Assign, "run", _give_to_anyone)
+    assert search_steps().trace is not None
+
+
+def test_a_job_in_d_of_a_dead_dispatcher_needs_another_dispatcher(monkeypatch: Patch) -> None:
+    def keep(self: Check, store: Any, dispatch: Any, job: Any, living: Any) -> Any:
+        return job if job is not None and job.attempt == dispatch.attempt else None
+
+    monkeypatch.setattr(Check, "_own", keep)
+    trace = search_steps().trace
+    assert trace is not None
+    assert any(one.endswith("ends") for one in trace)
+
+
+def _without_capacity(patch: Patch) -> None:
+    patch.setattr(WorkerRecord, "free", lambda self, now: self.max_jobs)
+
+
+def _without_fence(patch: Patch) -> None:
+    run = Finish.run
+
+    def accept(self: Finish, store: Any) -> Any:
+        job = read_job(store, self.id)
+        return run(self if job is None else attrs.evolve(self, attempt=job.attempt), store)
+
+    patch.setattr(Finish, "run", accept)
+
+
+def _without_unknown_jobs(patch: Patch) -> None:
+    patch.setattr(checking, "_UNKNOWN", 1 << 30)
+
+
+def _with_late_jobs(patch: Patch) -> None:
+    patch.setattr(DispatcherMachine, "may_send", lambda self, renewed, now: True)
+
+
+def _without_closing(patch: Patch) -> None:
+    patch.setattr(
+        checking, "close_dispatch", lambda store, one: attrs.evolve(one, closed=True).write(store)
+    )
+    patch.setattr(Check, "_check_entries", lambda self, store: None)
+    patch.setattr(
+        "wmp.dispatcher.steps.job_steps.close_dispatch",
+        lambda store, one: attrs.evolve(one, closed=True).write(store),
+    )
+
+
+def _world(
+    ablate: Callable[[Patch], None], word: str, *marks: pytest.MarkDecorator, **faults: float
+) -> Any:
+    name = ablate.__name__.strip("_")
+    return pytest.param(ablate, word, DispatcherFaults(**faults), id=name, marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("ablate", "word", "faults"),
+    [
+        _world(_without_capacity, "jobs, at most"),
+        _world(_without_fence, "counted", lose=0.3, pause=0.1),
+        _world(_without_unknown_jobs, "is still", pytest.mark.deep, lose=0.3),
+        _world(_with_late_jobs, "runs", pytest.mark.deep, pause=0.2),
+        _world(_without_closing, "is still", pytest.mark.deep),
+    ],
+)
+def test_a_world_notices_a_missing_safeguard(
+    monkeypatch: Patch, ablate: Callable[[Patch], None], word: str, faults: DispatcherFaults
+) -> None:
+    ablate(monkeypatch)
+    for seed in range(40):
+        problems = run_dispatcher_world(seed, faults).problems
+        if any(word in one for one in problems):
+            return
+    pytest.fail("40 worlds have no problem without the safeguard")
