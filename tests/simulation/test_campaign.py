@@ -58,8 +58,38 @@ def test_worlds_with_times_and_failures_keep_every_invariant(seeds):
     assert min(tally.ends[end] for end in ("ok", "error", "cancelled", "timeout")) > len(seeds) / 5
 
 
-def test_the_program_plays_timed_worlds_by_a_flag():
-    command = [sys.executable, "-m", "wmp.testing", "--seeds", "3:6", "--timed"]
+@pytest.mark.rule("WMP-8.11", "WMP-8.12", "WMP-8.14")
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "seeds", [range(16), pytest.param(range(16, 1000), marks=pytest.mark.deep)]
+)
+def test_worlds_with_managers_that_dial_in_keep_every_invariant(seeds):
+    tally = CampaignResult()
+    for report in reports(seeds, dialed=True):
+        if report.violation is not None:
+            lines = "\n".join(report.trace)
+            command = campaign.replay_command(report.seed, dialed=True)
+            pytest.fail(f"seed {report.seed}: {report.violation}\n{lines}\nagain: {command}")
+        tally.add(report)
+    assert tally.ends["ok"] > 4 * len(seeds)
+    assert tally.faults["kill manager"]
+    assert tally.faults["restart device"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_manager_that_dials_in_reaches_the_workers_behind_the_device(seed):
+    topology = world.World(seed=seed, dialed=True).topology
+    assert topology.dials
+    for manager, devices in topology.dials.items():
+        for device in devices:
+            assert manager not in topology.uplinks[device]
+            assert manager in topology.above(device)
+        assert topology.kinds(manager)
+
+
+@pytest.mark.parametrize("flag", ["--timed", "--dialed"])
+def test_the_program_plays_other_worlds_by_a_flag(flag):
+    command = [sys.executable, "-m", "wmp.testing", "--seeds", "3:6", flag]
     done = subprocess.run(command, capture_output=True, text=True, timeout=55)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "schedules        3" in done.stdout

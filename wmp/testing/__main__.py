@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="draw jobs with delays, expiries, run limits and retries",
     )
+    add("--dialed", action="store_true", help="let managers dial in to devices")
     add(
         "--seeds",
         type=parse_seeds,
@@ -80,7 +81,7 @@ def _why_not(folder: Path) -> str:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         return f"cannot make the folder {folder}: {error.strerror}"
-    if any(folder.glob("seed-*")) or any(folder.glob("timed-*")):
+    if any(True for kind in ("seed", "timed", "dialed") for _ in folder.glob(f"{kind}-*")):
         return f"{folder} has journals of other worlds; name another folder"
     return ""
 
@@ -129,7 +130,8 @@ def _print_failure(report: WorldReport, out: TextIO) -> None:
     _print("  the last steps:", out)
     for line in report.trace:
         _print(f"    {line}", out)
-    _print(f"  play it again: {replay_command(report.seed, timed=report.timed)}\n", out)
+    again = replay_command(report.seed, timed=report.timed, dialed=report.dialed)
+    _print(f"  play it again: {again}\n", out)
 
 
 def _summarise(tally: CampaignResult, seconds: float, out: TextIO) -> None:
@@ -169,6 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         keep=keep,
         journal=options.journal,
         timed=options.timed,
+        dialed=options.dialed,
     )
     try:
         for report in worlds:

@@ -79,7 +79,7 @@ class CampaignResult:
                     "invariant": report.violation.name,
                     "detail": report.violation.detail,
                     "digest": report.digest,
-                    "replay": replay_command(report.seed, timed=report.timed),
+                    "replay": replay_command(report.seed, timed=report.timed, dialed=report.dialed),
                     "last_steps": list(report.trace),
                 }
                 for report in self.failed
@@ -88,9 +88,10 @@ class CampaignResult:
         }
 
 
-def replay_command(seed: int, *, timed: bool = False) -> str:
+def replay_command(seed: int, *, timed: bool = False, dialed: bool = False) -> str:
     """Return the command that plays the world of a seed again and prints all of it."""
-    return f"python -m wmp.testing --seeds {seed} --trace" + (" --timed" if timed else "")
+    flags = " --timed" * timed + " --dialed" * dialed
+    return f"python -m wmp.testing --seeds {seed} --trace{flags}"
 
 
 def reports(
@@ -98,6 +99,7 @@ def reports(
     *,
     processes: int = 1,
     timed: bool = False,
+    dialed: bool = False,
     keep: int | None = 30,
     journal: Path | None = None,
 ) -> Iterator[WorldReport]:
@@ -107,10 +109,13 @@ def reports(
         seeds: The seeds of the worlds.
         processes: The number of processes; each world stays in one process.
         timed: Whether jobs have start times, expiries and run limits, fail and are tried again.
+        dialed: Whether managers dial in to devices.
         keep: The number of steps kept of each trace; None for all.
         journal: A folder in which each world writes its journals, in a folder of its own.
     """
-    play: Callable[[int], WorldReport] = partial(simulate, timed=timed, keep=keep, journal=journal)
+    play: Callable[[int], WorldReport] = partial(
+        simulate, timed=timed, dialed=dialed, keep=keep, journal=journal
+    )
     if processes <= 1 or len(seeds) < 2:
         yield from map(play, seeds)
         return

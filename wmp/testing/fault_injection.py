@@ -133,7 +133,12 @@ def _two_way(world: FaultInjector, blow: Strike) -> bool:
 
 
 def _connected(world: FaultInjector) -> list[Pipe]:
-    return [pipe for pipe in world.network.pipes if isinstance(pipe[1], int)]
+    uplinks = world.network.uplinks
+    return [
+        (name, link)
+        for name, link in world.network.pipes
+        if isinstance(link, int) and link < len(uplinks[name])
+    ]
 
 
 def _half_open(world: FaultInjector, blow: Strike) -> bool:

@@ -74,7 +74,7 @@ class FaultyConnections:
             self.agenda.after(0.3, self.attempt, below, link)
             return
         network.join(below, link)
-        if isinstance(network.nodes[below], WorkerMachine):
+        if not isinstance(network.nodes[below], DeviceMachine):
             network.happen(below, Connected(link))
 
     def attempt_soon(self, below: str, link: int, seconds: float) -> None:
@@ -90,17 +90,21 @@ class FaultyConnections:
                 self.full.pop(pipe, None)
                 self._last.pop(pipe, None)
         self.network.part(name, link)
-        if far is not None and isinstance(self.network.nodes[far[0]], ManagerMachine):
+        if far is None:
+            return
+        if not isinstance(self.network.nodes[far[0]], WorkerMachine):
             self.network.happen(far[0], Disconnected(far[1]))
+        if isinstance(self.network.nodes[name], ManagerMachine):
+            self.network.happen(name, Disconnected(link))
 
     def deaden(self, name: str, link: int) -> None:
         """Break a connection so that its ends do not notice."""
         far = self.network.far((name, link))
         if far is not None:
             self.stale.update(((name, link), far))
-            if isinstance(self.network.nodes[name], DeviceMachine):
-                # A device cannot request a new connection. Its heartbeats detect the broken
-                # connection.
+            if not isinstance(self.network.nodes[name], WorkerMachine):
+                # Neither a device nor a manager can request a new connection. The heartbeats of
+                # the socket detect the broken connection.
                 self.agenda.after(1.0, self.rejoin, name, link, far)
 
     def rejoin(self, name: str, link: int, far: Pipe | None = None) -> None:

@@ -13,7 +13,6 @@ from attrs import define, evolve, field
 from wmp.balance import least_recently_used
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
-from wmp.core.protocol.settings import DeviceSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import Superseded
 from wmp.events import Drained
@@ -154,7 +153,7 @@ class Fleet:
             worker = evolve(topology.workers[name], epoch=epoch)
             network.nodes[name] = WorkerMachine(worker, upstreams)
         else:
-            device = DeviceSettings(identity=identity, epoch=epoch, upstreams=upstreams)
+            device = topology.device_settings(identity, epoch, upstreams)
             network.nodes[name] = DeviceMachine(device)
         network.halted.pop(name, None)
         network.down.discard(name)

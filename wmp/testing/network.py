@@ -84,7 +84,8 @@ class Network:
 
     Every connection is a DEALER (an ``int`` link) below a ROUTER (a ``bytes`` link). The ROUTER's
     link consists of the name and link of the DEALER, and of the number of times that it was
-    connected, so that each connection has a routing id of its own.
+    connected, so that each connection has a routing id of its own. The upper ROUTER of a device, to
+    which managers dial in, has an ``int`` link for each connection, as WMP-8.3 wants it.
     """
 
     now: float = 0.0
@@ -98,7 +99,8 @@ class Network:
     down: set[str] = field(factory=set)
     """Nodes whose process does not run: they get no events."""
     uplinks: dict[str, tuple[str, ...]] = field(factory=dict)
-    """The upper ends of the DEALER links 0, 1, … of each node."""
+    """The other ends of the DEALER links 0, 1, … of each node: of a worker or device those above,
+    of a manager the devices to which the manager dials in."""
     reports: list[tuple[str, Notify]] = field(factory=list)
     drops: list[tuple[str, Drop]] = field(factory=list)
     ticks: Counter[str] = field(factory=Counter)
@@ -109,6 +111,8 @@ class Network:
     """Number of messages put on a pipe, by command."""
     _far: dict[Pipe, Pipe] = field(factory=dict)
     _joined: Counter[Pipe] = field(factory=Counter)
+    _dialed: Counter[str] = field(factory=Counter)
+    """Number of connections that managers have made to each device."""
     _last_id: dict[str, int] = field(factory=dict)
     _inbox: deque[tuple[str, object]] = field(factory=deque)
 
@@ -131,7 +135,11 @@ class Network:
         above: Pipe = (name, link)
         self._joined[above] += 1
         again = f"#{self._joined[above]}" if self._joined[above] > 1 else ""
-        below: Pipe = (self.uplinks[name][link], f"{name}/{link}{again}".encode())
+        other = self.uplinks[name][link]
+        below: Pipe = (other, f"{name}/{link}{again}".encode())
+        if isinstance(self.nodes.get(name), ManagerMachine):
+            below = (other, len(self.uplinks[other]) + self._dialed[other])
+            self._dialed[other] += 1
         self._far[above], self._far[below] = below, above
         self.pipes[above], self.pipes[below] = deque(), deque()
 
@@ -183,7 +191,7 @@ class Network:
         for below, link in links:
             self.join(below, link)
         for below, link in links:
-            if below != name and isinstance(self.nodes[below], WorkerMachine):
+            if below != name and not isinstance(self.nodes[below], DeviceMachine):
                 self.happen(below, Connected(link))
 
     # -- events

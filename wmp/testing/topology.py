@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from random import Random
 
-from attrs import frozen
+from attrs import evolve, field, frozen
 
-from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.message import Kind
 
-__all__ = ["KINDS", "TimerSettings", "Topology", "can", "draw_timers", "draw_topology"]
+__all__ = [
+    "KINDS",
+    "TimerSettings",
+    "Topology",
+    "can",
+    "draw_dials",
+    "draw_timers",
+    "draw_topology",
+]
 
 KINDS = (
     Kind(),
@@ -62,6 +70,8 @@ class Topology:
     workers: dict[str, WorkerSettings]
     double: str | None
     """The manager or worker that may get a second process of the same identity."""
+    dials: dict[str, tuple[str, ...]] = field(factory=dict)
+    """The devices to which managers dial in, by manager."""
 
     def above(self, name: str) -> list[str]:
         """Return the managers that a worker reaches, second processes included."""
@@ -71,6 +81,7 @@ class Topology:
                 found.update(dict.fromkeys(self.above(upstream)))
             else:
                 found[upstream] = None
+        found.update({manager: None for manager, devices in self.dials.items() if name in devices})
         return list(found)
 
     def kinds(self, manager: str) -> list[Kind]:
@@ -94,6 +105,13 @@ class Topology:
             wake_timeout=self.timers.wake_timeout,
             resend=self.timers.resend,
             bundle=4,
+            announce=self.timers.ping,
+        )
+
+    def device_settings(self, identity: bytes, epoch: int, upstreams: int) -> DeviceSettings:
+        """Settings of a device for one epoch."""
+        return DeviceSettings(
+            identity=identity, epoch=epoch, upstreams=upstreams, expire=self.timers.expire
         )
 
 
@@ -137,6 +155,27 @@ def draw_topology(draw: Random) -> Topology:
                 uplinks[name] = (*upstreams, f"{double}+")
         managers = (*managers, f"{double}+")
     return Topology(timers, managers, uplinks, workers, double)
+
+
+def draw_dials(topology: Topology, draw: Random) -> Topology:
+    """Turn connections of devices to managers around: the managers dial in.
+
+    A world without such a connection gets a device between its managers and workers.
+    """
+    uplinks = dict(topology.uplinks)
+    devices = [name for name in uplinks if name not in topology.workers]
+    edges = [(d, up) for d in devices for up in uplinks[d] if up in topology.managers]
+    if not edges:
+        uplinks = {"d1": (), **dict.fromkeys(topology.workers, ("d1",))}
+        edges = [("d1", manager) for manager in topology.managers]
+        turned = edges
+    else:
+        turned = [edge for edge in edges if draw.random() < 0.6] or [draw.choice(edges)]
+    dials: dict[str, tuple[str, ...]] = {}
+    for device, manager in turned:
+        uplinks[device] = tuple([up for up in uplinks[device] if up != manager])
+        dials[manager] = (*dials.get(manager, ()), device)
+    return evolve(topology, uplinks=uplinks, dials=dials)
 
 
 def draw_timers(draw: Random) -> TimerSettings:

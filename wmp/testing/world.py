@@ -16,7 +16,7 @@ from wmp.testing.invariants import History, Violation
 from wmp.testing.journals import Journals
 from wmp.testing.lane_runner import TaskHandlers
 from wmp.testing.simulation import Simulation
-from wmp.testing.topology import Topology, draw_topology
+from wmp.testing.topology import Topology, draw_dials, draw_topology
 from wmp.testing.trace import Trace
 from wmp.testing.workload import SubmitBatch, Workload, draw_times, draw_workload
 from wmp.testing.workload_driver import WorkloadDriver
@@ -48,6 +48,8 @@ class WorldReport:
     """
     timed: bool = False
     """Whether jobs had start times, expiries, run limits and failures."""
+    dialed: bool = False
+    """Whether managers dialed in to devices."""
     trace: tuple[str, ...] = ()
     """The last steps (after a violation) or all steps (on request), in words."""
 
@@ -59,6 +61,7 @@ class World:
     Args:
         seed: Decides the whole world.
         timed: Whether jobs have start times, expiries, run limits, and fail and are tried again.
+        dialed: Whether managers dial in to devices.
         keep: The number of trace steps that are kept; None for all.
         journals: The journals of the nodes; None for none.
         history: Records the facts about jobs, and checks the invariants.
@@ -66,6 +69,7 @@ class World:
 
     seed: int
     timed: bool = False
+    dialed: bool = False
     keep: int | None = 30
     journals: Journals | None = None
     history: History = field(factory=History)
@@ -82,6 +86,8 @@ class World:
             return Random(f"{self.seed}:{name}")
 
         self.topology = draw_topology(stream("topology"))
+        if self.dialed:
+            self.topology = draw_dials(self.topology, stream("dials"))
         names = [*self.topology.managers, *self.topology.uplinks]
         self.faults = draw_faults(names, stream("faults"))
         self.workload = draw_workload(self.topology, self.faults.until, stream("workload"))
@@ -123,7 +129,8 @@ class World:
         """Add the nodes; schedule their starts, the workload and the faults."""
         simulation, fleet = self.simulation, self.simulation.fleet
         simulation.begin_faults(self.faults)
-        nodes = {**dict.fromkeys(self.topology.managers, ()), **self.topology.uplinks}
+        dials = {name: self.topology.dials.get(name, ()) for name in self.topology.managers}
+        nodes = {**dials, **self.topology.uplinks}
         for name, uplinks in nodes.items():
             fleet.add(name, uplinks)
         for name in nodes:
@@ -176,6 +183,7 @@ class World:
             faults={fault.value: count for fault, count in counts.items()},
             met=simulation.starvation.longest,
             timed=self.timed,
+            dialed=self.dialed,
             trace=tuple(trace.lines()) if shows else (),
         )
 
@@ -191,9 +199,15 @@ def _patience_of(batch: SubmitBatch) -> float:
 
 
 def simulate(
-    seed: int, *, timed: bool = False, keep: int | None = 30, journal: Path | None = None
+    seed: int,
+    *,
+    timed: bool = False,
+    dialed: bool = False,
+    keep: int | None = 30,
+    journal: Path | None = None,
 ) -> WorldReport:
     """Play the world of a seed. Its journals go into a folder of their own in ``journal``."""
-    name = f"timed-{seed}" if timed else f"seed-{seed}"
+    name = "-".join(["timed"] * timed + ["dialed"] * dialed + [str(seed)])
+    name = name if timed or dialed else f"seed-{seed}"
     journals = None if journal is None else Journals(journal / name)
-    return World(seed=seed, timed=timed, keep=keep, journals=journals).play()
+    return World(seed=seed, timed=timed, dialed=dialed, keep=keep, journals=journals).play()
