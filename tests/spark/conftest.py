@@ -74,6 +74,6 @@ def spark(tmp_path_factory):
         "spark.sql.warehouse.dir": str(where / "warehouse"),
         "spark.local.dir": str(where),
     }
-    session = start_session("local[2]", confs=confs, name="tests")
+    session = start_session("local[4]", confs=confs, name="tests")
     yield session
     session.stop()

@@ -50,7 +50,7 @@ def line_of(row: Mapping[str, Any]) -> LineRow:
     if (last := columns.pop("last", None)) is not None:
         columns["ids"] = list(range(row["ids"][0], last + 1))
     if row["what"] == "submitted":
-        _add_due(columns)
+        _add_due(columns, columns)
     return LineRow({name: value for name, value in columns.items() if value is not None})
 
 

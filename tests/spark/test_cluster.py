@@ -41,6 +41,6 @@ def test_a_killed_executor_changes_nothing(spark, tmp_path):
 
     assert ran.stdout.startswith("killed 1, left "), ran.stdout + ran.stderr[-3000:]
     assert here.violations >= 1
-    there = Tables(spark, str(tmp_path / "there"))
+    there = Tables(lambda: spark, str(tmp_path / "there"))
     for name in TABLES:
         assertDataFrameEqual(there.read(name), here.tables.read(name))

@@ -8,35 +8,19 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
-import pyarrow.dataset
 import pytest
 
+from tests.spark.worlds import rows_of
 from wmp.errors import ConfigError
 from wmp.spark import follow, following, report
+from wmp.spark.journals import Source
 from wmp.spark.reporting import alone, check_out
 from wmp.spark.schema import TABLES
 from wmp.testing.journals import Journals
 from wmp.testing.world import World
-
-
-def rows(where: Path, table: str) -> Counter[str]:
-    """Return a table without the order of its rows and of the entries of maps."""
-    whole = pyarrow.dataset.dataset(where / table, format="parquet").to_table()
-    return Counter(
-        repr([sorted(v) if c.startswith("map") else v for c, v in zip(columns, row, strict=True)])
-        for columns in [[column.type for column in TABLES[table].columns]]
-        for row in (
-            [
-                [] if c.startswith("map") and value is None else value
-                for c, value in zip(columns, each.values(), strict=True)
-            ]
-            for each in whole.to_pylist()
-        )
-    )
 
 
 @pytest.mark.parametrize("make", [report, lambda *where: follow(*where, lambda made, lines: False)])
@@ -106,11 +90,15 @@ def test_following_continues_after_a_kill_without_gaps(spark, tmp_path):
     whole = report(journal, tmp_path / "whole", spark=spark)
     assert last.result.summary == whole.result.summary
     for table in TABLES:
-        assert rows(out, table) == rows(tmp_path / "whole", table), table
+        assert rows_of(out, table) == rows_of(tmp_path / "whole", table), table
 
 
-def test_the_tables_of_a_growing_journal_equal_those_of_a_report(spark, tmp_path):
+@pytest.mark.parametrize("here", [True, pytest.param(False, marks=pytest.mark.deep)])
+def test_the_tables_of_a_growing_journal_equal_those_of_a_report(
+    spark, tmp_path, monkeypatch, here
+):
     """Three calls each continue the call before; the last finds a segment that came twice."""
+    monkeypatch.setattr(Source, "is_small", here)
     world = tmp_path / "world"
     World(seed=8, journals=Journals(world)).play()
     contents = [(path.name.removeprefix("."), path.read_bytes()) for path in world.iterdir()]
@@ -131,7 +119,7 @@ def test_the_tables_of_a_growing_journal_equal_those_of_a_report(spark, tmp_path
     whole = report(journal, tmp_path / "whole", spark=spark)
     assert last.result.summary == whole.result.summary
     for table in set(TABLES) - {"events"}:
-        assert rows(out, table) == rows(tmp_path / "whole", table), table
+        assert rows_of(out, table) == rows_of(tmp_path / "whole", table), table
 
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.deep)])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from tests.spark.worlds import play, save
+from tests.spark.worlds import play, rows_of, save
 from wmp.errors import ConfigError
+from wmp.spark import report
 from wmp.spark.journals import find_segments
 from wmp.spark.line_parser import parse
 from wmp.spark.run import STEPS, build
@@ -75,6 +78,17 @@ def damaged(spark, world, tmp_path_factory):
     result = build(spark, [journal], folder / "tables", progress=lambda *step: steps.append(step))
     known = {"gone": gone, "twice": twice, "hurt": hurt, "parts": parts, "steps": steps}
     return result, known
+
+
+def test_a_report_without_spark_has_the_same_tables(damaged, tmp_path):
+    result, _ = damaged
+    folder = Path(result.tables.where).parent
+
+    here = report(folder / "journal", tmp_path)
+
+    assert here.result.summary == result.summary
+    for table in TABLES:
+        assert rows_of(tmp_path, table) == rows_of(folder / "tables", table), table
 
 
 def test_bad_lines_are_counted_by_reason(damaged):
@@ -206,9 +220,22 @@ def test_lines_that_are_there_twice_count_once(spark, world, tmp_path):
     assert {**twice.summary, "lines repeated": 0.0} == once.summary
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
-def test_tables_and_page_are_written_to_a_directory_and_to_a_url(spark, tmp_path, scheme):
-    tables = Tables(spark, f"{scheme}{tmp_path}/out")
+@pytest.fixture
+def other_files(spark, tmp_path):
+    """Mount a folder in another file system of Hadoop, as a cluster has one; return its URL."""
+    name = f"cluster-{uuid4().hex}"
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set(f"fs.viewfs.mounttable.{name}.link./data", tmp_path.as_uri())
+    return f"viewfs://{name}/data"
+
+
+@pytest.mark.parametrize("kind", ["a directory", "a URL of files", "a URL of another kind"])
+def test_tables_and_page_are_written_to_a_directory_and_to_a_url(
+    spark, other_files, tmp_path, kind
+):
+    start = {"a directory": str(tmp_path), "a URL of files": f"file://{tmp_path}"}
+    where = f"{start.get(kind, other_files)}/out"
+    tables = Tables(lambda: spark, where)
     rows = [("m", 1, "duplicate", 3), ("w", 2, "gap", 4)]
 
     for some in (rows[:1], rows):
@@ -217,16 +244,24 @@ def test_tables_and_page_are_written_to_a_directory_and_to_a_url(spark, tmp_path
 
     assert sorted(map(tuple, tables.read("drops").collect())) == rows
     assert tables.dataset("drops", ["lines"]).to_table().column("lines").to_pylist() == [3, 4]
-    assert path == f"{scheme}{tmp_path}/out/report.html"
+    assert path == f"{where}/report.html"
     assert (tmp_path / "out" / "report.html").read_text() == "2 rows"
 
 
-def test_a_report_below_a_url_has_the_same_tables(spark, world, tmp_path):
+@pytest.mark.parametrize("page", [False, pytest.param(True, marks=pytest.mark.deep)])
+def test_a_report_below_a_url_has_the_same_tables(spark, other_files, world, tmp_path, page):
+    """Spark reads the journal from one kind of file system, and writes the tables to another."""
     save(tmp_path / "journal" / "all-1-000001.jsonl", world.lines)
 
-    near = build(spark, [tmp_path / "journal"], tmp_path / "near")
-    far = build(spark, [f"file://{tmp_path}/journal"], f"file://{tmp_path}/far")
+    near = report(tmp_path / "journal", tmp_path / "near")
+    journal, out = f"file://{tmp_path}/journal", f"{other_files}/far"
+    if page:
+        made = report(journal, out, spark=spark)
+        assert made.page == f"{out}/report.html"
+        assert (tmp_path / "far" / "report.html").read_text().endswith("</html>")
+    far = made.result if page else build(spark, [journal], out)
 
-    assert far.summary == near.summary
+    assert far.summary == near.result.summary
     for name in TABLES:
-        assert far.tables.read(name).count() == near.tables.read(name).count(), name
+        table = far.tables.read(name)
+        assert table.count() == spark.read.parquet(f"{tmp_path}/near/{name}").count(), name

@@ -81,6 +81,7 @@ def test_ctrl_c_ends_the_report_without_a_traceback(tmp_path):
     journal = write([play(0, tmp_path / "worlds")], tmp_path / "journal")
     out = tmp_path / "out"
     command = [sys.executable, "-m", "wmp", "report", str(journal), "--out", str(out)]
+    command += ["--master", "local[1]"]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as reported:

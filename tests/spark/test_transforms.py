@@ -16,7 +16,7 @@ from wmp.spark.clocks import Clock, JournalProcess, Offset, clocks, offsets
 from wmp.spark.findings import FINDINGS
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.processes import check_lives
-from wmp.spark.reading import ReadPart, _ReadTask
+from wmp.spark.reading import ReadPart, ReadTask
 from wmp.spark.schema import PHASES, TABLES
 from wmp.spark.totals import Totals, spread, stretch
 from wmp.testing.invariants import INVARIANTS
@@ -29,7 +29,7 @@ def line(node: str, n: int, at: int, what: str, **columns: object) -> str:
 
 def read(*lines: str) -> ReadPart:
     parts = SimpleNamespace(write=lambda *_: None, close=list)
-    reader = _ReadTask(parts, 4)
+    reader = ReadTask(parts, 4)
     assert list(reader.read(("a-1-000001.jsonl", text) for text in lines))
     return reader.found
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import pyarrow.dataset
 import pytest
 from attrs import frozen
 
+from wmp.spark.schema import TABLES
 from wmp.testing.invariants import Violation
 from wmp.testing.journals import Journals
 from wmp.testing.world import World
@@ -84,3 +87,19 @@ def save(path: Path, lines: Sequence[str]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
     return path
+
+
+def rows_of(where: Path, table: str) -> Counter[str]:
+    """Return a table without the order of its rows and of the entries of maps."""
+    whole = pyarrow.dataset.dataset(where / table, format="parquet").to_table()
+    return Counter(
+        repr([sorted(v) if c.startswith("map") else v for c, v in zip(columns, row, strict=True)])
+        for columns in [[column.type for column in TABLES[table].columns]]
+        for row in (
+            [
+                [] if c.startswith("map") and value is None else value
+                for c, value in zip(columns, each.values(), strict=True)
+            ]
+            for each in whole.to_pylist()
+        )
+    )

@@ -3,8 +3,8 @@
 Most functions here take DataFrames and return DataFrames. ``wmp.spark.java`` and
 ``wmp.spark.session`` start Spark. ``wmp.spark.journals``, ``wmp.spark.source`` and
 ``wmp.spark.run`` read and write. :func:`report` makes a page of tables, and :func:`follow` does so
-again while journals grow. No other package of the library imports this package, which needs the
-extra ``spark``.
+again while journals grow. :func:`map_rows` has workers do the rows of a DataFrame. No other package
+of the library imports this package, which needs the extra ``spark``.
 """
 
 import importlib
@@ -14,22 +14,43 @@ import typing
 import wmp.errors
 
 if typing.TYPE_CHECKING:
+    from wmp.spark.executor_check import ship
+    from wmp.spark.fleet import Fleet
     from wmp.spark.following import follow
+    from wmp.spark.mapped_rows import map_rows
     from wmp.spark.reporting import JournalReport, report
 
-__all__ = ["JournalReport", "follow", "report"]
+__all__ = ["Fleet", "JournalReport", "follow", "map_rows", "report", "ship"]
 
-for _name in ("pyspark", "pandas", "pyarrow", "jinja2", "plotly"):
-    if importlib.util.find_spec(_name) is None:
-        raise wmp.errors.ConfigError(
-            f"the pipeline needs pyspark, pandas, pyarrow, jinja2 and plotly, and {_name} is not "
-            "installed; run: pip install 'worker-manager-protocol[spark]'"
-        )
+
+def _need(*names: str) -> None:
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise wmp.errors.ConfigError(
+                "the pipeline needs pyspark, pandas, pyarrow, jinja2 and plotly, and "
+                f"{name} is not installed; run: pip install 'worker-manager-protocol[spark]'"
+            )
+
+
+_need("pyspark", "pandas", "pyarrow")
+
+_MODULES: typing.Final = {
+    "Fleet": "fleet",
+    "JournalReport": "reporting",
+    "follow": "following",
+    "map_rows": "mapped_rows",
+    "report": "reporting",
+    "ship": "executor_check",
+}
+_PAGES: typing.Final = ("JournalReport", "follow", "report")
+"""The names that make pages. Only they need the packages for pages, so executors need not."""
 
 
 def __getattr__(name: str) -> typing.Any:
-    """Import the modules of reports at their first use: Spark's workers import this package too."""
-    module = {"JournalReport": "reporting", "report": "reporting", "follow": "following"}.get(name)
+    """Import modules at their first use: Spark's workers import this package too."""
+    module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _PAGES:
+        _need("jinja2", "plotly")
     return getattr(importlib.import_module(f"wmp.spark.{module}"), name)

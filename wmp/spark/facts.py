@@ -18,11 +18,13 @@ from wmp.spark.findings import FINDINGS
 
 __all__ = [
     "ALWAYS",
+    "Counts",
     "Fact",
     "FoldSink",
     "KnownProcess",
     "Process",
     "Window",
+    "add_count",
     "is_certain",
     "rounded",
 ]
@@ -33,6 +35,9 @@ Process = tuple[str, int]
 Window = tuple[int, int]
 """The first µs since 1970 of a part of a journal, and the µs after its last."""
 ALWAYS: Final[Window] = (-(1 << 62), 1 << 62)
+
+Counts = dict[tuple[Any, ...], list[int]]
+"""[number, sum, greatest] of samples, by (name, key…); those of two sets of lines add up."""
 
 _MOST_OF_A_NAME: Final = 50
 """Largest number of violations of one name that one group of lines reports; all are counted."""
@@ -122,6 +127,17 @@ def is_certain(processes: Sequence[Process] | None, known: Mapping[Process, Know
     )
 
 
+def add_count(counts: dict[Any, list[int]], key: Any, entry: Sequence[int]) -> None:
+    """Add [number, sum, greatest] to the entry of a key."""
+    one = counts.get(key)
+    if one is None:
+        counts[key] = list(entry)
+    else:
+        one[0] += entry[0]
+        one[1] += entry[1]
+        one[2] = max(one[2], entry[2])
+
+
 def rounded(micros: int) -> int:
     """Round µs to three digits, so that there are few different values."""
     if micros < 1000:
@@ -141,8 +157,7 @@ class FoldSink:
     """The jobs submitted in this time, and the locks, WAKEs and load in it, become rows."""
     rows: dict[str, list[Values]] = field(factory=dict)
     """Rows by the name of their struct."""
-    counts: dict[tuple[Any, ...], list[int]] = field(factory=dict)
-    """(count, total, top) by (name, key…)."""
+    counts: Counts = field(factory=dict)
     _broken: dict[str, int] = field(factory=dict)
     """Number of violations of the present group, by name."""
 
@@ -151,7 +166,7 @@ class FoldSink:
         self.rows.setdefault(table, []).append(row)
 
     @contextmanager
-    def apart(self) -> Iterator[tuple[dict[str, list[Values]], dict[tuple[Any, ...], list[int]]]]:
+    def apart(self) -> Iterator[tuple[dict[str, list[Values]], Counts]]:
         """Collect the rows and counts of the block apart from all others, and yield them."""
         kept = self.rows, self.counts
         self.rows, self.counts = {}, {}

@@ -1,7 +1,8 @@
-"""The folds of the pipeline in Spark: the lines of each process, the messages, the facts of jobs.
+"""The folds of the pipeline: the lines of each process, the messages, the facts of jobs.
 
-All run plain Python in Spark's workers. The machines' own tables and the observer of the
-simulations are shared with the rest of the library, so the rules have one implementation.
+All are plain Python. The machines' own tables and the observer of the simulations are shared with
+the rest of the library, so the rules have one implementation. :mod:`wmp.spark.engines` runs the
+folds in Spark's workers, or in this process.
 
 A fold continues where an earlier call ended: its state is a part like the new lines. So a journal
 that grows is folded once, line by line, and a complete journal is one call without a state.
@@ -12,39 +13,37 @@ from __future__ import annotations
 import marshal
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow
 from attrs import define, field
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from wmp.spark.arrow import Values
-from wmp.spark.facts import Fact, FoldSink, Process
+from wmp.spark.facts import Counts, Fact, FoldSink, Process
 from wmp.spark.job_fold import JobFold, is_settled
 from wmp.spark.lines import LineRow, in_order, steps
 from wmp.spark.manager_fold import ManagerFold
 from wmp.spark.message_fold import MessageFold
 from wmp.spark.process_lines import LineNumbers
-from wmp.spark.reading import ROW, Numbered, packed, process_number
+from wmp.spark.reading import Numbered, process_number
 from wmp.spark.tables import Parts, Written, arrow_table
 from wmp.spark.worker_fold import WorkerFold
 
-__all__ = ["STATE", "Folded", "Group", "OpenGroup", "add_counts", "fold_group", "folded"]
+__all__ = ["STATE", "FoldTask", "Folded", "Group", "OpenGroup", "fold_group"]
 
 STATE: Final = -(1 << 62)
 """The rank of a state, which stands before all new parts of its group."""
 _FULL: Final = 16_384
 """Number of rows of a table after which a task writes them."""
 _FOLDS: Final = {"manager": ManagerFold, "worker": WorkerFold}
-_COLLECTED: Final = ("violations", "silence")
-"""Rows that this process needs, and no task writes."""
+_COLLECTED: Final[tuple[str, ...]] = ("violations", "silence")
+"""Rows that the calling process needs, and no task writes."""
 
 Group = tuple[str, int, int]
 """(kind, process, peer), as in ``ROW``."""
-_Counts = dict[tuple[Any, ...], list[int]]
 
 
 @define(eq=False)
@@ -52,9 +51,11 @@ class OpenGroup:
     """The facts of a group that may still get lines."""
 
     state: bytes
-    rows: dict[str, list[Values]]
+    tables: dict[str, pyarrow.Table]
     """Its rows so far, by table; they may still change."""
-    counts: _Counts
+    rows: dict[str, list[Values]]
+    """Its rows so far that no task writes."""
+    counts: Counts
     """Its counts so far."""
 
 
@@ -63,7 +64,7 @@ class Folded:
     """The findings of a task, beside the facts of jobs."""
 
     rows: dict[str, list[Values]] = field(factory=dict)
-    counts: _Counts = field(factory=dict)
+    counts: Counts = field(factory=dict)
     written: list[Written] = field(factory=list)
     open: dict[Group, OpenGroup | None] = field(factory=dict)
     """The groups that were continued; None for a group that has ended."""
@@ -74,7 +75,7 @@ class Folded:
 
 
 @define(eq=False)
-class _FoldTask:
+class FoldTask:
     """The work of one task.
 
     Args:
@@ -88,155 +89,144 @@ class _FoldTask:
     sink: FoldSink
     parts: Parts
     buckets: int
-    follows: bool
-    closed: Mapping[Process, LineNumbers]
+    follows: bool = False
+    closed: Mapping[Process, LineNumbers] = field(factory=dict)
     found: Folded = field(factory=Folded)
+    """Complete after :meth:`end`."""
     _processes: dict[int, Process] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._processes = {process_number(*key): key for key in self.sink.known}
 
-    def lines_and_messages(
-        self, batches: Iterator[pyarrow.RecordBatch]
-    ) -> Iterator[pyarrow.RecordBatch]:
-        """Fold lines and messages into facts of jobs; states of jobs are passed on."""
-        for (kind, process, peer), rows in _groups(batches):
-            if kind == "fact":
-                yield packed([(kind, process, peer, rank, body) for rank, body in rows])
-            elif kind == "message":
-                self._fold_messages((kind, process, 0), rows)
+    def run(self, rows: Iterable[Numbered]) -> Iterator[list[Numbered]]:
+        """Fold the parts of whole groups, one group after the other; yield the facts of jobs."""
+        for group, some in groupby(rows, key=self.group):
+            if group[0] == "fact":
+                self._fold_jobs(group, some)
+            elif group[0] == "message":
+                self._fold_messages(group, some)
             else:
-                yield from self._fold_lines(process, peer, rows)
-            yield from self._flush()
-        yield from self._flush(last=True)
+                yield from self._fold_lines(group, some)
+            yield self._flush()
 
-    def jobs(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        """Fold the facts of jobs; what another task found is passed on."""
-        for (kind, process, peer), rows in _groups(batches):
-            if kind == "fact":
-                self._fold_jobs((kind, process, 0), rows)
-                yield from self._flush()
-            else:
-                yield packed([(kind, process, peer, rank, body) for rank, body in rows])
-        yield from self._flush(last=True)
+    def group(self, row: Numbered) -> Group:
+        """Return the group of a part: a manager's lines are folded with each peer apart."""
+        kind, number, peer = row[:3]
+        process = self._processes.get(number)
+        apart = process is not None and self.sink.known[process].kind == "manager"
+        return kind, number, peer if apart else 0
+
+    def end(self) -> Folded:
+        """Write all rows that are left; return the findings."""
+        assert not self._flush(last=True)
+        self.found.counts = self.sink.counts
+        self.found.written = self.parts.close()
+        return self.found
 
     # -- the lines of a process
 
-    def _fold_lines(
-        self, process: int, peer: int, rows: Iterator[tuple[int, bytes]]
-    ) -> Iterator[pyarrow.RecordBatch]:
-        me = self.sink.known[self._processes[process]]
-        rank, body = next(rows)
+    def _fold_lines(self, group: Group, rows: Iterator[Numbered]) -> Iterator[list[Numbered]]:
+        me = self.sink.known[self._processes[group[1]]]
+        if me.kind not in _FOLDS:
+            return
+        first = next(rows)
         fold: ManagerFold | WorkerFold
-        if rank == STATE:
-            fold = pickle.loads(body)
+        if first[3] == STATE:
+            fold = pickle.loads(first[4])
             fold.attach(me, self.sink)
-            bodies = (one for _, one in rows)
         else:
             fold = _FOLDS[me.kind](me, self.sink)
-            bodies = (one for _, one in chain([(rank, body)], rows))
+            rows = chain([first], rows)
         self.sink.begin()
-        for some in steps(in_order(bodies)):
+        for some in steps(in_order(map(itemgetter(4), rows))):
             fold.step(some)
-            if self._is_full():
-                yield from self._flush()
-        if not self.follows:
+            if any(len(rows) >= _FULL for rows in self.sink.rows.values()):
+                yield self._flush()
+        if not self.follows or (me.end is not None and me.whole):
             fold.finish()
+            self.found.open[group] = None
             return
         fold.attach(None, None)
         state = pickle.dumps(fold)
         fold.attach(me, self.sink)
-        with self.sink.apart() as (open_rows, open_counts):
+        with self.sink.apart() as apart:
             fold.finish()
-        group = ("line", process, peer if me.kind == "manager" else 0)
-        self.found.open[group] = OpenGroup(state, open_rows, open_counts)
+        self.found.open[group] = _open_group(state, *apart)
 
     # -- messages
 
-    def _fold_messages(self, group: Group, rows: Iterator[tuple[int, bytes]]) -> None:
+    def _fold_messages(self, group: Group, rows: Iterable[Numbered]) -> None:
         fold = MessageFold()
-        for rank, body in rows:
+        for *_, rank, body in rows:
             if rank == STATE:
                 fold.open = pickle.loads(body)
             else:
                 fold.add(marshal.loads(body))
         self.sink.begin()
         fold.report(self.sink, last=not self.follows)
-        if self.follows:
-            with self.sink.apart() as (open_rows, open_counts):
+        self.found.open[group] = None
+        if fold.open:
+            with self.sink.apart() as apart:
                 fold.report_open(self.sink)
-            self.found.open[group] = OpenGroup(pickle.dumps(fold.open), open_rows, open_counts)
+            self.found.open[group] = _open_group(pickle.dumps(fold.open), *apart)
 
     # -- the facts of jobs
 
-    def _fold_jobs(self, group: Group, rows: Iterator[tuple[int, bytes]]) -> None:
+    def _fold_jobs(self, group: Group, rows: Iterable[Numbered]) -> None:
         jobs: defaultdict[tuple[str, int, int], list[Fact]] = defaultdict(list)
         new = False
-        for rank, body in rows:
+        for *_, rank, body in rows:
             new = new or rank != STATE
             for values in marshal.loads(body):
                 jobs[values[:3]].append(Fact._make(values))
-        if self.follows and not new:
+        if not new:
             return
-        open_rows: dict[str, list[Values]] = {}
-        open_counts: _Counts = {}
-        kept: list[tuple[Any, ...]] = []
+        kept: dict[tuple[str, int, int], list[Fact]] = {}
         for (owner, epoch, job), facts in jobs.items():
             facts.sort(key=_order)
-            self.sink.begin()
-            if not self.follows:
-                JobFold(facts, self.sink).fold()
-                continue
             before = self.closed.get((owner, epoch))
             if before is not None and job in before:
                 self.found.late += len(facts)
-            elif is_settled(facts, self.sink.known):
-                JobFold(facts, self.sink).fold()
-                self.found.closed.setdefault((owner, epoch), LineNumbers()).add(job)
+            elif self.follows and not is_settled(facts, self.sink.known):
+                kept[owner, epoch, job] = facts
             else:
-                with self.sink.apart() as (some_rows, some_counts):
-                    JobFold(facts, self.sink).fold()
-                for table, some in some_rows.items():
-                    open_rows.setdefault(table, []).extend(some)
-                add_counts(open_counts, some_counts)
-                kept += map(tuple, facts)
-        if self.follows:
-            state = OpenGroup(marshal.dumps(kept), open_rows, open_counts) if kept else None
-            self.found.open[group] = state
+                self._fold_job(facts)
+                if self.follows:
+                    self.found.closed.setdefault((owner, epoch), LineNumbers()).add(job)
+        self.found.open[group] = None
+        if kept:
+            with self.sink.apart() as apart:
+                for facts in kept.values():
+                    self._fold_job(facts)
+            state = marshal.dumps([tuple(fact) for facts in kept.values() for fact in facts])
+            self.found.open[group] = _open_group(state, *apart)
+
+    def _fold_job(self, facts: list[Fact]) -> None:
+        self.sink.begin()
+        JobFold(facts, self.sink).fold()
 
     # -- results
 
-    def _is_full(self) -> bool:
-        return any(len(rows) >= _FULL for rows in self.sink.rows.values())
-
-    def _flush(self, *, last: bool = False) -> Iterator[pyarrow.RecordBatch]:
-        """Write the rows of full tables, and yield the facts of jobs; at the end, all the rest."""
+    def _flush(self, *, last: bool = False) -> list[Numbered]:
+        """Write the rows of full tables, return the facts of jobs; at the end, write all rows."""
+        facts: list[Numbered] = []
         for table, rows in self.sink.rows.items():
-            if not rows or (len(rows) < _FULL and not last):
-                continue
             if table == "fact":
-                yield packed(_packed_facts(rows, self.buckets))
+                facts = _packed_facts(rows, self.buckets)
+            elif not rows or (len(rows) < _FULL and not last):
+                continue
             elif table in _COLLECTED:
                 self.found.rows.setdefault(table, []).extend(rows)
             else:
                 self.parts.write(table, arrow_table(table, rows))
             rows.clear()
-        if last:
-            self.found.counts = self.sink.counts
-            self.found.written = self.parts.close()
-            yield packed([("found", 0, 0, 0, pickle.dumps(self.found))])
+        return facts
 
 
-def add_counts(whole: _Counts, counts: Mapping[tuple[Any, ...], list[int]]) -> None:
-    """Add counts to others."""
-    for key, (count, total, top) in counts.items():
-        entry = whole.get(key)
-        if entry is None:
-            whole[key] = [count, total, top]
-        else:
-            entry[0] += count
-            entry[1] += total
-            entry[2] = max(entry[2], top)
+def _open_group(state: bytes, rows: dict[str, list[Values]], counts: Counts) -> OpenGroup:
+    collected = {name: rows.pop(name) for name in _COLLECTED if name in rows}
+    tables = {name: arrow_table(name, some) for name, some in rows.items()}
+    return OpenGroup(state, tables, collected, counts)
 
 
 def _order(fact: Fact) -> tuple[Any, ...]:
@@ -252,20 +242,6 @@ def _packed_facts(facts: Iterable[Values], buckets: int) -> list[Numbered]:
     return [("fact", bucket, 0, 0, marshal.dumps(some)) for bucket, some in parts.items()]
 
 
-def _groups(
-    batches: Iterator[pyarrow.RecordBatch],
-) -> Iterator[tuple[Group, Iterator[tuple[int, bytes]]]]:
-    """Return the parts of each group: (rank, content)."""
-    rows = (
-        row
-        for batch in batches
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    )
-    for _, some in groupby(rows, key=lambda row: (row[0], row[1])):
-        first = next(some)
-        yield (first[2], first[3], first[4]), (row[5:7] for row in chain([first], some))
-
-
 def fold_group(group: Iterable[LineRow], sink: FoldSink) -> None:
     """Fold the lines of one group into a sink, without Spark."""
     fold: ManagerFold | WorkerFold | None = None
@@ -277,59 +253,3 @@ def fold_group(group: Iterable[LineRow], sink: FoldSink) -> None:
         fold.step(some)
     if fold is not None:
         fold.finish()
-
-
-def folded(
-    rows: DataFrame,
-    sink: FoldSink,
-    where: str,
-    *,
-    tasks: int,
-    buckets: int,
-    follows: bool = False,
-    closed: Mapping[Process, LineNumbers] | None = None,
-) -> DataFrame:
-    """Fold parts, and return what the tasks found, as ``ROW``.
-
-    Args:
-        rows: Parts and states, as ``ROW``.
-        sink: Knows the processes, and is copied to each task.
-        where: Directory or URL of the tables.
-        tasks: Number of tasks in each of the two steps.
-        buckets: Number of parts into which jobs are divided.
-        follows: Whether more lines may come later, so that states are kept.
-        closed: The jobs that earlier calls reported for good.
-    """
-    known = sink.known
-    kinds: dict[str, list[int]] = {"manager": [], "device": []}
-    for key, process in known.items():
-        if process.kind in kinds:
-            kinds[process.kind].append(process_number(*key))
-    is_line = F.col("kind") == "line"
-    manager = is_line & F.col("process").isin(kinds["manager"])
-    key = F.when(manager, F.xxhash64("process", "peer")).otherwise(F.col("process"))
-
-    def task(step: Callable[[_FoldTask], Any]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-        def run(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-            made: Iterator[pyarrow.RecordBatch] = step(
-                _FoldTask(sink, Parts(where), buckets, follows, closed or {})
-            )(batches)
-            return made
-
-        return run
-
-    def grouped(frame: DataFrame) -> DataFrame:
-        frame = frame.repartition(tasks, "key") if tasks > 1 else frame.coalesce(1)
-        return (
-            frame.sortWithinPartitions("kind", "key", "rank")
-            .select("kind", "key", "kind", "process", "peer", "rank", "body")
-            .toDF("_kind", "_key", *(name.split()[0] for name in ROW.split(", ")))
-        )
-
-    devices = is_line & F.col("process").isin(kinds["device"])
-    first = grouped(rows.where(~devices).withColumn("key", key)).mapInArrow(
-        task(lambda one: one.lines_and_messages), ROW
-    )
-    return grouped(first.withColumn("key", F.col("process"))).mapInArrow(
-        task(lambda one: one.jobs), ROW
-    )

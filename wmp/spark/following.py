@@ -18,6 +18,7 @@ import os
 import pickle
 import re
 import time
+import typing
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,16 +26,19 @@ from typing import Final
 
 import pyarrow.dataset
 from attrs import define, field
-from pyspark.sql import SparkSession
 
 from wmp.errors import ConfigError
 from wmp.journal.schema import SUFFIX
 from wmp.spark import byte_ranges
 from wmp.spark.byte_ranges import ByteRange
+from wmp.spark.engines import Engine, InProcess, OnSpark
 from wmp.spark.journals import Source
 from wmp.spark.reporting import JournalReport, alone, check_out, session, write_page
 from wmp.spark.run import LARGE, Account, Progress, publish, take_in
 from wmp.spark.tables import Parts, Tables, Written
+
+if typing.TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["Made", "follow"]
 
@@ -92,8 +96,8 @@ def follow(
     if "://" in str(out):
         raise ConfigError(f"cannot follow journals into {out}: expected a folder of this machine")
     where = Path(check_out(out))
-    with alone(str(where)), session(spark, master) as engine:
-        follower = _Follower(Tables(engine, str(where)), paths, made, progress)
+    with alone(str(where)), session(spark, master) as start:
+        follower = _Follower(Tables(start, str(where)), paths, made, progress)
         return follower.run(idle)
 
 
@@ -174,7 +178,9 @@ class _Follower:
         ]
         if spans:
             source = Source(spans, torn=False)
-            take_in(self._tables, source, kept.account, self._progress)
+            take_in(
+                self._tables, _engine(self._tables, source), source, kept.account, self._progress
+            )
             kept.lines = kept.account.found.lines
             kept.positions = end
             self._merge_files()
@@ -199,7 +205,8 @@ class _Follower:
         kept, began = self._kept, time.monotonic()
         if not kept.account.stale or not (last or began - self._remade >= _REMADE * self._took):
             return False
-        events = [str(_where(self._tables, "events", one)) for one in kept.account.files["events"]]
+        files = kept.account.files["events"]
+        events = [(str(_where(self._tables, "events", one)), one[2]) for one in files]
         kept.account = _remade(self._tables, events, kept.account)
         self._commit()
         self._remade, self._took = time.monotonic(), time.monotonic() - began
@@ -231,10 +238,14 @@ def _where(tables: Tables, table: str, one: Written) -> Path:
     return hidden if hidden.exists() else hidden.with_name(one[1])
 
 
-def _remade(tables: Tables, events: Sequence[str], old: Account) -> Account:
-    account = Account(follows=True, repeated=old.repeated)
+def _engine(tables: Tables, source: Source) -> Engine:
+    return InProcess() if source.is_small else OnSpark(tables.spark)
+
+
+def _remade(tables: Tables, events: Sequence[tuple[str, int]], old: Account) -> Account:
+    account, source = Account(follows=True, repeated=old.repeated), Source(events=events)
     account.found.bad = old.found.bad
-    take_in(tables, Source(events=events), account)
+    take_in(tables, _engine(tables, source), source, account)
     return account
 
 

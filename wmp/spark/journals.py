@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import pickle
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow
 import pyarrow.dataset
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from wmp.errors import ConfigError
 from wmp.journal.reader import segments_in
 from wmp.spark import byte_ranges
 from wmp.spark.byte_ranges import ByteRange, pieces
 from wmp.spark.line_parser import MAPS, text_of
-from wmp.spark.reading import ROW, parsed_rows, parsed_spans
+from wmp.spark.reading import ROW, ReadTask, packed
 from wmp.spark.tables import Parts
+
+if typing.TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Source", "find_segments"]
 
 _TASK: Final = 16 << 20
 """Number of bytes that one task reads."""
+_LINE: Final = 300
+"""Bytes of a usual line."""
 _BATCH: Final = 4096
 _LINES: Final = "file string, value string"
+
+_Piece = ByteRange | tuple[str, int]
+"""A part of a segment, or a file of the table ``events`` with its number of rows."""
+_Line = tuple[str, str]
+"""(file, line)."""
+_Batches = Iterator[pyarrow.RecordBatch]
 
 
 def find_segments(paths: Sequence[str | Path]) -> list[str]:
@@ -69,7 +81,7 @@ class Source:
         spans: Sequence[ByteRange] = (),
         far: Sequence[str] = (),
         *,
-        events: Sequence[str] = (),
+        events: Sequence[tuple[str, int]] = (),
         torn: bool = False,
     ) -> None:
         """Describe lines.
@@ -77,23 +89,24 @@ class Source:
         Args:
             spans: Parts of the files of this machine.
             far: URLs of files and directories.
-            events: Files of the table ``events``, whose lines are read again.
+            events: Files of the table ``events`` with their numbers of rows, whose lines are read
+            again.
             torn: Whether a last line without a line feed counts, too.
         """
         self._torn = torn
         self._far = far
-        self._events = events
-        self.bytes = sum(span.end - span.begin for span in spans)
-        tasks: list[list[ByteRange]] = [[]]
-        size = 0
-        for whole in spans:
-            for span in pieces(whole.path, whole.begin, whole.end, _TASK):
-                if size + span.end - span.begin > _TASK and tasks[-1]:
-                    tasks.append([])
-                    size = 0
-                tasks[-1].append(span)
-                size += span.end - span.begin
-        self._spans = tasks
+        self._tasks: list[list[_Piece]] = [[]]
+        self.bytes, full = 0, _TASK
+        cut: list[_Piece] = []
+        for span in spans:
+            cut += pieces(span.path, span.begin, span.end, _TASK)
+        for piece in [*cut, *events]:
+            size = _LINE * piece[1] if isinstance(piece, tuple) else piece.end - piece.begin
+            if self.bytes + size > full and self._tasks[-1]:
+                self._tasks.append([])
+                full = self.bytes + _TASK
+            self._tasks[-1].append(piece)
+            self.bytes += size
 
     @classmethod
     def of(cls, segments: Sequence[str]) -> Source:
@@ -109,7 +122,16 @@ class Source:
     @property
     def tasks(self) -> int:
         """Number of tasks for which there is work."""
-        return max(len(self._spans), len(self._events) // 4)
+        return len(self._tasks)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether one task reads all lines, so that Spark could not divide the work."""
+        return not self._far and len(self._tasks) == 1
+
+    def lines(self) -> Iterator[_Line]:
+        """Return all lines, in this process."""
+        return chain.from_iterable(_lines_of(task, self._torn) for task in self._tasks)
 
     def parts(
         self, spark: SparkSession, where: str, buckets: int, *, distinct: bool = False
@@ -122,62 +144,55 @@ class Source:
             buckets: Number of the parts into which messages are divided.
             distinct: Whether identical lines count once.
         """
-        if not (distinct or self._far or self._events):
-            read = parsed_spans(self._spans, Parts(where), buckets, torn=self._torn)
-            return self._numbered(spark).mapInArrow(read, ROW)
-        lines = self._numbered(spark).mapInArrow(self._rows(), _LINES)
-        if self._events:
-            files = spark.createDataFrame([(path,) for path in self._events], "path string")
-            lines = files.repartition(self.tasks).mapInArrow(_lines_again, _LINES)
+        tasks, torn = self._tasks, self._torn
+        numbered = spark.range(0, len(tasks), 1, len(tasks))
+
+        def own(batches: _Batches) -> Iterator[_Line]:
+            for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+                yield from _lines_of(tasks[number], torn)
+
+        def read(lines: Iterable[_Line]) -> _Batches:
+            task = ReadTask(Parts(where), buckets)
+            yield from map(packed, task.read(lines))
+            yield packed([("found", 0, 0, 0, pickle.dumps(task.found))])
+
+        if not (distinct or self._far):
+            return numbered.mapInArrow(lambda batches: read(own(batches)), ROW)
+        lines = numbered.mapInArrow(lambda batches: _rows_of(own(batches)), _LINES)
         if self._far:
             lines = lines.unionAll(_far_lines(spark, self._far))
         if distinct:
             lines = lines.dropDuplicates(["value"])
-        return lines.mapInArrow(parsed_rows(Parts(where), buckets), ROW)
-
-    def _numbered(self, spark: SparkSession) -> DataFrame:
-        return spark.range(0, self.tasks, 1, self.tasks)
-
-    def _rows(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
-        spans, torn = self._spans, self._torn
-
-        def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    for span in spans[number]:
-                        name, lines = span.path.rpartition("/")[2], []
-                        for line in byte_ranges.read(span, torn=torn):
-                            lines.append(text_of(line))
-                            if len(lines) == _BATCH:
-                                yield _batch(name, lines)
-                                lines = []
-                        yield _batch(name, lines)
-
-        return read
+        return lines.mapInArrow(
+            lambda batches: read(
+                line
+                for batch in batches
+                for line in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            ),
+            ROW,
+        )
 
 
-def _batch(name: str, lines: list[str]) -> pyarrow.RecordBatch:
-    columns = [
-        pyarrow.array([name] * len(lines), pyarrow.string()),
-        pyarrow.array(lines, pyarrow.string()),
-    ]
-    return pyarrow.RecordBatch.from_arrays(columns, names=["file", "value"])
+def _lines_of(task: Iterable[_Piece], torn: bool) -> Iterator[_Line]:
+    """Yield the lines of one task."""
+    for piece in task:
+        if isinstance(piece, ByteRange):
+            name = piece.path.rpartition("/")[2]
+            for line in byte_ranges.read(piece, torn=torn):
+                yield name, text_of(line)
+            continue
+        events = pyarrow.dataset.dataset(piece[0], format="parquet")
+        for batch in events.to_batches(batch_size=_BATCH):
+            for row in batch.to_pylist():
+                yield row.pop("file"), _line_again(row)
 
 
-def _lines_again(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the lines of files of the table ``events``."""
-    for batch in batches:
-        for path in batch.column(0).to_pylist():
-            for some in pyarrow.dataset.dataset(path, format="parquet").to_batches(
-                batch_size=_BATCH
-            ):
-                rows = some.to_pylist()
-                files = [row.pop("file") for row in rows]
-                columns = [
-                    pyarrow.array(files, pyarrow.string()),
-                    pyarrow.array([_line_again(row) for row in rows], pyarrow.string()),
-                ]
-                yield pyarrow.RecordBatch.from_arrays(columns, names=["file", "value"])
+def _rows_of(lines: Iterable[_Line]) -> _Batches:
+    """Pack lines as ``_LINES``."""
+    left = iter(lines)
+    while some := list(islice(left, _BATCH)):
+        columns = [pyarrow.array(column, pyarrow.string()) for column in zip(*some, strict=True)]
+        yield pyarrow.RecordBatch.from_arrays(columns, names=["file", "value"])
 
 
 def _line_again(row: dict[str, Any]) -> str:
@@ -191,6 +206,8 @@ def _line_again(row: dict[str, Any]) -> str:
 
 def _far_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """Read lines with Spark's own reader, which opens every URL but skips names with a dot."""
+    from pyspark.sql import functions as F
+
     reader = spark.read.option("recursiveFileLookup", True).option("lineSep", "\n")
     text = reader.text(list(paths), wholetext=False)
     valid = F.when(F.is_valid_utf8("value"), F.col("value")).otherwise(

@@ -6,12 +6,14 @@ This is plain Python and Arrow, without Spark.
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow
+from attrs import frozen
 
 from wmp.errors import ConfigError
 from wmp.journal.reader import whole
@@ -27,7 +29,7 @@ EVENTS: Final = schema_of(ddl("events"))
 
 _INVALID: Final = "\N{REPLACEMENT CHARACTER}"
 """The first character of a line that is not UTF-8. No line of a journal begins with it."""
-_LONG: Final = re.compile(r"\d{19}")
+_RANGE: Final = 2**63
 _KINDS: Final[dict[str, type]] = {
     c.name: {Type.INTEGER: int, Type.TEXT: str, Type.TRUTH: bool, Type.INTEGERS: list,
              Type.TEXTS: list}.get(c.type, dict)
@@ -37,7 +39,7 @@ _CLASSES: Final[dict[Type, set[type]]] = {
     Type.INTEGERS: {int, type(None)}, Type.TEXTS: {str}, Type.AMOUNTS: {int},
     Type.NUMBERS: {int, float},
 }  # fmt: skip
-_ELEMENTS: Final = {c.name: _CLASSES.get(c.type, set()) for c in COLUMNS}
+_ELEMENTS: Final = {c.name: _CLASSES[c.type] for c in COLUMNS if c.type in _CLASSES}
 _NEEDED: Final = {
     what: frozenset((*("v", "node", "epoch", "n", "step", "at", "wall", "what"), *needed))
     for what, needed in LINES.items()
@@ -74,7 +76,7 @@ def parse(text: str, file: str) -> dict[str, Any] | str:
             f"{UNKNOWN_VERSION}: {version} in {file}; this release reads version {VERSION}: use "
             "the release that wrote the journal"
         )
-    if not _fits(line) or _LONG.search(text):
+    if not _fits(line):
         wrong = what_is_wrong(line)
         if wrong is not None:
             return wrong
@@ -88,38 +90,73 @@ def parse(text: str, file: str) -> dict[str, Any] | str:
 
 def _fits(line: dict[str, Any]) -> bool:
     """Return whether a line surely matches the schema; this is faster than the schema's check."""
+    shape = _shape_of(tuple(line))
+    if shape is None or tuple(map(type, line.values())) != shape.types:
+        return False
+    if not shape.columns >= _NEEDED.get(line["what"], _NEVER):
+        return False
+    numbers = shape.numbers(line)
+    if not -_RANGE <= min(numbers) <= max(numbers) < _RANGE:
+        return False
     try:
-        if not _NEEDED[line["what"]] <= line.keys() or "last" in line:
-            return False
-        for name, value in line.items():
-            kind: Any = _KINDS[name]
-            if type(value) is not kind:
+        for name in shape.parts:
+            value, classes = line[name], _ELEMENTS[name]
+            elements = value if type(value) is list else value.values()
+            if not classes.issuperset(map(type, elements)):
                 return False
-            elements: Any = value if kind is list else value.values() if kind is dict else ()
-            if elements and not _ELEMENTS[name].issuperset(map(type, elements)):
+            if (
+                elements
+                and int in classes
+                and not -_RANGE <= min(elements) <= max(elements) < _RANGE
+            ):
                 return False
-    except (KeyError, TypeError):  # an unknown kind of line, or an unknown column
+    except TypeError:  # some elements are null
         return False
     return True
 
 
+_NEVER: Final = frozenset({"no line has this column"})
+
+
+@frozen
+class _KnownLine:
+    """What lines with the same columns have in common."""
+
+    columns: frozenset[str]
+    types: tuple[type, ...]
+    numbers: Callable[[dict[str, Any]], tuple[int, ...]]
+    """Returns the columns with a number."""
+    parts: tuple[str, ...]
+    """The columns that have several elements."""
+
+
+@lru_cache(4096)
+def _shape_of(names: tuple[str, ...]) -> _KnownLine | None:
+    """Return the shape of lines with these columns; None if each line needs the whole check."""
+    if "last" in names or not {"v", "n", "what"} <= set(names) <= _KINDS.keys():
+        return None
+    numbers = itemgetter(*(name for name in names if _KINDS[name] is int))
+    parts = tuple(name for name in names if name in _ELEMENTS)
+    return _KnownLine(frozenset(names), tuple(_KINDS[name] for name in names), numbers, parts)
+
+
 def event_table(lines: Iterable[dict[str, Any]]) -> pyarrow.Table:
-    """Return lines as rows of ``events``; lines of one kind stand together."""
-    shapes: defaultdict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
+    """Return lines as rows of ``events``; lines with the same columns stand together."""
+    shapes: defaultdict[tuple[str, ...], list[Any]] = defaultdict(list)
     for line in lines:
-        shapes[line["what"], line.get("command")].append(line)
-    return pyarrow.Table.from_batches([_batch(some) for some in shapes.values()], EVENTS)
+        shapes[tuple(line)].append(line.values())
+    return pyarrow.Table.from_batches([_batch(*some) for some in shapes.items()], EVENTS)
 
 
-def _batch(lines: Sequence[dict[str, Any]]) -> pyarrow.RecordBatch:
-    there: set[str] = set().union(*lines)
+def _batch(names: Sequence[str], lines: Sequence[Iterable[Any]]) -> pyarrow.RecordBatch:
+    columns = dict(zip(names, zip(*lines, strict=True), strict=True))
     arrays = []
     for column in EVENTS:
-        if column.name not in there:
+        values = columns.get(column.name)
+        if values is None:
             arrays.append(pyarrow.nulls(len(lines), column.type))
             continue
-        values = [line.get(column.name) for line in lines]
         if column.name in MAPS:
-            values = [None if value is None else list(value.items()) for value in values]
+            values = tuple(list(value.items()) for value in values)
         arrays.append(pyarrow.array(values, column.type))
     return pyarrow.RecordBatch.from_arrays(arrays, schema=EVENTS)

@@ -162,6 +162,11 @@ class ProcessLines:
         return "manager" if self.manages else "worker" if self.works else "device"
 
     @property
+    def is_over(self) -> bool:
+        """Whether the process ended, and its journal lacks no line."""
+        return self.end is not None and self.start is not None and not self.numbers.missing
+
+    @property
     def end(self) -> str | None:
         """How the process ended, as in ``nodes.end``."""
         if self.ends.get("halt") and self.reason is not None:

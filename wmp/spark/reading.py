@@ -8,27 +8,26 @@ each process with each of its peers, and both ends of each message. Parts are pa
 from __future__ import annotations
 
 import marshal
-import pickle
 import sys
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow
-from attrs import define, field
+from attrs import define, field, frozen
 
-from wmp.spark import byte_ranges
 from wmp.spark.arrow import schema_of
-from wmp.spark.byte_ranges import ByteRange
 from wmp.spark.facts import Process
-from wmp.spark.line_parser import event_table, parse, text_of
+from wmp.spark.line_parser import event_table, parse
+from wmp.spark.lines import LineRow
 from wmp.spark.process_lines import ProcessLines
 from wmp.spark.tables import Parts, Written
 
-__all__ = ["ROW", "Numbered", "ReadPart", "packed", "parsed_rows", "parsed_spans", "process_number"]
+__all__ = ["ROW", "Numbered", "ReadPart", "ReadTask", "packed", "process_number"]
 
 ROW: Final = "kind string, process bigint, peer bigint, rank bigint, body binary"
 """Columns of a part: what it is, whose it is, its place among its like, and its content."""
@@ -47,17 +46,9 @@ _FOLDED: Final = frozenset({
     "cancelled", "decline", "run", "resized", "finished", "recalled", "instancebegun",
 })  # fmt: skip
 """Kinds of lines that change a state that is rebuilt."""
-_KEPT: Final = {
-    name: sys.intern("announced" if name == "count" else name)
-    for name in (
-        "node", "epoch", "n", "at", "step", "what", "command", "source", "source_epoch", "target",
-        "target_epoch", "session", "number", "ack", "ready", "credit", "count", "role", "lock",
-        "want", "hold", "more", "owner", "owner_epoch", "unstarted", "code", "about",
-        "about_number", "about_peer", "about_epoch", "reason", "lane", "priority", "retries",
-        "ids", "attempts", "outcomes", "ends", "roles", "locks", "needs", "via", "resources",
-        "due",
-    )
-}  # fmt: skip
+_NAMES: Final = {
+    "count" if name == "announced" else name: sys.intern(name) for name in LineRow.__annotations__
+}
 """Columns that the folds read, with their names there."""
 _PEERS: Final = {"send": "target", "undelivered": "target", "note": "about_peer"}
 
@@ -69,7 +60,7 @@ _HEAD: Final = (
 """Columns of the head that do not change when a message is sent again."""
 _BODY: Final = ("ids", "attempts", "outcomes", "limits", "failed", "waits", "checksums", "bytes")
 """Columns of the jobs that do not change when a message is sent again."""
-_MAPS: Final = (_HEAD.index("resources"), _HEAD.index("needs"))
+_MAPS: Final = frozenset({"resources", "needs"})
 
 
 @define(eq=False)
@@ -121,44 +112,9 @@ def packed(rows: Sequence[Numbered]) -> pyarrow.RecordBatch:
     return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def parsed_spans(
-    tasks: Sequence[Sequence[ByteRange]], parts: Parts, buckets: int, *, torn: bool
-) -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
-    """Return a function for Spark, which reads the ranges of the task with each number."""
-
-    def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        def lines() -> Iterator[tuple[str, str]]:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    for span in tasks[number]:
-                        name = span.path.rpartition("/")[2]
-                        for line in byte_ranges.read(span, torn=torn):
-                            yield name, text_of(line)
-
-        return _ReadTask(parts, buckets).read(lines())
-
-    return read
-
-
-def parsed_rows(
-    parts: Parts, buckets: int
-) -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
-    """Return a function for Spark, which reads rows of (file, line)."""
-
-    def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        rows = (
-            row
-            for batch in batches
-            for row in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-        )
-        return _ReadTask(parts, buckets).read(rows)
-
-    return read
-
-
 @define(eq=False)
-class _ReadTask:
-    """The work of one task."""
+class ReadTask:
+    """The work of one task: lines become events, and parts of the folds."""
 
     parts: Parts
     buckets: int
@@ -170,8 +126,8 @@ class _ReadTask:
     )
     _messages: defaultdict[int, list[tuple[Any, ...]]] = field(factory=lambda: defaultdict(list))
 
-    def read(self, lines: Iterable[tuple[str, str]]) -> Iterator[pyarrow.RecordBatch]:
-        """Read (file, line), and yield parts."""
+    def read(self, lines: Iterable[tuple[str, str]]) -> Iterator[list[Numbered]]:
+        """Read (file, line), and yield parts; after the last, ``found`` is complete."""
         for file, text in lines:
             line = parse(text, file)
             if isinstance(line, str):
@@ -183,10 +139,9 @@ class _ReadTask:
                 continue
             self._add(line)
             if len(self._events) >= _FULL:
-                yield from self._flush()
-        yield from self._flush()
+                yield self._flush()
+        yield self._flush()
         self.found.written = self.parts.close()
-        yield packed([("found", 0, 0, 0, pickle.dumps(self.found))])
 
     def _add(self, line: dict[str, Any]) -> None:
         what = line["what"]
@@ -198,31 +153,30 @@ class _ReadTask:
         process.add(line, what)
         if what not in _FOLDED:
             return
+        picked = _picked(tuple(line))
         if what in ("send", "received"):
-            self._message(line, what, process)
+            self._message(line, what, process, picked)
+        columns = dict(zip(picked.names, picked.kept(line), strict=True))
         if what == "submitted":
-            _add_due(line)
-        peer = line.get(_PEERS.get(what, "source"))
-        self._groups[key, peer].append({_KEPT[k]: v for k, v in line.items() if k in _KEPT})
+            _add_due(line, columns)
+        self._groups[key, line.get(_PEERS.get(what, "source"))].append(columns)
 
-    def _message(self, line: dict[str, Any], what: str, process: ProcessLines) -> None:
+    def _message(
+        self, line: dict[str, Any], what: str, process: ProcessLines, picked: _Picked
+    ) -> None:
         get, command = line.get, line["command"]
         number, session = get("number"), get("session")
         if number is None:
             number = (
                 get("lock") if command == "GIVE" else get("ready") if command == "READY" else None
             )
-        values: list[Any] = [get(name) for name in _HEAD]
-        for place in _MAPS:
-            if values[place]:
-                values[place] = sorted(values[place].items())
-        head = marshal.dumps(values, 2)
+        head = marshal.dumps(picked.head(line), 2)
         body = None
         if "ids" in line:
             body = zlib.crc32(marshal.dumps([get(name) for name in _BODY], 2))
         numbered = number is not None
         if number is None:
-            number = process_number(head)
+            number = process_number(picked.start, head)
         source, target = get("source") or "", get("target")
         key = (
             sys.intern(command), sys.intern(source), get("source_epoch"),
@@ -234,12 +188,12 @@ class _ReadTask:
         via = get("via")
         self._messages[bucket].append((
             *key, hops, side, process.node, process.epoch, line["n"], at,
-            None if via is None else tuple(via), zlib.crc32(head), body,
+            None if via is None else tuple(via), zlib.crc32(head, picked.start), body,
         ))  # fmt: skip
         if numbered and number <= _SAMPLED:
             self.found.samples.append(((*key, hops), side, process.key, at))
 
-    def _flush(self) -> Iterator[pyarrow.RecordBatch]:
+    def _flush(self) -> list[Numbered]:
         if self._events:
             self.parts.write("events", event_table(self._events))
         rows: list[Numbered] = []
@@ -253,8 +207,7 @@ class _ReadTask:
             rows.append(("message", bucket, 0, 0, marshal.dumps(ends)))
         self._events, self._groups = [], defaultdict(list)
         self._messages = defaultdict(list)
-        if rows:
-            yield packed(rows)
+        return rows
 
 
 def _number(line: dict[str, Any]) -> int:
@@ -262,7 +215,7 @@ def _number(line: dict[str, Any]) -> int:
     return n
 
 
-def _add_due(line: dict[str, Any]) -> None:
+def _add_due(line: dict[str, Any], columns: dict[str, Any]) -> None:
     """Add the µs on the manager's clock before which no submitted job may time out.
 
     Times count from the start time. An attempt that exceeds a run limit may end a job at any time.
@@ -270,4 +223,34 @@ def _add_due(line: dict[str, Any]) -> None:
     bounds = [line[name] for name in ("timeout", "expires_in") if name in line]
     if bounds or "run_limit" in line:
         bound = 0 if "run_limit" in line else min(bounds)
-        line["due"] = line["at"] + line.get("delay", 0) + bound
+        columns["due"] = line["at"] + line.get("delay", 0) + bound
+
+
+@frozen
+class _Picked:
+    """What is picked from lines with the same columns."""
+
+    kept: Callable[[dict[str, Any]], tuple[Any, ...]]
+    """Returns the values that folds read."""
+    names: tuple[str, ...]
+    """The names of these values in folds."""
+    head: Callable[[dict[str, Any]], Any]
+    """Returns the values of the head that do not change when a message is sent again."""
+    start: int
+    """A checksum of the names of the head."""
+
+
+@lru_cache(4096)
+def _picked(columns: tuple[str, ...]) -> _Picked:
+    kept = [name for name in columns if name in _NAMES]
+    names = [name for name in _HEAD if name in columns]
+    head: Callable[[dict[str, Any]], Any] = itemgetter(*names, "command")
+    if not _MAPS.isdisjoint(names):
+        plain = [name for name in names if name not in _MAPS]
+        some, maps = itemgetter(*plain, "command"), [name for name in names if name in _MAPS]
+
+        def head(line: dict[str, Any]) -> Any:
+            return some(line), [sorted(line[name].items()) for name in maps]
+
+    start = zlib.crc32(" ".join(names).encode())
+    return _Picked(itemgetter(*kept), tuple(_NAMES[name] for name in kept), head, start)

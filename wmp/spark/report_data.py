@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow
 import pyarrow.compute as pc
+import pyarrow.parquet
 from attrs import frozen
 
 from wmp.pages.svg import clip
@@ -42,6 +45,8 @@ MOST_JOBS: Final = 15
 """Largest number of the slowest, failed and requeued jobs that are listed."""
 _GROUPS: Final = ("role", "worker", "hour")
 _GROUPED: Final = ("total", "queue wait", "handler")
+_ORDERS: Final = {"slowest": "total", "failed": "total", "requeued": "over"}
+"""The column by which the worst jobs of each list come first."""
 _OF_A_JOB: Final = (
     "owner", "owner_epoch", "job", "role", "submitted", "end", "attempts", "over", "worker",
     "queue_wait", "total",
@@ -122,29 +127,42 @@ def read_report_data(
 
 def _jobs(where: Tables) -> dict[str, list[Row]]:
     """Return the slowest jobs, the jobs that failed, and the jobs that were queued again."""
-    field = pc.field
-    failed = field("end").isin(["error", "lost", "timeout"])
+    if where.far:
+        return _worst(where.dataset("jobs", _OF_A_JOB).to_table())
+    found = [_worst_of_file(str(path)) for path in where.files("jobs")]
+    return {
+        name: sorted(
+            chain.from_iterable(one[name] for one in found),
+            key=lambda row: (-(row[order] or 0), row["owner"], row["job"]),
+        )[:MOST_JOBS]
+        for name, order in _ORDERS.items()
+    }
+
+
+@lru_cache(4096)
+def _worst_of_file(path: str) -> dict[str, list[Row]]:
+    """Return the worst jobs of a file, which never changes."""
+    return _worst(pyarrow.parquet.read_table(path, columns=list(_OF_A_JOB)))
+
+
+def _worst(jobs: pyarrow.Table) -> dict[str, list[Row]]:
     wanted = {
-        "slowest": (field("total").is_valid(), "total"),
-        "failed": (failed, "total"),
-        "requeued": (field("over") > 0, "over"),
+        "slowest": pc.field("total").is_valid(),
+        "failed": pc.field("end").isin(["error", "lost", "timeout"]),
+        "requeued": pc.field("over") > 0,
     }
     found = {}
-    for name, (rows, order) in wanted.items():
-        some = _table(where, "jobs", rows, _OF_A_JOB)
-        keys = [(order, "descending"), ("owner", "ascending"), ("job", "ascending")]
+    for name, rows in wanted.items():
+        some = jobs.filter(rows)
+        keys = [(_ORDERS[name], "descending"), ("owner", "ascending"), ("job", "ascending")]
         found[name] = _rows(some.take(pc.select_k_unstable(some, MOST_JOBS, keys)))
     return found
 
 
 def _table(
-    where: Tables,
-    name: str,
-    wanted: pyarrow.compute.Expression | None = None,
-    columns: Sequence[str] | None = None,
+    where: Tables, name: str, wanted: pyarrow.compute.Expression | None = None
 ) -> pyarrow.Table:
-    data = where.dataset(name, columns)
-    return data.to_table(filter=wanted, columns=None if columns is None else list(columns))
+    return where.dataset(name).to_table(filter=wanted)
 
 
 def _rows(table: pyarrow.Table) -> list[Row]:

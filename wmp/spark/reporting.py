@@ -4,33 +4,44 @@ from __future__ import annotations
 
 import sys
 import time
+import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from attrs import evolve, frozen
-from pyspark.sql import SparkSession
+from attrs import define, evolve, frozen
 
 from wmp.errors import ConfigError
+from wmp.spark.engines import InProcess, OnSpark
 from wmp.spark.facts import ALWAYS, Window
-from wmp.spark.journals import find_segments
+from wmp.spark.journals import Source, find_segments
 from wmp.spark.page import page
 from wmp.spark.report_data import read_report_data
-from wmp.spark.run import STEPS, PipelineResult, Progress, build
-from wmp.spark.session import FEW, start_session, use_this_python
+from wmp.spark.run import STEPS, PipelineResult, Progress, build_tables
 from wmp.spark.tables import Tables
 
+if typing.TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["PAGE", "JournalReport", "alone", "check_out", "report", "session", "write_page"]
+__all__ = [
+    "PAGE",
+    "JournalReport",
+    "LazySession",
+    "alone",
+    "check_out",
+    "report",
+    "session",
+    "write_page",
+]
 
 PAGE: Final = "report.html"
 """Name of the page's file, beside the tables."""
 _SMALL: Final = 64 << 20
-"""Largest number of bytes of a small journal, about 200,000 lines."""
+"""Number of bytes, about 200,000 lines, up to which Java compiles with its first compiler alone."""
 _LOCK: Final = ".lock"
 """Name of a file that is locked while a report is written."""
 
@@ -66,7 +77,8 @@ def report(
         are replaced. On a cluster the executors must see a directory under the same name, and the
         journals too.
         spark: The session. By default the active session of this process; without one, a session is
-        started, and stopped at the end.
+        started, and stopped at the end. Without a session and a master, a journal of up to 16 MiB
+        is read in this process.
         master: Master URL of a session that is started: ``local[2]``, ``spark://host:7077``, …
         progress: Called before each step.
         since: Leave out jobs that were submitted before this time. All lines are read and checked.
@@ -84,23 +96,17 @@ def report(
     before = None if compare is None else _report_in(compare)
     window = (_micros(since, ALWAYS[0]), _micros(until, ALWAYS[1]))
     began = time.monotonic()
-    with alone(where), session(spark, master, few=_are_small(segments)) as engine:
-        result = build(engine, paths, where, progress=progress, window=window)
+    with alone(where), session(spark, master) as start:
+        source, tables = Source.of(segments), Tables(start, where)
+        start.few = source.bytes <= _SMALL
+        here = source.is_small and not tables.far and spark is None and master is None
+        engine = InProcess() if here else OnSpark(start())
+        result = build_tables(tables, engine, source, progress, window)
         if progress is not None:
             progress("page", len(STEPS), len(STEPS) + 1)
-        old = None if before is None else Tables(engine, before)
-        path = write_page(result.tables, paths, old, window)
+        old = None if before is None else Tables(start, before)
+        path = write_page(tables, paths, old, window)
     return JournalReport(path, result, time.monotonic() - began)
-
-
-def _are_small(segments: Sequence[str]) -> bool:
-    """Return whether all segments are on this machine and have few lines."""
-    if any("://" in segment for segment in segments):
-        return False
-    try:
-        return sum(Path(segment).stat().st_size for segment in segments) <= _SMALL
-    except FileNotFoundError:  # a segment was finished, and thus renamed, since it was found
-        return False
 
 
 def _micros(time: datetime | None, absent: int) -> int:
@@ -175,24 +181,40 @@ def alone(where: str) -> Iterator[None]:
         yield  # the system releases the lock of a process that is killed
 
 
-@contextmanager
-def session(
-    spark: SparkSession | None, master: str | None, *, few: bool = False
-) -> Iterator[SparkSession]:
-    """Yield the given or active session, or else a new session that ends with the block.
+@define(eq=False)
+class LazySession:
+    """The given session, or else the active session, or else a session that starts when needed."""
 
-    Args:
-        spark: The given session.
-        master: The master URL of a new session.
-        few: Whether a new session reads few lines.
-    """
-    found = spark or (SparkSession.getActiveSession() if master is None else None)
-    if found is not None:
-        use_this_python(found)
-        yield found
-        return
-    started = start_session(master, confs=FEW if few else None, name="wmp report")
+    given: SparkSession | None
+    master: str | None
+    """The master URL of a new session."""
+    few: bool = False
+    """Whether a new session reads few lines."""
+    started: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        """Return the session."""
+        from pyspark.sql import SparkSession
+
+        from wmp.spark.session import FEW, start_session, use_this_python
+
+        if self.given is None and self.master is None:
+            self.given = SparkSession.getActiveSession()
+        if self.given is not None:
+            use_this_python(self.given)
+            return self.given
+        if self.started is None:
+            confs = FEW if self.few else None
+            self.started = start_session(self.master, confs=confs, name="wmp report")
+        return self.started
+
+
+@contextmanager
+def session(spark: SparkSession | None, master: str | None) -> Iterator[LazySession]:
+    """Yield a session, which is stopped after the block if it was started in it."""
+    lazy = LazySession(spark, master)
     try:
-        yield started
+        yield lazy
     finally:
-        started.stop()
+        if lazy.started is not None:
+            lazy.started.stop()

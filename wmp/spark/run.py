@@ -11,32 +11,45 @@ begins with an empty account; a report that follows journals continues its accou
 
 from __future__ import annotations
 
-import pickle
+import typing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow
 from attrs import define, field, frozen
-from pyspark.sql import DataFrame, SparkSession
 
 from wmp.errors import ConfigError
 from wmp.spark.arrow import Values
 from wmp.spark.clocks import Clock, offsets
+from wmp.spark.engines import Engine, OnSpark
 from wmp.spark.facts import ALWAYS, FoldSink, KnownProcess, Process, Window, is_certain
-from wmp.spark.folds import STATE, Folded, Group, OpenGroup, folded
+from wmp.spark.folds import STATE, Folded, FoldTask, Group, OpenGroup
 from wmp.spark.journals import Source, find_segments
 from wmp.spark.line_parser import UNKNOWN_VERSION
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.processes import check_lives, common_clocks, known_processes, nodes
-from wmp.spark.reading import ReadPart, packed, process_number
+from wmp.spark.reading import Numbered, ReadPart, process_number
 from wmp.spark.schema import TABLES
 from wmp.spark.stories import check_silences, find_lines, first_of_each_name, stories
-from wmp.spark.tables import Parts, Tables, Written, arrow_table
+from wmp.spark.tables import Parts, Tables, Written
 from wmp.spark.totals import Totals, drops, missing_nodes, stretch
 
-__all__ = ["LARGE", "STEPS", "Account", "PipelineResult", "Progress", "build", "publish", "take_in"]
+if typing.TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "LARGE",
+    "STEPS",
+    "Account",
+    "PipelineResult",
+    "Progress",
+    "build",
+    "build_tables",
+    "publish",
+    "take_in",
+]
 
 Progress = Callable[[str, int, int], None]
 """Called before each step with its name, its number from 0, and the number of steps."""
@@ -100,6 +113,11 @@ class Account:
         """Return the facts of all processes that folds need."""
         return known_processes(self.found.processes.values(), self.clocks, self.twice)
 
+    def add_files(self, written: Iterable[Written]) -> None:
+        """Add files of the large tables."""
+        for one in written:
+            self.files[one[0]].append(one)
+
     def compare_clocks(self) -> None:
         """Find the clocks of all processes.
 
@@ -137,14 +155,30 @@ def build(
     Raises:
         ConfigError: A journal does not exist, or has an unknown version.
     """
-    tables, account = Tables(spark, str(out)), Account(window)
-    take_in(tables, Source.of(find_segments(journals)), account, progress)
+    tables, source = Tables(lambda: spark, str(out)), Source.of(find_segments(journals))
+    return build_tables(tables, OnSpark(spark), source, progress, window)
+
+
+def build_tables(
+    tables: Tables,
+    engine: Engine,
+    source: Source,
+    progress: Progress | None = None,
+    window: Window = ALWAYS,
+) -> PipelineResult:
+    """Read complete journals with an engine, and write all tables; see :func:`build`."""
+    account = Account(window)
+    take_in(tables, engine, source, account, progress)
     tables.remove(*_OLD)
     return publish(tables, account, progress)
 
 
 def take_in(
-    tables: Tables, source: Source, account: Account, progress: Progress | None = None
+    tables: Tables,
+    engine: Engine,
+    source: Source,
+    account: Account,
+    progress: Progress | None = None,
 ) -> None:
     """Read new lines, fold them and write the rows that do not change any more.
 
@@ -157,15 +191,10 @@ def take_in(
     report("events")
     buckets = _BUCKETS if account.follows else max(1, source.bytes // _BUCKET)
     try:
-        frame, new = _read(tables, source, account, buckets)
-    except Exception as error:
-        text = str(error)
-        if UNKNOWN_VERSION not in text:
-            raise
-        raise ConfigError(text[text.index(UNKNOWN_VERSION) :].splitlines()[0]) from None
-    try:
+        new = _read(engine, tables.where, source, account, buckets)
         report("clocks")
-        account.compare_clocks()
+        if new.samples or not new.processes.keys() <= account.clocks.keys():
+            account.compare_clocks()
         known = account.known()
         first = [one.first + one.clock for one in known.values()]
         last = [one.last + one.clock for one in known.values()]
@@ -176,22 +205,22 @@ def take_in(
         if length > account.totals.length:
             account.totals.lengthen(length)
         report("jobs")
-        sink = FoldSink(known, account.totals.length, account.window)
-        rows = frame.where("kind <> 'found'")
-        if states := _states(account, known, new.groups):
-            rows = rows.unionAll(
-                tables.spark.createDataFrame(pyarrow.Table.from_batches([packed(states)]))
-            )
-        result = folded(
-            rows, sink, tables.where, tasks=source.tasks, buckets=buckets,
-            follows=account.follows, closed=account.closed,
-        )  # fmt: skip
-        for one in _found(result):
+        sink, where = FoldSink(known, account.totals.length, account.window), tables.where
+        follows, closed = account.follows, account.closed
+        for one in engine.fold(
+            lambda: FoldTask(sink, Parts(where), buckets, follows, closed),
+            _states(account, known, new),
+        ):
             _add(account, one)
+    except Exception as error:
+        text = str(error)
+        if UNKNOWN_VERSION not in text:
+            raise
+        raise ConfigError(text[text.index(UNKNOWN_VERSION) :].splitlines()[0]) from None
     finally:
-        frame.unpersist()
-    for process in account.closed.values():
-        process.tidy()
+        engine.close()
+    for jobs in account.closed.values():
+        jobs.tidy()
     violations = account.rows["violations"]
     if len(violations) > _ROWS:
         account.rows["violations"] = first_of_each_name(violations)
@@ -203,62 +232,51 @@ def _reporter(progress: Progress | None) -> Callable[[str], None]:
     )
 
 
-def _found(frame: DataFrame) -> Iterable[Any]:
-    """Return what tasks found."""
-    # Ctrl-C during `toArrow` would raise an error of Java instead of KeyboardInterrupt.
-    rows = frame.where("kind = 'found'").select("body").collect()
-    return [pickle.loads(row.body) for row in rows]
-
-
-def _read(
-    tables: Tables, source: Source, account: Account, buckets: int
-) -> tuple[DataFrame, ReadPart]:
-    """Read lines; return the parts for the folds, and what was found in the new lines."""
-    frame, new = _read_once(tables, source, buckets)
-    twice = {key: runs for key, one in new.processes.items() if (runs := one.numbers.tidy())}
+def _read(engine: Engine, where: str, source: Source, account: Account, buckets: int) -> ReadPart:
+    """Read lines, and return what was found in the new lines."""
+    new, twice = _read_once(engine, where, source, buckets)
     if twice:
-        frame.unpersist()
         before = sum(one.lines for one in new.processes.values())
-        frame, new = _read_once(tables, source, buckets, distinct=True)
-        twice = {key: runs for key, one in new.processes.items() if (runs := one.numbers.tidy())}
+        new, twice = _read_once(engine, where, source, buckets, distinct=True)
         account.repeated += before - sum(one.lines for one in new.processes.values())
     for key, runs in twice.items():
         account.twice.setdefault(key, []).extend(runs)
+    old = account.found.processes
+    over = {process_number(*key) for key, one in old.items() if one.is_over}
     for key, one in new.processes.items():
-        old = account.found.processes.get(key)
-        if old is not None and one.numbers.runs and one.numbers.runs[0][0] <= old.numbers.highest:
-            account.stale = True  # a line came late, or again
-    written = new.written
-    for table, *rest in written:
-        account.files[table].append((table, *rest))  # type: ignore[arg-type]
-    new.written = []
+        late = (
+            key in old and one.numbers.runs and one.numbers.runs[0][0] <= old[key].numbers.highest
+        )
+        account.stale = account.stale or bool(late)  # a line came late, or again
+    if any(group[1] in over for group in new.groups):
+        account.stale = True
+    account.add_files(new.written)
     account.found.merge(new)
-    account.found.groups = set()
+    account.found.written, account.found.groups = [], set()
     for key in new.processes:
         account.found.processes[key].numbers.tidy()
-    return frame, new
+    return new
 
 
 def _read_once(
-    tables: Tables, source: Source, buckets: int, *, distinct: bool = False
-) -> tuple[DataFrame, ReadPart]:
-    frame = source.parts(tables.spark, tables.where, buckets, distinct=distinct).persist()
+    engine: Engine, where: str, source: Source, buckets: int, *, distinct: bool = False
+) -> tuple[ReadPart, dict[Process, list[tuple[int, int]]]]:
+    """Return what was found, and the ranges of numbers that several lines have."""
     new = ReadPart()
-    for one in _found(frame):
+    for one in engine.read(source, where, buckets, distinct=distinct):
         new.merge(one)
-    return frame, new
+    return new, {key: runs for key, one in new.processes.items() if (runs := one.numbers.tidy())}
 
 
 def _states(
-    account: Account, known: Mapping[Process, KnownProcess], groups: Iterable[Group]
-) -> list[tuple[str, int, int, int, bytes]]:
+    account: Account, known: Mapping[Process, KnownProcess], new: ReadPart
+) -> list[Numbered]:
     """Return the states of the groups that got new lines, and those of all open jobs."""
-    managers = {process_number(*key) for key, one in known.items() if one.kind == "manager"}
-    wanted = {(kind, process, peer if process in managers else 0) for kind, process, peer in groups}
+    touched = {process_number(*key) for key in new.processes}
     return [
         (*group, STATE, one.state)
         for group, one in account.open.items()
-        if group[0] == "fact" or group in wanted
+        if group[0] == "fact" or group in new.groups or (group[0] == "line" and group[1] in touched)
     ]
 
 
@@ -267,8 +285,7 @@ def _add(account: Account, one: Folded) -> None:
     account.totals.add(one.counts)
     for name, rows in one.rows.items():
         account.rows[name] += rows
-    for table, *rest in one.written:
-        account.files[table].append((table, *rest))  # type: ignore[arg-type]
+    account.add_files(one.written)
     for group, state in one.open.items():
         if state is None:
             account.open.pop(group, None)
@@ -284,33 +301,27 @@ def publish(tables: Tables, account: Account, progress: Progress | None = None) 
     report = _reporter(progress)
     report("violations")
     known, found = account.known(), account.found
-    opened: defaultdict[str, list[Values]] = defaultdict(list)
-    for group in account.open.values():
-        for name, rows in group.rows.items():
-            opened[name] += rows
+    opened = list(account.open.values())
     parts = Parts(tables.where)
     for name in LARGE:
-        if opened[name]:
-            parts.write(name, arrow_table(name, opened[name]))
+        if some := [group.tables[name] for group in opened if name in group.tables]:
+            parts.write(name, pyarrow.concat_tables(some))
     files = {name: list(written) for name, written in account.files.items()}
     for one in parts.close():
         files[one[0]].append(one)
     tables.publish(files)
 
-    totals = account.totals.plus(group.counts for group in account.open.values())
+    _check_silences(account, tables, known)
+    totals = account.totals.plus(group.counts for group in opened)
     sink = FoldSink(known)
     _check_twice(account, tables, sink)
-    silences = account.rows["silence"] + opened["silence"]
-    if silences:
-        check_silences(silences, tables, sink)
     check_lives(list(found.processes.values()), totals.counts["served"], sink)
     totals.add(sink.counts)
     broken = [
         (*row[:4], is_certain(row[16], known), *row[5:16])
-        for row in (
-            *account.rows["violations"], *opened["violations"], *sink.rows.get("violations", ())
-        )
-    ]  # fmt: skip
+        for rows in (account.rows, *(group.rows for group in opened), sink.rows)
+        for row in rows.get("violations", ())
+    ]
     shown = first_of_each_name(broken)
     new = [row for row in shown if row[0] not in account.stories]
     account.stories |= stories(new, tables, known) if new else {}
@@ -359,6 +370,18 @@ def _publish_totals(
     numbers = {name: value for name, value, _ in summary}
     certain = int(numbers["violations"])
     return PipelineResult(tables, certain, int(numbers["uncertain violations"]), numbers)
+
+
+def _check_silences(
+    account: Account, tables: Tables, known: Mapping[Process, KnownProcess]
+) -> None:
+    """Check the silences that were not checked yet; all lines about them have been read."""
+    if silences := account.rows["silence"]:
+        sink = FoldSink(known)
+        check_silences(silences, tables, sink)
+        account.rows["violations"] += sink.rows.get("violations", [])
+        account.totals.add(sink.counts)
+        account.rows["silence"] = []
 
 
 def _check_twice(account: Account, tables: Tables, sink: FoldSink) -> None:

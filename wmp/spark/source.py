@@ -33,6 +33,7 @@ from wmp.errors import ConfigError
 from wmp.spark import byte_ranges
 from wmp.spark.arrow import schema_of
 from wmp.spark.line_parser import event_table, parse, text_of
+from wmp.spark.row_sink import RowSink, RowStreamSink
 from wmp.spark.schema import ddl
 
 __all__ = ["JournalSource"]
@@ -54,6 +55,8 @@ class JournalSource(DataSource):  # type: ignore[misc]
     - ``node``: only lines of the node with this identity;
     - ``lines``: ``true`` for plain lines in columns ``file`` and ``value``;
     - ``maxBytes``: for a stream, the limit of the bytes in a batch, all segments together.
+
+    To write, the format takes the rows of a DataFrame as jobs (:mod:`wmp.spark.row_sink`).
     """
 
     @classmethod
@@ -72,6 +75,24 @@ class JournalSource(DataSource):  # type: ignore[misc]
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader of all present and future lines."""
         return _JournalStreamReader(_SourceOptions(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> RowSink:
+        """Return a writer that has workers do the rows.
+
+        Raises:
+            ConfigError: The mode is ``overwrite``, or an option is wrong.
+        """
+        if overwrite:
+            raise ConfigError("the format wmp cannot overwrite; set mode('append')")
+        return RowSink(self.options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RowStreamSink:
+        """Return a writer that has workers do the rows of each batch of a stream.
+
+        Raises:
+            ConfigError: An option is wrong.
+        """
+        return RowStreamSink(self.options)
 
 
 class _SourceOptions:

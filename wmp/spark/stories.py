@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import pyarrow
 import pyarrow.compute as pc
-from pyspark.sql import functions as F
 
 from wmp.spark.arrow import Values
 from wmp.spark.facts import FoldSink, KnownProcess, Process
@@ -58,6 +57,8 @@ def find_lines(
         high = max(max(values) for values in wanted.values())
         each = []
     if tables.far:
+        from pyspark.sql import functions as F
+
         column = F.col(by)
         right = column.isin(each) if each else column.between(low, high)
         frame = tables.read("events").where(F.col("node").isin(names) & right)

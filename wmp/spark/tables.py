@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
@@ -18,10 +19,12 @@ import pyarrow
 import pyarrow.dataset
 import pyarrow.parquet
 from attrs import define, field, frozen
-from pyspark.sql import DataFrame, SparkSession
 
 from wmp.spark.arrow import Values, schema_of, to_batch
 from wmp.spark.schema import TABLES, ddl
+
+if typing.TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Parts", "Tables", "Written", "arrow_table", "is_far"]
 
@@ -85,8 +88,14 @@ class Parts:
 class Tables:
     """The tables of a report."""
 
-    spark: SparkSession
+    start: Callable[[], SparkSession]
+    """Returns the session, which only tables below a URL need."""
     where: str
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; it is started if need be."""
+        return self.start()
 
     @property
     def far(self) -> bool:
@@ -129,6 +138,10 @@ class Tables:
         parts.write(name, arrow_table(name, list(rows)))
         self.publish({name: parts.close()})
 
+    def files(self, name: str) -> list[Path]:
+        """Return the files of a table in a directory."""
+        return sorted(Path(self.path(name)).glob("*.parquet"))
+
     def dataset(self, name: str, columns: Sequence[str] | None = None) -> pyarrow.dataset.Dataset:
         """Open a table for this process; of a table below a URL, only the columns are read."""
         if not self.far:
@@ -158,8 +171,8 @@ class Tables:
 
     def _hadoop(self, where: str) -> tuple[Any, Any]:
         """Return the file system of a path, and the path, as Java has them."""
-        jvm: Any = self.spark._jvm
         session: Any = self.spark
+        jvm = session._jvm
         path = jvm.org.apache.hadoop.fs.Path(where)
         return path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()), path
 

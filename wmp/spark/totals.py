@@ -16,7 +16,15 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.spark.arrow import Values
-from wmp.spark.facts import ALWAYS, KnownProcess, Process, Window, is_certain
+from wmp.spark.facts import (
+    ALWAYS,
+    Counts,
+    KnownProcess,
+    Process,
+    Window,
+    add_count,
+    is_certain,
+)
 from wmp.spark.findings import FINDINGS
 from wmp.spark.process_lines import ProcessLines
 from wmp.spark.schema import NUMBERS
@@ -33,7 +41,7 @@ _TIMED: Final = {"busy": 3, "had": 3, "submitted": 1, "ended": 1}
 """Counts of stretches, with the place of the begin of the stretch in their keys."""
 
 _Entry = list[int]
-"""Number of samples, their sum, and the greatest of them."""
+"""As in :data:`wmp.spark.facts.Counts`."""
 
 
 def stretch(seconds: float) -> int:
@@ -76,7 +84,7 @@ class Totals:
     _rows: dict[tuple[str, str, Any], Values] = field(factory=dict)
     """The spread of each group that has not changed."""
 
-    def add(self, counts: Mapping[tuple[Any, ...], Sequence[int]]) -> None:
+    def add(self, counts: Counts) -> None:
         """Add counts: (count, total, top) by (name, key…)."""
         for (name, *key), entry in counts.items():
             if name == "phase":
@@ -84,7 +92,7 @@ class Totals:
                 continue
             if (place := _TIMED.get(name)) is not None:
                 key[place] = key[place] // self.length * self.length
-            _merge(self.counts[name], tuple(key), entry)
+            add_count(self.counts[name], tuple(key), entry)
 
     def _add_samples(self, key: Sequence[Any], entry: Sequence[int]) -> None:
         phase, *who, hour, value = key
@@ -92,7 +100,7 @@ class Totals:
             if one is not None or by == "role":
                 group = (phase, by, one)
                 self._rows.pop(group, None)
-                _merge(self.phases.setdefault(group, {}), value, entry)
+                add_count(self.phases.setdefault(group, {}), value, entry)
 
     def lengthen(self, length: int) -> None:
         """Use longer stretches from now on."""
@@ -100,7 +108,7 @@ class Totals:
         for name in _TIMED:
             self.add({(name, *key): one for key, one in self.counts.pop(name, {}).items()})
 
-    def plus(self, counts: Iterable[Mapping[tuple[Any, ...], Sequence[int]]]) -> Totals:
+    def plus(self, counts: Iterable[Counts]) -> Totals:
         """Return these totals with further counts; these totals do not change."""
         whole = Totals(self.length, self.window, phases=dict(self.phases), rows=dict(self._rows))
         for name, some in self.counts.items():
@@ -273,16 +281,6 @@ class Totals:
 
 def _hour(hour: int) -> str:
     return f"{datetime.fromtimestamp(hour * 3600, UTC):%Y-%m-%d %H:00}"
-
-
-def _merge(counts: dict[Any, _Entry], key: Any, entry: Sequence[int]) -> None:
-    one = counts.get(key)
-    if one is None:
-        counts[key] = list(entry)
-    else:
-        one[0] += entry[0]
-        one[1] += entry[1]
-        one[2] = max(one[2], entry[2])
 
 
 def drops(processes: Iterable[ProcessLines]) -> Iterator[Values]:

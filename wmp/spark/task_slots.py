@@ -1,0 +1,84 @@
+"""The number of tasks that Spark runs at once, as far as its settings state it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from wmp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["check_spare", "most_slots", "read_settings"]
+
+_NAMES = (
+    "spark.master",
+    "spark.task.cpus",
+    "spark.cores.max",
+    "spark.executor.cores",
+    "spark.executor.instances",
+    "spark.dynamicAllocation.enabled",
+    "spark.dynamicAllocation.maxExecutors",
+)
+
+
+def read_settings(spark: SparkSession) -> dict[str, str]:
+    """Return the settings of a session that bound its task slots; absent ones are left out."""
+    read: Callable[[str, None], Any] = spark.conf.get
+    found = {name: read(name, None) for name in _NAMES}
+    return {name: str(value) for name, value in found.items() if value is not None}
+
+
+def most_slots(settings: Mapping[str, str]) -> tuple[int, str] | None:
+    """Return the largest number of task slots, and the setting that bounds it.
+
+    Returns:
+        The number and the text; None if the settings have no bound.
+    """
+    cpus = _number(settings, "spark.task.cpus") or 1
+    master = settings.get("spark.master", "")
+    if found := re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", master.replace(" ", "")):
+        cores = os.cpu_count() or 1 if found[1] == "*" else int(found[1] or 1)
+        return cores // cpus, f"spark.master={master}"
+    if found := re.fullmatch(r"local-cluster\[(\d+),(\d+),\d+\]", master.replace(" ", "")):
+        return int(found[1]) * (int(found[2]) // cpus), f"spark.master={master}"
+    if (most := _number(settings, "spark.cores.max")) is not None:
+        return most // cpus, f"spark.cores.max={most}"
+    cores = _number(settings, "spark.executor.cores") or 0
+    dynamic = settings.get("spark.dynamicAllocation.enabled", "false") == "true"
+    name = "spark.dynamicAllocation.maxExecutors" if dynamic else "spark.executor.instances"
+    executors = _number(settings, name)
+    if executors is None or not cores:
+        return None
+    return executors * (cores // cpus), f"{name}={executors}, spark.executor.cores={cores}"
+
+
+def check_spare(settings: Mapping[str, str], workers: int, spare: int) -> None:
+    """Refuse a fleet that leaves too few task slots to other jobs (FLEET-4.1).
+
+    Args:
+        settings: The settings of the session.
+        workers: The members that are wanted.
+        spare: Task slots for other jobs.
+
+    Raises:
+        ConfigError: Spark cannot have so many task slots.
+    """
+    bound = most_slots(settings)
+    if bound is not None and workers + spare > bound[0]:
+        most = max(0, bound[0] - spare)
+        lower = f"set workers={most} or less, or " if most else ""
+        raise ConfigError(
+            f"a fleet of {workers} workers and spare={spare} for other jobs need {workers + spare} "
+            f"task slots, and Spark has {bound[0]} ({bound[1]}); {lower}give Spark more slots "
+            "(local[N], spark.executor.instances, spark.executor.cores, spark.cores.max); without "
+            "spare slots, jobs that need the fleet would wait for ever"
+        )
+
+
+def _number(settings: Mapping[str, str], name: str) -> int | None:
+    text = settings.get(name, "")
+    return int(text) if text.isdecimal() else None
