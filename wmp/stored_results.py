@@ -11,7 +11,7 @@ from wmp.errors import ConfigError
 from wmp.runtime.submission.results import Ended, with_history
 from wmp.runtime.submission.submissions import result_of
 from wmp.store.contract import JobFilter, StoredJob
-from wmp.store.sqlite.sqlite_reader import SqliteReader
+from wmp.store.opening import ReadableStore, open_reader
 from wmp.store.stored_job import OPEN, StoredJobState
 
 __all__ = ["StoredResults", "newest", "outcome_of", "results"]
@@ -31,7 +31,7 @@ class StoredResults:
     Use it with ``with``, or call :meth:`close`.
     """
 
-    def __init__(self, reader: SqliteReader) -> None:
+    def __init__(self, reader: ReadableStore) -> None:
         self._reader = reader
 
     def get(self, id: int | None = None, *, key: str | None = None, default: Any = None) -> Any:
@@ -56,7 +56,7 @@ class StoredResults:
         if job is None:
             name = f"job {id}" if key is None else f"job with the key {key!r}"
             raise KeyError(
-                f"the store {self._reader.path} has no {name}: it was never stored, or it was "
+                f"the store {self._reader.place} has no {name}: it was never stored, or it was "
                 "purged after its time to live"
             )
         if job.state in OPEN:
@@ -83,13 +83,16 @@ class StoredResults:
 
 
 def results(path: str | os.PathLike[str]) -> StoredResults:
-    """Open the results of a store, from any process of its host.
+    """Open the results of a store: from any process of its host, or of any host with PostgreSQL.
+
+    Args:
+        path: The path of the file, or ``postgresql://…``.
 
     Raises:
         ConfigError: There is no store at the path.
         StoreError: The store cannot be read.
     """
-    return StoredResults(SqliteReader.open(path))
+    return StoredResults(open_reader(path))
 
 
 def newest(jobs: list[StoredJob]) -> StoredJob | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from wmp.errors import InstanceEnded
 from wmp.message import Kind
 from wmp.store.contract import StoredJob, StoreInstance
 from wmp.store.job_terms import StoredTerms
-from wmp.store.sqlite.sqlite_store import SqliteStore
 from wmp.store.stored_job import ENDED, OPEN, Effect, Guard, StoredJobInput, StoredJobState, rows_of
 from wmp.store.write_batch import JobChanges, NewJobs, Reservation, StoredFailure, WriteBatch
 from wmp.testing.reference_store import ReferenceStore
@@ -117,12 +116,18 @@ def plain(value: Any) -> Any:
 
 
 class Pair:
-    """Both stores, with the same instances."""
+    """Both stores, with the same instances.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        opened: Opens the store for a process, with a clock.
+        notices_deaths: Whether the store notices at once that a process has died.
+    """
+
+    def __init__(self, opened: Callable[[Clock], Any], *, notices_deaths: bool) -> None:
         self.clock = Clock()
+        self.notices_deaths = notices_deaths
         # Two connections, as of two processes.
-        self.real = [sqlite_store(folder / "jobs.db", self.clock) for _ in range(2)]
+        self.real = [opened(self.clock) for _ in range(2)]
         self.model = ReferenceStore(lambda: self.clock.wall)
         self.instances: list[StoreInstance] = []
         self.numbers = [0] * CLIENTS
@@ -134,7 +139,7 @@ class Pair:
         for client in range(CLIENTS):
             self.begin(client)
 
-    def store(self, client: int) -> SqliteStore:
+    def store(self, client: int) -> Any:
         return self.real[client % len(self.real)]
 
     def begin(self, client: int) -> None:
@@ -156,9 +161,10 @@ class Pair:
                 self.model.end(self.instances[client])
                 self.begin(client)
             case "die":
-                number = self.instances[client].number
-                self.store(client)._locks[number].close()
-                self.model.died.add(number)
+                if self.notices_deaths:
+                    number = self.instances[client].number
+                    self.store(client)._locks[number].close()
+                    self.model.died.add(number)
                 self.begin(client)
             case "repeat":
                 if (batch := self.last[client]) is not None:
@@ -269,14 +275,12 @@ class Pair:
             store.close()
 
 
-def play(history: Sequence[tuple[str, Any, Any]]) -> None:
-    with tempfile.TemporaryDirectory(prefix="wmp-store-") as folder:
-        pair = Pair(Path(folder))
-        try:
-            for step in history:
-                pair.play(step)
-        finally:
-            pair.close()
+def play(pair: Pair, history: Sequence[tuple[str, Any, Any]]) -> None:
+    try:
+        for step in history:
+            pair.play(step)
+    finally:
+        pair.close()
 
 
 @pytest.mark.rule(
@@ -284,4 +288,6 @@ def play(history: Sequence[tuple[str, Any, Any]]) -> None:
 )
 @given(st.lists(steps, min_size=12, max_size=30))
 def test_both_stores_give_the_same_answers(history):
-    play(history)
+    with tempfile.TemporaryDirectory(prefix="wmp-store-") as folder:
+        path = Path(folder) / "jobs.db"
+        play(Pair(lambda clock: sqlite_store(path, clock), notices_deaths=True), history)

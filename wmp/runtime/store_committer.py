@@ -50,18 +50,18 @@ _PAGE: Final = 500
 
 
 def open_store(store: Store | str | os.PathLike[str]) -> Store:
-    """Return a store, or open the store on SQLite at a path. This blocks.
+    """Return a store, or open the store at a path or URL. This blocks.
 
     Raises:
-        ConfigError: There can be no store at the path.
+        ConfigError: There can be no store at the place, or an extra is missing.
         StoreError: The store cannot be opened.
     """
     if not isinstance(store, str | os.PathLike):
         return store
-    # Managers without a store need no SQLite.
-    from wmp.store.sqlite.sqlite_store import SqliteStore
+    # Managers without a store need none of this.
+    from wmp.store.opening import make_store
 
-    return SqliteStore(store)
+    return make_store(store)
 
 
 class StoreCommitter:

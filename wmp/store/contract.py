@@ -12,7 +12,15 @@ from wmp.store.job_terms import StoredTerms
 from wmp.store.stored_job import StoredJobState
 from wmp.store.write_batch import BatchAnswer, StoredFailure, WriteBatch
 
-__all__ = ["JobFilter", "QueuedKind", "Store", "StoreInstance", "StoredJob", "SubmitterNews"]
+__all__ = [
+    "JobFilter",
+    "KnownInstance",
+    "QueuedKind",
+    "Store",
+    "StoreInstance",
+    "StoredJob",
+    "SubmitterNews",
+]
 
 
 @frozen
@@ -92,6 +100,18 @@ class SubmitterNews:
     """Ended jobs that the instance submitted, and for which it has written no receipt."""
     cancelling: Sequence[int]
     """Numbers of the jobs that the instance holds and that are cancelled."""
+
+
+@frozen
+class KnownInstance:
+    """One process that uses or used the store."""
+
+    number: int
+    label: str
+    ended: int | None
+    """When the instance was ended, in milliseconds since 1970; None if it was not."""
+    alive: bool
+    """Whether the instance has not ended, and its process lives."""
 
 
 class Store(Protocol):

@@ -19,6 +19,7 @@ from wmp.store.sqlite.statements import (
     RECEIVE_ENDS,
     ChangeStatement,
 )
+from wmp.store.store_settings import KEPT_INSTANCES
 from wmp.store.stored_job import ENDED, TRANSITIONS, StoredJobInput, StoredJobState
 from wmp.store.write_batch import (
     AddAnswer,
@@ -31,16 +32,10 @@ from wmp.store.write_batch import (
     SweptJob,
 )
 
-__all__ = ["BLOCK", "INLINE", "BatchWriter"]
-
-BLOCK: Final = 65_536
-"""Numbers of a block."""
+__all__ = ["INLINE", "BatchWriter"]
 
 INLINE: Final = 512
 """Largest payload in the row of its job. SQLite writes a whole row anew at every change."""
-
-_KEPT_INSTANCES: Final = 24 * 3_600_000
-"""Milliseconds for which an ended instance without jobs is kept."""
 
 _ENDED_LAST: Final = (
     "key = ? AND state >= 3 AND key IS NOT NULL ORDER BY ended DESC, id DESC LIMIT 1"
@@ -350,7 +345,7 @@ class BatchWriter:
         self.connection.execute(
             "DELETE FROM instances WHERE ended < ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE"
             " jobs.instance = instances.instance AND jobs.state IN (1, 2))",
-            (now - _KEPT_INSTANCES,),
+            (now - KEPT_INSTANCES,),
         )
 
     # -- reservations -----------------------------------------------------------------------------

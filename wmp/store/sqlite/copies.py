@@ -6,17 +6,11 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Final
 
 from wmp.errors import ConfigError, StoreError
+from wmp.store.store_settings import NUMBERS_FROM, NUMBERS_SHIFT
 
 __all__ = ["notice", "raise_generation", "write_copy"]
-
-_EPOCH_OF_NUMBERS: Final = 1_577_836_800
-"""2020-01-01 in seconds since 1970: from then on the numbers after a restoration are counted."""
-
-_NUMBERS_A_SECOND: Final = 30
-"""Bits: no store gives 2**30 numbers in a second."""
 
 
 def write_copy(source: Path, target: Path) -> None:
@@ -71,6 +65,6 @@ def raise_generation(connection: sqlite3.Connection, now: int, inode: int) -> No
     connection.execute(
         "UPDATE meta SET generation = max(generation + 1, ?), copied = 0, inode = ?,"
         " next_id = max(next_id, ?)",
-        (now, inode, max(now // 1000 - _EPOCH_OF_NUMBERS, 0) << _NUMBERS_A_SECOND),
+        (now, inode, max(now // 1000 - NUMBERS_FROM, 0) << NUMBERS_SHIFT),
     )
     connection.execute("UPDATE instances SET ended = ? WHERE ended IS NULL", (now,))

@@ -6,10 +6,8 @@ import builtins
 import os
 from pathlib import Path
 
-from attrs import frozen
-
 from wmp.errors import ConfigError, StoreUnusable
-from wmp.store.contract import JobFilter, StoredJob
+from wmp.store.contract import JobFilter, KnownInstance, StoredJob
 from wmp.store.sqlite import copies
 from wmp.store.sqlite.connection import StoreFile, check_sqlite
 from wmp.store.sqlite.file_lock import is_locked
@@ -18,19 +16,7 @@ from wmp.store.sqlite.interned import InternedTerms
 from wmp.store.sqlite.row_reader import read_jobs
 from wmp.store.stored_job import StoredJobState
 
-__all__ = ["KnownInstance", "SqliteReader"]
-
-
-@frozen
-class KnownInstance:
-    """One process that uses or used the store."""
-
-    number: int
-    label: str
-    ended: int | None
-    """When the instance was ended, in milliseconds since 1970; None if it was not."""
-    alive: bool
-    """Whether the instance has not ended, and its process lives."""
+__all__ = ["SqliteReader"]
 
 
 class SqliteReader:
@@ -103,6 +89,15 @@ class SqliteReader:
             KnownInstance(number, label, ended, ended is None and is_locked(folder / str(number)))
             for number, label, ended in rows
         ]
+
+    @property
+    def place(self) -> str:
+        """The path, for people."""
+        return str(self.path)
+
+    def size(self) -> int:
+        """Return the bytes of the file."""
+        return self.path.stat().st_size
 
     def counts(self) -> dict[StoredJobState, int]:
         """Return the number of jobs in each state. This reads all jobs."""

@@ -16,14 +16,23 @@ from typing import Final, Literal, TypeVar
 from wmp.errors import ConfigError, InstanceEnded, StoreUnavailable
 from wmp.store.contract import JobFilter, QueuedKind, StoreInstance, SubmitterNews
 from wmp.store.sqlite import copies
-from wmp.store.sqlite.batch_writer import BLOCK, BatchWriter
+from wmp.store.sqlite.batch_writer import BatchWriter
 from wmp.store.sqlite.connection import StoreFile, check_sqlite
 from wmp.store.sqlite.file_lock import FileLock, is_locked
 from wmp.store.sqlite.file_system import check_file_system
 from wmp.store.sqlite.row_reader import queued_kinds, read_jobs, states_of
 from wmp.store.sqlite.sqlite_reader import SqliteReader
 from wmp.store.sqlite.sqlite_transaction import SqliteTransaction, make_records
-from wmp.store.stored_job import StoredJobInput, StoredJobState
+from wmp.store.store_settings import (
+    BLOCK,
+    BY_CALLERS,
+    GRACE,
+    MAX_BYTES,
+    RARELY,
+    ROW,
+    VALIDITY,
+)
+from wmp.store.stored_job import StoredJobState
 from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import (
     AddAnswer,
@@ -34,19 +43,7 @@ from wmp.store.write_batch import (
     WriteBatch,
 )
 
-__all__ = ["GRACE", "MAX_BYTES", "VALIDITY", "SqliteStore"]
-
-VALIDITY: Final = 15.0
-"""Seconds for which a write batch renews the validity of its instance."""
-
-GRACE: Final = 10.0
-"""Seconds after which the reserved jobs of an ended instance are queued again."""
-
-MAX_BYTES: Final = 16 << 30
-"""Default of the bytes in use above which the store takes no new jobs."""
-
-_RARELY: Final = 1_000
-"""Milliseconds for which transactions do not renew the validity of their instance again."""
+__all__ = ["SqliteStore"]
 
 _JUMP: Final = 1.0
 """Seconds by which the wall clock and the monotonic clock may part."""
@@ -55,27 +52,7 @@ _POLL: Final = 0.01
 _POLL_ALONE: Final = 0.25
 """Seconds between two looks for writes of other processes, with other instances and without."""
 
-_ROW: Final = 256
-"""Bytes of a job beside its payload, for the limit of the size."""
-
 _T = TypeVar("_T")
-
-_BY_CALLERS: Final = frozenset(
-    (
-        StoredJobInput.REPEAT,
-        StoredJobInput.RELEASE,
-        StoredJobInput.SPEND,
-        StoredJobInput.AGAIN,
-        StoredJobInput.ADOPT,
-        StoredJobInput.SUCCEED,
-        StoredJobInput.FAIL,
-        StoredJobInput.OVERRUN,
-        StoredJobInput.CANCEL,
-        StoredJobInput.REVIVE,
-        StoredJobInput.FORGET,
-    )
-)
-"""The inputs that a batch may have as changes. The store makes the others itself."""
 
 
 class SqliteStore(SqliteReader):
@@ -216,7 +193,7 @@ class SqliteStore(SqliteReader):
     def apply(self, me: StoreInstance, number: int, batch: WriteBatch) -> BatchAnswer:
         """Apply a batch; see :class:`~wmp.store.contract.Store`."""
         for changes in batch.changes:
-            if changes.input not in _BY_CALLERS:
+            if changes.input not in BY_CALLERS:
                 raise ValueError(f"{changes.input.name} is no change that a batch can have")
         try:
             with self._file.writing() as connection:
@@ -299,7 +276,7 @@ class SqliteStore(SqliteReader):
                 valid_until,
                 number,
                 me.number,
-                valid_until - _RARELY if rarely else valid_until,
+                valid_until - RARELY if rarely else valid_until,
                 valid_until,
                 number,
             ),
@@ -340,7 +317,7 @@ class SqliteStore(SqliteReader):
     def _add(self, writer: BatchWriter, adds: Sequence[NewJobs]) -> builtins.list[AddAnswer]:
         if not adds:
             return []
-        sizes = [sum(map(len, new.payloads)) + _ROW * len(new.ids) for new in adds]
+        sizes = [sum(map(len, new.payloads)) + ROW * len(new.ids) for new in adds]
         free = self._max_bytes - self._file.size
         if free < sum(sizes):  # or there are unused pages in the file
             free = self._max_bytes - self._bytes_in_use(writer)

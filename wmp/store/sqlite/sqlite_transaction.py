@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from wmp.store.contract import JobFilter, QueuedKind, StoredJob
-from wmp.store.sqlite.batch_writer import BLOCK, BatchWriter
+from wmp.store.sqlite.batch_writer import BatchWriter
 from wmp.store.sqlite.interned import InternedTerms
 from wmp.store.sqlite.row_reader import queued_kinds, read_jobs
+from wmp.store.store_settings import BLOCK
 from wmp.store.transaction import StoreRecord
 from wmp.store.write_batch import (
     AddAnswer,

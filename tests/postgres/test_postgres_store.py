@@ -1,0 +1,330 @@
+"""The store on PostgreSQL where it differs from a file: many processes at once, sizes, clocks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from tests.unit.stores import KIND, TERMS, Client, Clock
+from wmp.errors import ConfigError, InstanceEnded, StoreUnusable
+from wmp.message import Kind
+from wmp.store.contract import JobFilter, QueuedKind
+from wmp.store.job_terms import StoredTerms
+from wmp.store.opening import make_store, open_reader, open_writer
+from wmp.store.postgres.postgres_reader import PostgresReader
+from wmp.store.postgres.postgres_store import PostgresStore
+from wmp.store.stored_job import StoredJobInput, StoredJobState
+from wmp.store.transaction import StoreRecord
+from wmp.store.write_batch import NewJobs
+
+State, Input = StoredJobState, StoredJobInput
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def store(url, clock):
+    store = PostgresStore(url, clock=lambda: clock.wall, monotonic=lambda: clock.steady)
+    yield store
+    store.close()
+
+
+def at_once(count: int, work: Callable[[int], None]) -> None:
+    """Run a function in several threads, and raise what one of them raised."""
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+# -- many processes ----------------------------------------------------------------------------
+
+
+@pytest.mark.rule("STORE-13.3")
+def test_no_job_is_reserved_twice_and_none_is_left_by_several_instances_at_once(url):
+    client = Client(make_store(url))
+    ids = client.add(*[b"x"] * 400)
+    found: list[list[int]] = [[], [], [], []]
+
+    def reserve(number: int) -> None:
+        mine = Client(PostgresStore(url))
+        while True:
+            reserved = mine.reserve(7)
+            if not reserved.ids and not reserved.more and reserved.next_due is None:
+                break
+            found[number] += reserved.ids
+        mine.store.close()
+
+    at_once(4, reserve)
+    assert sorted(id for each in found for id in each) == ids
+    client.store.close()
+
+
+@pytest.mark.rule("STORE-7.1", "STORE-7.3")
+def test_adds_of_one_key_at_once_are_one_job(url):
+    stores = [PostgresStore(url) for _ in range(4)]
+    clients = [Client(store) for store in stores]
+    found: list[list[int]] = [[], [], [], []]
+    keys = [f"key {number}" for number in range(50)]
+
+    def add(number: int) -> None:
+        order = keys if number % 2 else keys[::-1]
+        for _ in range(3):
+            ids = clients[number].add(*[b"x"] * 50, keys=order)
+            found[number] += ids if number % 2 else ids[::-1]
+
+    at_once(4, add)
+    assert all(each == found[0] for each in found)
+    assert len(stores[0].list()) == 50
+    for store in stores:
+        store.close()
+
+
+@pytest.mark.rule("STORE-13.4")
+def test_transactions_that_decide_from_what_they_read_run_one_after_the_other(url):
+    def count(number: int) -> None:
+        store = PostgresStore(url)
+        me = store.begin(b"d%d" % number, "d")
+
+        def work(transaction) -> None:
+            found = transaction.record("counter", 1)
+            value = 0 if found is None else found.body["value"]
+            transaction.put("counter", StoreRecord(1, True, {"value": value + 1}))
+
+        for _ in range(20):
+            store.transact(me, work)
+        store.close()
+
+    at_once(3, count)
+    store = PostgresStore(url)
+    me = store.begin(b"r", "r")
+    assert store.transact(me, lambda one: one.record("counter", 1)).body == {"value": 60}
+    assert [one.id for one in store.transact(me, lambda one: one.records("counter"))] == [1]
+    store.transact(me, lambda one: one.remove("counter", 1))
+    assert store.transact(me, lambda one: one.record("counter", 1)) is None
+    store.close()
+
+
+# -- instances, times, sizes -------------------------------------------------------------------
+
+
+@pytest.mark.rule("STORE-13.9")
+@pytest.mark.parametrize("how", ["end", "silent"])
+def test_the_jobs_of_an_ended_instance_lapse_after_the_grace(store, clock, how):
+    one, two = Client(store), Client(store)
+    ids = two.add(b"a", b"b")
+    assert one.reserve().ids == ids
+    if how == "end":
+        store.end(one.me)
+    else:
+        clock.move(15.1)
+        two.sweep()
+    clock.move(9.9)
+    two.sweep()
+    assert [two.job(id).state for id in ids] == [State.RESERVED] * 2
+    clock.move(0.2)
+    assert two.sweep() == []
+    reserved = two.reserve()
+    assert (reserved.ids, reserved.attempts, reserved.lost) == (ids, [2, 2], [0, 0])
+    with pytest.raises(InstanceEnded, match="begin a new one"):
+        one.apply()
+
+
+@pytest.mark.rule("STORE-13.5")
+def test_the_clock_of_the_server_is_the_time_of_the_store(url, server):
+    client = Client(PostgresStore(url))
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        query = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+        (before,) = connection.execute(query).fetchone()
+        answer = client.apply()
+        (after,) = connection.execute(query).fetchone()
+    assert before <= answer.now <= after
+    client.store.close()
+
+
+@pytest.mark.rule("STORE-8.2")
+def test_a_full_store_takes_no_jobs_until_others_are_purged(url, clock):
+    store = PostgresStore(
+        url, max_bytes=10_000, clock=lambda: clock.wall, monotonic=lambda: clock.steady
+    )
+    client = Client(store)
+    (first,) = client.add(b"x" * 7000, terms=StoredTerms(keep=1000))
+    assert client.add(b"y" * 7000) == [0]
+    client.reserve()
+    client.change(Input.SUCCEED, [first], [1], payloads=[b"r" * 2000])
+    assert client.add(b"z" * 1000) == [0]
+    clock.move(2)
+    client.sweep()
+    assert client.add(b"y" * 7000) != [0]
+    # What an instance has stored still counts after the store removed the instance.
+    store.end(client.me)
+    clock.move(90_000)
+    other = Client(store)
+    other.sweep()
+    assert [one.number for one in store.instances()] == [other.me.number]
+    assert other.add(b"y" * 7000) == [0]
+    store.close()
+
+
+def test_purged_jobs_leave_nothing_behind(store, clock):
+    client = Client(store)
+    ids = client.add(b"a" * 5000, b"b", terms=StoredTerms(keep=1000))
+    client.reserve()
+    client.change(Input.SUCCEED, ids, [1, 1], payloads=[b"r", b"s"])
+    clock.move(2)
+    client.sweep()
+    with store._link.reading() as connection:
+        for table in ("jobs", "results", "failures"):
+            assert connection.execute(f"SELECT id FROM {table}").fetchall() == []
+        assert connection.execute("SELECT sum(bytes) FROM instances").fetchone() == (0,)
+
+
+@pytest.mark.rule("STORE-5.4", "STORE-13.1")
+def test_texts_may_have_nul_and_any_length(store):
+    client = Client(store)
+    keys = ["a\0b", "k" * 100_000, "\ud800"]
+    ids = client.add(b"x", b"y", b"z", keys=keys)
+    assert client.add(b"x", b"y", b"z", keys=keys) == ids
+    assert [job.key for job in store.list()] == keys
+    assert [job.id for job in store.list(JobFilter(key=keys[1]))] == [ids[1]]
+
+
+@pytest.mark.rule("STORE-3.6")
+def test_kinds_of_queued_jobs_are_named_and_counted(store, clock):
+    client = Client(store)
+    assert store.kinds() == store.kinds(counted=True) == []
+    client.add(b"a", b"b", priority=3, delay=4000)
+    client.add(b"c", b"d", delay=1500)
+    wc = Kind("wc", (("gpu", 1),))
+    client.add(b"e", kind=wc)
+    clock.move(1)
+    assert store.kinds() == [QueuedKind(KIND, 500), QueuedKind(wc, 0)]
+    assert store.kinds(counted=True) == [QueuedKind(KIND, 500, 4), QueuedKind(wc, 0, 1)]
+    assert store.transact(client.me, lambda one: one.queued()) == store.kinds()
+
+
+# -- notifications -----------------------------------------------------------------------------
+
+
+@pytest.mark.rule("STORE-13.6")
+def test_notifications_reach_those_whom_they_concern_and_are_sent_once_in_10_ms(url, monkeypatch):
+    one, two, three = (Client(PostgresStore(url)) for _ in range(3))
+    reader, writer = os.pipe()
+    sent = []
+    notify = one.store._link.notify
+    monkeypatch.setattr(one.store._link, "notify", lambda each: (sent.append(each), notify(each)))
+    now = [100.0]
+    monkeypatch.setattr("wmp.store.postgres.postgres_store.time.monotonic", lambda: now[0])
+    for client in (one, two, three):
+        assert client.store.wait(reader, 0.0)  # the first look needs no notification
+    ids = [one.add(b"x")[0] for _ in range(20)]
+    assert len(sent) == 1
+    now[0] += 0.011
+    one.store.wait(reader, 0.0)
+    assert len(sent) == 2
+    assert two.store.wait(reader, 5.0)
+    assert three.store.wait(reader, 5.0)
+    assert not two.store.wait(reader, 0.0)
+    # An end concerns the submitter only.
+    two.reserve(1)
+    two.change(Input.SUCCEED, ids[:1], [1], payloads=[b"r"])
+    assert one.store.wait(reader, 5.0)
+    assert not three.store.wait(reader, 0.0)
+    # A cancellation concerns the instance that has reserved the job.
+    two.reserve(1)
+    one.change(Input.CANCEL, ids[1:2])
+    assert two.store.wait(reader, 5.0)
+    assert not three.store.wait(reader, 0.0)
+    # Without a notification a process looks every two seconds.
+    now[0] += 2.0
+    assert three.store.wait(reader, 0.0)
+    for client in (one, two, three):
+        client.store.close()
+    for descriptor in (reader, writer):
+        os.close(descriptor)
+
+
+# -- opening -----------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("STORE-13.2")
+def test_a_store_is_made_once_by_several_processes_at_once(url):
+    found = []
+
+    def make(number: int) -> None:
+        store = make_store(url)
+        found.append((store.identity, store.generation))
+        store.close()
+
+    at_once(4, make)
+    assert len(set(found)) == 1
+    reader = open_reader(url)
+    assert (reader.identity, reader.generation) == found[0]
+    assert reader.counts() == {}
+    assert reader.size() > 0
+    reader.close()
+
+
+def test_readers_make_no_store(url):
+    for open in (open_reader, open_writer, PostgresReader.open):
+        with pytest.raises(ConfigError, match="there is no store"):
+            open(url)
+
+
+@pytest.mark.rule("STORE-13.7")
+def test_a_copy_of_the_tables_is_another_generation(url, store):
+    client = Client(store)
+    (id,) = client.add(b"x")
+    # A dump has the same rows in other tables.
+    with store._link.reading() as connection:
+        (home,) = connection.execute("SELECT home FROM meta").fetchone()
+    assert home.count("/") == 2
+    store._link.write(lambda one: one.execute("UPDATE meta SET home = 'elsewhere'"))
+    copy = PostgresStore(url)
+    assert copy.generation > store.generation
+    assert copy.identity == store.identity
+    with pytest.raises(StoreUnusable, match="restored copy"):
+        client.apply()
+    fresh = Client(copy)
+    assert fresh.me.block.start > 1 << 50
+    assert [job.id for job in copy.list()] == [id]
+    generation = copy.generation
+    copy.restored()
+    assert copy.generation > generation
+    copy.close()
+
+
+@pytest.mark.rule("STORE-13.2")
+def test_a_store_of_another_version_is_refused(url, store):
+    client = Client(store)
+    store._link.write(lambda one: one.execute("UPDATE meta SET version = 2000"))
+    with pytest.raises(StoreUnusable, match=r"has schema 2\.0.*install the wmp"):
+        client.apply()
+    with pytest.raises(StoreUnusable, match=r"has schema 2\.0"):
+        PostgresStore(url)
+
+
+def test_an_add_with_a_number_that_is_stored_changes_nothing_beside_new_jobs(store):
+    client = Client(store)
+    (id,) = client.add(b"old", keys=["k"])
+    new = NewJobs(KIND, TERMS, [id, 77], [b"new", b"y"], keys=["k", "m"])
+    assert client.apply(adds=[new]).adds[0].ids == [id, 77]
+    assert client.job(id).payload == b"old"

@@ -1,0 +1,129 @@
+"""A store by its place: the path of a file, or the URL of a database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from wmp.errors import ConfigError
+from wmp.store.contract import JobFilter, KnownInstance, StoredJob
+from wmp.store.stored_job import StoredJobState
+from wmp.store.transaction import TransactingStore
+
+__all__ = ["ReadableStore", "WritableStore", "is_url", "make_store", "open_reader", "open_writer"]
+
+
+class ReadableStore(Protocol):
+    """A store as its readers see it."""
+
+    identity: bytes
+    generation: int
+
+    @property
+    def place(self) -> str:
+        """The path or the URL without a password, for people."""
+
+    def list(
+        self,
+        where: JobFilter = JobFilter(),  # noqa: B008 - a frozen value
+        *,
+        after: int = 0,
+        limit: int = 1000,
+        payloads: bool = False,
+    ) -> list[StoredJob]:
+        """Return jobs in the order of their numbers."""
+
+    def instances(self) -> Sequence[KnownInstance]:
+        """Return the instances that the store knows, oldest first."""
+
+    def counts(self) -> dict[StoredJobState, int]:
+        """Return the number of jobs in each state."""
+
+    def size(self) -> int:
+        """Return the bytes of the store on its disk."""
+
+    def check(self) -> Sequence[str]:
+        """Read the whole store; return what is damaged."""
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Write a consistent copy of the store, while it is used."""
+
+    def close(self) -> None:
+        """Release all resources. Idempotent."""
+
+
+class WritableStore(TransactingStore, Protocol):
+    """A store that an operator opened."""
+
+    def restored(self) -> None:
+        """Begin a new generation, because the content was replaced by an old copy."""
+
+
+def is_url(place: str | os.PathLike[str]) -> bool:
+    """Return whether a place is the URL of a database.
+
+    Raises:
+        ConfigError: The place is a URL of another sort.
+    """
+    if not isinstance(place, str) or "://" not in place:
+        return False
+    scheme = place.partition("://")[0]
+    if scheme not in ("postgresql", "postgres"):
+        raise ConfigError(
+            f"the place of a store begins with {scheme}://; expected the path of a file, or "
+            "postgresql://USER@HOST:PORT/DATABASE"
+        )
+    return True
+
+
+def make_store(place: str | os.PathLike[str], **settings: Any) -> WritableStore:
+    """Open a store, which is made if it is missing. This blocks.
+
+    Args:
+        place: The path of a file of SQLite, or the URL of a database of PostgreSQL.
+        settings: Settings that all stores have: ``grace`` and ``max_bytes``.
+
+    Raises:
+        ConfigError: There can be no store at the place, or an extra is missing.
+        StoreError: The store cannot be opened.
+    """
+    # Imported here, because a process needs one of the two, and most need none.
+    if is_url(place):
+        from wmp.store.postgres.postgres_store import PostgresStore
+
+        return PostgresStore(os.fspath(place), **settings)
+    from wmp.store.sqlite.sqlite_store import SqliteStore
+
+    return SqliteStore(place, **settings)
+
+
+def open_writer(place: str | os.PathLike[str]) -> WritableStore:
+    """Open an existing store.
+
+    Raises:
+        ConfigError: There is no store at the place.
+        StoreError: The store cannot be opened.
+    """
+    if is_url(place):
+        open_reader(place).close()
+    elif not Path(place).is_file():
+        raise ConfigError(f"there is no store {place}; make one with SqliteStore")
+    return make_store(place)
+
+
+def open_reader(place: str | os.PathLike[str]) -> ReadableStore:
+    """Open an existing store to read it.
+
+    Raises:
+        ConfigError: There is no store at the place.
+        StoreError: The store cannot be read.
+    """
+    if is_url(place):
+        from wmp.store.postgres.postgres_reader import PostgresReader
+
+        return PostgresReader.open(os.fspath(place))
+    from wmp.store.sqlite.sqlite_reader import SqliteReader
+
+    return SqliteReader.open(place)
