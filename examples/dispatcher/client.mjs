@@ -11,8 +11,7 @@ const description = await (await fetch(`${base}/openapi.json`, { headers })).jso
 const client = {};
 for (const [path, operations] of Object.entries(description.paths)) {
   for (const [method, operation] of Object.entries(operations)) {
-    // The framework names an operation by its function: create_job_dispatcher_jobs__post.
-    const name = operation.summary.toLowerCase().replaceAll(" ", "_");
+    const name = operation.operationId; // for example create_job
     const parameters = operation.parameters ?? [];
     client[name] = async (given = {}, body = undefined) => {
       let target = path;

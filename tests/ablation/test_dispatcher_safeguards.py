@@ -8,12 +8,15 @@ from typing import Any
 import attrs
 import pytest
 
+from wmp.dispatcher.dispatch_events import PostJob
 from wmp.dispatcher.machine import DispatcherMachine
 from wmp.dispatcher.records import DispatchRecord, WorkerRecord
+from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps import checking
 from wmp.dispatcher.steps.checking import Check
 from wmp.dispatcher.steps.job_steps import Finish, read_job
 from wmp.dispatcher.steps.placing import Assign, DispatchedJob, Placed
+from wmp.dispatcher.steps.worker_steps import NotePing
 from wmp.testing.dispatch_search import search_design, search_steps
 from wmp.testing.dispatcher_world import DispatcherFaults, run_dispatcher_world
 
@@ -56,10 +59,7 @@ def test_the_second_step_needs_its_condition(monkeypatch: Patch) -> None:
 
 
 def test_a_job_in_d_of_a_dead_dispatcher_needs_another_dispatcher(monkeypatch: Patch) -> None:
-    def keep(self: Check, store: Any, dispatch: Any, job: Any, living: Any) -> Any:
-        return job if job is not None and job.attempt == dispatch.attempt else None
-
-    monkeypatch.setattr(Check, "_own", keep)
+    _without_heirs(monkeypatch)
     trace = search_steps().trace
     assert trace is not None
     assert any(one.endswith("ends") for one in trace)
@@ -98,6 +98,27 @@ def _without_closing(patch: Patch) -> None:
     )
 
 
+def _without_deaths(patch: Patch) -> None:
+    patch.setattr(NotePing, "_fail", lambda self, store, worker: False)
+
+
+def _without_heirs(patch: Patch) -> None:
+    def keep(self: Check, store: Any, dispatch: Any, job: Any, living: Any) -> Any:
+        return job if job is not None and job.attempt == dispatch.attempt else None
+
+    patch.setattr(Check, "_own", keep)
+
+
+def _without_dispatch_timeout(patch: Patch) -> None:
+    patch.setattr(DispatcherMachine, "_placed", _remember_nothing)
+    patch.setattr(Check, "_check_dispatching", lambda self, store, dispatch, job, adopted: False)
+
+
+def _remember_nothing(self: DispatcherMachine, placed: Placed, now: float, actions: Any) -> None:
+    """Forget the jobs in `d`, as a dispatcher does that does not know what was committed."""
+    actions += [PostJob(one) for one in placed.assignments]
+
+
 def _world(
     ablate: Callable[[Patch], None], word: str, *marks: pytest.MarkDecorator, **faults: float
 ) -> Any:
@@ -109,10 +130,12 @@ def _world(
     ("ablate", "word", "faults"),
     [
         _world(_without_capacity, "jobs, at most"),
-        _world(_without_fence, "counted", lose=0.3, pause=0.1),
+        _world(_without_fence, "counted", lose=0.1, pause=0.1, cancel=0.02),
         _world(_without_unknown_jobs, "is still", pytest.mark.deep, lose=0.3),
         _world(_with_late_jobs, "runs", pytest.mark.deep, pause=0.2),
         _world(_without_closing, "is still", pytest.mark.deep),
+        _world(_without_deaths, "is still", pytest.mark.deep, gone=0.05),
+        _world(_without_heirs, "is still", pytest.mark.deep, crash=0.05),
     ],
 )
 def test_a_world_notices_a_missing_safeguard(
@@ -124,3 +147,29 @@ def test_a_world_notices_a_missing_safeguard(
         if any(word in one for one in problems):
             return
     pytest.fail("40 worlds have no problem without the safeguard")
+
+
+@pytest.mark.deep
+@pytest.mark.rule("DSP-3.6")
+def test_a_job_in_d_that_its_dispatcher_forgot_needs_the_timeout(monkeypatch: Patch) -> None:
+    settings = DispatcherSettings(
+        cooldown_period=100, dispatch_timeout=5_000, ping_interval=2_000, timer_interval=500
+    )
+    monkeypatch.setattr(DispatcherMachine, "_placed", _remember_once(DispatcherMachine._placed))
+    world = run_dispatcher_world(1, DispatcherFaults(), settings=settings)
+    assert world.problems == []
+    _without_dispatch_timeout(monkeypatch)
+    problems = run_dispatcher_world(1, DispatcherFaults(), settings=settings).problems
+    assert any("is still" in one for one in problems)
+
+
+def _remember_once(placed: Any) -> Any:
+    """Return a function that forgets the jobs of every second step."""
+    calls = iter(range(1_000_000))
+
+    def remember(self: DispatcherMachine, found: Placed, now: float, actions: Any) -> None:
+        if found.cooling and next(calls) % 2:
+            return _remember_nothing(self, found, now, actions)
+        return placed(self, found, now, actions)
+
+    return remember

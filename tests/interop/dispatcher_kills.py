@@ -3,7 +3,7 @@
 ::
 
     python -m tests.interop.dispatcher_kills --jobs 20000 --rounds 3
-    python -m tests.interop.dispatcher_kills --store postgresql:///wmp
+    python -m tests.interop.dispatcher_kills --store postgresql:///wmp    # an empty database
 
 It prints how many jobs ended, and how often handlers ran.
 """
@@ -24,13 +24,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import httpx
 
 from tests.interop.programs import ENVIRON, WMP
 
-__all__ = ["KillRun"]
+__all__ = ["KillRun", "KilledServer"]
 
 _WORK: Final = """
 import os
@@ -86,6 +86,16 @@ class _KilledProgram:
             self.process.wait()
 
 
+class KilledServer(Protocol):
+    """The server of the database, which keeps its address and its files when it is killed."""
+
+    def kill(self) -> None:
+        """Kill it by SIGKILL."""
+
+    def start(self) -> None:
+        """Start it again; it answers when this returns."""
+
+
 class KillRun:
     """See the module."""
 
@@ -98,9 +108,12 @@ class KillRun:
         wmp_workers: int,
         store: str = "jobs.db",
         rounds: int = 1,
+        server: KilledServer | None = None,
     ) -> None:
-        self.folder, self.jobs, self.store = folder, jobs, store
-        self.wanted_kills = rounds * (dispatchers + http_workers + wmp_workers)
+        self.folder, self.jobs, self.store, self.server = folder, jobs, store, server
+        self.wanted_kills = rounds * (
+            dispatchers + http_workers + wmp_workers + (server is not None)
+        )
         self.changed = threading.Condition()
         self.executed = folder / "executed"
         self.executed.touch()
@@ -171,7 +184,8 @@ class KillRun:
                 one.kill()
 
     def _kill_all(self) -> None:
-        programs = itertools.cycle((*self.dispatchers, *self.workers))
+        servers = () if self.server is None else (self.server,)
+        programs = itertools.cycle((*self.dispatchers, *servers, *self.workers))
         for place, one in enumerate(itertools.islice(programs, self.wanted_kills)):
             with self.changed:
                 enough = (place + 0.5) * self.jobs / self.wanted_kills
@@ -224,9 +238,22 @@ class KillRun:
                 ]
                 if not any(one["jobs"] for one in found):
                     break
+                for one in self.workers:
+                    if one.process is not None and one.process.poll() is not None:
+                        one.start()  # A worker ends when it reaches no dispatcher
                 time.sleep(0.2)
-            for number, id in self.ids.items():
-                self.documents[number] = self._ask(client, "GET", f"/dispatcher/jobs/{id}")
+            self._read(client)
+
+    def _read(self, client: httpx.Client) -> None:
+        """Read the documents of all acknowledged jobs, page by page."""
+        numbers = {id: number for number, id in self.ids.items()}
+        after = "0" * 24
+        while after is not None:
+            page = self._ask(client, "GET", f"/dispatcher/jobs/?limit=1000&after={after}")
+            for one in page["jobs"]:
+                # A create without an answer was sent again with its key: one job.
+                self.documents[numbers[one["_id"]]] = one
+            after = page["next"]
 
     def report(self) -> dict[str, Any]:
         """Return what came of the jobs."""

@@ -7,7 +7,14 @@ import pytest
 from wmp.testing.dispatcher_world import DispatcherFaults, run_dispatcher_world
 
 ALL = DispatcherFaults(
-    crash=0.03, pause=0.03, partition=0.03, lose=0.2, worker_crash=0.02, jump=0.01, cancel=0.1
+    crash=0.03,
+    pause=0.03,
+    partition=0.03,
+    lose=0.2,
+    worker_crash=0.02,
+    jump=0.01,
+    cancel=0.1,
+    gone=0.002,
 )
 
 

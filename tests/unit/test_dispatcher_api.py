@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,9 +13,16 @@ import httpx
 import pytest
 
 from tests.unit.http_net import FakeWorker, Net, dispatcher_on
+from wmp.dispatcher.descriptions import SCHEMAS
 from wmp.dispatcher.http_parts import check_open
 from wmp.dispatcher.settings import DispatcherSettings
+from wmp.dispatcher.steps import overview
 from wmp.errors import ConfigError
+from wmp.message import Kind
+from wmp.store.job_terms import StoredTerms
+from wmp.store.sqlite.sqlite_store import SqliteStore
+from wmp.store.stored_job import StoredJobInput
+from wmp.store.write_batch import JobChanges, NewJobs, Reservation, WriteBatch
 
 JOBS = "/dispatcher/jobs/"
 WORKERS = "/dispatcher/workers/"
@@ -108,6 +116,16 @@ def test_the_literal_documents_of_the_schema_work(tmp_path: Path) -> None:
     serve(tmp_path, test)
 
 
+KINDS: dict[str, Any] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": int | float,
+    "boolean": bool,
+    "null": type(None),
+}
+
 WRONG_JOBS = [
     (b"{}", "type"),
     (b'{"type": 1}', "type"),
@@ -121,6 +139,7 @@ WRONG_JOBS = [
     (b'{"type": "a", "payload": NaN}', None),
     (b'{"type": "a", "payload": 1e999}', None),
     (b'{"type": "a", "payload": ' + b"[" * 200 + b"]" * 200 + b"}", None),
+    (b'{"type": "a", "run": 1' + b"0" * 400 + b"}", "run"),
     (b"[" * 100_000, None),
     (b"[1]", "body"),
     (b"", "body"),
@@ -193,12 +212,67 @@ def test_a_key_creates_one_job_and_refuses_another_body(tmp_path: Path) -> None:
         assert [one.status_code for one in answers] == [201, 200, 409]
         assert answers[0].json()["_id"] == answers[1].json()["_id"]
         assert answers[2].json()["field"] == "Idempotency-Key"
+        callback = {"hostname": "127.0.0.1", "port": 9000}
+        for name, value in (
+            ("type", "b"),
+            ("run", 2),
+            ("workflow", "w"),
+            ("priority", 7),
+            ("execution", {"timeout": 5}),
+            ("callback", callback),
+        ):
+            body = {"type": "a", "payload": 1, name: value}
+            assert (await client.post(JOBS, json=body, headers=key)).status_code == 409, name
+        # The callback of a kept job is compared, and not whether it was sent.
+        body = {"type": "a", "callback": callback}
+        for code in (201, 200):
+            answer = await client.post(JOBS, json=body, headers={"Idempotency-Key": "b"})
+            assert answer.status_code == code
+
+    serve(tmp_path, test)
+
+
+@pytest.mark.rule("DSP-6.2")
+def test_half_a_surrogate_pair_is_kept_and_written_again(tmp_path: Path) -> None:
+    async def test(net: Net, client: Client) -> None:
+        body = b'{"type": "a", "payload": {"\\ud800": "\\udfff"}}'
+        created = await client.post(JOBS, content=body)
+        assert created.status_code == 201
+        (job,) = (await client.get(JOBS)).json()["jobs"]
+        assert job["payload"] == {"\ud800": "\udfff"}
+        worker = {**WORKER, "handlers": {"resize": "\ud800"}}
+        answer = await client.put(WORKERS, content=json.dumps(worker))
+        assert answer.json()["handlers"] == worker["handlers"]
+
+    serve(tmp_path, test)
+
+
+@pytest.mark.rule("DSP-6.2")
+def test_jobs_that_other_programs_stored_can_be_read(tmp_path: Path) -> None:
+    texts = [b"NaN", b"1e999", b"[" * 5000, b"9" * 5000, b"\xff"]
+
+    async def test(net: Net, client: Client) -> None:
+        with contextlib.closing(SqliteStore(tmp_path / "jobs.db", durability="process")) as store:
+            me = store.begin(b"m", "manager")
+            ids = list(me.block)[: len(texts)]
+            kind = Kind("other", codec="json")
+            adds = [NewJobs(kind, StoredTerms(), ids, texts)]
+            store.apply(me, 1, WriteBatch(adds=adds))
+            found = store.apply(me, 2, WriteBatch(reservations=[Reservation(kind, 9, 1 << 20)]))
+            (taken,) = found.reserved
+            ends = JobChanges(StoredJobInput.SUCCEED, taken.ids, taken.attempts, taken.payloads)
+            store.apply(me, 3, WriteBatch(changes=[ends]))
+            store.end(me)
+        answer = await client.get(JOBS)
+        assert answer.status_code == 200
+        results = {one["result"] for one in answer.json()["jobs"]}
+        assert results == {one.decode("utf-8", "replace") for one in texts}
 
     serve(tmp_path, test)
 
 
 @pytest.mark.rule("DSP-6.5")
-def test_a_list_has_pages_and_filters(tmp_path: Path) -> None:
+def test_a_list_has_pages_and_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(net: Net, client: Client) -> None:
         ids = [(await client.post(JOBS, json={"type": name})).json()["_id"] for name in "ababa"]
         found, after = [], ""
@@ -208,7 +282,11 @@ def test_a_list_has_pages_and_filters(tmp_path: Path) -> None:
             after = f"&after={page['next']}"
         assert found == ids
         assert page["next"] is None
-        page = (await client.get(f"{JOBS}?type=b&status=q")).json()
+        monkeypatch.setattr(overview, "_PAGE", 1)
+        page = (await client.get(f"{JOBS}?limit=1000")).json()
+        assert ([one["_id"] for one in page["jobs"]], page["next"]) == (ids[:1], ids[0])
+        page = (await client.get(f"{JOBS}?type=b&status=q&limit=1")).json()
+        page["jobs"] += (await client.get(f"{JOBS}?type=b&after={page['next']}")).json()["jobs"]
         assert [one["_id"] for one in page["jobs"]] == [ids[1], ids[3]]
         await client.delete(f"{JOBS}{ids[0]}")
         page = (await client.get(f"{JOBS}?status=x")).json()
@@ -263,8 +341,57 @@ def test_the_description_names_all_routes(tmp_path: Path) -> None:
         found = (await client.get("/openapi.json")).json()
         assert set(found["paths"]) >= {JOBS, WORKERS, "/dispatcher/capacity", "/healthz"}
         assert "422" not in json.dumps(found)
+        names = {
+            one["operationId"]: one for path in found["paths"].values() for one in path.values()
+        }
+        created = names["create_job"]["responses"]["201"]
+        assert created["links"]["get_job"]["parameters"] == {"id": "$response.body#/_id"}
+        for operation in names.values():
+            for code, answer in operation["responses"].items():
+                assert answer["content"]["application/json"]["schema"], code
+                assert set(answer.get("links", ())) <= set(names)
 
     serve(tmp_path, test)
+
+
+@pytest.mark.rule("DSP-1.1")
+def test_answers_have_the_fields_that_the_description_names(tmp_path: Path) -> None:
+    async def test(net: Net, client: Client) -> None:
+        net.apps[8082] = FakeWorker()
+        callback = {"hostname": "127.0.0.1", "port": 9000}
+        job = await client.post(JOBS, json={"type": "resize", "callback": callback})
+        id = job.json()["_id"]
+        answers = {
+            "JobDocument": job,
+            "WorkerDocument": await client.put(WORKERS, json=WORKER),
+            "JobList": await client.get(JOBS),
+            "WorkerList": await client.get(WORKERS),
+            "JobHistory": await client.get(f"{JOBS}{id}/history"),
+            "Capacity": await client.get("/dispatcher/capacity"),
+            "Health": await client.get("/healthz"),
+            "Refusal": await client.get("/nothing"),
+        }
+        for name, answer in answers.items():
+            check_fields(answer.json(), SCHEMAS[name], name)
+        assert set(answers) == set(SCHEMAS) - {"Accepted"}
+
+    serve(tmp_path, test)
+
+
+def check_fields(value: Any, schema: Any, name: str) -> None:
+    """Check that objects have the described fields and no others, and values the types."""
+    if "$ref" in schema:
+        schema = SCHEMAS[schema["$ref"].rpartition("/")[2]]
+    kinds = schema.get("type", KINDS)
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    assert any(isinstance(value, KINDS[one]) for one in kinds), (name, value)
+    if isinstance(value, list):
+        for inner in value:
+            check_fields(inner, schema["items"], name)
+    elif isinstance(value, dict) and "properties" in schema:
+        assert set(schema["required"]) <= set(value) <= set(schema["properties"]), name
+        for field, inner in value.items():
+            check_fields(inner, schema["properties"][field], f"{name}.{field}")
 
 
 @pytest.mark.rule("DSP-3.9")

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Header, Path, Query
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from wmp.dispatcher.http_parts import GuardedApp, StrictRoute, refusal, refuse
+from wmp.dispatcher.descriptions import answered, describe_answers
+from wmp.dispatcher.http_parts import GuardedApp, JsonAnswer, StrictRoute, refusal, refuse
 from wmp.dispatcher.job_document import NewJobDocument, failure_payload, number_of, worker_document
 from wmp.dispatcher.models import CompletionModel, JobModel, WorkerModel
 from wmp.dispatcher.records import WorkerRecord
@@ -23,21 +23,13 @@ from wmp.errors import WMPError
 
 __all__ = ["make_api"]
 
-_ERROR: Final = {
-    "type": "object",
-    "required": ["error", "field"],
-    "properties": {
-        "error": {"type": "string", "description": "What was found, and what was expected."},
-        "field": {"type": ["string", "null"], "description": "Name of the field that is wrong."},
-    },
-}
-_OBJECT: Final = {"application/json": {"schema": {"type": "object"}}}
 _REFUSED: Final[dict[int | str, dict[str, Any]]] = {
-    code: {"description": text, "content": {"application/json": {"schema": _ERROR}}}
+    code: answered("Refusal", code, text=text)[code]
     for code, text in {
         400: "The request is wrong.",
         401: "The token is missing or wrong.",
         404: "There is no such job or worker.",
+        408: "The body did not end in time.",
         409: "The request does not fit the state of the job.",
         413: "The body is too large.",
         503: "The store is away or full.",
@@ -68,25 +60,27 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
         docs_url=None,
         redoc_url=None,
         responses=_REFUSED,
+        # The names of the operations are those of the functions below.
+        generate_unique_id_function=lambda route: route.name,
     )
     app.router.route_class = StrictRoute
     app.router.redirect_slashes = False
     settings = dispatcher.settings
 
-    async def away(request: Request, error: Exception) -> JSONResponse:
+    async def away(request: Request, error: Exception) -> JsonAnswer:
         return refusal(503, f"{error}; send the request again later")
 
     app.add_exception_handler(RequestValidationError, refuse)
     app.add_exception_handler(HTTPException, refuse)
     app.add_exception_handler(WMPError, away)
 
-    @app.post("/dispatcher/jobs/", status_code=201, responses={200: {"content": _OBJECT}})
+    @app.post("/dispatcher/jobs/", status_code=201, responses=answered("JobDocument", 200, 201))
     async def create_job(
         job: JobModel,
         idempotency_key: Annotated[
             str | None, Header(min_length=1, max_length=255, pattern="^[ -~]*$")
         ] = None,
-    ) -> JSONResponse:
+    ) -> JsonAnswer:
         """Create a job; two creates with one `Idempotency-Key` are one job."""
         if job.type.startswith("wmp."):
             return refusal(
@@ -109,25 +103,25 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
         if created.differs:
             text = "another job was created with this Idempotency-Key; send another key"
             return refusal(409, text, "Idempotency-Key")
-        return JSONResponse(created.document, 200 if created.joined else 201)
+        return JsonAnswer(created.document, 200 if created.joined else 201)
 
-    @app.get("/dispatcher/jobs/", responses={200: {"content": _OBJECT}})
+    @app.get("/dispatcher/jobs/", responses=answered("JobList"))
     async def get_jobs(
         status: Annotated[str | None, Query(pattern="^[qdrksfx]$")] = None,
         type: Annotated[str | None, Query(max_length=200)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         after: Annotated[str | None, Query(pattern="^[0-9a-f]{24}$")] = None,
-    ) -> JSONResponse:
+    ) -> JsonAnswer:
         """List jobs in the order of `_id`, one page at a time."""
         begin = 0 if after is None else _found(after)
         role = None if type is None else type.encode("utf-8", "replace").decode()
         jobs, following = await dispatcher.read(
             lambda store: list_jobs(store, status, role, begin, limit)
         )
-        return JSONResponse({"jobs": jobs, "next": following})
+        return JsonAnswer({"jobs": jobs, "next": following})
 
-    @app.get("/dispatcher/jobs/{id}", responses={200: {"content": _OBJECT}})
-    async def get_job(id: _Id) -> JSONResponse:
+    @app.get("/dispatcher/jobs/{id}", responses=answered("JobDocument"))
+    async def get_job(id: _Id) -> JsonAnswer:
         """Read a job."""
         number = _found(id)
 
@@ -136,26 +130,28 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
             return None if job is None else read_document(store, job)
 
         document = await dispatcher.read(read)
-        return _job_missing(id) if document is None else JSONResponse(document)
+        return _job_missing(id) if document is None else JsonAnswer(document)
 
-    @app.delete("/dispatcher/jobs/{id}", status_code=202, responses={200: {"content": _OBJECT}})
-    async def cancel_job(id: _Id) -> JSONResponse:
+    @app.delete(
+        "/dispatcher/jobs/{id}", status_code=202, responses=answered("JobDocument", 200, 202)
+    )
+    async def cancel_job(id: _Id) -> JsonAnswer:
         """Cancel a job."""
         found = await dispatcher.run(CancelJob(_found(id)))
         if found is None:
             return _job_missing(id)
         document, ended = found
-        return JSONResponse(document, 200 if ended else 202)
+        return JsonAnswer(document, 200 if ended else 202)
 
-    @app.get("/dispatcher/jobs/{id}/history", responses={200: {"content": _OBJECT}})
-    async def get_history(id: _Id) -> JSONResponse:
+    @app.get("/dispatcher/jobs/{id}/history", responses=answered("JobHistory"))
+    async def get_history(id: _Id) -> JsonAnswer:
         """Read the attempts of a job that failed or were lost."""
         number = _found(id)
         found = await dispatcher.read(lambda store: history(store, number))
-        return _job_missing(id) if found is None else JSONResponse(found)
+        return _job_missing(id) if found is None else JsonAnswer(found)
 
-    @app.post("/dispatcher/jobs/{id}/completion", responses={200: {"content": _OBJECT}})
-    async def complete_job(id: _Id, completion: CompletionModel) -> JSONResponse:
+    @app.post("/dispatcher/jobs/{id}/completion", responses=answered("Accepted"))
+    async def complete_job(id: _Id, completion: CompletionModel) -> JsonAnswer:
         """Take the result of a worker."""
         if completion.status == "f":
             payload = failure_payload(completion.result)
@@ -168,49 +164,49 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
         if not done.counts:
             text = f"attempt {completion.attempt} is not the current one, or the job has ended"
             return refusal(409, text, "attempt")
-        return JSONResponse({"accepted": True})
+        return JsonAnswer({"accepted": True})
 
-    @app.put("/dispatcher/workers/", responses={200: {"content": _OBJECT}})
-    async def register_worker(worker: WorkerModel) -> JSONResponse:
+    @app.put("/dispatcher/workers/", responses=answered("WorkerDocument"))
+    async def register_worker(worker: WorkerModel) -> JsonAnswer:
         """Register a worker, or replace the entry of the same hostname and port."""
         step = Register(settings, worker.hostname, worker.port, worker.maxJobs, worker.handlers)
         document = worker_document(await dispatcher.run(step))
         document["pingInterval"] = settings.ping_interval
         document["maxRetries"] = settings.max_retries
-        return JSONResponse(document)
+        return JsonAnswer(document)
 
-    @app.get("/dispatcher/workers/", responses={200: {"content": _OBJECT}})
-    async def get_workers() -> JSONResponse:
+    @app.get("/dispatcher/workers/", responses=answered("WorkerList"))
+    async def get_workers() -> JsonAnswer:
         """List the workers."""
         workers = await dispatcher.read(WorkerRecord.all)
-        return JSONResponse({"workers": [worker_document(one) for one in workers]})
+        return JsonAnswer({"workers": [worker_document(one) for one in workers]})
 
-    @app.get("/dispatcher/workers/{id}", responses={200: {"content": _OBJECT}})
-    async def get_worker(id: _Id) -> JSONResponse:
+    @app.get("/dispatcher/workers/{id}", responses=answered("WorkerDocument"))
+    async def get_worker(id: _Id) -> JsonAnswer:
         """Read a worker."""
         number = _found(id)
         worker = await dispatcher.read(lambda store: WorkerRecord.read(store, number))
-        return _worker_missing(id) if worker is None else JSONResponse(worker_document(worker))
+        return _worker_missing(id) if worker is None else JsonAnswer(worker_document(worker))
 
-    @app.delete("/dispatcher/workers/{id}", responses={200: {"content": _OBJECT}})
-    async def resign_worker(id: _Id) -> JSONResponse:
+    @app.delete("/dispatcher/workers/{id}", responses=answered("WorkerDocument"))
+    async def resign_worker(id: _Id) -> JsonAnswer:
         """Resign: the worker gets no more jobs, and its jobs are queued again."""
         worker = await dispatcher.run(Resign(settings, _found(id)))
-        return _worker_missing(id) if worker is None else JSONResponse(worker_document(worker))
+        return _worker_missing(id) if worker is None else JsonAnswer(worker_document(worker))
 
-    @app.get("/dispatcher/capacity", responses={200: {"content": _OBJECT}})
-    async def get_capacity() -> JSONResponse:
+    @app.get("/dispatcher/capacity", responses=answered("Capacity"))
+    async def get_capacity() -> JsonAnswer:
         """Count places, free places and queued jobs."""
-        return JSONResponse(await dispatcher.read(capacity))
+        return JsonAnswer(await dispatcher.read(capacity))
 
-    @app.get("/healthz", responses={200: {"content": _OBJECT}})
-    async def get_health() -> JSONResponse:
+    @app.get("/healthz", responses=answered("Health"))
+    async def get_health() -> JsonAnswer:
         """State whether this dispatcher is able to work."""
         if dispatcher.away is not None:
             return refusal(503, dispatcher.away)
-        return JSONResponse({"status": "ok"})
+        return JsonAnswer({"status": "ok"})
 
-    _describe(app)
+    describe_answers(app.openapi())
     return GuardedApp(
         app,
         max_body=settings.max_body,
@@ -219,20 +215,9 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
     )
 
 
-def _job_missing(id: str) -> JSONResponse:
+def _job_missing(id: str) -> JsonAnswer:
     return refusal(404, f"there is no job {id}: it was never stored, or it was purged", "id")
 
 
-def _worker_missing(id: str) -> JSONResponse:
+def _worker_missing(id: str) -> JsonAnswer:
     return refusal(404, f"there is no worker {id}: it never registered, or it was removed", "id")
-
-
-def _describe(app: FastAPI) -> None:
-    """Remove from the description what this API never answers: the code 422."""
-    description = app.openapi()
-    for path in description["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)
-    for name in ("HTTPValidationError", "ValidationError"):
-        description["components"]["schemas"].pop(name, None)
-    description["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

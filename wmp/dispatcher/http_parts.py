@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
-import json
-import math
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Final
 
@@ -15,22 +14,42 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from wmp.dispatcher.json_text import read_json, write_json
 from wmp.errors import ConfigError
 
-__all__ = ["GuardedApp", "StrictRoute", "check_open", "refusal", "refuse", "split_address"]
+__all__ = [
+    "BODY_TIME",
+    "GuardedApp",
+    "JsonAnswer",
+    "StrictRoute",
+    "check_open",
+    "refusal",
+    "refuse",
+    "split_address",
+]
 
 _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
-_DEPTH: Final = 100
+
+BODY_TIME: Final = 30.0
+"""Seconds that a client has to send a body."""
 
 
-def refusal(code: int, text: str, field: str | None = None) -> JSONResponse:
+class JsonAnswer(JSONResponse):
+    """An answer in JSON that any value which was read can be written as."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return write_json(content)
+
+
+def refusal(code: int, text: str, field: str | None = None) -> JsonAnswer:
     """Return the answer to a request that is wrong (DSP-6.2)."""
     headers = {"WWW-Authenticate": "Bearer"} if code == 401 else None
-    return JSONResponse({"error": text, "field": field}, code, headers)
+    return JsonAnswer({"error": text, "field": field}, code, headers)
 
 
 async def refuse(request: Request, error: Exception) -> Response:
@@ -53,38 +72,9 @@ class _StrictRequest(Request):
     async def json(self) -> Any:
         body = await self.body()
         try:
-            value = json.loads(body, parse_constant=_no_constant, parse_float=_finite)
-        except (ValueError, RecursionError) as error:
-            text = f"the body is no JSON: {error}"
-            raise HTTPException(400, text) from error
-        if _is_deep(value):
-            raise HTTPException(400, f"the body is nested more than {_DEPTH} deep")
-        return value
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text[:30]} is out of the range of numbers")
-    return value
-
-
-def _is_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(_DEPTH):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
-        if not level:
-            return False
-    return True
+            return read_json(body)
+        except ValueError as error:
+            raise HTTPException(400, f"the body is no JSON: {error}") from error
 
 
 class StrictRoute(APIRoute):
@@ -129,13 +119,21 @@ class GuardedApp:
             await refusal(401, text, "Authorization")(scope, receive, send)
             return
         length = headers.get(b"content-length", b"0")
-        body = b""
+        body = bytearray()
         if not length.isdigit() or int(length) <= self._max_body:
-            while len(body) <= self._max_body:
-                message = await receive()
-                body += message.get("body", b"")
-                if not message.get("more_body", False):
-                    break
+            try:
+                async with asyncio.timeout(BODY_TIME):
+                    while len(body) <= self._max_body:
+                        message = await receive()
+                        if message["type"] == "http.disconnect":
+                            return
+                        body += message.get("body", b"")
+                        if not message.get("more_body", False):
+                            break
+            except TimeoutError:
+                text = f"the body did not end within {BODY_TIME:g} s"
+                await refusal(408, text)(scope, receive, send)
+                return
         if len(body) > self._max_body or (length.isdigit() and int(length) > self._max_body):
             text = f"the body has more than {self._max_body} bytes"
             await refusal(413, text)(scope, receive, send)
@@ -150,7 +148,7 @@ class GuardedApp:
             if given:
                 return await receive()
             given = True
-            return {"type": "http.request", "body": body, "more_body": False}
+            return {"type": "http.request", "body": bytes(body), "more_body": False}
 
         await self._app(scope, replay, send)
 

@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wmp.errors import ConfigError
 
-__all__ = ["HttpServer", "quiet_libraries"]
+__all__ = ["HEAD_TIME", "HttpServer", "quiet_libraries"]
 
 _GRACE: Final = 2
 """Seconds that requests in progress have when the server stops."""
+HEAD_TIME: Final = 20.0
+"""Seconds that a client has at most to send the head of a request."""
 
 
 def quiet_libraries() -> None:
@@ -31,6 +34,35 @@ class _QuietServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _ImpatientProtocol(H11Protocol):
+    """A connection that is closed when a head takes too long, or nothing of an answer is taken.
+
+    Uvicorn limits only the time between two requests. Without these limits, clients that send or
+    read nothing take all descriptors of the process.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._last: tuple[object, int] | None = None
+        self._look()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._timer.cancel()
+        super().connection_lost(error)
+
+    def _look(self) -> None:
+        """Close the connection if it has waited for its client since the last look."""
+        cycle: Any = self.cycle
+        unsent = self.transport.get_write_buffer_size()
+        waits = cycle is None or cycle.response_complete or unsent
+        found = (cycle, unsent) if waits else None
+        if waits and self._last == found:
+            self.transport.abort()
+            return
+        self._last = found
+        self._timer = self.loop.call_later(HEAD_TIME / 2, self._look)
 
 
 class HttpServer:
@@ -71,6 +103,8 @@ class HttpServer:
         config = uvicorn.Config(
             self._app,
             lifespan="off",
+            http=_ImpatientProtocol,
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,

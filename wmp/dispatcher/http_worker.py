@@ -14,12 +14,13 @@ import httpx
 from attrs import define
 from fastapi import FastAPI, Header, Path, Query
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from wmp import aio
-from wmp.dispatcher.http_parts import GuardedApp, StrictRoute, refusal, refuse
+from wmp.dispatcher.http_client import BoundedAnswer, BoundedClient, RequestFailed
+from wmp.dispatcher.http_parts import GuardedApp, JsonAnswer, StrictRoute, refusal, refuse
+from wmp.dispatcher.json_text import write_json
 from wmp.errors import JobCancelled, JobError, JobFailed, WMPError
 
 __all__ = ["HttpWorker"]
@@ -100,10 +101,7 @@ class HttpWorker:
         self.alone = asyncio.Event()
         """Set when no dispatcher was reached for too long: the jobs are stopped (DSP-5.9)."""
         self._contacts: asyncio.Task[None] | None = None
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        self._client = httpx.AsyncClient(
-            headers=headers, timeout=_TIMEOUT, trust_env=False, transport=transport
-        )
+        self._client = BoundedClient(_TIMEOUT, token, transport)
         self.app = GuardedApp(
             self._make_app(), max_body=_MAX_BODY, token=token, open_paths=("/healthz",)
         )
@@ -131,7 +129,7 @@ class HttpWorker:
         if self._id is not None and not self.alone.is_set():
             await self._ask("DELETE", f"/dispatcher/workers/{self._id}")
         self._stop_jobs()
-        await self._client.aclose()
+        await self._client.close()
 
     def _stop_jobs(self) -> None:
         for held in tuple(self._held.values()):
@@ -154,13 +152,11 @@ class HttpWorker:
                 "handlers": self._types,
             }
             answer = await self._ask("PUT", "/dispatcher/workers/", document)
-            if answer is not None and answer.is_success:
-                found = answer.json()
+            found = _registration(answer)
+            if found is not None:
                 if self._id is None:
-                    logger.info("worker: registered as %s", found["_id"])
-                self._id = found["_id"]
-                interval = found.get("pingInterval", _INTERVAL)
-                retries = found.get("maxRetries", _RETRIES)
+                    logger.info("worker: registered as %s", found[0])
+                self._id, interval, retries = found
                 failed = 0
             else:
                 failed += 1
@@ -168,7 +164,7 @@ class HttpWorker:
                     "worker: contact %d of %d with a dispatcher failed%s",
                     failed,
                     retries,
-                    "" if answer is None else f": {answer.status_code} {answer.text[:200]}",
+                    "" if answer is None else f": {answer.code} {answer.text}",
                 )
                 if failed >= retries:
                     logger.error(
@@ -183,18 +179,19 @@ class HttpWorker:
 
     async def _ask(
         self, method: str, path: str, document: Any = None, first: str | None = None
-    ) -> httpx.Response | None:
+    ) -> BoundedAnswer | None:
         """Send a request to the first dispatcher that answers; None without one."""
+        content = None if document is None else write_json(document)
         urls = [] if first is None else [first]
         urls += [one for one in self._dispatchers if one != first]
         found = None
         for url in urls:
             try:
-                found = await self._client.request(method, url + path, json=document)
-            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-                logger.debug("worker: %s did not answer: %r", url, error)
+                found = await self._client.ask(method, url + path, content)
+            except RequestFailed as error:
+                logger.debug("worker: %s did not answer: %s", url, error)
                 continue
-            if found.status_code < 500:
+            if found.code < 500:
                 if url in self._dispatchers:  # the next request begins with this one
                     self._dispatchers.remove(url)
                     self._dispatchers.insert(0, url)
@@ -210,36 +207,36 @@ class HttpWorker:
         app.add_exception_handler(HTTPException, refuse)
 
         @app.get("/health_check/")
-        async def check_health() -> JSONResponse:
+        async def check_health() -> JsonAnswer:
             jobs = [{"_id": id, "attempt": held.attempt} for id, held in self._held.items()]
-            return JSONResponse(
+            return JsonAnswer(
                 {"jobs": jobs, "maxJobs": self._max_jobs, "free": self._max_jobs - len(jobs)}
             )
 
         @app.post("/jobs/", status_code=202)
         async def take_job(
             job: _WorkerJobModel, wmp_dispatcher: Annotated[str | None, Header()] = None
-        ) -> JSONResponse:
+        ) -> JsonAnswer:
             return self._take(job, wmp_dispatcher)
 
         @app.delete("/jobs/{id}", status_code=202)
-        async def stop_job(id: _Id, attempt: Annotated[int | None, Query()] = None) -> JSONResponse:
+        async def stop_job(id: _Id, attempt: Annotated[int | None, Query()] = None) -> JsonAnswer:
             held = self._held.get(id)
             if held is None or attempt not in (None, 0, held.attempt):
                 return refusal(404, f"the worker does not have job {id}", "id")
             held.cancelled = True
             if held.job is not None:
                 held.job.cancel()
-            return JSONResponse({"accepted": True}, 202)
+            return JsonAnswer({"accepted": True}, 202)
 
         return app
 
-    def _take(self, job: _WorkerJobModel, dispatcher: str | None) -> JSONResponse:
+    def _take(self, job: _WorkerJobModel, dispatcher: str | None) -> JsonAnswer:
         """Take a job, or refuse it (DSP-5.7)."""
         attempt = job.execution.attempt
         held = self._held.get(job.id)
         if held is not None and held.attempt == attempt:
-            return JSONResponse({"accepted": True}, 202)
+            return JsonAnswer({"accepted": True}, 202)
         if attempt <= self._seen.get(job.id, 0):
             return refusal(409, f"attempt {attempt} of job {job.id} is old", "execution.attempt")
         if job.type not in self._types:
@@ -253,7 +250,7 @@ class HttpWorker:
             self._seen.popitem(last=False)
         self._held[job.id] = held = _Held(attempt)
         held.task = asyncio.get_running_loop().create_task(self._do(job, held, dispatcher))
-        return JSONResponse({"accepted": True}, 202)
+        return JsonAnswer({"accepted": True}, 202)
 
     async def _do(self, job: _WorkerJobModel, held: _Held, dispatcher: str | None) -> None:
         """Do a job and report its end; the place is free after that."""
@@ -285,7 +282,7 @@ class HttpWorker:
             return "f", {"error": error.type_name, "message": error.text}
         except JobCancelled as error:
             return "x", {"error": "JobCancelled", "message": str(error)}
-        except (JobError, WMPError, TypeError, ValueError) as error:
+        except (JobError, WMPError, TypeError, ValueError, RecursionError) as error:
             return "f", {"error": type(error).__name__, "message": str(error)}
         return "s", result
 
@@ -297,13 +294,13 @@ class HttpWorker:
         pause, since = _PAUSE, time.monotonic()
         while True:
             answer = await self._ask("POST", f"/dispatcher/jobs/{id}/completion", body, dispatcher)
-            code = None if answer is None else answer.status_code
+            code = None if answer is None else answer.code
             if code is not None and (code < 300 or code in (404, 409)):
                 if code >= 300:
                     logger.warning("worker: the result of job %s does not count any more", id)
                 return
             if code in (400, 413) and status == "s":
-                text = "" if answer is None else answer.text[:500]
+                text = "" if answer is None else answer.text
                 body = {
                     "attempt": attempt,
                     "status": "f",
@@ -318,3 +315,19 @@ class HttpWorker:
             )
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _registration(answer: BoundedAnswer | None) -> tuple[str, int, int] | None:
+    """Return `_id`, `pingInterval` and `maxRetries`; None if no dispatcher has answered."""
+    if answer is None or not answer.good:
+        return None
+    try:
+        found = answer.json()
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("_id"), str):
+        return None
+    numbers = [found.get("pingInterval", _INTERVAL), found.get("maxRetries", _RETRIES)]
+    if not all(type(one) is int and one >= 1 for one in numbers):
+        return None
+    return found["_id"], *numbers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 from attrs import frozen
 
 from wmp.codec.values import pack_error, unpack_error
+from wmp.dispatcher.json_text import read_json, read_stored_json, write_json
 from wmp.dispatcher.records import CallbackRecord, DispatchRecord, WorkerRecord
 from wmp.store.contract import StoredJob
 from wmp.store.stored_job import StoredJobState
@@ -76,7 +76,7 @@ class NewJobDocument:
             "run": self.run,
             "payload": self.payload,
         }
-        return json.dumps(value, separators=(",", ":")).encode()
+        return write_json(value)
 
 
 def id_text(number: int) -> str:
@@ -110,7 +110,7 @@ def handler_input(job: StoredJob | tuple[int, str, bytes]) -> dict[str, Any]:
         job = job.id, job.kind.role, job.payload or b""
     id, role, payload = job
     try:
-        value = json.loads(payload)
+        value = read_json(payload)
     except ValueError:
         value = None
     if isinstance(value, dict) and value.get("_id") == id_text(id):
@@ -135,7 +135,7 @@ def failure_payload(result: Any) -> bytes:
     """Return what the store keeps of a failed job, in the form of workers of WMP."""
     if isinstance(result, dict) and set(result) >= {"error", "message"}:
         return pack_error(str(result["error"]), str(result["message"]))
-    return pack_error(_AS_JSON, json.dumps(result))
+    return pack_error(_AS_JSON, write_json(result).decode())
 
 
 def _result(job: StoredJob) -> Any:
@@ -143,19 +143,14 @@ def _result(job: StoredJob) -> Any:
     if job.state is _State.ERROR:
         name, text, _ = unpack_error(payload)
         if name == _AS_JSON:
-            return json.loads(text)
+            return read_stored_json(text.encode())
         return {"error": name, "message": text}
     if job.state is _State.TIMEOUT:
         text = payload.decode("utf-8", "replace") or "the time limit of the job passed"
         return {"error": "Timeout", "message": text}
     if job.state is _State.LOST:
         return {"error": "WorkerLost", "message": payload.decode("utf-8", "replace")}
-    if not payload:
-        return None
-    try:
-        return json.loads(payload)
-    except ValueError:
-        return payload.decode("utf-8", "replace")
+    return read_stored_json(payload) if payload else None
 
 
 def job_document(

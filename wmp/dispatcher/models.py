@@ -36,8 +36,12 @@ def _host(text: str) -> str:
 
 
 def _finite(value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise ValueError("is not finite")
+    try:
+        finite = value is None or math.isfinite(value)
+    except OverflowError:  # an integer beyond the numbers with a fraction
+        finite = False
+    if not finite:
+        raise ValueError("is out of the range of numbers")
     return value
 
 

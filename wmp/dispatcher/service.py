@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import httpx
 
@@ -30,7 +30,9 @@ from wmp.dispatcher.dispatch_events import (
     TimePassed,
     WorkerPinged,
 )
+from wmp.dispatcher.http_client import BoundedAnswer, BoundedClient, RequestFailed
 from wmp.dispatcher.job_document import id_text, number_of
+from wmp.dispatcher.json_text import write_json
 from wmp.dispatcher.machine import DispatcherMachine
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.callback_steps import Callback
@@ -45,9 +47,10 @@ __all__ = ["Dispatcher"]
 
 logger = logging.getLogger("wmp")
 
-_CONNECTIONS: Final = 256
-_SHOWN: Final = 200
-"""Characters of a worker's answer that an error shows."""
+_LANE: Final = 32
+"""Jobs that are sent to one worker at the same time: a slow one leaves connections to others."""
+_HEALTH: Final = 16 << 20
+"""Bytes of the answer to a health check."""
 
 
 class Dispatcher:
@@ -84,6 +87,7 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
+        self._lanes: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -108,21 +112,12 @@ class Dispatcher:
             replaced=lambda: self._handle(InstanceReplaced()),
         )
         await self._store.start()
-        headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
-        self._workers = httpx.AsyncClient(
-            headers=headers,
-            timeout=self.settings.post_timeout / 1000,
-            limits=_limits(),
-            trust_env=False,
-            transport=self._transport,
-        )
+        timeout = self.settings.post_timeout / 1000
+        self._workers = BoundedClient(timeout, self.token, self._transport)
+        # Workers that do not answer jobs take no connections from health checks.
+        self._checks = BoundedClient(timeout, self.token, self._transport)
         # Callbacks leave with the headers of their submitters, and without the token.
-        self._callbacks = httpx.AsyncClient(
-            timeout=self.settings.post_timeout / 1000,
-            limits=_limits(),
-            trust_env=False,
-            transport=self._transport,
-        )
+        self._callbacks = BoundedClient(timeout, None, self._transport)
         self._running = True
         self._handle(TimePassed())
 
@@ -136,8 +131,8 @@ class Dispatcher:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._workers.aclose()
-        await self._callbacks.aclose()
+        for client in (self._workers, self._checks, self._callbacks):
+            await client.close()
         await self._store.close()
 
     @property
@@ -206,7 +201,12 @@ class Dispatcher:
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._note_end)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("dispatcher: a request failed", exc_info=task.exception())
 
     async def _run_step(self, step: DispatcherStep) -> None:
         try:
@@ -221,7 +221,12 @@ class Dispatcher:
     # -- requests -------------------------------------------------------------------------------
 
     async def _post(self, assignment: DispatchedJob) -> None:
-        refusal = await self._send(assignment)
+        id = assignment.worker.id
+        lane = self._lanes.get(id)
+        if lane is None:
+            self._lanes[id] = lane = asyncio.Semaphore(_LANE)
+        async with lane:
+            refusal = await self._send(assignment)
         self._handle(JobPosted(assignment, refusal))
 
     async def _send(self, assignment: DispatchedJob) -> str | None:
@@ -231,38 +236,40 @@ class Dispatcher:
         headers = {"Wmp-Dispatcher": self.address, "Content-Type": "application/json"}
         url = f"{assignment.worker.url}/jobs/"
         try:
-            answer = await self._workers.post(url, content=assignment.document, headers=headers)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL) as error:
-            return f"{url} cannot be reached: {error}"
-        except (httpx.HTTPError, ValueError) as error:
+            answer = await self._workers.ask("POST", url, assignment.document, headers)
+        except RequestFailed as error:
+            if not error.sent:
+                return f"{url} cannot be reached: {error}"
             # The job may have arrived; the checks find out.
-            logger.warning("dispatcher: %s did not answer job %s: %r", url, assignment.id, error)
+            logger.warning("dispatcher: %s did not answer job %s: %s", url, assignment.id, error)
             return None
-        if 400 <= answer.status_code < 500 or answer.status_code == 503:
-            return f"{url} answered {answer.status_code}: {answer.text[:_SHOWN]}"
+        if 400 <= answer.code < 500 or answer.code == 503:
+            return f"{url} answered {answer.code}: {answer.text}"
         return None
 
     async def _ping(self, action: PingWorker) -> None:
         worker = action.worker
         jobs = error = None
         try:
-            answer = await self._workers.get(f"{worker.url}/health_check/")
-            if answer.is_success:
+            url = f"{worker.url}/health_check/"
+            answer = await self._checks.ask("GET", url, most=_HEALTH)
+            if answer.good:
                 jobs = _named_jobs(answer)
             else:
-                error = f"/health_check/ answered {answer.status_code}; expected 200"
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
-            error = f"{type(failure).__name__}: {failure}"
+                error = f"/health_check/ answered {answer.code}; expected 200"
+        except RequestFailed as failure:
+            error = str(failure)
         self._handle(WorkerPinged(worker.id, action.began, error, jobs))
 
     async def _cancel(self, cancellation: Cancellation) -> None:
         url = f"{cancellation.worker.url}/jobs/{id_text(cancellation.id)}"
         answered = False
         try:
-            answer = await self._workers.delete(url, params={"attempt": cancellation.attempt})
-            answered = answer.status_code < 500
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            logger.warning("dispatcher: the cancellation %s was not answered: %r", url, error)
+            url += f"?attempt={cancellation.attempt}"
+            answer = await self._checks.ask("DELETE", url)
+            answered = answer.code < 500
+        except RequestFailed as error:
+            logger.warning("dispatcher: the cancellation %s was not answered: %s", url, error)
         self._handle(CancellationAnswered(cancellation, answered))
 
     async def _call_back(self, callback: Callback) -> None:
@@ -270,16 +277,14 @@ class Dispatcher:
         host = f"[{record.hostname}]" if ":" in record.hostname else record.hostname
         path = record.path if record.path.startswith("/") else f"/{record.path}"
         url = f"http://{host}:{record.port}{path}"
-        body = None if record.method == "GET" else json.dumps(callback.document).encode()
+        body = None if record.method == "GET" else write_json(callback.document)
         headers = {"Content-Type": "application/json", **record.headers}
         try:
-            answer = await self._callbacks.request(
-                record.method, url, content=body, headers=headers
-            )
-            if not answer.is_success:
-                error = f"{url} answered {answer.status_code}; expected 2xx"
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
-            error = f"{url}: {type(failure).__name__}: {failure}"
+            answer = await self._callbacks.ask(record.method, url, body, headers)
+            if not answer.good:
+                error = f"{url} answered {answer.code}; expected 2xx"
+        except RequestFailed as failure:
+            error = f"{url}: {failure}"
         if error is not None:
             logger.warning("dispatcher: a callback failed: %s", error)
         self._handle(CallbackAnswered(callback, error))
@@ -290,11 +295,7 @@ class _Reading:
         self.run = function
 
 
-def _limits() -> httpx.Limits:
-    return httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS)
-
-
-def _named_jobs(answer: httpx.Response) -> Sequence[tuple[int, int | None]] | None:
+def _named_jobs(answer: BoundedAnswer) -> Sequence[tuple[int, int | None]] | None:
     """Return the jobs that a health check names (DSP-5.3); None if it names none."""
     try:
         jobs = answer.json()["jobs"]

@@ -55,7 +55,7 @@ async def serve_dispatcher(
     """Serve until a signal comes; return the exit code.
 
     Args:
-        store: Path of a store on SQLite.
+        store: Path of a store on SQLite, or URL of one on PostgreSQL.
         http: HOST:PORT to listen on.
         settings: The settings.
         bind: Endpoints for workers of WMP.
@@ -107,9 +107,9 @@ def _open_store(place: str) -> TransactingStore:
         ConfigError: There can be no store at the place.
         StoreError: The store cannot be opened.
     """
-    from wmp.store.sqlite.sqlite_store import SqliteStore
+    from wmp.store.opening import make_store
 
-    return SqliteStore(place)
+    return make_store(place)
 
 
 async def serve_worker(

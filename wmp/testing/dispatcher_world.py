@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from math import inf
 from random import Random
 from typing import Any, Final
 
@@ -62,6 +63,8 @@ class DispatcherFaults:
     lose: float = 0.0
     """A request is lost, or its answer."""
     worker_crash: float = 0.0
+    gone: float = 0.0
+    """A worker ends for ever; one stays."""
     jump: float = 0.0
     """The clock of the store jumps by some seconds."""
     cancel: float = 0.0
@@ -181,7 +184,8 @@ class DispatcherWorld:
         self._check_end()
 
     def _happens(self, chance: float) -> bool:
-        return not self.calm and self.random.random() < chance
+        # An absent fault draws no number: a new kind of fault leaves the other worlds as they are.
+        return chance > 0 and not self.calm and self.random.random() < chance
 
     def _move(self) -> None:
         faults, random = self.faults, self.random
@@ -201,6 +205,11 @@ class DispatcherWorld:
             host.outbox.clear()
             host.down_until = self.now + random.choice((0.5, 10.0))
             host.registers_at = host.down_until
+        if self._happens(faults.gone):
+            host = self.hosts[-1]
+            host.running.clear()
+            host.outbox.clear()
+            host.down_until = host.registers_at = inf
         moves = self._moves()
         if moves:
             random.choice(moves)()

@@ -84,8 +84,26 @@ class Create:
             CallbackRecord(id, **new.callback).write(store)
         job = read_job(store, id)
         assert job is not None, "the job was added or joined in this transaction"
-        same = job.payload == new.payload_of(id) and job.kind.role == new.type
-        return Created(read_document(store, job), joined, differs=joined and not same)
+        differs = joined and not self._is_same(store, job)
+        return Created(read_document(store, job), joined, differs=differs)
+
+    def _is_same(self, store: StoreTransaction, job: StoredJob) -> bool:
+        """Return whether a job was created by the same document (DSP-6.4).
+
+        When it is due is not compared: a retry changes it.
+        """
+        new = self.job
+        callback = CallbackRecord.read(store, job.id)
+        wanted = None if new.callback is None else CallbackRecord(job.id, **new.callback)
+        if callback is not None:
+            callback = attrs.evolve(callback, job=None)
+        return (
+            job.kind.role == new.type
+            and job.payload == new.payload_of(job.id)
+            and job.priority == new.priority
+            and job.terms.run_limit == new.timeout / 1000
+            and callback == wanted
+        )
 
 
 @frozen

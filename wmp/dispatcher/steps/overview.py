@@ -13,8 +13,12 @@ from wmp.store.transaction import StoreTransaction
 
 __all__ = ["capacity", "history", "list_jobs"]
 
-_PAGES: Final = 10
-"""Pages that one request reads at most to find jobs of a status."""
+_LOOKED_AT: Final = 10_000
+"""Jobs that one request reads at most to find jobs of a status."""
+_READ: Final = 16
+"""Jobs that are read at a time: each may have a payload and a result of the largest size."""
+_PAGE: Final = 8 << 20
+"""Bytes of payloads and results after which a page ends."""
 
 _LAST: Final = (1 << 63) - 1
 
@@ -37,19 +41,19 @@ def list_jobs(
         states = [state for state, one in LETTERS.items() if one == letter]
     where = JobFilter(role=role, states=states)
     found: list[dict[str, Any]] = []
-    for _ in range(_PAGES):
-        wanted = limit + 1 - len(found)
-        jobs = store.jobs(where, after=min(after, _LAST), limit=wanted, payloads=True)
+    size = 0
+    for _ in range(0, _LOOKED_AT, _READ):
+        jobs = store.jobs(where, after=min(after, _LAST), limit=_READ, payloads=True)
         for job in jobs:
+            if job.kind != CALLBACKS:
+                document = read_document(store, job)
+                if status is None or document["status"] == status:
+                    if len(found) == limit or size > _PAGE:
+                        return found, str(found[-1]["_id"])
+                    found.append(document)
+                    size += len(job.payload or b"") + len(job.result or b"")
             after = job.id
-            if job.kind == CALLBACKS:
-                continue
-            document = read_document(store, job)
-            if status is None or document["status"] == status:
-                found.append(document)
-        if len(found) > limit:
-            return found[:limit], str(found[limit - 1]["_id"])
-        if len(jobs) < wanted:
+        if len(jobs) < _READ:
             return found, None
     return found, id_text(after)
 

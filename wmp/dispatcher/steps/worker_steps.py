@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import attrs
@@ -15,6 +16,8 @@ from wmp.store.transaction import StoreTransaction
 
 __all__ = ["ClaimPings", "NotePing", "PingNoted", "Register", "Resign"]
 
+_CANCELLED: Final = 100
+"""Cancellations that follow from one health check at most; the next check shows the others."""
 _AGAIN: Final = 1_000
 """Milliseconds until the next health check of a worker that did not name one of its jobs."""
 
@@ -172,6 +175,6 @@ class NotePing:
                 missing = True
         if missing:
             worker = attrs.evolve(worker, next_ping=min(worker.next_ping, store.now + _AGAIN))
-        for id, attempt in named.items():
+        for id, attempt in islice(named.items(), _CANCELLED):
             cancellations.append(Cancellation(worker, id, attempt or 0, awaited=False))
         return worker, lost
