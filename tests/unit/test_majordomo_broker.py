@@ -533,6 +533,17 @@ def test_a_broker_that_ends_finishes_its_requests_and_takes_leave():
     assert broker.halted
 
 
+@pytest.mark.rule("MDP-4.8")
+def test_a_small_broker_remembers_more_connections_than_workers():
+    broker = Broker(max_workers=1)
+    for peer in (b"a", b"b", b"c"):
+        broker.beat(peer)
+        assert broker.emitted == [(peer, DISCONNECT)]
+    broker.ready(b"a")
+    assert broker.emitted == []
+    assert broker.counted["disconnected"] == 1
+
+
 @pytest.mark.rule("MDP-1.1")
 @pytest.mark.parametrize("side", ["clients", "workers"])
 def test_a_door_for_one_side_drops_the_other(side):

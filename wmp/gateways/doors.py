@@ -175,8 +175,9 @@ class WorkerDoor:
     """Number of heartbeats without a message after which an idle worker is forgotten."""
     busy_timeout: float | None = field(default=None, kw_only=True)
     """Seconds after which a request at a worker counts as lost; None for no limit."""
-    max_workers: int = field(default=10_000, kw_only=True)
-    """Largest number of workers."""
+    max_workers: int = field(default=Limits.JOBS, kw_only=True)
+    """Largest number of workers, at most 4096: together they are one worker of WMP, and it has so
+    many jobs at a time. Give further workers a door of their own."""
     guide: bool = field(default=False, kw_only=True)
     """Whether HEARTBEAT of an unknown Paranoid worker is READY, as at the queue of the guide."""
     one_frame: bool = field(default=False, kw_only=True)
@@ -217,7 +218,7 @@ class WorkerDoor:
         check_count("liveness", self.liveness, 1)
         if self.busy_timeout is not None:
             check_seconds("busy_timeout", self.busy_timeout, zero=False)
-        check_count("max_workers", self.max_workers, 1)
+        check_count("max_workers", self.max_workers, 1, Limits.JOBS)
         _check_flags(
             guide=self.guide,
             one_frame=self.one_frame,

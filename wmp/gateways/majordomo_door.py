@@ -152,7 +152,8 @@ class MajordomoDoor:
     linger: float = field(default=10.0, kw_only=True)
     """Seconds after which a service without workers is forgotten."""
     max_workers: int = field(default=10_000, kw_only=True)
-    """Largest number of workers."""
+    """Largest number of workers. A service has 4096 at most: together they are one worker of WMP,
+    and it has so many jobs at a time."""
     open: bool = field(default=False, kw_only=True)
     """Whether the door may be open to the network without keys."""
     keys: bool = field(default=False, kw_only=True)

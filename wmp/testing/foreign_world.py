@@ -247,9 +247,7 @@ class ForeignWorld:
             [0],
             ManagerMachine(settings, least_recently_used),
         )
-        for name, node in self.nodes.items():
-            if node.up:
-                self.after(self.draw.uniform(0.05, 0.2), self._connect, name, node.life)
+        self._connect_all()
 
     def restart_gateway(self, seconds: float) -> None:
         """End the gateway's process; start another one after some seconds."""
@@ -322,6 +320,12 @@ class ForeignWorld:
         connection = _NodeConnection(name, node.port, b"\0%d" % next(self._ids))
         node.connection = self._by_id[node.port, connection.id] = connection
         self._happen(name, Connected(0))
+
+    def _connect_all(self) -> None:
+        """Let all nodes connect to a gateway that has just started."""
+        for name, node in self.nodes.items():
+            if node.up:
+                self.after(self.draw.uniform(0.05, 0.2), self._connect, name, node.life)
 
     def _forget(self, connection: _NodeConnection) -> None:
         """Remove a connection at the side of its node; the gateway is not notified."""
@@ -536,8 +540,7 @@ class ForeignWorld:
     def hit(self, fault: ForeignFault) -> None:
         """Let a fault strike a drawn node now."""
         self.faults[fault] += 1
-        worker = self.draw.choice([name for name in self.nodes if name.startswith("worker")])
-        client = self.draw.choice([name for name in self.nodes if name.startswith("client")])
+        worker, client = self._any("worker"), self._any("client")
         lasts = self.draw.uniform(0.5, 6.0)
         anyone = self.draw.choice([worker, worker, client])
         match fault:
@@ -574,6 +577,11 @@ class ForeignWorld:
                 self._at_gateway(self._epoch, Arrived(port, id, frames))
                 self.after(0.1, self._at_gateway, self._epoch, Left(port, id))
 
+    def _any(self, kind: str) -> str:
+        """Draw a worker or client; draw any node if there is none."""
+        found = [name for name in self.nodes if name.startswith(kind)]
+        return self.draw.choice(found or list(self.nodes))
+
     # -- promises
 
     @property
@@ -608,23 +616,30 @@ class ForeignWorld:
         Raises:
             BrokenPromise: A promise is broken.
         """
+        self._serve_again(seconds, look)
+        self.asking = False
+        self.run(look)
+        self._leave_nothing()
+        states = list(self.back.workers.values())
+        if len(states) != self.workers or any(state.name != "IDLE" for state in states):
+            raise BrokenPromise("served again", f"the workers are {[one.name for one in states]}")
+
+    def _serve_again(self, seconds: float, look: float) -> None:
+        """Check that some time after the faults each client gets replies to all its requests."""
         self.run(seconds)
-        before = dict(self.answered)
-        abandoned = self.abandoned
+        before, abandoned = dict(self.answered), self.abandoned
         self.run(look)
         for name in self.nodes:
             if name.startswith("client") and self.answered[name] <= before.get(name, 0):
                 raise BrokenPromise("served again", f"{name} got no reply in {look:g} s")
         if self.abandoned > abandoned:
             raise BrokenPromise("served again", f"requests got no reply in {look:g} s")
-        self.asking = False
-        self.run(look)
+
+    def _leave_nothing(self) -> None:
+        """Check that neither the gateway's manager nor the door for clients has a request."""
         assert self.gateway is not None
         assert self.gateway.manager is not None
         left = self.gateway.manager.statistics()
         front: Any = self.gateway.doors[0].statistics()
         if left.queued or left.leased or front.waiting:
             raise BrokenPromise("nothing is left", f"{left.queued} queued, {left.leased} leased")
-        states = list(self.back.workers.values())
-        if len(states) != self.workers or any(state.name != "IDLE" for state in states):
-            raise BrokenPromise("served again", f"the workers are {[one.name for one in states]}")

@@ -25,9 +25,11 @@ from wmp.gateways.majordomo_door import MajordomoDoor, MajordomoService
 from wmp.message import Outcome
 from wmp.testing.foreign_world import BrokenPromise, ForeignFault, ForeignNode, ForeignWorld
 
-__all__ = ["MajordomoWorld"]
+__all__ = ["SERVICES", "MajordomoWorld"]
 
-_SERVICES = (b"red", b"blue")
+SERVICES = (b"red", b"blue")
+"""The names of the services."""
+
 _TIMES = MajordomoTimes(1.0, 3.0, 0.5, 2.0)
 _WMP = -1
 """Number of the port of workers of WMP, which is no door."""
@@ -37,7 +39,8 @@ def _majordomo_worker(service: bytes) -> Any:
     return MajordomoWorkerMachine(service, _TIMES)
 
 
-@define(eq=False, kw_only=True)
+# Without slots, so that a world can be this one and a mixed one.
+@define(eq=False, kw_only=True, slots=False)
 class MajordomoWorld(ForeignWorld):
     """A seeded world of Majordomo.
 
@@ -56,7 +59,7 @@ class MajordomoWorld(ForeignWorld):
         self._start_gateway()
         for number in range(self.workers):
             name = f"worker {number + 1}"
-            service = _SERVICES[number % len(_SERVICES)]
+            service = SERVICES[number % len(SERVICES)]
             self.nodes[name] = ForeignNode(name, 0, self._maker(service))
         for number in range(self.wmp_workers):
             name = f"worker of wmp {number + 1}"
@@ -75,7 +78,7 @@ class MajordomoWorld(ForeignWorld):
             settings = WorkerSettings(
                 identity=name.encode(),
                 epoch=self.nodes[name].life,
-                roles=tuple(service.decode() for service in _SERVICES),
+                roles=tuple(service.decode() for service in SERVICES),
                 resources={"slots": 1},
                 lane_max=1,
             )
@@ -85,26 +88,28 @@ class MajordomoWorld(ForeignWorld):
 
     def _start_gateway(self) -> None:
         self._epoch += 1
+        self.gateway = self._new_gateway()
+        self._connect_all()
+
+    def _new_gateway(self, upstreams: int = 0) -> GatewayMachine:
+        """Make a broker with a manager, which connects to further managers."""
         home = (b"gateway", self._epoch)
         settings = ManagerSettings(identity=home[0], epoch=home[1], expire=6.0)
         manager = ManagerMachine(settings, least_recently_used)
-        terms = (MajordomoService("*", retries=self.retries),)
         given: dict[str, Any] = {
+            "services": (MajordomoService("*", retries=self.retries),),
             "heartbeat": 1.0,
             "busy_timeout": 8.0,
             "linger": 2.0,
             **self.settings,
         }
-        door = MajordomoDoor("inproc://door", services=terms, **given)
-        self.gateway = GatewayMachine(
-            GatewaySettings(identity=home[0], epoch=home[1]),
+        door = MajordomoDoor("inproc://door", **given)
+        return GatewayMachine(
+            GatewaySettings(identity=home[0], epoch=home[1], upstreams=upstreams),
             [door.make(home[1], home, count(1), manager.offers)],
             [0],
             manager,
         )
-        for name, node in self.nodes.items():
-            if node.up:
-                self.after(self.draw.uniform(0.05, 0.2), self._connect, name, node.life)
 
     @property
     def broker(self) -> MajordomoDoorMachine:
@@ -153,7 +158,7 @@ class MajordomoWorld(ForeignWorld):
         if name.startswith("client") and self.asking and node.up and node.life == life:
             number = next(self._bodies)
             node.body = b"%d of %s" % (number, name.encode())
-            service = self.draw.choice(_SERVICES)
+            service = self.draw.choice(SERVICES)
             self._happen(name, Requested(number, (service, node.body)))
 
     def _finish(self, name: str, life: int, run: Run) -> None:
@@ -196,20 +201,10 @@ class MajordomoWorld(ForeignWorld):
         Raises:
             BrokenPromise: A promise is broken.
         """
-        self.run(seconds)
-        before, abandoned = dict(self.answered), self.abandoned
-        self.run(look)
-        for name in self.nodes:
-            if name.startswith("client") and self.answered[name] <= before.get(name, 0):
-                raise BrokenPromise("served again", f"{name} got no reply in {look:g} s")
-        if self.abandoned > abandoned:
-            raise BrokenPromise("served again", f"requests got no reply in {look:g} s")
+        self._serve_again(seconds, look)
         self.asking = False
         self.run(look)
-        assert self.gateway is not None
-        assert self.gateway.manager is not None
-        left, seen = self.gateway.manager.statistics(), self.broker.statistics()
-        if left.queued or left.leased or seen.waiting:
-            raise BrokenPromise("nothing is left", f"{left.queued} queued, {left.leased} leased")
+        self._leave_nothing()
+        seen = self.broker.statistics()
         if dict(seen.workers) != ({"idle": self.workers} if self.workers else {}):
             raise BrokenPromise("served again", f"the workers are {dict(seen.workers)}")

@@ -8,7 +8,6 @@ Messages of WMP cross every connection as frames, through the real codec.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
@@ -48,13 +47,13 @@ from wmp.testing.foreign_world import (
     our_worker,
 )
 
-__all__ = ["MixedWorld", "ServedByWmp", "ServingWmp"]
+__all__ = ["MixedWorld", "ServedByWmp", "ServingWmp", "WmpNode"]
 
 _GATEWAY = "gateway"
 
 
 @define(eq=False)
-class _WmpNode:
+class WmpNode:
     """The process of a node of WMP.
 
     Args:
@@ -69,6 +68,8 @@ class _WmpNode:
     machine: Any = field(init=False, default=None)
     life: int = 0
     due: float | None = None
+    paused: list[object] | None = None
+    """Events that wait while the process is stopped; None while the process runs."""
 
 
 @define(eq=False)
@@ -82,9 +83,17 @@ class _WmpConnection:
 
 @define(eq=False, kw_only=True)
 class MixedWorld(ForeignWorld):
-    """A seeded world with nodes of WMP beside the foreign ones."""
+    """A seeded world with nodes of WMP beside the foreign ones.
 
-    fleet: dict[str, _WmpNode] = field(factory=dict, init=False)
+    Args:
+        run_limit: Seconds for which a job of a manager may run; None for no limit.
+    """
+
+    run_limit: float | None = None
+    ended: dict[int, End] = field(factory=dict, init=False)
+    """How the jobs of the manager ended, by number."""
+    _jobs: dict[int, bytes] = field(factory=dict, init=False)
+    fleet: dict[str, WmpNode] = field(factory=dict, init=False)
     """The nodes of WMP by name, without the gateway."""
     _uplinks: dict[str, _WmpConnection] = field(factory=dict, init=False)
     """The connections by the name of the lower node; each has at most one."""
@@ -113,9 +122,24 @@ class MixedWorld(ForeignWorld):
         """End a process of a node of WMP; start another one after some seconds."""
         node = self.fleet[name]
         if node.machine is not None:
-            node.machine = None
+            node.machine = node.paused = None
             self._cut_around(name)
             self.after(seconds, self.start_wmp, name)
+
+    def pause_wmp(self, name: str, seconds: float) -> None:
+        """Stop the process of a node of WMP for some seconds."""
+        node = self.fleet[name]
+        if node.machine is not None and node.paused is None:
+            node.paused = []
+            self.after(seconds, self._resume_wmp, name, node.life)
+
+    def _resume_wmp(self, name: str, life: int) -> None:
+        node = self.fleet[name]
+        if node.life == life and node.paused is not None:
+            waiting, node.paused = node.paused, None
+            for event in waiting:
+                self._feed(name, event)
+            self._tick_wmp(name, life)
 
     def restart_gateway(self, seconds: float) -> None:
         """End the gateway's process; start another one after some seconds."""
@@ -171,6 +195,9 @@ class MixedWorld(ForeignWorld):
             isinstance(machine, DeviceMachine) and isinstance(event, Connected | Disconnected)
         ):
             return
+        if node.paused is not None:
+            node.paused.append(event)
+            return
         for action in machine.handle(event, self.now):
             self._perform_wmp(node, action)
         due = machine.deadline()
@@ -180,7 +207,7 @@ class MixedWorld(ForeignWorld):
 
     def _tick_wmp(self, name: str, life: int) -> None:
         node = self.fleet[name]
-        if node.machine is None or node.life != life:
+        if node.machine is None or node.life != life or node.paused is not None:
             return
         due = node.machine.deadline()
         if due is not None and due <= self.now:
@@ -224,7 +251,7 @@ class MixedWorld(ForeignWorld):
                 case Halt(error):
                     raise BrokenPromise("no crash", f"the gateway halted: {error}")
 
-    def _perform_wmp(self, node: _WmpNode, action: Any) -> None:
+    def _perform_wmp(self, node: WmpNode, action: Any) -> None:
         match action:
             case Send(link, message):
                 self._send(node.name, link, message)
@@ -239,7 +266,7 @@ class MixedWorld(ForeignWorld):
             case Halt(error):
                 raise BrokenPromise("no crash", f"{node.name} halted: {error}")
 
-    def _begin_wmp(self, node: _WmpNode, run: Run) -> None:
+    def _begin_wmp(self, node: WmpNode, run: Run) -> None:
         (payload,) = run.payloads
         self.begun[bytes(payload)] += 1
         takes = self.draw.uniform(*self.takes)
@@ -250,8 +277,42 @@ class MixedWorld(ForeignWorld):
             result = b"did " + bytes(run.payloads[0])
             self._feed(name, Finished(run.lane, run.ids, [Outcome.OK], [result]))
 
+    # -- jobs of a manager of WMP
+
+    def _submit(self) -> None:
+        """Let the manager of WMP named ``manager`` submit some jobs, again and again."""
+        if self.asking:
+            first = len(self._jobs) + 1
+            ids = range(first, first + self.draw.randint(1, 6))
+            bodies = [b"%d of the manager" % id for id in ids]
+            self._jobs.update(zip(ids, bodies, strict=True))
+            event = Submitted(
+                ids, bodies, self._kind(), 0, None, self.retries, run_limit=self.run_limit
+            )
+            self._feed("manager", event)
+            self.after(self.draw.uniform(*self.pauses), self._submit)
+
+    def _kind(self) -> Kind:
+        """Return the kind of the next jobs."""
+        return Kind()
+
     def _resolved(self, resolve: Resolve) -> None:
-        """Take the ends of jobs of a manager of WMP."""
+        """Take the ends of jobs of the manager."""
+        for id, end, payload in zip(resolve.ids, resolve.ends, resolve.payloads, strict=True):
+            if id in self.ended:
+                raise BrokenPromise("one end", f"job {id} ended twice")
+            self.ended[id] = end
+            if end is End.OK and payload != b"did " + self._jobs[id]:
+                raise BrokenPromise("own reply", f"{payload!r} is the end of {self._jobs[id]!r}")
+            overrun = end is End.TIMEOUT and self.run_limit is not None
+            if end not in (End.OK, End.LOST, End.ERROR) and not overrun:
+                raise BrokenPromise("an end with a cause", f"job {id} ended as {end}")
+
+    def _end_all(self) -> None:
+        """Check that each job of the manager has an end."""
+        if len(self.ended) < len(self._jobs):
+            left = len(self._jobs) - len(self.ended)
+            raise BrokenPromise("nothing is left", f"{left} jobs have no end")
 
     def check(self) -> None:
         """Check the invariants of all machines.
@@ -276,10 +337,10 @@ class ServedByWmp(MixedWorld):
         for number in range(self.clients):
             name = f"client {number + 1}"
             self.nodes[name] = ForeignNode(name, 0, lambda: LazyClientMachine(2.5, 3))
-        self.fleet["device"] = _WmpNode("device", self._new_device, _GATEWAY)
+        self.fleet["device"] = WmpNode("device", self._new_device, _GATEWAY)
         for number in range(self.workers):
             name = f"worker {number + 1}"
-            self.fleet[name] = _WmpNode(name, partial(self._new_worker, name), "device")
+            self.fleet[name] = WmpNode(name, partial(self._new_worker, name), "device")
         self._begin_world()
 
     def _new_device(self) -> DeviceMachine:
@@ -304,9 +365,7 @@ class ServedByWmp(MixedWorld):
                 ManagerSettings(identity=identity, epoch=epoch, expire=3.0), least_recently_used
             ),
         )
-        for name, node in self.nodes.items():
-            if node.up:
-                self.after(self.draw.uniform(0.05, 0.2), self._connect, name, node.life)
+        self._connect_all()
         self._connect_around(_GATEWAY)
 
     def hit(self, fault: ForeignFault) -> None:
@@ -331,34 +390,15 @@ class ServedByWmp(MixedWorld):
 
     def finish(self, seconds: float = 20.0, look: float = 8.0) -> None:
         """Check that all clients are served again after the faults, and that nothing is left."""
-        self.run(seconds)
-        before, abandoned = Counter(self.answered), self.abandoned
-        self.run(look)
-        for name in self.nodes:
-            if self.answered[name] <= before[name]:
-                raise BrokenPromise("served again", f"{name} got no reply in {look:g} s")
-        if self.abandoned > abandoned:
-            raise BrokenPromise("served again", f"requests got no reply in {look:g} s")
+        self._serve_again(seconds, look)
         self.asking = False
         self.run(look)
-        assert self.gateway is not None
-        assert self.gateway.manager is not None
-        left = self.gateway.manager.statistics()
-        if left.queued or left.leased:
-            raise BrokenPromise("nothing is left", f"{left.queued} queued, {left.leased} leased")
+        self._leave_nothing()
 
 
 @define(eq=False, kw_only=True)
 class ServingWmp(MixedWorld):
-    """A manager of WMP whose jobs are done by Paranoid Pirates and ping-pong workers.
-
-    Args:
-        run_limit: Seconds for which a job may run; None for no limit.
-    """
-
-    run_limit: float | None = None
-    ended: dict[int, End] = field(factory=dict, init=False)
-    _jobs: dict[int, bytes] = field(factory=dict, init=False)
+    """A manager of WMP whose jobs are done by Paranoid Pirates and ping-pong workers."""
 
     def __attrs_post_init__(self) -> None:
         self.gateway_above = "manager"
@@ -367,7 +407,7 @@ class ServingWmp(MixedWorld):
                 name = f"worker {port * self.workers + number + 1}"
                 self.nodes[name] = ForeignNode(name, port, partial(our_worker, protocol))
         settings = ManagerSettings(identity=b"manager", epoch=1, expire=3.0)
-        self.fleet["manager"] = _WmpNode(
+        self.fleet["manager"] = WmpNode(
             "manager", lambda: ManagerMachine(settings, least_recently_used)
         )
         self._begin_world()
@@ -393,31 +433,8 @@ class ServingWmp(MixedWorld):
             [door.make(epoch, None) for door in doors],
             [],
         )
-        for name, node in self.nodes.items():
-            if node.up:
-                self.after(self.draw.uniform(0.05, 0.2), self._connect, name, node.life)
+        self._connect_all()
         self._connect_around(_GATEWAY)
-
-    def _submit(self) -> None:
-        if self.asking:
-            first = len(self._jobs) + 1
-            ids = range(first, first + self.draw.randint(1, 6))
-            bodies = [b"%d of the manager" % id for id in ids]
-            self._jobs.update(zip(ids, bodies, strict=True))
-            event = Submitted(ids, bodies, Kind(), 0, None, self.retries, run_limit=self.run_limit)
-            self._feed("manager", event)
-            self.after(self.draw.uniform(*self.pauses), self._submit)
-
-    def _resolved(self, resolve: Resolve) -> None:
-        for id, end, payload in zip(resolve.ids, resolve.ends, resolve.payloads, strict=True):
-            if id in self.ended:
-                raise BrokenPromise("one end", f"job {id} ended twice")
-            self.ended[id] = end
-            if end is End.OK and payload != b"did " + self._jobs[id]:
-                raise BrokenPromise("own reply", f"{payload!r} is the end of {self._jobs[id]!r}")
-            overrun = end is End.TIMEOUT and self.run_limit is not None
-            if end not in (End.OK, End.LOST, End.ERROR) and not overrun:
-                raise BrokenPromise("an end with a cause", f"job {id} ended as {end}")
 
     def hit(self, fault: ForeignFault) -> None:
         """Let a fault strike a drawn node now."""
@@ -451,9 +468,7 @@ class ServingWmp(MixedWorld):
             raise BrokenPromise("served again", f"no job ended in {look:g} s")
         self.asking = False
         self.run(look)
-        if len(self.ended) < len(self._jobs):
-            left = len(self._jobs) - len(self.ended)
-            raise BrokenPromise("nothing is left", f"{left} jobs have no end")
+        self._end_all()
         assert self.gateway is not None
         for door in self.gateway.doors:
             assert isinstance(door, BackDoorMachine)

@@ -81,9 +81,7 @@ class RoundRobinWorld(ForeignWorld):
             [0],
             ManagerMachine(settings, least_recently_used),
         )
-        for name, node in self.nodes.items():
-            if node.up:
-                self.after(self.draw.uniform(0.05, 0.2), self._connect, name, node.life)
+        self._connect_all()
 
     @property
     def server(self) -> RoundRobinDoorMachine:
@@ -211,21 +209,11 @@ class RoundRobinWorld(ForeignWorld):
         Raises:
             BrokenPromise: A promise is broken.
         """
-        self.run(seconds)
-        before, abandoned = dict(self.answered), self.abandoned
-        self.run(look)
-        for name in self.nodes:
-            if name.startswith("client") and self.answered[name] <= before.get(name, 0):
-                raise BrokenPromise("served again", f"{name} got no answer in {look:g} s")
-        if self.abandoned > abandoned:
-            raise BrokenPromise("served again", f"messages got no answer in {look:g} s")
+        self._serve_again(seconds, look)
         self.asking = False
         self.run(look)
-        assert self.gateway is not None
-        assert self.gateway.manager is not None
-        left, seen = self.gateway.manager.statistics(), self.server.statistics()
-        if left.queued or left.leased or seen.waiting:
-            raise BrokenPromise("nothing is left", f"{left.queued} queued, {left.leased} leased")
+        self._leave_nothing()
+        seen = self.server.statistics()
         if (seen.workers, seen.free) != (self.workers, self.workers * self.slots):
             found = f"{seen.workers} workers with {seen.free} free slots"
             raise BrokenPromise("no slot is lost", found)

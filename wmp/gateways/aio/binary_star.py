@@ -216,6 +216,7 @@ class StarGuard:
         self._drop = Drop("passive", detail="the other node of the Binary Star serves the clients")
         self.deadline = door.deadline
         self.statistics = door.statistics
+        self.asked = door.asked
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
         """Let the door take an event, unless the event is a message of a client at a passive node.

@@ -162,6 +162,7 @@ class _WatchedDoor:
         self._watch = watch
         self.deadline = door.deadline
         self.statistics = door.statistics
+        self.asked = door.asked
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
         """Let the door take an event, and describe its messages."""

@@ -23,7 +23,7 @@ from wmp.gateways.machines.attendance import TRANSITIONS, Attendance, Attendance
 from wmp.gateways.machines.body import FRAMES_CODEC, read_payload, to_payload
 from wmp.gateways.machines.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL, Bundle
 from wmp.gateways.machines.door_wire import DoorWire, FromWorker, HeartbeatStyle, Notice
-from wmp.message import DEFAULT_ROLE, Frame, Outcome, Peer
+from wmp.message import DEFAULT_ROLE, Frame, Limits, Outcome, Peer
 
 __all__ = [
     "BackDoorAction",
@@ -58,8 +58,11 @@ class BackDoorSettings:
     """Silence after which an idle worker is forgotten; None: its silence does not count."""
     busy_timeout: float | None = None
     """Time after which a request counts as lost, and its worker as late; None for no limit."""
-    max_workers: int = 10_000
-    """Largest number of workers. READY of further workers is dropped."""
+    max_workers: int = Limits.JOBS
+    """Largest number of workers. READY of further workers is dropped.
+
+    Together they are one worker of WMP, which has no more jobs at a time than this default.
+    """
     home: Peer | None = None
     """The manager whose submitters take results of any codec."""
     exit_on_drain: bool = False
@@ -192,6 +195,10 @@ class BackDoorMachine:
         if self._draining and not self._lanes:
             self._halt(actions)
         return actions
+
+    def asked(self) -> bool:
+        """Return False: the door has no clients."""
+        return False
 
     def statistics(self) -> BackDoorStatistics:
         """Return a snapshot for people and programs."""

@@ -59,6 +59,8 @@ class ClientMessages:
     """Bytes of all messages."""
     _by_number: dict[int, ClientMessage] = field(factory=dict, init=False)
     _of_peer: dict[bytes, set[int]] = field(factory=dict, init=False)
+    _left: set[int] = field(factory=set, init=False)
+    """Jobs without a client that have not ended."""
     _arrived: dict[str, tuple[list[int], list[Frame]]] = field(factory=dict, init=False)
     """Numbers and payloads that are no jobs yet, by role."""
 
@@ -102,8 +104,13 @@ class ClientMessages:
             for role, (ids, payloads) in arrived.items()
         ]
 
+    def left(self, number: int) -> bool:
+        """Return whether a job has lost its client."""
+        return number in self._left
+
     def forget(self, number: int) -> ClientMessage | None:
-        """Remove a message; None if there is none of this number."""
+        """Remove a message, with the end of its job; None if there is none of this number."""
+        self._left.discard(number)
         asker = self._by_number.pop(number, None)
         if asker is not None:
             self.size -= asker.size
@@ -129,4 +136,5 @@ class ClientMessages:
             self._arrived[role] = ([id for id, _ in kept], [one for _, one in kept])
             if not kept:
                 del self._arrived[role]
+        self._left |= jobs
         return len(gone), sorted(jobs)

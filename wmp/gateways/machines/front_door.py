@@ -182,6 +182,10 @@ class FrontDoorMachine:
             for codec, (ids, payloads) in arrived.items()
         ]
 
+    def asked(self) -> bool:
+        """Return whether requests are in progress."""
+        return bool(self._askers)
+
     def statistics(self) -> FrontDoorStatistics:
         """Return a snapshot for people and programs."""
         return FrontDoorStatistics(

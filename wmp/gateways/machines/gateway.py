@@ -62,7 +62,12 @@ Record = Callable[[object, Sequence[object], float], None]
 
 
 class DoorMachine(Protocol):
-    """A door as the gateway uses it. A door may be a front door, a back door, or both in one."""
+    """A door as the gateway uses it. A door may be a front door, a back door, or both in one.
+
+    After ``Drained`` a door takes no further clients and workers. A front door ends with its last
+    request, a back door with the last job of its workers. A door that is both gets ``Drained``
+    twice: its workers serve the other doors of the gateway until the second one.
+    """
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
         """Take one event; return the actions."""
@@ -72,6 +77,9 @@ class DoorMachine(Protocol):
 
     def statistics(self) -> object:
         """Return a snapshot."""
+
+    def asked(self) -> bool:
+        """Return whether requests of clients of this door are in progress."""
 
 
 @frozen(kw_only=True)
@@ -157,6 +165,8 @@ class GatewayMachine:
     _up: set[int] = field(factory=set, init=False)
     """Numbers of the upstream links that are connected."""
     _draining: bool = field(default=False, init=False)
+    _refusing: bool = field(default=False, init=False)
+    """Whether the front doors take no further requests."""
     _asked: set[_Part] = field(factory=set, init=False)
     """The machines that were asked to end."""
     _halted: bool = field(default=False, init=False)
@@ -519,8 +529,15 @@ class GatewayMachine:
         if self._error is not None:
             self._close(now)
             return
+        if not self._refusing:
+            self._refusing = True
+            for number in self.fronts:
+                self._give(number, Drained(), now)
+                self._work(now)
+        self._settle(now)
+        if any(number in self._open and self.doors[number].asked() for number in self.fronts):
+            return
         stages: tuple[set[_Part], ...] = (
-            self._open & {*self.fronts},
             self._open & {_MANAGER},
             {part for part in self._open if isinstance(part, str) and part.startswith("/")},
             {part for part in self._open if isinstance(part, int)},

@@ -123,8 +123,8 @@ class MajordomoDoorMachine:
     workers: MajordomoWorkers = field(init=False)
     requests: MajordomoRequests = field(init=False)
     _draining: bool = field(default=False, init=False)
-    _left: bool = field(default=False, init=False)
-    """Whether the workers were withdrawn from the managers."""
+    _leaving: bool = field(default=False, init=False)
+    """Whether the door ends with the last job of its workers."""
     _halted: bool = field(default=False, init=False)
     _dropped: Counter[str] = field(factory=Counter, init=False)
 
@@ -179,6 +179,8 @@ class MajordomoDoorMachine:
             case Ticked():
                 self._ticked(now, actions, of_workers)
             case Drained():
+                # The first one of two is for the clients alone.
+                self._leaving = self._draining or not self.settings.clients
                 self._draining = True
             case Closed():
                 self.workers.dismiss(of_workers)
@@ -189,18 +191,18 @@ class MajordomoDoorMachine:
                 pass  # The protocol has no progress, and DISCONNECT does not end a worker.
             case _:
                 assert_never(event)
-        leaving = self._draining and not len(self.requests)
-        if leaving and not self._left:
-            self._left = True
-            self.workers.begin_leaving()
-        self.workers.report(now, of_workers, leaving=leaving)
+        self.workers.report(now, of_workers)
         actions.extend(of_workers)
-        if leaving and not self.workers.busy:
+        if self._leaving and not len(self.requests) and not self.workers.busy:
             farewell: list[WorkersAction] = []
             self.workers.dismiss(farewell)
             actions.extend(farewell)
             self._halt(actions)
         return actions
+
+    def asked(self) -> bool:
+        """Return whether requests of clients are in progress."""
+        return len(self.requests) > 0
 
     def statistics(self) -> MajordomoDoorStatistics:
         """Return a snapshot for people and programs."""
@@ -248,7 +250,7 @@ class MajordomoDoorMachine:
                 if dropped is not None:
                     actions.append(dropped)
         elif name == WORKER and self.settings.workers:
-            if self._draining and not self.workers.knows(peer):
+            if self._leaving and not self.workers.knows(peer):
                 actions.append(self._drop("draining"))
             else:
                 self.workers.arrived(port, peer, read_worker(frames), now, of_workers)

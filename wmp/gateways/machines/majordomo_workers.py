@@ -35,7 +35,7 @@ from wmp.gateways.machines.majordomo_wire import (
     as_service,
     write_run,
 )
-from wmp.message import Outcome
+from wmp.message import Limits, Outcome
 
 __all__ = ["MMI", "MajordomoWorkers", "WorkersAction"]
 
@@ -46,6 +46,9 @@ MMI: Final = "mmi."
 
 _LONGEST_GROUP: Final = 64
 """Largest number of bytes of a service's name in the name of its group."""
+
+_EXPELLED: Final = 1000
+"""Number of connections that got DISCONNECT and are remembered, if ``max_workers`` is less."""
 
 _MARK: Final = "~"
 
@@ -135,26 +138,15 @@ class MajordomoWorkers:
         """Return the numbers of workers by service."""
         return {one.role: one.members for one in self._services.values()}
 
-    def report(self, now: float, actions: list[WorkersAction], *, leaving: bool = False) -> None:
-        """Report the changed numbers of workers.
-
-        Args:
-            now: The time.
-            actions: Takes the reports.
-            leaving: Whether the workers take no further jobs.
-        """
+    def report(self, now: float, actions: list[WorkersAction]) -> None:
+        """Report the changed numbers of workers."""
         for service in self._changed.values():
-            places = service.places - (len(service.idle) if leaving else 0)
-            if places != service.reported:
-                service.reported = places
-                actions.append(Staff(service.group, (service.role,), places))
+            if service.places != service.reported:
+                service.reported = service.places
+                actions.append(Staff(service.group, (service.role,), service.places))
             if not service.members:
                 self.timers.arm(_EmptyTimer(service.group), now + self.terms.linger)
         self._changed.clear()
-
-    def begin_leaving(self) -> None:
-        """Let the next report be that of all services."""
-        self._changed.update(self._groups)
 
     def dismiss(self, actions: list[WorkersAction]) -> None:
         """Send DISCONNECT to all workers, because the broker ends."""
@@ -217,7 +209,7 @@ class MajordomoWorkers:
     def _end_with(self, peer: bytes) -> None:
         """Send nothing more to a connection, and take nothing more."""
         self._expelled[peer] = None
-        if len(self._expelled) > self.terms.max_workers:
+        if len(self._expelled) > max(_EXPELLED, self.terms.max_workers):
             self._expelled.popitem(last=False)
 
     # -- messages
@@ -266,7 +258,11 @@ class MajordomoWorkers:
             return
         service = self._services.get(role)
         most = self.terms.max_workers
-        if len(self._workers) >= most or (service is None and len(self._groups) >= most):
+        if (
+            len(self._workers) >= most
+            or (service is None and len(self._groups) >= most)
+            or (service is not None and service.members >= Limits.JOBS)
+        ):
             actions.append(self._drop("limit"))
             return
         if service is None:

@@ -118,6 +118,8 @@ class RoundRobinDoorMachine:
     _timers: Timers[_Timer] = field(factory=Timers, init=False)
     _reported: int = field(default=0, init=False)
     _draining: bool = field(default=False, init=False)
+    _leaving: bool = field(default=False, init=False)
+    """Whether the door ends with the last job of its workers."""
     _halted: bool = field(default=False, init=False)
     _requests: int = field(default=0, init=False)
     _replies: int = field(default=0, init=False)
@@ -156,7 +158,8 @@ class RoundRobinDoorMachine:
                 for timer in self._timers.due(now):
                     self._ring(timer, now, actions)
             case Drained():
-                self._draining = True
+                # The first one of two is for the clients alone.
+                self._leaving, self._draining = self._draining, True
             case Closed():
                 self._halt(actions)
                 return actions
@@ -168,14 +171,17 @@ class RoundRobinDoorMachine:
             self._begin_pending(now, actions)
         if self._given.ends:
             actions += self._given.take_ends()
-        idle = self._draining and not self._asked
-        places = len(self._given) + (0 if idle else self.table.free + self.table.owed)
+        places = len(self._given) + self.table.free + self.table.owed
         if places != self._reported:
             self._reported = places
             actions.append(Staff(self.terms.group, self.terms.served, places))
-        if idle and not self._given and not self._pending:
+        if self._leaving and not (self._asked or self._given or self._pending):
             self._halt(actions)
         return actions
+
+    def asked(self) -> bool:
+        """Return whether messages of clients are in progress."""
+        return len(self._asked) > 0
 
     def statistics(self) -> RoundRobinDoorStatistics:
         """Return a snapshot for people and programs."""
@@ -296,8 +302,8 @@ class RoundRobinDoorMachine:
         actions: list[RoundRobinDoorAction],
     ) -> bool:
         terms = self.terms
-        if self._draining or (worker is None and len(self._workers) >= terms.max_workers):
-            actions.append(self._drop("draining" if self._draining else "limit"))
+        if self._leaving or (worker is None and len(self._workers) >= terms.max_workers):
+            actions.append(self._drop("draining" if self._leaving else "limit"))
             return False
         if worker is None:
             worker = self._workers[peer] = SlotWorker(port, peer, last_at=now)
@@ -411,8 +417,7 @@ class RoundRobinDoorMachine:
         if arguments is None:
             self._given.refuse_payload(run)
             return
-        # At the end only jobs of this gateway are still done.
-        unwanted = asker is None and (home or self._draining)
+        unwanted = home and self._asked.left(run.ids[0])  # RR-3.7
         worker = None if unwanted else self.table.take()
         if worker is None:
             if unwanted or len(self._pending) >= self.table.owed:
