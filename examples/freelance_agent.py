@@ -25,11 +25,13 @@ def stuck(body: bytes, job: wmp.RunningJob) -> bytes:
 first = FreelanceServer("tcp://127.0.0.1:*", handler=stuck)
 second = FreelanceServer("tcp://127.0.0.1:*", handler=bytes.upper)
 with first, second, Agent(*first.endpoints) as agent:
+    while not agent.alive:  # else the second server may be alive before the first one
+        time.sleep(0.01)
     agent.connect(*second.endpoints)
 
     def end_first() -> None:
         """End the first server in the middle of a request."""
-        begun.wait()
+        begun.wait(10)
         first.close(0)
 
     threading.Thread(target=end_first).start()

@@ -229,6 +229,7 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
         (23, "about-number-negative", -1),
         (24, "about-peer-null", None),
         (25, "label-number", 1),
+        (27, "standby-1", 1),
         (30, "keep-negative", -1),
         (31, "serves-peer", OWNER),
         (31, "serves-of-bytes", [MANAGER]),

@@ -352,6 +352,15 @@ def valid() -> Iterator[tuple[str, Message]]:
         ),
     )
     yield (
+        "pong-on-standby",
+        Message(
+            Command.PONG,
+            TO_WORKER,
+            FROM_MANAGER,
+            {f.EXPIRE: 6000, f.SESSION: 1, f.READY: 1, f.CREDIT: 7, f.STANDBY: True},
+        ),
+    )
+    yield (
         "pong-challenge",
         Message(
             Command.PONG,

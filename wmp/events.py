@@ -32,6 +32,7 @@ __all__ = [
     "ManagerEvent",
     "Recalled",
     "Received",
+    "Relieved",
     "Reported",
     "Resized",
     "StoreFilled",
@@ -81,6 +82,11 @@ class Drained:
 @frozen
 class Closed:
     """The node ends now: send BYE and wait for nothing."""
+
+
+@frozen
+class Relieved:
+    """The standby of this manager ended: it grants jobs from now on (WMP-17.2)."""
 
 
 @frozen
@@ -255,6 +261,7 @@ ManagerEvent = (
     | Ticked
     | Connected
     | Disconnected
+    | Relieved
     | Submitted
     | Cancelled
     | InstanceBegun

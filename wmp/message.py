@@ -193,6 +193,8 @@ class Field:
     """Name of the sender for people: host and process (READY, PING, PONG)."""
     IDLE: Final = 26
     """True: the sender holds no job of the receiver (PING)."""
+    STANDBY: Final = 27
+    """True: the manager grants no jobs, because the other manager of its pair does (PONG)."""
     CHALLENGE: Final = 28
     """Number that the receiver must answer over the same route (PING, PONG)."""
     ANSWER: Final = 29

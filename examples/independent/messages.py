@@ -104,11 +104,10 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "lock": _positive, "want": _natural, "hold": _natural, "more": _flag, "manager": _peer,
     "codec": _name, "unstarted": _flag, "expire": _natural, "code": _name, "text": _words,
     "about": _natural, "about_number": _natural, "about_peer": _peer, "label": _words,
-    "idle": _flag, "challenge": _positive, "answer": _positive, "keep": _natural,
-    "serves": _peers, "kept": _natural, "sent": _natural,
+    "idle": _flag, "standby": _flag, "challenge": _positive, "answer": _positive,
+    "keep": _natural, "serves": _peers, "kept": _natural, "sent": _natural,
 }  # fmt: skip
-# Key 27 is not in use.
-KEYS = {word: key if key < 27 else key + 1 for key, word in enumerate(FIELDS)}
+KEYS = {word: key for key, word in enumerate(FIELDS)}
 
 
 def _maybe(x: Any) -> bool:

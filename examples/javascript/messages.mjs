@@ -118,12 +118,12 @@ function path(x) { // identity, epoch, then (identity, epoch, local id) of each 
     : [identity, natural, (local) => natural(local) || identity(local)][(at - 2) % 3](item));
 }
 
-const FIELDS = { // in the order of their keys, from 0; 27 is not in use
+const FIELDS = { // in the order of their keys, from 0
   number: positive, ack: natural, session: positive, again: flag, ready: positive, credit: natural, window: natural,
   roles: names, resources: amounts, count: positive, role: name, needs: amounts, lock: positive, want: natural,
   hold: natural, more: flag, manager: peer, codec: name, unstarted: flag, expire: natural, code: name, text: words,
   about: natural, about_number: natural, about_peer: peer, label: words, idle: flag,
-  "": () => true, challenge: positive, answer: positive, keep: natural, serves: peers, kept: natural, sent: natural,
+  standby: flag, challenge: positive, answer: positive, keep: natural, serves: peers, kept: natural, sent: natural,
 };
 const ENTRIES = { // of columns, in the order of their keys, from 1
   ids: positive, attempts: positive, left: orNull(natural), outcomes: uint(0, 6),

@@ -23,7 +23,9 @@ UNIT = 200
 TESTEE = f"{sys.executable} -m wmp.conformance.testee"
 LIVE = {
     "manager": LiveTestee(
-        "manager", f"{TESTEE} manager --bind {{endpoint}} --unit {{unit}}", unit=UNIT
+        "manager",
+        f"{TESTEE} manager --bind {{endpoint}} --connect '{{connect}}' --unit {{unit}}",
+        unit=UNIT,
     ),
     "worker": LiveTestee(
         "worker",
@@ -31,19 +33,26 @@ LIVE = {
         unit=UNIT,
     ),
     "device": LiveTestee(
-        "device", f"{TESTEE} device --bind {{bind}} --connect {{connect}}", unit=UNIT
+        "device",
+        f"{TESTEE} device --bind {{bind}} --connect {{connect}} --managers {{managers}}"
+        " --unit {unit}",
+        unit=UNIT,
     ),
 }
 SOME = (
     "manager/silence-gives-a-worker-up",
     "manager/garbage",
     "manager/superseded",
+    "manager/announcements-go-to-each-device",
+    "manager/a-job-over-a-device",
     "worker/a-socket-for-each-manager",
     "worker/silent-link",
     "worker/goodbye-after-work",
     "worker/superseded",
     "device/discovery-goes-everywhere",
     "device/what-cannot-be-passed-on",
+    "device/both-ways-up",
+    "device/silence-ends-it",
 )
 DIES = "worker/what-runs-it-dies"
 CHOSEN = [

@@ -14,6 +14,7 @@ import pytest
 
 from tests.conformance import (  # noqa: F401 - they fill it
     zoo_devices,
+    zoo_dialing,
     zoo_liveness,
     zoo_managers,
     zoo_successors,
@@ -28,7 +29,7 @@ from wmp.conformance.rules import RULES
 from wmp.conformance.wire import Terms
 
 GOOD: dict[str, Any] = {
-    "manager": lambda terms: LibraryManager(),
+    "manager": LibraryManager.of,
     "worker": LibraryWorker.of,
     "device": LibraryDevice.of,
 }

@@ -14,7 +14,7 @@ ALSO: dict[tuple[str, str, str], str] = {
     ("device", "WMP-2.2", "ignores tags"): "12.3",
     ("device", "WMP-2.3", "passes known keys only"): "8.4",
     ("device", "WMP-2.10", "has another code for limits"): "1.1 10.7",
-    ("device", "WMP-8.1", "_ up to one"): "1.4",
+    ("device", "WMP-8.1", "_ up to one"): "1.4 8.12",
     ("device", "WMP-8.4", "drops unknown fields"): "2.3",
     ("device", "WMP-8.8", "keeps silent about gone connections"): "1.6 8.6",
     (

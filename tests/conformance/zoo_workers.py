@@ -377,6 +377,24 @@ class HoldsWhatAnotherWaitsFor(Bend):
 switched(W, "WMP-5.4", never_withdraws)
 switched(W, "WMP-5.5", worker_side.lost_give, "waits for the answer to a GIVE that was lost")
 
+
+def waits_for_the_end(patch: Patch) -> None:
+    """WMP-17.4: held GIVEs are withdrawn, and their places wait for the answer."""
+    patch.setattr(Locks, "take_back", Locks.withdraw)
+
+
+@bent(W, "WMP-17.3")
+class IgnoresStandby(Bend):
+    """Counts a manager on standby like any other manager."""
+
+    def wait_for(self, link: Link, message: Message) -> Message:
+        if message.command is C.PONG and Field.STANDBY in message.fields:
+            return changed(message, standby=None)
+        return message
+
+
+switched(W, "WMP-17.4", waits_for_the_end)
+
 # -- jobs
 
 

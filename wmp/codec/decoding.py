@@ -353,5 +353,6 @@ _CHECKS: Final[dict[int, Callable[[Any, CodecLimits], Any]]] = {
     Field.ABOUT_PEER: _check_peer,
     Field.LABEL: _check_long_text,
     Field.IDLE: _check_bool,
+    Field.STANDBY: _check_bool,
     Field.SERVES: _check_peers,
 }

@@ -191,7 +191,7 @@ def _must_write(encode: Callable[[Plain], Sequence[Frame]], plain: dict[str, Any
     except Exception as error:
         text = f"writing {plain} raised {type(error).__name__}: {error}; expected frames"
         raise Broken("WMP-2.1", text) from error
-    check_form(frames)
+    check_form(frames, announces=True)
     _same(plain_of(codec.decode(frames)), plain, f"written as {_hex(frames)}")
 
 

@@ -187,7 +187,7 @@ class Conversation:
         except DecodeError:
             return None
 
-    def check_form(self, frames: Sequence[Frame]) -> None:
+    def check_form(self, connection: Connection, frames: Sequence[Frame]) -> None:
         """Check a message of the testee against section 2."""
         check_form(frames)
 
@@ -222,7 +222,7 @@ class Conversation:
         receivers: Sequence[Player],
     ) -> None:
         """Check a message, and give it to its receivers."""
-        self.check_form(frames)
+        self.check_form(connection, frames)
         if message is None:
             raise Broken("WMP-2.4", "the frames that the testee sent are not a message")
         if not receivers:

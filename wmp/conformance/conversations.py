@@ -11,10 +11,11 @@ from wmp import codec
 from wmp.codec import CodecLimits
 from wmp.conformance.case import Broken
 from wmp.conformance.conversation import Conversation, ReceivedMessage
-from wmp.conformance.frame_check import check_head
+from wmp.conformance.frame_check import check_form, check_head
 from wmp.conformance.neighbor import Neighbor
 from wmp.conformance.played_manager import PlayedManager, WorkerBook
 from wmp.conformance.played_worker import ManagerBook, PlayedWorker
+from wmp.conformance.wire import Connection
 from wmp.errors import DecodeError
 from wmp.message import Command, Frame, Message, Path
 
@@ -28,6 +29,9 @@ class ManagerConversation(Conversation):
     def __attrs_post_init__(self) -> None:
         self.book = ManagerBook()
 
+    def check_form(self, connection: Connection, frames: Sequence[Frame]) -> None:
+        check_form(frames, announces=connection.side == "taken")
+
     def worker(self, name: str = "", **changes: Any) -> PlayedWorker:
         """Make a worker on a connection of its own.
 
@@ -40,6 +44,12 @@ class ManagerConversation(Conversation):
         worker = PlayedWorker(self, name, connection, identity=identity, epoch=epoch, **changes)
         self.players.append(worker)
         return worker
+
+    def device(self, endpoint: int = 0) -> Neighbor:
+        """Make a device to which the manager dials in."""
+        device = Neighbor(self, f"device-{endpoint}", None, endpoint, "taken", b"device")
+        self.players.append(device)
+        return device
 
     def met(self, name: str = "", **changes: Any) -> PlayedWorker:
         """Make a worker and let the manager receive its first messages."""
@@ -146,7 +156,7 @@ class DeviceConversation(Conversation):
         except DecodeError:
             return None
 
-    def check_form(self, frames: Sequence[Frame]) -> None:
+    def check_form(self, connection: Connection, frames: Sequence[Frame]) -> None:
         check_head(frames)  # a device reads only the head
 
     def above(self, endpoint: int = 0) -> Neighbor:
@@ -155,6 +165,14 @@ class DeviceConversation(Conversation):
         above = Neighbor(self, name, None, endpoint, "taken", b"manager-%d" % endpoint)
         self.players.append(above)
         return above
+
+    def dialed(self, name: str = "", identity: bytes = b"") -> Neighbor:
+        """Make a manager that opens a connection to the device's upper ROUTER."""
+        name = name or f"dialed-{len(self.players)}"
+        connection = self.wire.dial(upper=True)
+        dialed = Neighbor(self, name, connection, identity=identity or name.encode())
+        self.players.append(dialed)
+        return dialed
 
     def below(self, name: str = "") -> Neighbor:
         """Make a worker on a connection of its own."""

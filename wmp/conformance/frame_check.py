@@ -46,6 +46,7 @@ FIELDS: dict[int, tuple[str, str]] = {
     24: ("about peer", _PEER),
     25: ("label", _TEXT),
     26: ("idle", _BOOL),
+    27: ("standby", _BOOL),
     28: ("challenge", _UINT),
     29: ("answer", _UINT),
     30: ("keep", _UINT),
@@ -71,6 +72,8 @@ REQUIRED: dict[int, tuple[int, ...]] = {
     12: (20,),
 }
 """Fields that each command must have."""
+_ANNOUNCING: dict[int, tuple[int, ...]] = {10: (19,), 11: ()}
+"""Fields that PONG and BYE to a device must have (WMP-8.11)."""
 _COLUMNS: dict[int, str] = {
     1: "ids",
     2: "attempts",
@@ -89,17 +92,22 @@ _NEEDED: dict[int, tuple[int, ...]] = {4: (1, 2, 5), 6: (1, 2, 4, 5), 7: (1, 2),
 _DEPTH, _MOST = 16, 2**63 - 1
 
 
-def check_form(frames: Sequence[Frame]) -> None:
+def check_form(frames: Sequence[Frame], *, announces: bool = False) -> None:
     """Check a message against WMP-2.1 to 2.10.
+
+    Args:
+        frames: The frames of the message.
+        announces: Whether the message comes from a manager to a device to which the manager dials
+            in (WMP-8.11).
 
     Raises:
         Broken: The message breaks one of these rules.
     """
-    command, directed = check_head(frames)
+    command, directed = check_head(frames, announces=announces)
     _check_columns(command, directed, frames)
 
 
-def check_head(frames: Sequence[Frame]) -> tuple[int, bool]:
+def check_head(frames: Sequence[Frame], *, announces: bool = False) -> tuple[int, bool]:
     """Check the head of a message against WMP-2.1 to 2.7; a device reads no other frame.
 
     Returns:
@@ -122,11 +130,14 @@ def check_head(frames: Sequence[Frame]) -> tuple[int, bool]:
     if type(command) is not int or not 1 <= command <= 12 or first[2] != command:
         raise Broken("WMP-2.1", f"command {command!r} is unknown; expected 1 to 12")
     _check_path(source, "from")
+    required = REQUIRED[command]
     if to:
         _check_path(to[::-1], "to")
+    elif to == [] and announces and command in _ANNOUNCING:
+        required = _ANNOUNCING[command]
     elif to != [] or command not in (1, 9, 12):
         raise Broken("WMP-2.6", f"the message of command {command} lacks 'to'")
-    _check_fields(command, fields)
+    _check_fields(command, fields, required)
     return command, bool(to)
 
 
@@ -147,7 +158,7 @@ def _check_path(path: Any, name: str) -> None:
         )
 
 
-def _check_fields(command: int, fields: Any) -> None:
+def _check_fields(command: int, fields: Any, required: Sequence[int]) -> None:
     if not isinstance(fields, dict):
         raise Broken("WMP-2.3", "the fields are no map")
     for key, value in fields.items():
@@ -163,7 +174,7 @@ def _check_fields(command: int, fields: Any) -> None:
             continue  # the key may come from a later version
         if not _is(value, kind) or (key in _POSITIVE and value < 1):
             raise Broken("WMP-2.4", f"the field {name} is {value!r}; expected {kind}")
-    missing = [FIELDS[key][0] for key in REQUIRED[command] if key not in fields]
+    missing = [FIELDS[key][0] for key in required if key not in fields]
     if command == 3 and fields.get(13):
         missing += [FIELDS[key][0] for key in (7, 11) if key not in fields]
     if missing:

@@ -125,13 +125,21 @@ class LibraryManager(_LibraryTestee):
             ManagerSettings(identity=b"manager", epoch=1000), balance.any_worker
         )
     )
+    devices: int = 0
+    """Number of devices to which the manager dials in."""
     _names: dict[int, str] = field(factory=dict)
     _ends: list[JobEnd] = field(factory=list)
 
     @classmethod
     def of(cls, terms: Terms) -> Self:
-        """Make a testee; the terms do not affect a manager."""
-        return cls()
+        """Make a testee."""
+        return cls(devices=terms.endpoints)
+
+    def start(self, now: float) -> Sends:
+        return [one for link in range(self.devices) for one in self.handle(Connected(link), now)]
+
+    def drain(self, now: float) -> Sends:
+        return self.handle(Drained(), now)
 
     def submit(self, job: SubmittedJob, now: float) -> Sends:
         id = len(self._names) + 1

@@ -29,8 +29,9 @@ CONVERSATIONS: Mapping[
 
 def terms_of(case: Case) -> Terms:
     """Return the terms on which a testee must be started for a case."""
-    endpoints = 0 if case.testee == "manager" else case.links
-    return Terms(endpoints=endpoints, slots=case.slots)
+    dial_in = case.profile == "dial-in"
+    endpoints = 0 if case.testee == "manager" and not dial_in else case.links
+    return Terms(endpoints, case.slots, dial_in and case.testee == "device")
 
 
 def play(case: Case, wire: Wire, *, still_works: bool = True) -> CaseResult:

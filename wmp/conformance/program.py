@@ -84,10 +84,11 @@ def _outputs(function: _F) -> _F:
 
 def _make(testee: str) -> click.Command:
     words = {
-        "manager": "{endpoint} is the address that the manager binds",
+        "manager": "{endpoint} is the address that the manager binds, {connect} the addresses of "
+        "devices to which the manager dials in",
         "worker": "{endpoint} is the address to connect to, {slots} the number of jobs at once",
         "device": "{bind} is the address that the device binds, {connect} the address to connect "
-        "to",
+        "to, {managers} the address to bind for managers that dial in",
     }[testee]
     wishes = {
         "manager": "./my-manager {endpoint} --unit {unit}",

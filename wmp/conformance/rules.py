@@ -58,6 +58,7 @@ PROFILES: Final[tuple[str, ...]] = (
     "times",
     "device",
     "secure",
+    "standby",
     "successor",
     "dial-in",
 )
@@ -72,7 +73,7 @@ _NO_HANDLERS = "managers and devices run no user code"
 _UNREAD = "a device reads no frame behind the head (WMP-8.4)"
 _FLOODS = "each device chooses its own limit of messages a second, and no case exceeds every limit"
 _GRACE = "a manager may wait for `expire` instead; WMP-9.3 tests this wait"
-_DIALED = "the kit binds no address to which managers dial in, and dials in to no device"
+_PAIRS = "the kit starts one manager at a time, and a manager alone is on standby for a short time"
 
 _RESOURCES: Final = "no message makes a worker change its resources"
 
@@ -93,9 +94,7 @@ UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("worker", "WMP-3.15"): _RESOURCES,
     ("device", "WMP-12.1"): _OPTIONS,
     ("device", "WMP-12.4"): _OPTIONS,
-    ("manager", "WMP-8.11"): _DIALED,
-    ("device", "WMP-8.12"): _DIALED,
-    ("device", "WMP-8.13"): _DIALED,
-    ("device", "WMP-8.14"): _DIALED,
+    ("manager", "WMP-17.1"): _PAIRS,
+    ("manager", "WMP-17.2"): _PAIRS,
 }
 """The reason why no case can test a rule, by (kind of testee, rule)."""

@@ -106,6 +106,12 @@ class LiveTestee:
         command = self.command or "{slots}"
         if terms.slots > 1 and case.testee == "worker" and "{slots}" not in command:
             raise Unimplemented("the case needs more than one slot, but the command has no {slots}")
+        word = "{managers}" if terms.dial_in else "{connect}"
+        dials = case.testee == "manager" and terms.endpoints > 0
+        if (terms.dial_in or dials) and word not in command:
+            raise Unimplemented(
+                f"the case is about managers that dial in, but the command has no {word}"
+            )
         return SocketWire(self, terms)
 
     def play(self, case: Case) -> CaseResult:
@@ -166,7 +172,7 @@ class SocketWire:
     _context: zmq.Context[Any] = field(init=False)
     _process: PeerProcess | None = field(default=None, init=False)
     _routers: list[zmq.Socket[Any]] = field(factory=list, init=False)
-    _dealers: dict[int, zmq.Socket[Any]] = field(factory=dict, init=False)
+    _dealers: dict[Connection, zmq.Socket[Any]] = field(factory=dict, init=False)
     _poller: zmq.Poller = field(factory=zmq.Poller, init=False)
     _arrived: deque[tuple[Connection, Sequence[Frame]]] = field(factory=deque, init=False)
     _ends: list[JobEnd] = field(factory=list, init=False)
@@ -175,6 +181,8 @@ class SocketWire:
     _unknown: str = field(default="", init=False)
     bound: str = field(default="", init=False)
     """The address that the testee binds; empty for a worker."""
+    upper: str = field(default="", init=False)
+    """The address that a device binds for managers that dial in."""
     _dialled: int = field(default=0, init=False)
     _began: float = field(init=False)
     _watched: float = field(init=False)
@@ -219,6 +227,7 @@ class SocketWire:
             self.bound = live.endpoint or self._free_port()
             words["endpoint"] = words["bind"] = self.bound
             words["connect"] = ",".join(addresses)
+            words["managers"] = self.upper = self._free_port()
         if live.command is not None:
             self._process = PeerProcess(fill(live.command, words))
             self._poller.register(self._process.output, zmq.POLLIN)
@@ -263,18 +272,19 @@ class SocketWire:
     def start(self) -> None:
         """Do nothing: the testee has run since this wire was made."""
 
-    def dial(self) -> Connection:
+    def dial(self, *, upper: bool = False) -> Connection:
         self._dialled += 1
         dealer = self._socket(zmq.DEALER)
         # A testee that has just been started may not listen yet.
         dealer.reconnect_ivl, dealer.reconnect_ivl_max = 5, 50
-        dealer.connect(self.bound)
-        self._dealers[self._dialled] = dealer
+        dealer.connect(self.upper if upper else self.bound)
         self._poller.register(dealer, zmq.POLLIN)
-        return Connection("dialled", self._dialled)
+        connection = Connection("upper" if upper else "dialled", self._dialled)
+        self._dealers[connection] = dealer
+        return connection
 
     def hang_up(self, connection: Connection) -> None:
-        dealer = self._dealers.pop(connection.endpoint, None)
+        dealer = self._dealers.pop(connection, None)
         if dealer is not None:
             self._poller.unregister(dealer)
             dealer.close()
@@ -284,8 +294,8 @@ class SocketWire:
             if connection.side == "taken":
                 router = self._routers[connection.endpoint]
                 router.send_multipart([connection.name, *frames], zmq.DONTWAIT)
-            elif connection.endpoint in self._dealers:
-                self._dealers[connection.endpoint].send_multipart(frames, zmq.DONTWAIT)
+            elif connection in self._dealers:
+                self._dealers[connection].send_multipart(frames, zmq.DONTWAIT)
         except zmq.ZMQError:
             pass  # the testee has ended; the missing answer is reported later
 
@@ -326,9 +336,9 @@ class SocketWire:
             if router in events:
                 name, *frames = router.recv_multipart()
                 self._arrived.append((Connection("taken", index, name), frames))
-        for index, dealer in self._dealers.items():
+        for connection, dealer in self._dealers.items():
             if dealer in events:
-                self._arrived.append((Connection("dialled", index), dealer.recv_multipart()))
+                self._arrived.append((connection, dealer.recv_multipart()))
 
     # -- control
 

@@ -21,12 +21,12 @@ from typing import Any
 import wmp.aio
 from wmp import errors
 from wmp.aio import Job
-from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.retry import Retry
 
 __all__ = ["die", "echo", "fail", "main", "slow"]
 
-_MANAGER = ("expire", "wake_timeout", "resend", "reply_margin")
+_MANAGER = ("announce", "expire", "wake_timeout", "resend", "reply_margin")
 _WORKER = (
     "ping",
     "least_expire",
@@ -69,9 +69,9 @@ def die(payload: bytes) -> bytes:
     os._exit(3)
 
 
-async def _manage(bind: Sequence[str], unit: int) -> None:
+async def _manage(bind: Sequence[str], connect: Sequence[str], unit: int) -> None:
     defaults = ManagerSettings(identity=b"-", epoch=0)
-    manager = wmp.aio.Manager(*bind, **_scaled(_MANAGER, defaults, unit))
+    manager = wmp.aio.Manager(*bind, connect=connect, **_scaled(_MANAGER, defaults, unit))
     jobs: dict[str, Job] = {}
     options: dict[str, Callable[[str], Any]] = {
         "timeout": lambda ms: int(ms) / 1000,
@@ -152,8 +152,11 @@ async def _work(connect: Sequence[str], unit: int, slots: int, hold: bool, dies:
     await worker.run()  # SIGTERM makes the worker drain
 
 
-async def _pass_on(bind: Sequence[str], connect: Sequence[str]) -> None:
-    async with wmp.aio.Device(bind=bind, connect=connect):
+async def _pass_on(
+    bind: Sequence[str], connect: Sequence[str], managers: Sequence[str], unit: int
+) -> None:
+    expire = DeviceSettings(identity=b"-", epoch=0, upstreams=0).expire * unit / 1000
+    async with wmp.aio.Device(bind=bind, connect=connect, bind_managers=managers, expire=expire):
         await _until_stopped().wait()
 
 
@@ -174,6 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("kind", choices=["manager", "worker", "device"])
     parser.add_argument("--bind", default="tcp://127.0.0.1:*")
     parser.add_argument("--connect", default="")
+    parser.add_argument("--managers", default="", help="address to which managers dial in (device)")
     parser.add_argument(
         "--unit", type=int, default=1000, help="milliseconds that one second of the timers takes"
     )
@@ -188,16 +192,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.kind != "manager" and not chosen.connect:
         parser.error(f"a {chosen.kind} needs an endpoint: --connect tcp://…")
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    bind, connect = chosen.bind.split(","), chosen.connect.split(",")
+    bind, connect, managers = (
+        text.split(",") if text else [] for text in (chosen.bind, chosen.connect, chosen.managers)
+    )
     try:
         match chosen.kind:
             case "manager":
-                asyncio.run(_manage(bind, chosen.unit))
+                asyncio.run(_manage(bind, connect, chosen.unit))
             case "worker":
                 hold, dies = not chosen.no_hold, chosen.die
                 asyncio.run(_work(connect, chosen.unit, chosen.slots, hold, dies))
             case _:
-                asyncio.run(_pass_on(bind, connect))
+                asyncio.run(_pass_on(bind, connect, managers, chosen.unit))
     except errors.WMPError as error:
         print(error, file=sys.stderr)
         return 0 if isinstance(error, errors.Superseded) else 2

@@ -15,13 +15,16 @@ from wmp.message import Frame
 __all__ = ["ManagerTestee", "Sends", "Testee", "VirtualWire", "WorkerTestee"]
 
 _MOST_TICKS = 100
+_UPPER = 1000
+"""The numbers from here on are those of connections of a device's upper ROUTER."""
 
 Sends = Sequence[tuple[int | bytes, Sequence[Frame] | None]]
 """The messages that a testee sends: (link, frames).
 
 A link is the number of a DEALER of the testee, or the routing id that the testee's ROUTER gave a
-connection. None instead of frames: the testee has replaced this DEALER, and later messages go over
-the new DEALER.
+connection. To a connection of the ROUTER to which managers dial in (device), the kit gives a number
+from 1000 on. None instead of frames: the testee has replaced this DEALER,
+and later messages go over the new DEALER.
 """
 
 
@@ -83,7 +86,7 @@ class VirtualWire:
     _now: float = 0.0
     _arrived: deque[tuple[Connection, Sequence[Frame]]] = field(factory=deque)
     _replaced: dict[int, int] = field(factory=dict)
-    _open: dict[bytes, Connection] = field(factory=dict)
+    _open: dict[int | bytes, Connection] = field(factory=dict)
     _dialled: int = 0
 
     _started: bool = False
@@ -99,25 +102,19 @@ class VirtualWire:
             self._started = True
             self._call(self.testee.start)
 
-    def dial(self) -> Connection:
+    def dial(self, *, upper: bool = False) -> Connection:
         self._dialled += 1
-        connection = Connection("dialled", self._dialled)
-        self._open[_routing_id(connection)] = connection
+        connection = Connection("upper" if upper else "dialled", self._dialled)
+        self._open[self._link(connection)] = connection
         return connection
 
     def hang_up(self, connection: Connection) -> None:
-        self._open.pop(_routing_id(connection), None)
+        self._open.pop(self._link(connection), None)
 
     def send(self, connection: Connection, frames: Sequence[Frame]) -> None:
-        link: int | bytes
-        if connection.side == "dialled":
-            link = _routing_id(connection)
-            if link not in self._open:
-                return
-        else:
-            link = connection.endpoint
-            if connection != self._taken(link):
-                return
+        link = self._link(connection)
+        if connection not in (self._open.get(link), self._taken(connection.endpoint)):
+            return
         self._call(self.testee.receive, link, tuple(frames))
 
     def receive(self, until: float) -> tuple[Connection, Sequence[Frame]] | None:
@@ -173,7 +170,16 @@ class VirtualWire:
         return ""
 
     def _taken(self, index: int) -> Connection:
-        return Connection("taken", index, b"%d" % self._replaced.get(index, 0))
+        # ROUTERs make such routing ids: the first byte is zero.
+        return Connection("taken", index, b"\x00%d" % self._replaced.get(index, 0))
+
+    def _link(self, connection: Connection) -> int | bytes:
+        match connection.side:
+            case "dialled":
+                return b"\x00dial" + bytes((connection.endpoint,))
+            case "upper":
+                return _UPPER + connection.endpoint
+        return connection.endpoint
 
     def _call(self, method: Callable[..., Sends], *arguments: object) -> None:
         """Call a method of the testee, and take the messages that it sends.
@@ -190,18 +196,13 @@ class VirtualWire:
 
     def _collect(self, sends: Sends) -> None:
         for link, frames in sends:
-            if isinstance(link, int):
+            if isinstance(link, int) and link < _UPPER:
                 if frames is None:
                     self._replaced[link] = self._replaced.get(link, 0) + 1
                 else:
                     self._arrived.append((self._taken(link), frames))
             elif frames is not None:
-                if connection := self._open.get(bytes(link)):
+                if connection := self._open.get(link if isinstance(link, int) else bytes(link)):
                     self._arrived.append((connection, frames))
                 else:
                     self._call(self.testee.undelivered, link, frames)
-
-
-def _routing_id(connection: Connection) -> bytes:
-    # ROUTERs make such routing ids: the first byte is zero.
-    return b"\x00dial" + bytes((connection.endpoint,))

@@ -27,10 +27,11 @@ class Connection:
     """One connection between the kit and the testee."""
 
     side: str
-    """``dialled``: the kit's DEALER to the testee's ROUTER; ``taken``: a DEALER of the
-    testee at a ROUTER of the kit."""
+    """``dialled``: the kit's DEALER to the testee's ROUTER; ``upper``: the kit's DEALER to the
+    ROUTER of a device to which managers dial in; ``taken``: a DEALER of the testee at a ROUTER of
+    the kit."""
     endpoint: int
-    """The index of the kit's endpoint (taken) or of the kit's DEALER (dialled)."""
+    """The index of the kit's endpoint (taken) or of the kit's DEALER (dialled, upper)."""
     name: bytes = b""
     """The routing id at the kit's ROUTER (taken).
 
@@ -78,9 +79,12 @@ class Terms:
     """The settings with which a testee is started."""
 
     endpoints: int = 1
-    """Number of endpoints to which the testee connects (worker, device)."""
+    """Number of endpoints to which the testee connects: those of managers (worker, device), or
+    those of devices to which it dials in (manager)."""
     slots: int = 1
     """Number of jobs that the testee can run at the same time (worker)."""
+    dial_in: bool = False
+    """Whether the testee must have an address to which managers dial in (device)."""
     options: dict[str, str] = field(factory=dict)
     """Further settings of a case; a testee ignores unknown ones."""
 
@@ -118,8 +122,12 @@ class Wire(Protocol):
     def start(self) -> None:
         """Let the testee begin; called once."""
 
-    def dial(self) -> Connection:
-        """Open a connection to the testee's ROUTER (manager, device)."""
+    def dial(self, *, upper: bool = False) -> Connection:
+        """Open a connection to the testee's ROUTER (manager, device).
+
+        Args:
+            upper: Whether to connect to the ROUTER to which managers dial in (device).
+        """
 
     def hang_up(self, connection: Connection) -> None:
         """Close a dialled connection."""

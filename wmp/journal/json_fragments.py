@@ -130,6 +130,7 @@ _NAMES: Final[Mapping[int, str]] = {
     Field.ABOUT_NUMBER: "about_number",
     Field.LABEL: "label",
     Field.IDLE: "idle",
+    Field.STANDBY: "standby",
     Field.CHALLENGE: "challenge",
     Field.ANSWER: "answer",
     Field.KEEP: "keep",
@@ -233,7 +234,7 @@ def _command(number: int) -> str:
 
 
 _MAKES: Final[Mapping[int, _Make]] = {
-    **dict.fromkeys((Field.AGAIN, Field.MORE, Field.UNSTARTED, Field.IDLE), _truth),
+    **dict.fromkeys((Field.AGAIN, Field.MORE, Field.UNSTARTED, Field.IDLE, Field.STANDBY), _truth),
     **dict.fromkeys((Field.ROLE, Field.CODEC, Field.CODE, Field.LABEL), quote),
     Field.TEXT: lambda value: quote(value[:TEXT]),
     Field.ROLES: array_of_texts,

@@ -144,6 +144,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("about_epoch", _I, "as about_peer", "epoch of that peer"),
     Column("label", _T, "READY PING PONG, start", "name of the node for readers"),
     Column("idle", _B, "PING", "the sender holds no job of the receiver"),
+    Column("standby", _B, "PONG", "the manager grants no jobs, because the other manager of its "
+           "pair does"),
     Column("challenge", _I, "PING PONG", "number that the receiver must answer"),
     Column("answer", _I, "PING PONG", "number of the challenge that is answered"),
     Column("keep", _I, "TAKE", "ms for which the worker keeps the jobs without a manager"),
@@ -229,6 +231,7 @@ LINES: Final[Mapping[str, tuple[str, ...]]] = {
     "disconnected": ("link",),
     "finished": ("lane", "ids", "outcomes"),
     "recalled": ("lane", "ids"),
+    "relieved": (),
     "reported": ("lane", "ids"),
     "resized": ("resources",),
     "instancebegun": (),

@@ -14,7 +14,7 @@ from wmp.core.worker.machine import WorkerMachine
 from wmp.testing.agenda import Agenda
 from wmp.testing.faults import Fault, Strike
 from wmp.testing.faulty_connections import FaultyConnections
-from wmp.testing.fleet import Fleet
+from wmp.testing.fleet import SimulatedFleet
 from wmp.testing.lane_runner import LaneRunner
 from wmp.testing.network import LinkQueue, Network, Pipe
 from wmp.testing.trace import Trace
@@ -45,7 +45,7 @@ class FaultInjector:
     network: Network
     agenda: Agenda
     connections: FaultyConnections
-    fleet: Fleet
+    fleet: SimulatedFleet
     runner: LaneRunner
     trace: Trace
     counts: Counter[Fault]

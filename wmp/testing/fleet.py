@@ -25,7 +25,7 @@ from wmp.testing.observer import Observer
 from wmp.testing.topology import Topology
 from wmp.testing.trace import Trace
 
-__all__ = ["Fleet", "identity_of"]
+__all__ = ["SimulatedFleet", "identity_of"]
 
 
 def identity_of(name: str) -> bytes:
@@ -42,7 +42,7 @@ def _ignore(*_: object) -> None:
 
 
 @define(eq=False)
-class Fleet:
+class SimulatedFleet:
     """Starts and ends the processes of a topology's nodes.
 
     Args:

@@ -10,7 +10,7 @@ from attrs import define, field
 
 from wmp.message import Outcome
 from wmp.testing.agenda import Agenda
-from wmp.testing.fleet import Fleet
+from wmp.testing.fleet import SimulatedFleet
 from wmp.testing.invariants import History
 from wmp.testing.network import LinkQueue, Network
 from wmp.testing.trace import Trace
@@ -49,7 +49,7 @@ class LaneRunner:
 
     network: Network
     agenda: Agenda
-    fleet: Fleet
+    fleet: SimulatedFleet
     history: History
     trace: Trace
     handlers: LaneHandlers = field(init=False)

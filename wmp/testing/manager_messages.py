@@ -36,6 +36,8 @@ class ManagerMessages(ScriptedPeer):
     """The owner named in TAKE and CANCEL; None for this manager itself."""
     serves: Sequence[Peer] = ()
     """The stores that PONG names."""
+    standby: bool = False
+    """Whether PONG reports that the manager is on standby."""
     keep: float | None = None
     """Time in TAKE for which the worker keeps the jobs, in seconds or in units; None for none."""
     kept: int | None = None
@@ -54,6 +56,7 @@ class ManagerMessages(ScriptedPeer):
         fields.setdefault("lock", self.last_lock or None)
         fields.setdefault("serves", tuple(self.serves) or None)
         fields.setdefault("kept", self.kept)
+        fields.setdefault("standby", self.standby or None)
         return self.compose(Command.PONG, **fields)
 
     def compose_wake(self, count: int, **fields: Any) -> Message:

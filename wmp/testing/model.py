@@ -70,11 +70,12 @@ class Model(Network):
         plan = self.plan
         self.observer = Observer(self.history)
         self.ticks_left, self.faults_left = 0, 0
-        for name in plan.managers:
-            self.add(name, self._made(name))
-        for name, upstreams in plan.uplinks.items():
+        bound: dict[str, tuple[str, ...]] = {
+            name: () for name in plan.managers if name not in plan.dials
+        }
+        for name, upstreams in {**bound, **plan.uplinks, **plan.dials}.items():
             self.add(name, self._made(name), upstreams)
-        for name in plan.workers:
+        for name in (*plan.dials, *plan.workers):
             self.connect(name)
         if plan.settled:
             self.settle()
@@ -265,7 +266,7 @@ class Model(Network):
         self._drawn.pop(name, None)
         self.lanes[name] = {}
         self.replace(name, self._made(name))
-        if name in self.plan.workers:
+        if name in self.plan.workers or name in self.plan.dials:
             self.connect(name)
 
     def _made(self, name: str) -> ManagerMachine | WorkerMachine | DeviceMachine:

@@ -49,6 +49,8 @@ class ModelPlan:
     managers: tuple[str, ...]
     uplinks: Mapping[str, tuple[str, ...]]
     """The upper ends of the links of devices and workers; devices come first."""
+    dials: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    """The devices to which managers dial in, by manager."""
     workers: Mapping[str, WorkerSettings]
     script: tuple[Submit | Cancel, ...]
     manager: ManagerSettings = ManagerSettings(identity=b"m", epoch=1)  # noqa: RUF009 - a value
@@ -127,6 +129,16 @@ PLANS: Mapping[str, ModelPlan] = {
     "device": ModelPlan(
         managers=("m1",),
         uplinks={"d1": ("m1",), "w1": ("d1",)},
+        workers={"w1": _worker()},
+        script=(Submit("m1", b"a"),),
+        faults=1,
+        ticks=1,
+        settled=True,
+    ),
+    "dial": ModelPlan(
+        managers=("m1",),
+        uplinks={"d1": (), "w1": ("d1",)},
+        dials={"m1": ("d1",)},
         workers={"w1": _worker()},
         script=(Submit("m1", b"a"),),
         faults=1,

@@ -27,7 +27,7 @@ from wmp.testing.agenda import Agenda, NodeClocks
 from wmp.testing.fault_injection import FaultInjector
 from wmp.testing.faults import Fault, Faults
 from wmp.testing.faulty_connections import FaultyConnections
-from wmp.testing.fleet import Fleet
+from wmp.testing.fleet import SimulatedFleet
 from wmp.testing.invariants import History, Violation
 from wmp.testing.journals import Journals
 from wmp.testing.lane_runner import LaneRunner
@@ -65,7 +65,7 @@ class SimulatedNetwork(Network):
 
     clocks: NodeClocks = field(init=False)
     carrier: FaultyConnections = field(init=False)
-    fleet: Fleet = field(init=False)
+    fleet: SimulatedFleet = field(init=False)
     runner: LaneRunner = field(init=False)
     watchers: list[Watcher] = field(factory=list, init=False)
 
@@ -126,7 +126,7 @@ class Simulation:
     agenda: Agenda = field(init=False)
     clocks: NodeClocks = field(init=False)
     connections: FaultyConnections = field(init=False)
-    fleet: Fleet = field(init=False)
+    fleet: SimulatedFleet = field(init=False)
     runner: LaneRunner = field(init=False)
     injector: FaultInjector = field(init=False)
     checks: WorldChecks = field(init=False)
@@ -146,7 +146,7 @@ class Simulation:
         self.connections = FaultyConnections(
             network, self.agenda, trace, self.draw, weather, counts
         )
-        self.fleet = Fleet(
+        self.fleet = SimulatedFleet(
             network,
             self.agenda,
             self.clocks,

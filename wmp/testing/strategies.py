@@ -136,6 +136,7 @@ _FIELDS: dict[int, st.SearchStrategy[Any]] = {
     Field.CODEC: names(),
     Field.UNSTARTED: st.booleans(),
     Field.IDLE: st.booleans(),
+    Field.STANDBY: st.booleans(),
     Field.CHALLENGE: uints(1),
     Field.ANSWER: uints(1),
     Field.EXPIRE: uints(),
@@ -182,7 +183,7 @@ _USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
         (Field.EXPIRE, Field.SESSION),
         (
             *(Field.ACK, Field.AGAIN, Field.READY, Field.CREDIT, Field.LABEL),
-            *(Field.CHALLENGE, Field.ANSWER, Field.SERVES, Field.KEPT),
+            *(Field.CHALLENGE, Field.ANSWER, Field.SERVES, Field.KEPT, Field.STANDBY),
         ),
     ),
     Command.BYE: ((), (Field.ACK, Field.SESSION, Field.TEXT)),

@@ -16,7 +16,7 @@ from wmp.events import Submitted
 from wmp.message import Frame, Outcome, Peer
 from wmp.runtime.submission.results import Status
 from wmp.testing.agenda import Agenda
-from wmp.testing.fleet import Fleet
+from wmp.testing.fleet import SimulatedFleet
 from wmp.testing.invariants import History
 from wmp.testing.network import Action, LinkQueue, Network
 from wmp.testing.simulated_job import SimulatedJob
@@ -83,7 +83,7 @@ class Submitter:
 
     network: Network
     agenda: Agenda
-    fleet: Fleet
+    fleet: SimulatedFleet
     history: History
     story: NarratedTrace
     jobs: list[SimulatedJob] = field(factory=list, init=False)

@@ -10,7 +10,7 @@ from wmp.actions import End
 from wmp.events import Submitted
 from wmp.message import Peer
 from wmp.testing.agenda import Agenda
-from wmp.testing.fleet import Fleet
+from wmp.testing.fleet import SimulatedFleet
 from wmp.testing.invariants import History
 from wmp.testing.network import Network
 from wmp.testing.workload import CancelBatch, SimulatedTask, SubmitBatch, Workload, draw_batch
@@ -31,7 +31,7 @@ class WorkloadDriver:
 
     network: Network
     agenda: Agenda
-    fleet: Fleet
+    fleet: SimulatedFleet
     history: History
     tasks: dict[bytes, SimulatedTask] = field(factory=dict, init=False)
     """The task of each payload."""

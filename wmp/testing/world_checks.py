@@ -14,7 +14,7 @@ from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Submitted
 from wmp.message import Peer
 from wmp.testing.agenda import NodeClocks
-from wmp.testing.fleet import Fleet
+from wmp.testing.fleet import SimulatedFleet
 from wmp.testing.invariants import Violation
 from wmp.testing.journals import Journals
 from wmp.testing.memory_bounds import check_tables
@@ -42,7 +42,7 @@ class WorldChecks:
     """
 
     network: Network
-    fleet: Fleet
+    fleet: SimulatedFleet
     clocks: NodeClocks
     observer: Observer
     trace: Trace

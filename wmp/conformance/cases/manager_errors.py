@@ -122,7 +122,7 @@ def unknown_keys(talk: ManagerConversation) -> None:
     give = _give(worker, 1)
     strange: dict[int | str, Any] = {
         1000: {"deep": [1, 2.5, None]},
-        27: b"later",
+        34: b"later",
         "application": "own",
     }
     job = worker.one()

@@ -15,6 +15,7 @@ __all__ = [
     "a_lock_is_its_peers",
     "a_role_without_handler",
     "expired_jobs_hold_nothing",
+    "held_by",
     "held_give",
     "late_take_beside_another_lock",
     "late_take_with_capacity",
@@ -241,7 +242,7 @@ def report_of_a_released_lock(talk: WorkerConversation) -> None:
 def withdrawn_lock(talk: WorkerConversation) -> None:
     """A withdrawn lock without an answer is released 5 units after its withdrawal."""
     first = talk.met()
-    lock = _held(talk, first)
+    lock = held_by(talk, first)
     first.answers = False
     second = talk.met()
     first.expect(
@@ -404,7 +405,8 @@ def expired_jobs_hold_nothing(talk: WorkerConversation) -> None:
     )
 
 
-def _held(talk: WorkerConversation, manager: PlayedManager) -> OfferedLock:
+def held_by(talk: WorkerConversation, manager: PlayedManager) -> OfferedLock:
+    """Return a lock whose GIVE the manager holds; the worker does not speak 5.1 if none comes."""
     received = manager.wait_for(
         Command.GIVE, within=2.0, where=lambda h: manager.is_open(h) and bool(h["hold"])
     )
@@ -419,7 +421,7 @@ def _held(talk: WorkerConversation, manager: PlayedManager) -> OfferedLock:
 def held_give(talk: WorkerConversation) -> None:
     """A worker may send GIVE with ``hold`` unasked; a job then starts after one trip."""
     manager = talk.met()
-    lock = _held(talk, manager)
+    lock = held_by(talk, manager)
     (job,) = manager.take(lock.number, b"in one trip")
     manager.done_of(job)
     talk.inform(f"the worker sent GIVE with hold {lock.hold:g} units")
@@ -429,7 +431,7 @@ def held_give(talk: WorkerConversation) -> None:
 def no_held_give_while_another_waits(talk: WorkerConversation) -> None:
     """No held GIVE goes out while a WAKE of another manager is pending."""
     first = talk.met()
-    _held(talk, first)
+    held_by(talk, first)
     second = talk.met()
     jobs = fill(talk, first, 1.5)
     second.clear()
@@ -457,7 +459,7 @@ def no_held_give_while_another_waits(talk: WorkerConversation) -> None:
 def second_manager(talk: WorkerConversation) -> None:
     """Held GIVEs are withdrawn when a second manager appears."""
     first = talk.met()
-    lock = _held(talk, first)
+    lock = held_by(talk, first)
     talk.met()
     first.expect(
         Command.GIVE,

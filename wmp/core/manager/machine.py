@@ -21,7 +21,7 @@ from wmp.core.manager.announcements import Announcements
 from wmp.core.manager.invariants import check_manager
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.policy import Policy
-from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
+from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker, all_answered
 from wmp.core.manager.requeue import CONNECTION_ENDED, REFUSED, SILENCE
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.statistics import ManagerStatistics, snapshot
@@ -57,6 +57,7 @@ from wmp.events import (
     InstanceBegun,
     ManagerEvent,
     Received,
+    Relieved,
     StoreFilled,
     Submitted,
     Ticked,
@@ -98,11 +99,13 @@ class ManagerMachine:
         settings: Identity, timers, limits.
         policy: Which workers to ask; see :mod:`wmp.balance`.
         stored: Whether the manager has a store (``Write``).
+        standby: Whether the manager starts on standby, until ``Relieved`` (§17).
     """
 
     settings: ManagerSettings
     policy: Policy
     stored: bool = False
+    standby: bool = False
     _me: Peer = field(init=False)
     _timers: ManagerTimers = field(factory=Timers, init=False)
     _outbound: ManagerOutbound = field(init=False)
@@ -133,6 +136,7 @@ class ManagerMachine:
         self._scheduler = Scheduler(
             settings, self._outbound, self._timers, selection, stored=self.stored
         )
+        self._scheduler.ownership.standby = self.standby
 
     @property
     def _workers(self) -> dict[bytes, RemoteWorker]:
@@ -170,11 +174,12 @@ class ManagerMachine:
                 self._announcements.disconnected(link)
                 self._disconnected(link, now)
             case Submitted():
-                if self._draining:
-                    raise LocalProtocolError(
-                        "a draining manager takes no jobs; submit before drain()"
-                    )
+                if self._draining or self._scheduler.ownership.standby:
+                    state = "draining manager" if self._draining else "manager on standby"
+                    raise LocalProtocolError(f"a {state} takes no jobs; submit elsewhere")
                 self._scheduler.submit(event, now)
+            case Relieved():
+                self._relieve(now)
             case Cancelled(ids, unstarted):
                 self._scheduler.cancel(ids, now, unstarted=unstarted)
             case Drained():
@@ -191,7 +196,8 @@ class ManagerMachine:
             store.take_ends()
             store.flush(now)
         self._scheduler.leases.report()
-        if self._draining and self._scheduler.empty and self._all_answered() and not self._halted:
+        ended = self._draining and self._scheduler.empty and not self._halted
+        if ended and all_answered(self._workers):
             self._end_in_order(now)
         outbound = self._outbound
         actions, outbound.actions = outbound.actions, []
@@ -401,8 +407,7 @@ class ManagerMachine:
             Field.EXPIRE: int(self.settings.expire * 1000),
             Field.LABEL: self.settings.label,
         }
-        if self._scheduler.ownership.store is not None:
-            fields |= self._scheduler.ownership.fields_of_pong()
+        fields |= self._scheduler.ownership.fields_of_pong()
         if again:
             fields[Field.AGAIN] = True
         if worker.last_lock:
@@ -615,19 +620,14 @@ class ManagerMachine:
             self._admit(worker, claim, now)
             self._timers.set(ExpiryTimer(worker.identity), now + self.settings.expire)
 
-    # -- the end
+    # -- standby and the end
 
-    def _all_answered(self) -> bool:
-        """Return whether every CANCEL has arrived.
-
-        The answer to a CANCEL that crossed the result comes after the end of the job (WMP-6.10).
-        The worker would send it again until it gives this manager up.
-        """
-        return not any(
-            kept.command is Command.CANCEL
-            for worker in self._workers.values()
-            for kept in worker.stream.kept
-        )
+    def _relieve(self, now: float) -> None:
+        """End the standby, and report this to all workers at once (WMP-17.2)."""
+        if self._scheduler.ownership.standby:
+            self._scheduler.ownership.standby = False
+            for worker in self._workers.values():
+                self._pong(worker, now)
 
     def _end_in_order(self, now: float) -> None:
         """Stop after the end of all jobs: release the workers' locks, acknowledge results."""

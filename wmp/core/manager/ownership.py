@@ -29,6 +29,8 @@ class Ownership:
     """Milliseconds for which workers keep stored jobs without a manager."""
     store: Peer | None = None
     """The store; None without one, and before it is opened."""
+    standby: bool = False
+    """Whether the manager grants no jobs, because the other manager of its pair does (§17)."""
 
     def of(self, id: int) -> Peer:
         """Return the owner of a job."""
@@ -45,7 +47,9 @@ class Ownership:
         return {Field.MANAGER: self.store, Field.KEEP: self.keep}
 
     def fields_of_pong(self) -> dict[int | str, Any]:
-        """Return the field that reports which store the manager serves."""
+        """Return the field that reports which store the manager serves, or its standby."""
+        if self.standby:
+            return {Field.STANDBY: True}  # WMP-17.1
         return {} if self.store is None else {Field.SERVES: (self.store,)}
 
     def misnamed(self, owner: Peer, ids: Sequence[int]) -> str:

@@ -18,9 +18,17 @@ from wmp.core.manager.policy import Offer
 from wmp.core.manager.queues import Grant, Queue
 from wmp.core.protocol.claims import Claim
 from wmp.core.protocol.outbound import Outbound, Stream
-from wmp.message import Kind, Link, Path, printable
+from wmp.message import Command, Kind, Link, Path, printable
 
-__all__ = ["BusyWorkers", "Give", "ManagerOutbound", "RemoteWorker", "capacity", "fits"]
+__all__ = [
+    "BusyWorkers",
+    "Give",
+    "ManagerOutbound",
+    "RemoteWorker",
+    "all_answered",
+    "capacity",
+    "fits",
+]
 
 
 _UNREPORTED = 512
@@ -250,3 +258,14 @@ class RemoteWorker:
 
 
 ManagerOutbound: TypeAlias = Outbound[RemoteWorker, ManagerAction]
+
+
+def all_answered(workers: Mapping[bytes, RemoteWorker]) -> bool:
+    """Return whether every CANCEL has arrived.
+
+    The answer to a CANCEL that crossed the result comes after the end of the job (WMP-6.10).
+    The worker would send it again until it gives the manager up.
+    """
+    return not any(
+        kept.command is Command.CANCEL for worker in workers.values() for kept in worker.stream.kept
+    )

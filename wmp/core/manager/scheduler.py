@@ -299,7 +299,8 @@ class Scheduler:
         worker.last_lock = lock
         worker.capacity_reports += 1
         hold = min(fields.get(Field.HOLD, 0) / 1000, _MOST_HOLD)
-        if len(worker.gives) >= _MOST_GIVES or self.held_gives >= self.settings.max_gives:
+        full = len(worker.gives) >= _MOST_GIVES or self.held_gives >= self.settings.max_gives
+        if full or self.ownership.standby:  # WMP-17.1
             hold = 0.0
         until = now + hold - min(self.settings.reply_margin, hold / 2)
         give = Give(

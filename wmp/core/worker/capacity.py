@@ -180,11 +180,15 @@ class Capacity:
     def _sole(self, now: float) -> RemoteManager | None:
         """Return the manager that gets held GIVEs, if the rules allow any (WMP-5.1, 5.2)."""
         outbound = self.outbound
-        managers = outbound.links.managers
-        if len(managers) != 1 or not outbound.settings.hold > 0:
+        managers = outbound.links.managers.values()
+        # WMP-17.3: managers on standby do not count.
+        sole = managers if len(managers) == 1 else [one for one in managers if not one.standby]
+        if len(sole) != 1 or not outbound.settings.hold > 0:
             return None
-        (manager,) = managers.values()
-        if manager.stream is None or manager.wake is not None or now < manager.hold_after:
+        (manager,) = sole
+        if manager.standby or manager.stream is None or now < manager.hold_after:
+            return None
+        if any(one.wake is not None for one in managers):
             return None
         if self.executions.usual != DEFAULT_NEEDS:
             return None

@@ -54,7 +54,7 @@ class LockInput(Enum):
     TIMEOUT = "timeout"
     WITHDRAW = "withdraw"
     FORGET = "forget"
-    """The manager's session, epoch or route to it is lost."""
+    """The manager's session, epoch or route to it is lost, or another manager took its place."""
 
 
 _S = LockState
@@ -321,6 +321,13 @@ class Locks:
                 fields: dict[int | str, Any] = {Field.LOCK: lock.number, Field.WANT: 0}
                 self.outbound.send(manager, Command.GIVE, fields, None, now)
                 self._set_timer(manager, lock.number, now)
+
+    def take_back(self, manager: RemoteManager, now: float) -> None:
+        """Withdraw held GIVEs and release their places at once (WMP-17.4)."""
+        self.withdraw(manager, now)
+        for lock in list(self.of(manager.identity).values()):
+            if lock.state is LockState.WITHDRAWN:
+                self._close(manager, lock, LockInput.FORGET)
 
     def forget(self, manager: RemoteManager) -> None:
         """Close the locks of a manager.

@@ -324,6 +324,9 @@ class WorkerMachine:
         manager.expire = max(self.settings.least_expire, fields[Field.EXPIRE] / 1000)
         manager.label = fields.get(Field.LABEL, manager.label)
         manager.serves = fields.get(Field.SERVES, ())[:MOST_SERVED]
+        standby = fields.get(Field.STANDBY, False)
+        if standby is not manager.standby:
+            self._sessions.stand_by(manager, now, standby=standby)
         self._orphans.answering = manager
         if not manager.met:
             manager.met = True

@@ -92,6 +92,8 @@ class RemoteManager:
     asked: bool = False
     """Whether PING without ``session`` went out, so that the next PONG names a session that
     both sides can begin at 1 (WMP-7.8)."""
+    standby: bool = False
+    """Whether the newest PONG reports that the manager grants no jobs (WMP-17.3)."""
     wake: PendingWake | None = None
     ready: int = 0
     """Number of the newest READY sent to the manager, or reported by its PONG."""

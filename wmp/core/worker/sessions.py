@@ -52,23 +52,39 @@ class Sessions:
             text = f"this worker remembers {MOST_MANAGERS} managers, its limit"
             self.outbound.refuse(link.index, message, ErrorCode.LIMIT, text)
             return None
-        return self.enter(link, message.sender, message.answer_to, now)
+        standby = message.command is Command.PONG and message.fields.get(Field.STANDBY, False)
+        return self.enter(link, message.sender, message.answer_to, now, standby=standby)
 
-    def enter(self, link: LinkState, peer: Peer, path: Path, now: float) -> RemoteManager:
+    def enter(
+        self, link: LinkState, peer: Peer, path: Path, now: float, *, standby: bool = False
+    ) -> RemoteManager:
         """Remember a manager from now on, in place of another epoch of it (WMP-9.7)."""
         managers, (identity, epoch) = self.links.managers, peer
         older = managers.get(identity)
         if older is not None:
             self.forget(older, now)
-        manager = RemoteManager(identity, epoch, link.index, path, now, now, now)
-        for other in managers.values():
-            self.locks.withdraw(other, now)  # WMP-5.4: a second manager ends held GIVEs
+        manager = RemoteManager(identity, epoch, link.index, path, now, now, now, standby=standby)
+        if not standby:  # WMP-17.3
+            for other in managers.values():
+                self.locks.withdraw(other, now)  # WMP-5.4: a second manager ends held GIVEs
         manager.forgotten = self.gone.pop(peer, 0)
         managers[identity] = manager
         link.refused_since = None
         self.outbound.timers.set(PingTimer(identity), now + self.links.interval(manager))
         self.credit.met(manager, again=older is not None)
         return manager
+
+    def stand_by(self, manager: RemoteManager, now: float, *, standby: bool) -> None:
+        """Record that the standby of a manager begins or ends, as its PONG reports (WMP-17.4)."""
+        manager.standby = standby
+        if standby:
+            self.locks.withdraw(manager, now)
+            return
+        for other in self.links.managers.values():
+            if other is not manager:
+                # That manager may have ended: to wait for its answer would keep the resources from
+                # this one. A TAKE that crosses this finds no lock, and does no harm (WMP-4.12).
+                self.locks.take_back(other, now)
 
     def follow(self, link: LinkState, manager: RemoteManager, message: Message, now: float) -> bool:
         """Follow the manager into the session that a message names (WMP-7.6, 7.8).

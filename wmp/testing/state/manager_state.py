@@ -52,6 +52,7 @@ LEFT_OUT: Final = {
     "Grant.left": "it follows from the jobs of the grant",
     "ManagerMachine.policy": "a setting, which never changes",
     "ManagerMachine.stored": "a setting, which never changes",
+    "ManagerMachine.standby": "a setting, which never changes",
     "Scheduler.causes": "texts for people, which no decision reads",
     "WaitCauses.leases": "the leases, which the outline has",
     "WaitCauses._at": "only for the texts of one step",
@@ -128,6 +129,7 @@ def outline_manager(manager: ManagerMachine) -> Outline:
     shape = (
         me,
         manager._draining,
+        manager._scheduler.ownership.standby,
         manager._halted,
         tuple(sorted(manager._gone.items())),
         scheduler.last_id,

@@ -169,6 +169,7 @@ def _manager_shape(
         pen.number(("session", peer), manager.forgotten),
         manager.asked,
         manager.doubted,
+        manager.standby,
         wake and (wake.role, wake.needs, wake.count),
         pen.number(("ready", me), manager.ready),
         manager.announced,

@@ -1,0 +1,49 @@
+"""Managers on standby (section 17), as tests of a worker."""
+
+from __future__ import annotations
+
+from wmp.conformance.case import case
+from wmp.conformance.cases.worker_locks import held_by
+from wmp.conformance.conversations import WorkerConversation
+from wmp.message import Command
+
+__all__ = ["beside_a_manager_on_standby", "the_end_of_a_standby", "wake_on_standby"]
+
+
+@case("WMP-17.3")
+def beside_a_manager_on_standby(talk: WorkerConversation) -> None:
+    """A manager on standby leaves held GIVEs at the other manager, and gets none itself."""
+    active = talk.met()
+    lock = held_by(talk, active)
+    passive = talk.met(standby=True)
+    talk.wait(0.5 + 2 * talk.wire.grace)
+    talk.check(
+        lock.open and not any(one["want"] == 0 for one in active.inbox),
+        "the worker withdrew its held GIVE; expected none of that, because the second manager is "
+        "on standby",
+    )
+    (job,) = active.take(lock.number, b"in one trip")
+    active.done_of(job)
+    held = [one for one in passive.inbox if one.command is Command.GIVE and one["hold"]]
+    talk.check(not held, "the worker sent GIVE with hold to a manager on standby; expected none")
+
+
+@case("WMP-17.3")
+def wake_on_standby(talk: WorkerConversation) -> None:
+    """A WAKE of a manager on standby is a WAKE like any other."""
+    passive = talk.met(standby=True)
+    passive.echoes()
+
+
+@case("WMP-17.4")
+def the_end_of_a_standby(talk: WorkerConversation) -> None:
+    """When a standby ends, the other manager's held places are free without an answer."""
+    active = talk.met()
+    lock = held_by(talk, active)
+    passive = talk.met(standby=True)
+    active.locks.pop(lock.number)  # the manager has ended, and answers nothing
+    active.answers = False
+    passive.standby = False
+    passive.pong()
+    passive.wake(1)
+    passive.lock(2.0, "WMP-17.4", "the standby ended, and the other manager may have ended too")
