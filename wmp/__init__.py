@@ -36,11 +36,13 @@ if typing.TYPE_CHECKING:
         JobTimeout,
         LocalProtocolError,
         NoReply,
+        NoWorkers,
         ProtocolError,
         QueueFull,
         Reject,
         RemoteProtocolError,
         RetryLater,
+        RowsFailed,
         StarConflict,
         StoreError,
         StoreFull,
@@ -58,6 +60,7 @@ if typing.TYPE_CHECKING:
     from wmp.runtime.security import Security
     from wmp.runtime.submission.results import Status
     from wmp.runtime.transport import Transport
+    from wmp.store.postgres.postgres_store import PostgresStore
     from wmp.store.sqlite.sqlite_store import SqliteStore
     from wmp.stored_results import results
 
@@ -82,13 +85,16 @@ __all__ = [
     "LocalProtocolError",
     "Manager",
     "NoReply",
+    "NoWorkers",
     "Outcome",
+    "PostgresStore",
     "ProtocolError",
     "QueueFull",
     "Reject",
     "RemoteProtocolError",
     "Retry",
     "RetryLater",
+    "RowsFailed",
     "RunningJob",
     "Security",
     "SqliteStore",
@@ -140,6 +146,7 @@ _HOMES: typing.Final = {
     "Status": "wmp.runtime.submission.results",
     "Security": "wmp.runtime.security",
     "Transport": "wmp.runtime.transport",
+    "PostgresStore": "wmp.store.postgres.postgres_store",
     "SqliteStore": "wmp.store.sqlite.sqlite_store",
     "results": "wmp.stored_results",
 }

@@ -16,6 +16,8 @@
     │   ├── RetryLater           try the job again after some seconds
     │   └── Reject               never try the job again
     ├── InitializerFailed        an executor's workers cannot work (BrokenExecutor)
+    ├── RowsFailed               the job of some rows of a table did not end in a result
+    ├── NoWorkers                no worker could do a waiting job for too long (TimeoutError)
     ├── NoReply                  a server of another protocol did not answer (TimeoutError)
     ├── StarConflict             both nodes of a Binary Star are active, or both are passive
     ├── StoreError               a store of jobs refused or failed (abstract)
@@ -51,11 +53,13 @@ __all__ = [
     "JobTimeout",
     "LocalProtocolError",
     "NoReply",
+    "NoWorkers",
     "ProtocolError",
     "QueueFull",
     "Reject",
     "RemoteProtocolError",
     "RetryLater",
+    "RowsFailed",
     "StarConflict",
     "StoreError",
     "StoreFull",
@@ -233,6 +237,26 @@ class Reject(HandlerVerdict):
 
 class InitializerFailed(WMPError, concurrent.futures.BrokenExecutor):
     """The initializer of an executor raised an error, so its workers do no calls."""
+
+
+class RowsFailed(WMPError):
+    """The job of some rows of a table did not end with a result; ``__cause__`` is its error.
+
+    Attributes:
+        partition: Number of the partition.
+        first_row: Place of the first of these rows in the partition, from 0.
+        rows: Number of these rows.
+    """
+
+    def __init__(self, text: str, *, partition: int = 0, first_row: int = 0, rows: int = 0) -> None:
+        super().__init__(text)
+        self.partition = partition
+        self.first_row = first_row
+        self.rows = rows
+
+
+class NoWorkers(WMPError, TimeoutError):
+    """For too long no connected worker could do a waiting job."""
 
 
 class NoReply(WMPError, TimeoutError):

@@ -379,6 +379,8 @@ def test_a_door_is_open_to_the_network_only_if_it_says_so():
         {"protocol": "ping-pong", "roles": ()},
         {"protocol": "ping-pong", "group": ""},
         {"protocol": "ping-pong", "busy_timeout": 0},
+        {"protocol": "ping-pong", "max_workers": 0},
+        {"protocol": "ping-pong", "max_workers": 4097},
         {"protocol": "ping-pong", "open": "yes"},
         {"protocol": "ping-pong", "heartbeats": "two-way"},
         {"protocol": "simple-pirate", "heartbeats": "one-way"},

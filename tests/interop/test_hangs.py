@@ -44,15 +44,19 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_hung_handler_is_logged_once_and_counted_until_it_returns(
     go: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
+    begun = threading.Event()
+
     def hang(payload: bytes) -> None:
+        begun.set()
         go.wait(WAIT)
 
     with (
         wmp.Manager() as manager,
         wmp.Worker(*manager.endpoints, handlers=hang, hang_timeout=0.1) as worker,
     ):
-        job = manager.submit(b"", timeout=0.1)
-        assert isinstance(job.exception(WAIT), wmp.JobTimeout)
+        job = manager.submit(b"")
+        assert begun.wait(WAIT)
+        job.stop()
         wait_until(lambda: worker.statistics().hung == 1)
         wait_until(lambda: "still runs in a thread" in caplog.text)
         waiting = manager.submit(b"")
@@ -68,8 +72,11 @@ def test_a_hung_handler_is_logged_once_and_counted_until_it_returns(
 
 def test_run_raises_when_a_handler_hangs_and_other_jobs_end_first(go: threading.Event) -> None:
     gate = threading.Event()
+    begun = threading.Event()
 
     def hang(payload: bytes) -> bytes:
+        if payload == b"hang":
+            begun.set()
         (go if payload == b"hang" else gate).wait(WAIT)
         return payload
 
@@ -89,7 +96,9 @@ def test_run_raises_when_a_handler_hangs_and_other_jobs_end_first(go: threading.
         thread.start()
         other = manager.submit(b"other")
         wait_until(other.running)
-        manager.submit(b"hang", timeout=0.1)
+        hung = manager.submit(b"hang")
+        assert begun.wait(WAIT)
+        hung.stop()
         wait_until(lambda: worker._inner._node.draining)
         assert not other.done()
         gate.set()

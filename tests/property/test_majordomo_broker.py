@@ -55,7 +55,7 @@ def test_each_request_gets_one_reply_at_most_and_each_worker_one_request(busy, s
             owner = peer if step != "steal" else min(has)
             if owner in has:
                 token, body = has[owner]
-                if step == "reply" and owner == peer:
+                if owner == peer:
                     open_.discard(peer)
                 broker.answer(peer, token, b"did " + body)
         elif step == "beat":

@@ -13,6 +13,7 @@ import pytest
 from attrs import evolve
 
 from wmp.core.manager import machine as manager_module
+from wmp.core.manager.announcements import Announcements
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.protocol.outbound import Arrival, Stream
@@ -42,6 +43,7 @@ deep = pytest.mark.deep
         pytest.param("meeting", 5_000, marks=deep),
         pytest.param("cancel", 5_000, marks=deep),
         pytest.param("device", 8_000, marks=deep),
+        pytest.param("dial", 8_000, marks=deep),
     ],
 )
 def test_every_state_of_a_small_world_keeps_the_invariants(name, least):
@@ -113,6 +115,20 @@ def test_a_worker_that_takes_repeated_messages_is_found(monkeypatch):
     monkeypatch.setattr(Stream, "arrive", always)
     explored = found(evolve(PLANS["meeting"], settled=True, kinds=("duplicate",)))
     assert explored.violation.name == "executions"
+
+
+@pytest.mark.rule("WMP-8.11")
+def test_a_manager_that_announces_itself_once_is_found(monkeypatch):
+    connected = Announcements.connected
+
+    def once(self, link, now):
+        if link not in self._connected:
+            connected(self, link, now)
+
+    monkeypatch.setattr(Announcements, "connected", once)
+    rarely = ManagerSettings(identity=b"m", epoch=1, announce=1e6)
+    explored = found(evolve(PLANS["dial"], kinds=("restart device",), manager=rarely))
+    assert explored.violation.name == "every job ends"
 
 
 @deep

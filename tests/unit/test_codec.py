@@ -126,7 +126,7 @@ def test_larger_integers_are_neither_sent_nor_taken(number):
 
 @pytest.mark.rule("WMP-2.3")
 def test_unknown_keys_are_carried_as_they_are():
-    extra = {27: 1, 2**63 - 1: [b"\0", None], "trace": {"id": "x", "n": 1.5}, "": True}
+    extra = {34: 1, 2**63 - 1: [b"\0", None], "trace": {"id": "x", "n": 1.5}, "": True}
     message = Message(Command.WAKE, TO_WORKER, FROM_MANAGER, {**WAKE, **extra})
 
     assert extra.items() <= decode(encode(message)).fields.items()

@@ -21,6 +21,9 @@ PACKAGE = ROOT / "wmp"
 SANS_IO = ("core", "codec", "message", "events", "actions", "balance", "foreign")
 """Modules without sockets, clocks and threads, as in the contracts of setup.cfg."""
 
+NEEDED = {"rows": "pyarrow", "spark": "pyspark"}
+"""Packages of `wmp` that need a library of an extra of the same name, each with that library."""
+
 MAX_LINES = 660
 
 
@@ -67,11 +70,17 @@ def sort_key(name: str) -> tuple[int, str]:
     return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
 
 
-@pytest.mark.parametrize("extra", ["", "spark"], ids=["core", "spark"])
+def extra_of(module: str) -> str:
+    """Return the extra without which a module cannot be imported; empty for the core install."""
+    package = module.split(".")[1:2]
+    return package[0] if package and package[0] in NEEDED else ""
+
+
+@pytest.mark.parametrize("extra", ["", *NEEDED], ids=lambda extra: extra or "core")
 def test_exports_are_sorted_and_complete(extra):
     if extra:
-        pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
-    modules = [name for name in public_modules() if name.startswith("wmp.spark") == bool(extra)]
+        pytest.importorskip(NEEDED[extra], reason=f"the extra `{extra}` is not installed")
+    modules = [name for name in public_modules() if extra_of(name) == extra]
     assert modules
     wrong = []
     for name in modules:

@@ -348,7 +348,8 @@ def test_a_missing_numpy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.rule("VALUE-1.1", "VALUE-1.2", "VALUE-2.1")
 def test_the_names_of_codecs() -> None:
-    assert codec_names() == ["bytes", "text", "json", "cbor", "cbor-tags", "frames"]
+    # `import wmp.rows` in another test adds `arrow` at the end.
+    assert codec_names()[:6] == ["bytes", "text", "json", "cbor", "cbor-tags", "frames"]
     assert (wire_name("bytes"), wire_name("json")) == ("", "json")
     assert find_codec("") is find_codec("bytes")
     assert find_codec("protobuf") is None

@@ -86,9 +86,10 @@ class Manager(AsyncNode[ManagerSettings]):
         transport: Options of the sockets.
         journal: Folder for the files of the manager's journal, or a
             :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
-        store: File of a store on SQLite, which is made if it is missing, or a
-            :class:`~wmp.SqliteStore`. Submitted jobs and their results are then stored,
-            and outlive this process. A store object serves one manager, which closes it.
+        store: File of a store on SQLite, or ``postgresql://…``, which is made if it is missing; or
+            a :class:`~wmp.SqliteStore` or :class:`~wmp.PostgresStore`. Submitted jobs and their
+            results are then stored, and outlive this process. A store object serves one manager,
+            which closes it.
         settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.
 
     Raises:

@@ -15,7 +15,7 @@ from wmp.cli.demo_runner import SLOTS, DemoRunner
 from wmp.errors import ConfigError
 from wmp.message import counted
 from wmp.store.contract import JobFilter
-from wmp.store.sqlite.sqlite_reader import SqliteReader
+from wmp.store.opening import open_reader
 
 __all__ = ["Chaos"]
 
@@ -123,7 +123,7 @@ class Chaos(DemoRunner):
 
     def _check_store(self, path: str) -> None:
         """Compare the numbers of jobs in the store with the number of files."""
-        reader = SqliteReader.open(path)
+        reader = open_reader(path)
         try:
             counts = {state.name.lower(): n for state, n in reader.counts().items()}
             jobs = reader.list(JobFilter(), limit=len(self.names))

@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from wmp.blocking import Device, Job, Manager, Worker
 from wmp.errors import ClosedError, TransportError
 from wmp.runtime.handlers import RunningJob
-from wmp.store.sqlite.sqlite_store import SqliteStore
+from wmp.store.opening import WritableStore, make_store
 
 __all__ = ["ROLE", "count", "main"]
 
@@ -128,8 +128,8 @@ def _bound(make: Callable[[], _Node]) -> _Node:
             return node
 
 
-def _store(path: str | None) -> SqliteStore | None:
-    return None if path is None else SqliteStore(path, grace=_GRACE)
+def _store(path: str | None) -> WritableStore | None:
+    return None if path is None else make_store(path, grace=_GRACE)
 
 
 def _spread(manager: Manager, files: list[tuple[int, str]], stored: bool) -> None:

@@ -74,11 +74,17 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
     epilog="""
     wmp dispatcher --store jobs.db
     wmp dispatcher --store jobs.db --http 127.0.0.1:8091
+    wmp dispatcher --store postgresql://user@host/database
     wmp dispatcher --store jobs.db --bind tcp://127.0.0.1:5570
     wmp dispatcher --store jobs.db --http 0.0.0.0:8081 --token-file token
     """,
 )
-@click.option("--store", metavar="FILE", required=True, help="The store, made if it is missing.")
+@click.option(
+    "--store",
+    metavar="STORE",
+    required=True,
+    help="The store: a file, or postgresql://…; made if it is missing.",
+)
 @click.option(
     "--http",
     metavar="HOST:PORT",

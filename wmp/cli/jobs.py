@@ -14,11 +14,9 @@ import click
 from wmp.cli.entry_point import FAILED, complain
 from wmp.cli.options import ProgramCommand
 from wmp.cli.waiting_job import when, why_waiting
-from wmp.errors import ConfigError
 from wmp.message import counted, printable
 from wmp.store.contract import JobFilter, StoredJob
-from wmp.store.sqlite.sqlite_reader import SqliteReader
-from wmp.store.sqlite.sqlite_store import SqliteStore
+from wmp.store.opening import ReadableStore, open_reader, open_writer
 from wmp.store.stored_job import ENDED, OPEN, StoredJobInput, StoredJobState
 from wmp.store.write_batch import JobChanges, StoredFailure, WriteBatch
 from wmp.stored_results import newest, outcome_of
@@ -38,7 +36,7 @@ _DEAD: Final = (StoredJobState.ERROR, StoredJobState.TIMEOUT, StoredJobState.LOS
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_STORE: Final = click.argument("store", metavar="STORE", type=click.Path(path_type=Path))
+_STORE: Final = click.argument("store", metavar="STORE", type=str)
 _IDS: Final = click.argument("ids", metavar="[NUMBER]…", nargs=-1, type=int)
 _JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -101,7 +99,7 @@ def jobs() -> None:
 @click.option("--after", metavar="NUMBER", type=int, default=0, help="Begin behind this job.")
 @_JSON
 def _list(
-    store: Path,
+    store: str,
     states: tuple[str, ...],
     role: str | None,
     key: str | None,
@@ -134,7 +132,7 @@ def _list(
 @click.argument("id", metavar="[NUMBER]", type=int, required=False)
 @click.option("--key", metavar="TEXT", help="Key of the job, in place of its number.")
 @_JSON
-def _show(store: Path, id: int | None, key: str | None, as_json: bool) -> int:
+def _show(store: str, id: int | None, key: str | None, as_json: bool) -> int:
     """Print a job, its payload, its failed attempts, and its result or error.
 
     A line `waits` states why a job that has not ended waits.
@@ -178,14 +176,15 @@ def _show(store: Path, id: int | None, key: str | None, as_json: bool) -> int:
 @_STORE
 @click.option("--check", is_flag=True, help="Read the whole file, and report damaged pages.")
 @_JSON
-def _stat(store: Path, check: bool, as_json: bool) -> int:
-    """Print the number of jobs in each state, and the size of the file."""
+def _stat(store: str, check: bool, as_json: bool) -> int:
+    """Print the number of jobs in each state, and the bytes on the disk."""
     with _reading(store) as reader:
         counts = reader.counts()
+        size = reader.size()
         damage = reader.check() if check else []
     summary = {
         **{name: counts.get(state, 0) for name, state in _STATES.items()},
-        "bytes": store.stat().st_size,
+        "bytes": size,
         "generation": reader.generation,
     }
     if check:
@@ -219,7 +218,7 @@ def _command(name: str, short: str, epilog: str) -> Callable[[_F], Any]:
     """,
 )
 def _retry(
-    store: Path, ids: tuple[int, ...], states: tuple[str, ...], role: str | None, key: str | None
+    store: str, ids: tuple[int, ...], states: tuple[str, ...], role: str | None, key: str | None
 ) -> int:
     """Queue ended jobs again, with their payloads and without their old times.
 
@@ -237,7 +236,7 @@ def _retry(
     """,
 )
 def _cancel(
-    store: Path, ids: tuple[int, ...], states: tuple[str, ...], role: str | None, key: str | None
+    store: str, ids: tuple[int, ...], states: tuple[str, ...], role: str | None, key: str | None
 ) -> int:
     """Cancel jobs. A job that a manager has reserved is cancelled when its worker has stopped.
 
@@ -255,7 +254,7 @@ def _cancel(
     """,
 )
 def _purge(
-    store: Path, ids: tuple[int, ...], states: tuple[str, ...], role: str | None, key: str | None
+    store: str, ids: tuple[int, ...], states: tuple[str, ...], role: str | None, key: str | None
 ) -> int:
     """Remove ended jobs at once, before their time to live has passed."""
     return _change(store, StoredJobInput.FORGET, "removed", ids, states, role, key, ENDED)
@@ -271,7 +270,7 @@ def _purge(
 )
 @_STORE
 @click.argument("copy", metavar="COPY", type=click.Path(path_type=Path))
-def _backup(store: Path, copy: Path) -> int:
+def _backup(store: str, copy: Path) -> int:
     """Write a consistent copy of a store to the new file COPY, while managers use the store.
 
     A manager that opens the copy begins a new generation: results for jobs of the old one do not
@@ -292,14 +291,14 @@ def _backup(store: Path, copy: Path) -> int:
     """,
 )
 @_STORE
-def _restored(store: Path) -> int:
+def _restored(store: str) -> int:
     """Begin a new generation after the content of STORE was replaced by an old copy.
 
     Use this command after a snapshot of the disk was restored. A copy that `wmp jobs backup` wrote,
     and a file that was copied, begin a new generation without this command. Results for jobs of the
     old generation do not count. Managers that use the store must be started again.
     """
-    found = _writable(store)
+    found = open_writer(store)
     try:
         found.restored()
     finally:
@@ -312,27 +311,16 @@ def _restored(store: Path) -> int:
 
 
 @contextmanager
-def _reading(store: Path) -> Iterator[SqliteReader]:
-    reader = SqliteReader.open(store)
+def _reading(store: str) -> Iterator[ReadableStore]:
+    reader = open_reader(store)
     try:
         yield reader
     finally:
         reader.close()
 
 
-def _writable(store: Path) -> SqliteStore:
-    """Open an existing store.
-
-    Raises:
-        ConfigError: There is no such file.
-    """
-    if not store.is_file():
-        raise ConfigError(f"there is no store {store}; make one with SqliteStore")
-    return SqliteStore(store)
-
-
 def _change(
-    store: Path,
+    store: str,
     what: StoredJobInput,
     done: str,
     ids: Sequence[int],
@@ -352,7 +340,7 @@ def _change(
     names = list(states) or [name for name, state in _STATES.items() if state in possible]
     where = _where(ids, names, role, key)
     changed = requested = number = after = 0
-    found = _writable(store)
+    found = open_writer(store)
     try:
         me = found.begin(b"wmp jobs", "wmp jobs")
         while page := found.list(where, after=after, limit=_PAGE):

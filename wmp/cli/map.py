@@ -177,9 +177,9 @@ _TURN: Final = 0.1
 )
 @click.option(
     "--store",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Keep jobs and results in FILE: the same command goes on after an interruption.",
+    metavar="STORE",
+    help="Keep jobs and results in STORE, a file or postgresql://…: the same command goes on "
+    "after an interruption.",
 )
 @key_flags(connects=True, binds=True)
 @journal_flag
@@ -203,7 +203,7 @@ def map_command(
     resume: bool,
     resume_failed: bool,
     checksum: bool,
-    store: Path | None,
+    store: str | None,
     secret: str | None,
     server: str | None,
     allowed: str | None,

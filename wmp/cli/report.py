@@ -73,7 +73,9 @@ _TIMES: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H
     "--out", metavar="DIR", required=True, help="Folder or URL for the tables and report.html."
 )
 @click.option(
-    "--master", metavar="URL", help="Master URL of the Spark to use (default: this machine)."
+    "--master",
+    metavar="URL",
+    help="Master URL of the Spark to use (default: this machine, for over 16 MiB).",
 )
 @click.option(
     "--follow", is_flag=True, help="Keep running, and update the report when the journals grow."

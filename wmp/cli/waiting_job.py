@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from wmp.message import counted, printable
-from wmp.store.contract import StoredJob
-from wmp.store.sqlite.sqlite_reader import KnownInstance
+from wmp.store.contract import KnownInstance, StoredJob
 from wmp.store.stored_job import OPEN, StoredJobState
 
 __all__ = ["when", "why_waiting"]
