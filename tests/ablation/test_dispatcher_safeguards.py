@@ -132,7 +132,7 @@ def _world(
         _world(_without_capacity, "jobs, at most"),
         _world(_without_fence, "counted", lose=0.1, pause=0.1, cancel=0.02),
         _world(_without_unknown_jobs, "is still", pytest.mark.deep, lose=0.3),
-        _world(_with_late_jobs, "runs", pytest.mark.deep, pause=0.2),
+        _world(_with_late_jobs, "runs", pytest.mark.deep, pause=0.1, cancel=0.05),
         _world(_without_closing, "is still", pytest.mark.deep),
         _world(_without_deaths, "is still", pytest.mark.deep, gone=0.05),
         _world(_without_heirs, "is still", pytest.mark.deep, crash=0.05),
