@@ -174,7 +174,7 @@ def test_a_full_store_takes_no_jobs_until_others_are_purged(url, clock):
     clock.move(2)
     client.sweep()
     assert client.add(b"y" * 7000) != [0]
-    # What an instance has stored still counts after the store removed the instance.
+    # Bytes stored by an instance still count after the store removed the instance.
     store.end(client.me)
     clock.move(90_000)
     other = Client(store)

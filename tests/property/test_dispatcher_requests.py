@@ -1,4 +1,4 @@
-"""Whatever a client sends, a dispatcher answers with a code below 500 (DSP-6.2)."""
+"""A dispatcher answers every request of a client with a code below 500 (DSP-6.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the description of the API states of answers: schemas of documents, and links (DSP-6)."""
+"""Answers in the description of the API: schemas of documents, and links (DSP-6)."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def answered(name: str, *codes: int, text: str = "The document.") -> dict[int | 
     Args:
         name: A key of ``SCHEMAS``.
         codes: The codes of the answers; 200 without any.
-        text: What the answer is.
+        text: A description of the answer.
     """
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
     links = {

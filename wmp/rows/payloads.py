@@ -66,7 +66,7 @@ def decode(payload: bytes) -> pyarrow.RecordBatch:
 
 @frozen
 class ResultRequest:
-    """What a submitter wants of the result of a piece (ROWS-1.4)."""
+    """A submitter's wishes for the result of a piece (ROWS-1.4)."""
 
     schema: pyarrow.Schema | None = None
     """The result schema, with the error column; None for any result."""

@@ -1,4 +1,4 @@
-"""What Spark's executors need for workers: checked by a small job, and reported in one line.
+"""The check of Spark's executors for workers: a small job, whose findings are one line.
 
 The executors need this package with its requirements, the module of the worker, and the Python
 version of the driver. Install them there, or send the modules with :func:`ship`.
@@ -36,7 +36,7 @@ _UNSEEN: Final = 6
 def check_executors(
     jobs: SparkJobs, target: str | None, tasks: int = 1, admission: float = 20.0
 ) -> str:
-    """Run a task that looks for what workers need; return a line about the executors.
+    """Run a task that looks for the requirements of workers; return a line about the executors.
 
     Args:
         jobs: Runs the job.

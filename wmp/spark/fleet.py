@@ -120,7 +120,7 @@ class Fleet:
         self._failure: BaseException | None = None
         self._closed = False
         self.executors = ""
-        """What the check of the executors found, in one line."""
+        """The findings of the check of the executors, in one line."""
 
     # -- begin and end -----------------------------------------------------------------------
 
@@ -295,7 +295,7 @@ class Fleet:
 
     @property
     def members(self) -> list[FleetMember]:
-        """A copy of what the fleet knows of each worker that it ever had."""
+        """A copy of the state of each worker that the fleet ever had."""
         with self._changed:
             return [evolve(one) for one in self._table]
 
@@ -356,7 +356,7 @@ class Fleet:
 
         try:
             self._jobs.collect(str(plan.member), f"wmp: worker {plan.member} of a fleet", make)
-        # Whatever ended the job, the next life tries again, and the table counts the failures.
+        # After every end of the job the next life tries again, and the table counts the failures.
         except Exception as error:  # noqa: BLE001 - the supervisor handles it
             return one_line(error)
         return None

@@ -51,7 +51,7 @@ UNANSWERED: Final = 8.0
 
 @frozen(kw_only=True)
 class MemberPlan:
-    """What one life of a member is to do."""
+    """The work of one life of a member."""
 
     worker: Any
     """``module:attribute``, ``module``, a handler, or a mapping from roles to handlers."""

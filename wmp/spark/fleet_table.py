@@ -107,7 +107,7 @@ class FleetMember:
 
 @define
 class FleetTable:
-    """What a fleet knows of its members.
+    """The state of a fleet: its members.
 
     Args:
         admission: Seconds for which Spark may have no free slot before this is an error.
@@ -284,8 +284,8 @@ def shut_out(what: str, seconds: float, slots: Slots | None) -> str:
     """Return the error of a fleet for which Spark has no free task slot.
 
     Args:
-        what: What did not begin.
-        seconds: For so long.
+        what: The thing that did not begin.
+        seconds: How long the fleet waited.
         slots: The tasks of other Spark jobs; None where Spark does not show them.
     """
     if slots is None:

@@ -120,7 +120,7 @@ _NEVER: Final = frozenset({"no line has this column"})
 
 @frozen
 class _KnownLine:
-    """What lines with the same columns have in common."""
+    """The properties that lines with the same columns share."""
 
     columns: frozenset[str]
     types: tuple[type, ...]

@@ -228,7 +228,7 @@ def _add_due(line: dict[str, Any], columns: dict[str, Any]) -> None:
 
 @frozen
 class _Picked:
-    """What is picked from lines with the same columns."""
+    """The columns that are picked from lines with the same columns."""
 
     kept: Callable[[dict[str, Any]], tuple[Any, ...]]
     """Returns the values that folds read."""

@@ -1,4 +1,4 @@
-"""What all stores have in common: times, sizes, and the inputs that batches may have."""
+"""Settings of all stores: times, sizes, and the inputs that batches may have."""
 
 from __future__ import annotations
 

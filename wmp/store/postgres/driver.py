@@ -39,7 +39,7 @@ class StoreUrl:
     """The URL of a store: ``postgresql://user@host:5432/database?schema=wmp``."""
 
     conninfo: str
-    """What libpq gets."""
+    """The arguments for libpq."""
     schema: str
     name: str
     """The URL without a password, for people."""
