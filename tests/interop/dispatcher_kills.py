@@ -3,6 +3,7 @@
 ::
 
     python -m tests.interop.dispatcher_kills --jobs 20000 --rounds 3
+    python -m tests.interop.dispatcher_kills --postgres    # a new server, which is killed, too
     python -m tests.interop.dispatcher_kills --store postgresql:///wmp    # an empty database
 
 It prints how many jobs ended, and how often handlers ran.
@@ -29,6 +30,7 @@ from typing import Any, Final, Protocol
 import httpx
 
 from tests.interop.programs import ENVIRON, WMP
+from tests.postgres.server import PostgresServer
 
 __all__ = ["KillRun", "KilledServer"]
 
@@ -281,17 +283,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--store", default="jobs.db")
+    parser.add_argument("--postgres", action="store_true", help="start a server of PostgreSQL")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--rounds", type=int, default=3, help="kills of each program")
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="wmp-kills-"))
     folder.mkdir(exist_ok=True)
-    run = KillRun(folder, given.jobs, 3, 4, 4, given.store, given.rounds)
+    server = PostgresServer() if given.postgres else None
+    store = given.store if server is None else server.url
+    run = KillRun(folder, given.jobs, 3, 4, 4, store, given.rounds, server)
     begun = time.monotonic()
-    run.run()
+    try:
+        run.run()
+    finally:
+        if server is not None:
+            server.stop()
     report = {**run.report(), "seconds": round(time.monotonic() - begun, 1)}
     print(json.dumps(report))
-    return 0 if not report["open"] and not report["lost"] else 1
+    wrong = ("open", "lost", "wrong", "never executed")
+    return int(any(report[name] for name in wrong))
 
 
 if __name__ == "__main__":

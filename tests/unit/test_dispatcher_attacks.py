@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -329,6 +330,44 @@ def test_a_body_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) ->
             writer.close()
 
     run(test)
+
+
+@pytest.mark.rule("DSP-6.7")
+@pytest.mark.parametrize("sent", [b"", b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{"])
+def test_idle_clients_do_not_keep_others_out(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 3)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def test() -> None:
+        guarded = GuardedApp(app, max_body=100, token=None)
+        async with HttpServer(guarded, "127.0.0.1", 0) as server:
+            idle = []
+            for _ in range(5):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                writer.write(sent)
+                idle.append((reader, writer))
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert (await reader.readline()).split()[1] == b"200"
+            # Those that waited for the longest time were closed.
+            for oldest, _ in idle[:3]:
+                assert await _end(oldest) == b""
+            for _, one in (*idle, (reader, writer)):
+                one.close()
+
+    run(test)
+
+
+def test_a_server_leaves_half_of_the_descriptors_to_others() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (500, hard))
+    try:
+        assert http_server.most_connections() == 250
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_half_a_body_reaches_no_application() -> None:

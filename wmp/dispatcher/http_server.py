@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import socket
 from collections.abc import Iterator
 from typing import Any, Final
@@ -14,18 +15,35 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wmp.errors import ConfigError
 
-__all__ = ["HEAD_TIME", "HttpServer", "quiet_libraries"]
+__all__ = ["HEAD_TIME", "MOST_CONNECTIONS", "HttpServer", "most_connections", "quiet_libraries"]
+
+logger = logging.getLogger("wmp")
 
 _GRACE: Final = 2
 """Seconds that requests in progress have when the server stops."""
 HEAD_TIME: Final = 20.0
 """Seconds that a client has at most to send the head of a request."""
+MOST_CONNECTIONS: Final = 1_000
+"""Connections that a server has at most (DSP-6.7)."""
+_AT_ONCE: Final = 16
+"""Connections that the loop accepts at once: without a limit they take all descriptors."""
+_QUEUE: Final = 1_024
+"""Connections that the system keeps until they are accepted."""
+_REMIND: Final = 30.0
 
 
 def quiet_libraries() -> None:
-    """Have the libraries of HTTP log warnings only: each request is no line of a log."""
-    for name in ("httpx", "httpcore", "uvicorn"):
+    """Have the libraries of HTTP log no requests: neither good ones, nor those that are no HTTP."""
+    for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # A client gets 400 and the reason; a line for each such request would fill a disk.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+
+
+def most_connections() -> int:
+    """Return how many connections a server has at most: half of the process's descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if soft < 0 else max(1, min(MOST_CONNECTIONS, soft // 2))
 
 
 class _QuietServer(uvicorn.Server):
@@ -40,13 +58,44 @@ class _ImpatientProtocol(H11Protocol):
     """A connection that is closed when a head takes too long, or nothing of an answer is taken.
 
     Uvicorn limits only the time between two requests. Without these limits, clients that send or
-    read nothing take all descriptors of the process.
+    read nothing take all descriptors of the process. When too many are open, the connection that
+    has waited for its client for the longest time is closed.
     """
+
+    complained_at = float("-inf")
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._last: tuple[object, int] | None = None
+        self._since = self.loop.time()
         self._look()
+        if len(self.connections) > most_connections():
+            self._make_room()
+
+    def on_response_complete(self) -> None:
+        self._since = self.loop.time()
+        super().on_response_complete()
+
+    def _make_room(self) -> None:
+        """Close the connection that has waited for its client for the longest time."""
+        waiting: list[_ImpatientProtocol] = [
+            one
+            for one in self.connections
+            if isinstance(one, _ImpatientProtocol) and one._waits_for_client()
+        ]
+        min(waiting, key=lambda one: one._since, default=self).transport.abort()
+        if self._since - _ImpatientProtocol.complained_at >= _REMIND:
+            _ImpatientProtocol.complained_at = self._since
+            logger.warning(
+                "http: more than %d connections are open; those that wait for their clients for "
+                "the longest time are closed",
+                most_connections(),
+            )
+
+    def _waits_for_client(self) -> bool:
+        cycle: Any = self.cycle
+        waits = cycle is None or cycle.response_complete or cycle.more_body
+        return waits and not self.transport.is_closing()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
@@ -108,6 +157,7 @@ class HttpServer:
             log_config=None,
             access_log=False,
             server_header=False,
+            backlog=_AT_ONCE,
             timeout_graceful_shutdown=_GRACE,
         )
         self._server = _QuietServer(config)
@@ -116,6 +166,7 @@ class HttpServer:
         )
         while not self._server.started and not self._task.done():
             await asyncio.sleep(0.005)
+        self._socket.listen(_QUEUE)
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -137,4 +137,6 @@ def in_words(error: Exception, name: str) -> StoreError:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    # The indented lines of libpq are guesses at the cause; the remedies are those of this library.
+    lines = [line for line in str(error).splitlines() if not line.startswith("\t")]
+    return " ".join(" ".join(lines).split()) or type(error).__name__
