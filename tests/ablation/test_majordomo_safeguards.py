@@ -13,7 +13,8 @@ from wmp.gateways.machines.majordomo_door import MajordomoDoorMachine
 from wmp.gateways.machines.majordomo_requests import MajordomoRequests
 from wmp.gateways.machines.majordomo_worker import MajordomoWorkerMachine
 from wmp.gateways.machines.majordomo_workers import MajordomoWorkers
-from wmp.testing.foreign_world import BrokenPromise
+from wmp.gateways.machines.request_lifecycle import RequestInput
+from wmp.testing.foreign_world import BrokenPromise, ForeignFault
 from wmp.testing.majordomo_world import MajordomoWorld
 
 
@@ -122,6 +123,38 @@ def test_a_client_that_keeps_its_socket(monkeypatch):
         world.nodes[name].slow_until = 60.0
     with pytest.raises(BrokenPromise, match="is the reply to"):
         world.run(100.0)
+
+
+def test_a_client_that_keeps_a_socket_that_was_connected_again(monkeypatch):
+    def keep(self, socket, actions):
+        self._step(socket, RequestInput.UNSENT)
+        socket.up = True
+        self._send(socket, actions)
+
+    monkeypatch.setattr(MajordomoClientMachine, "_connected", keep)
+    world = MajordomoWorld(seed=3, pauses=(0.001, 0.05))
+    world.strike([ForeignFault.CUT], 60, 20.0)
+    with pytest.raises(BrokenPromise, match="is the reply to"):
+        world.run(22.0)
+
+
+def test_a_worker_that_keeps_a_socket_that_was_connected_again(monkeypatch):
+    def keep(self, now, actions):
+        self._up = False
+        connected(self, now, actions)
+
+    connected = MajordomoWorkerMachine._connected
+    refused = {}
+    for patched in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if patched:
+                patch.setattr(MajordomoWorkerMachine, "_connected", keep)
+            world = MajordomoWorld(seed=1, pauses=(0.001, 0.05))
+            world.strike([ForeignFault.CUT], 60, 20.0)
+            world.run(22.0)
+            refused[patched] = world.broker.statistics().dropped.get("disconnected", 0)
+    assert refused[False] == 0
+    assert refused[True] > 0  # READY came behind messages of the ended connection
 
 
 def test_a_worker_that_answers_on_a_new_connection(monkeypatch):

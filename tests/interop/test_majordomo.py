@@ -144,6 +144,48 @@ def test_the_classes_for_asyncio():
     asyncio.run(play())
 
 
+@pytest.mark.rule("MDP-6.6")
+def test_a_client_whose_broker_started_again_unnoticed_gets_no_reply_of_another_request(tmp_path):
+    address = f"ipc://{tmp_path}/broker"
+
+    async def echo(router):
+        last, held = None, []
+        while True:
+            while not router.poll(0):
+                await asyncio.sleep(0.001)
+            message = router.recv_multipart()
+            if message == last:
+                held.append(message)  # the reply to a second copy comes late
+                continue
+            for one in (*held, message):
+                router.send_multipart(one)
+            last, held = message, []
+
+    async def play(first, second, connections):
+        first.bind(address)
+        async with aio_majordomo.MajordomoClient(address, timeout=20) as client:
+            served = asyncio.create_task(echo(first))
+            assert await client.request("echo", b"1") == b"1"
+            served.cancel()
+            # The loop does not run until the socket of the client is connected again.
+            first.close(0)
+            second.bind(address)
+            assert connections.poll(20_000)
+            served = asyncio.create_task(echo(second))
+            for number in (b"2", b"3", b"4"):
+                assert await client.request("echo", number) == number
+            served.cancel()
+
+    with (
+        zmq.Context() as context,
+        context.socket(zmq.ROUTER) as first,
+        context.socket(zmq.ROUTER) as second,
+        second.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED) as connections,
+    ):
+        asyncio.run(play(first, second, connections))
+        second.disable_monitor()
+
+
 def test_a_worker_survives_messages_behind_disconnect():
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
         router.rcvtimeo = 10_000

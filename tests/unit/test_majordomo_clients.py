@@ -177,9 +177,55 @@ def test_a_request_is_sent_again_on_a_connection_that_was_made_again():
     client = Client()
     client.up()
     client.ask(1, b"x")
+    client.up()  # the socket may still hold the request, so the socket is replaced
+    assert (client.opened, client.ports) == ([0], [])
+    client.reply(b"y")
+    assert client.drops == ["no request"]
     client.up()
-    assert client.ports == [(0, (b"", C, b"echo", b"x"))]
+    assert (client.opened, client.ports) == ([], [(0, (b"", C, b"echo", b"x"))])
     client.reply(b"y")
     assert client.answers == [(1, (b"y",), 1)]
     client.up()
-    assert client.ports == []
+    assert (client.opened, client.ports) == ([], [])
+
+
+@pytest.mark.rule("MDP-6.6")
+@pytest.mark.parametrize("event", [Connected(0), Unsent(0, b"")], ids=["again", "unsent"])
+def test_the_requests_of_a_stream_are_lost_with_their_connection(event):
+    client = Client(MajordomoStreamMachine(5.0, window=3))
+    client.up()
+    client.up()  # nothing was sent, so nothing is lost
+    assert client.opened == []
+    for number in range(4):
+        client.ask(number, b"x")
+    client.feed(event)
+    assert client.answers == [(0, None, 3)]
+    assert (client.opened, client.ports) == ([0], [])
+    client.feed(Unsent(0, b""))
+    client.reply(b"late")
+    assert (client.answers, client.opened) == ([], [])
+    client.up()
+    assert client.ports == [(0, (b"", C, b"echo", b"x"))]
+    client.reply(b"y")
+    assert client.answers == [(1, (b"echo", b"y"), 1)]
+    seen = client.machine.statistics()
+    assert (seen.requests, seen.replies, seen.lost, seen.waiting) == (4, 1, 3, 0)
+
+
+@pytest.mark.rule("MDP-6.5")
+def test_a_stream_takes_no_reply_of_a_service_that_it_did_not_ask():
+    client = Client(MajordomoStreamMachine(5.0))
+    client.up()
+    client.ask(1, b"x")
+    client.ask(2, b"x")
+    client.ask(3, b"x", service=b"other")
+    client.reply(b"y", service=b"third")
+    assert (client.drops, client.answers) == (["other service"], [])
+    client.reply(b"y", service=b"other")
+    client.reply(b"y", service=b"other")
+    assert (client.drops, client.answers) == (["other service"], [])
+    for _ in range(2):
+        client.reply(b"y")
+        assert client.answers == [(1, (b"echo", b"y"), 1)]
+    client.reply(b"y")
+    assert client.drops == ["no request"]

@@ -40,7 +40,7 @@ class ReplyCache:
 
     Args:
         results: Largest number of replies.
-        size: Largest number of their bytes. A larger reply is not kept.
+        size: Largest number of bytes of replies and keys. A larger reply is not kept.
     """
 
     def __init__(self, results: int, size: int) -> None:
@@ -48,7 +48,7 @@ class ReplyCache:
         self._limit = size
         self._replies: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self.size = 0
-        """Number of bytes of all replies."""
+        """Number of bytes of all replies and keys."""
 
     def __len__(self) -> int:
         return len(self._replies)
@@ -63,7 +63,7 @@ class ReplyCache:
 
     def put(self, key: Hashable, reply: Any) -> None:
         """Keep a reply, and forget others for it."""
-        size = _size(reply)
+        size = _size(reply) + _size(key)
         if size > self._limit:
             return
         self._replies[key] = (reply, size)
@@ -220,7 +220,7 @@ def remember(
         key: Returns the key of a request from its body, for example the name of the client and a
             number; or None for a request that runs each time.
         results: Largest number of replies in the cache.
-        size: Largest number of their bytes.
+        size: Largest number of bytes of the replies and their keys.
 
     Raises:
         ConfigError: An argument is wrong.

@@ -9,14 +9,14 @@ from typing import Any
 
 from attrs import define, field
 
-from wmp.actions import Run, Send
+from wmp.actions import Reconnect, Run, Send
 from wmp.balance import least_recently_used
 from wmp.codec import pack_frames
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
-from wmp.events import Disconnected, Finished, Received
-from wmp.foreign import Arrived, Emit, Left, Requested
+from wmp.events import Connected, Disconnected, Finished, Received
+from wmp.foreign import Arrived, Emit, Frames, Left, Requested
 from wmp.gateways.machines.gateway import GatewayMachine, GatewaySettings
 from wmp.gateways.machines.majordomo_client import MajordomoClientMachine
 from wmp.gateways.machines.majordomo_door import MajordomoDoorMachine
@@ -53,6 +53,10 @@ class MajordomoWorld(ForeignWorld):
     wmp_workers: int = 0
     settings: Mapping[str, Any] = field(factory=dict)
     new_worker: Callable[[bytes], Any] = _majordomo_worker
+    _connected: set[str] = field(factory=set, init=False)
+    """The nodes whose sockets were connected."""
+    _held: dict[str, list[Frames]] = field(factory=dict, init=False)
+    """Messages in sockets whose connections ended unnoticed, by node."""
 
     def __attrs_post_init__(self) -> None:
         self.draw = Random(f"{self.seed}:majordomo")
@@ -121,6 +125,30 @@ class MajordomoWorld(ForeignWorld):
 
     # -- messages
 
+    def _happen(self, name: str, event: object) -> None:
+        if isinstance(event, Connected):
+            self._connected.add(name)
+            for frames in self._held.pop(name, ()):
+                super()._emit_up(self.nodes[name], frames)
+        super()._happen(name, event)
+
+    def _emit_up(self, node: ForeignNode, frames: Frames) -> None:
+        unnoticed = node.connection is None and node.name in self._connected
+        if unnoticed and self.draw.random() < 0.5:
+            # ZeroMQ keeps the message for the next connection of the socket.
+            self._held.setdefault(node.name, []).append(frames)
+        else:
+            super()._emit_up(node, frames)
+
+    def kill(self, name: str, seconds: float) -> None:
+        """End a process; start another one after some seconds."""
+        self._drop_socket(name)
+        super().kill(name, seconds)
+
+    def _drop_socket(self, name: str) -> None:
+        self._connected.discard(name)
+        self._held.pop(name, None)
+
     def _at_gateway(self, epoch: int, event: object) -> None:
         if isinstance(event, Left) and event.port == _WMP:
             event = Disconnected(event.peer)
@@ -142,6 +170,8 @@ class MajordomoWorld(ForeignWorld):
                 event = Received(connection.id, action.message)
                 self._later(connection, self._at_gateway, self._epoch, event)
             return
+        if isinstance(action, Reconnect):
+            self._drop_socket(node.name)
         super()._perform(node, action)
         if (
             isinstance(action, Emit)

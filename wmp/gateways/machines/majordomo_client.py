@@ -102,12 +102,7 @@ class MajordomoClientMachine:
             case Arrived(port, _, frames):
                 self._arrived(self._sockets[port], frames, actions)
             case Connected(int(port)):
-                socket = self._sockets[port]
-                if socket.up:
-                    # No reply can come from the connection that ended (MDP-6.6).
-                    self._resent += self._step(socket, _Input.UNSENT)
-                socket.up = True
-                self._send(socket, actions)
+                self._connected(self._sockets[port], actions)
             case Unsent(port):
                 socket = self._sockets[port]
                 socket.up = False
@@ -165,6 +160,16 @@ class MajordomoClientMachine:
             self._at[request.id] = socket
             self._step(socket, _Input.REQUEST)
             self._timers.set(_TryTimer(socket.port), now + self.timeout)
+            self._send(socket, actions)
+
+    def _connected(self, socket: _RequestSocket, actions: list[ForeignAction]) -> None:
+        if self._step(socket, _Input.UNSENT):
+            # ZeroMQ connected the socket again, which may still hold the request. Sent twice, the
+            # request could get two replies, and a later request the second one (MDP-6.6).
+            self._resent += 1
+            self._replace(socket, actions)
+        else:
+            socket.up = True
             self._send(socket, actions)
 
     def _send(self, socket: _RequestSocket, actions: list[ForeignAction]) -> None:

@@ -21,6 +21,7 @@ from wmp.foreign import (
     Emit,
     ForeignAction,
     ForeignEvent,
+    Frames,
     Left,
     Of,
     Requested,
@@ -70,6 +71,8 @@ class MajordomoStreamMachine:
     """The requests that were not sent yet."""
     _sent: int = field(default=0, init=False)
     """Number of requests that were sent and have no reply."""
+    _sent_to: Counter[bytes] = field(factory=Counter, init=False)
+    """The same number for each service."""
     _up: bool = field(default=False, init=False)
     _silent_at: float = field(default=0.0, init=False)
     _draining: bool = field(default=False, init=False)
@@ -93,25 +96,21 @@ class MajordomoStreamMachine:
                 self._requests += 1
                 self._queue.append(event)
             case Arrived(_, _, frames):
-                reply = read_reply(frames)
-                if reply is None or not self._sent:
-                    actions.append(self._drop("invalid" if reply is None else "no request"))
-                else:
-                    self._sent -= 1
-                    self._replies += 1
-                    self._silent_at = now + self.timeout
-                    actions.append(Answer(1, (reply[0], *reply[1]), 1))
+                self._arrived(read_reply(frames), now, actions)
             case Connected():
-                self._up = True
+                if self._sent:
+                    # ZeroMQ connected the socket again, and no reply can come from the connection
+                    # that ended (MDP-6.6).
+                    self._begin_anew(actions)
+                else:
+                    self._up = True
             case Unsent():
-                self._up = False
-                self._lose(1, actions)
                 actions.append(self._drop("not sent"))
+                if self._up:
+                    self._begin_anew(actions)
             case Ticked():
                 if self._sent and now >= self._silent_at:
-                    self._lose(self._sent, actions)
-                    self._up = False
-                    actions.append(Reconnect(0))
+                    self._begin_anew(actions)
             case Drained():
                 self._draining = True
             case Closed():
@@ -128,7 +127,9 @@ class MajordomoStreamMachine:
             if not self._sent:
                 self._silent_at = now + self.timeout
             self._sent += 1
-            frames = write_request(bytes(request.frames[0]), request.frames[1:])
+            service = bytes(request.frames[0])
+            self._sent_to[service] += 1
+            frames = write_request(service, request.frames[1:])
             actions.append(Emit(0, b"", frames))
         if self._draining and not self._queue and not self._sent:
             self._halt(actions)
@@ -140,13 +141,36 @@ class MajordomoStreamMachine:
             self._requests, self._replies, self._lost, len(self._queue), dict(self._dropped)
         )
 
-    def _lose(self, count: int, actions: list[ForeignAction]) -> None:
-        """Count requests as lost."""
-        count = min(count, self._sent)
-        if count:
-            self._sent -= count
-            self._lost += count
-            actions.append(Answer(_LOST, None, count))
+    def _arrived(
+        self, reply: tuple[bytes, Frames] | None, now: float, actions: list[ForeignAction]
+    ) -> None:
+        if reply is None:
+            actions.append(self._drop("invalid"))
+            return
+        service, body = reply
+        count = self._sent_to.get(service, 0)
+        if not count:
+            # MDP-6.5
+            actions.append(self._drop("other service" if self._sent else "no request"))
+            return
+        if count == 1:
+            del self._sent_to[service]
+        else:
+            self._sent_to[service] = count - 1
+        self._sent -= 1
+        self._replies += 1
+        self._silent_at = now + self.timeout
+        actions.append(Answer(1, (service, *body), 1))
+
+    def _begin_anew(self, actions: list[ForeignAction]) -> None:
+        """Count the requests that were sent as lost, and replace the socket."""
+        self._up = False
+        if self._sent:
+            self._lost += self._sent
+            actions.append(Answer(_LOST, None, self._sent))
+            self._sent = 0
+            self._sent_to.clear()
+        actions.append(Reconnect(0))
 
     def _halt(self, actions: list[ForeignAction]) -> None:
         self._halted = True

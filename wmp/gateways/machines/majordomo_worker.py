@@ -168,8 +168,12 @@ class MajordomoWorkerMachine:
         return True
 
     def _connected(self, now: float, actions: list[ForeignAction]) -> None:
+        if self._up:
+            # ZeroMQ connected the socket again, which may still hold messages of the connection
+            # that ended. READY must be the first message (MDP-5.1).
+            self._reopen(actions)
+            return
         self._up, self._met = True, False
-        self._drop_requests(actions)
         if self._step(_Input.CONNECTED) and self.state is not _State.BUSY:
             self._send_ready(now, actions)
 
