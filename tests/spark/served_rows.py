@@ -47,6 +47,14 @@ def notes_calls(batch):
 
 
 @row_handler("batch")
+def size_slowly(batch):
+    """Leave a file for each call, and let others run meanwhile."""
+    Path(batch["mark"][0].as_py(), uuid.uuid4().hex).touch()
+    time.sleep(0.1)
+    return {"id": batch["id"], "size": [len(text) for text in batch["text"].to_pylist()]}
+
+
+@row_handler("batch")
 def never_ends(batch, job):
     while not job.cancelled:
         time.sleep(0.01)
@@ -59,4 +67,5 @@ HANDLERS = {
     "notes": notes_calls,
     "never": never_ends,
 }
+SLOW = {"slow": size_slowly}
 DEADLY = {"deadly": dies_once}

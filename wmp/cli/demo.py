@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import secrets
 import sys
 import tempfile
@@ -9,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -48,6 +49,7 @@ _SEEDS: Final = 1_000_000
     wmp demo --workers 8 --no-kill
     wmp demo --chaos
     wmp demo --store
+    wmp demo --spark
     wmp demo --report
     """,
 )
@@ -65,6 +67,7 @@ _SEEDS: Final = 1_000_000
 @click.option("--no-kill", is_flag=True, help="Kill no worker while the jobs run.")
 @click.option("--chaos", is_flag=True, help="Kill every process in turn, and start it again.")
 @click.option("--store", is_flag=True, help="As --chaos, and keep jobs and results in a store.")
+@click.option("--spark", is_flag=True, help="Let tasks of Spark be the managers and the workers.")
 @click.option(
     "--seed",
     type=click.IntRange(0),
@@ -89,6 +92,7 @@ def demo(
     no_kill: bool,
     chaos: bool,
     store: bool,
+    spark: bool,
     seed: int | None,
     journal: str | None,
     report: str | None,
@@ -108,6 +112,10 @@ def demo(
     With --store both managers keep their jobs in one file. The demo kills every process as with
     --chaos. No job is lost with its manager: the new process gets the results of the old one. At
     the end the store must have one job for each file.
+
+    With --spark the demo starts Spark on this machine, with the extra `spark`. The workers are a
+    fleet inside Spark. The files are the rows of a table, and the tasks of the table are managers
+    that dial in to a device. The demo kills a worker, the device and a manager.
     """
     chaos = chaos or store
     if chaos and no_kill:
@@ -115,7 +123,11 @@ def demo(
         raise ConfigError(f"{flag} and --no-kill exclude each other; give only one of them")
     if seed is not None and not chaos:
         raise ConfigError("--seed needs --chaos; add --chaos, or leave out --seed")
-    if workers == 1 and not (no_kill or chaos):
+    if spark and (chaos or journal is not None or report is not None):
+        raise ConfigError(
+            "--spark excludes --chaos, --store, --journal and --report; leave out these flags"
+        )
+    if workers == 1 and not spark and not (no_kill or chaos):
         raise ConfigError("the demo cannot kill its only worker; add --no-kill, or more --workers")
     if report is not None:
         pipeline()  # a missing package is reported now, and not after the demo
@@ -133,8 +145,10 @@ def demo(
             DemoProcesses(verbose=loud, journal=journal) as children,
         ):
             shown = None if quiet else bar
-            show: DemoRunner
-            if chaos:
+            show: Any
+            if spark:
+                show = _on_spark(children, names, workers, not no_kill, shown)
+            elif chaos:
                 order = secrets.randbelow(_SEEDS) if seed is None else seed
                 path = str(Path(folder) / "jobs.db") if store else None
                 show = Chaos(
@@ -149,7 +163,10 @@ def demo(
     except KeyboardInterrupt:
         complain(_PROGRAM, "interrupted; nothing is left running")
         return INTERRUPTED
-    if not quiet and isinstance(show, Chaos):
+    if not quiet and spark:
+        for line in show.verdict():
+            print(line)
+    elif not quiet and isinstance(show, Chaos):
         _report_chaos(show)
     elif not quiet:
         _report(show)
@@ -159,6 +176,18 @@ def demo(
     if report is None or journal is None:
         return code
     return guarded(lambda: _report_journal(journal, report, code, quiet=quiet))
+
+
+def _on_spark(
+    children: DemoProcesses,
+    names: Sequence[str],
+    workers: int,
+    kill: bool,
+    bar: ProgressBar | None,
+) -> Any:
+    """Return the demo with Spark, whose packages only this demo needs."""
+    pipeline()
+    return importlib.import_module("wmp.spark.demo").SparkDemo(children, names, workers, kill, bar)
 
 
 def _report_journal(journal: str, out: str, code: int, *, quiet: bool) -> int:

@@ -176,13 +176,14 @@ def _pass_on(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
         lambda: Device(
             bind=config["bind"],
             connect=config["connect"],
+            bind_managers=config.get("bind_managers", ()),
             identity=config["label"].replace(" ", "-"),
             label=config["label"],
             journal=config["journal"],
         )
     )
     with device:
-        _report(bound=device.endpoints[0])
+        _report(bound=device.endpoints[0], above=next(iter(device.manager_endpoints), None))
         for _ in orders:
             pass
 
