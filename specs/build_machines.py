@@ -20,6 +20,7 @@ MODULES = (
     "wmp.gateways.machines.request_lifecycle",
     "wmp.store.stored_job",
     "wmp.gateways.machines.attendance",
+    "wmp.gateways.machines.star_lifecycle",
 )
 FOLDER = Path(__file__).parent / "machines"
 
@@ -30,7 +31,7 @@ def draw(module: ModuleType) -> str:
     for (state, what), target in module.TRANSITIONS.items():
         arrows.setdefault((name(state), name(target)), []).append(name(what))
     title = (module.__doc__ or "").splitlines()[0]
-    first = next(iter(module.TRANSITIONS))[0]
+    starts = getattr(module, "STARTS", [next(iter(module.TRANSITIONS))[0]])
     lines = [
         f"# {title.rstrip('.')}",
         "",
@@ -38,7 +39,7 @@ def draw(module: ModuleType) -> str:
         "",
         "```mermaid",
         "stateDiagram-v2",
-        f"    [*] --> {name(first)}",
+        *(f"    [*] --> {name(first)}" for first in starts),
         *(
             f"    {source} --> {target}: {', '.join(inputs)}"
             for (source, target), inputs in arrows.items()

@@ -19,6 +19,7 @@
     ├── RowsFailed               the job of some rows of a table did not end in a result
     ├── NoWorkers                no worker could do a waiting job for too long (TimeoutError)
     ├── NoReply                  a server of another protocol did not answer (TimeoutError)
+    ├── OnStandby                the other manager of the pair may serve; submit the job there
     ├── StarConflict             both nodes of a Binary Star are active, or both are passive
     ├── StoreError               a store of jobs refused or failed (abstract)
     │   ├── StoreUnavailable     for now; the same call can be made again
@@ -54,6 +55,7 @@ __all__ = [
     "LocalProtocolError",
     "NoReply",
     "NoWorkers",
+    "OnStandby",
     "ProtocolError",
     "QueueFull",
     "Reject",
@@ -261,6 +263,10 @@ class NoWorkers(WMPError, TimeoutError):
 
 class NoReply(WMPError, TimeoutError):
     """No reply came to a request of another protocol in any of its tries (specs/pirates.md)."""
+
+
+class OnStandby(WMPError):
+    """This manager of a pair takes no jobs, because the other manager may serve; try there."""
 
 
 class StarConflict(WMPError):

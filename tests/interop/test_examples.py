@@ -54,6 +54,10 @@ SAYS = {
         r"server replied OK \(5\)",
         r"5 requests, 0 of them were sent again",
     ),
+    "manager_pair.py": (
+        r"orders-a serves: ONE\norders-b refuses: the manager is on standby",
+        r"orders-b serves: FOUR\nthe job of orders-a: THREE",
+    ),
     "move_a_queue.py": (
         r"1\. the gateway has taken the place of the queue",
         r"2\. workers of WMP have taken the place of the Pirate workers",

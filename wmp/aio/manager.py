@@ -14,6 +14,7 @@ from typing import Any, Literal
 from wmp import balance
 from wmp.aio.job import Job
 from wmp.aio.node import AsyncNode
+from wmp.aio.standby import PairNode, Standby
 from wmp.core.manager.machine import ManagerMachine as Machine
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.statistics import ManagerStatistics
@@ -42,7 +43,7 @@ from wmp.runtime.submission.terms_maker import TermsMaker
 from wmp.runtime.submission.unordered_map import UnorderedMap
 from wmp.runtime.transport import Transport
 from wmp.runtime.unserved_watch import UnservedWatch
-from wmp.runtime.worker_count import too_few, with_role
+from wmp.runtime.worker_count import wait_for_workers
 from wmp.store.contract import Store
 
 __all__ = ["CLOSE_TIMEOUT", "IN_FLIGHT", "Manager", "intake"]
@@ -90,6 +91,9 @@ class Manager(AsyncNode[ManagerSettings]):
             a :class:`~wmp.SqliteStore` or :class:`~wmp.PostgresStore`. Submitted jobs and their
             results are then stored, and outlive this process. A store object serves one manager,
             which closes it.
+        star: A node of a Binary Star (:class:`~wmp.gateways.aio.binary_star.BinaryStar`). This
+            manager is one of a pair then, and on standby until the node is active. The manager
+            starts and closes the node, and ends with the error of the node.
         settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.
 
     Raises:
@@ -112,6 +116,7 @@ class Manager(AsyncNode[ManagerSettings]):
         transport: Transport | None = None,
         journal: Journal | str | PathLike[str] | None = None,
         store: Store | str | PathLike[str] | None = None,
+        star: PairNode | None = None,
         **settings: Any,
     ) -> None:
         plain = Kind(codec=wire_name(payload_codec(codec).name))
@@ -144,7 +149,7 @@ class Manager(AsyncNode[ManagerSettings]):
         )
         super().__init__(chosen, node)
         self._terms = TermsMaker(node, plain, retries, has_store=store is not None)
-        self._machine = Machine(chosen, policy, stored=store is not None)
+        self._machine = Machine(chosen, policy, stored=store is not None, standby=star is not None)
         node.on_halt = self._halted
         self._submissions = Submissions(
             node.inbox.post,
@@ -154,6 +159,9 @@ class Manager(AsyncNode[ManagerSettings]):
             stored=store is not None,
         )
         self._store = None if store is None else ManagerStore(store, self._submissions, node.inbox)
+        self.standby: Standby | None = None
+        if star is not None:
+            self.standby = Standby(star, self._machine, node, self._submissions, self._store)
         self._payload_limit = node.transport.payload
         self._unserved = UnservedWatch(node, self._machine, self._submissions)
 
@@ -169,19 +177,25 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         self._node.check_open()
         if self._node.driver is None:
-            if self._store is not None:
-                await self._store.open(self.identity, self._settings.label)
             try:
+                if self._store is not None:
+                    await self._store.open()
+                    if self.standby is None:
+                        await self._store.begin(self.identity, self._settings.label)
+                if self.standby is not None:
+                    await self.standby.start()
                 driver = self._node.start(
-                    self._machine,
+                    self.standby or self._machine,
                     submitters=self._submissions,
                     writer=self._store,
                     link_events=True,
                     make_driver=ManagerDriver,
                 )
-                if self._store is not None:
+                if self._store is not None and self.standby is None:
                     self._store.start()
             except BaseException:
+                if self.standby is not None:
+                    await self.standby.close()
                 if self._store is not None:
                     await self._store.close()
                 raise
@@ -245,6 +259,8 @@ class Manager(AsyncNode[ManagerSettings]):
                 # BYE is sent before the sockets close.
                 node.inbox.post(Cancelled(outstanding))
             try:
+                if self.standby is not None:
+                    await self.standby.close()
                 await node.stop()
             finally:
                 if self._store is not None:
@@ -334,6 +350,7 @@ class Manager(AsyncNode[ManagerSettings]):
             TypeError: The payload cannot be encoded.
             ConfigError: The payload is too large, or another argument is wrong.
             ClosedError: The manager takes no more jobs.
+            OnStandby: The manager is on standby.
             StoreFull: The store takes no more jobs.
         """
         times = timeout, expires, run_limit, delay, start_at
@@ -549,6 +566,27 @@ class Manager(AsyncNode[ManagerSettings]):
                 ) from None
             yield job
 
+    @property
+    def active(self) -> bool:
+        """Whether the manager takes jobs: it is not on standby, and has not ended."""
+        return self._node.running if self.standby is None else self.standby.over
+
+    async def wait_active(self, timeout: float | None = None) -> None:
+        """Wait until the standby of this manager of a pair is over.
+
+        Args:
+            timeout: Seconds to wait at most.
+
+        Raises:
+            TimeoutError: The manager is still on standby.
+            StarConflict: Both managers were active, or passive.
+            ConfigError: Both have the same role.
+            ClosedError: The manager is not started, or has ended.
+        """
+        self._node.serving()
+        if self.standby is not None:
+            await self.standby.wait(timeout)
+
     async def wait_for_workers(
         self, count: int = 1, *, role: str | None = None, timeout: float | None = None
     ) -> None:
@@ -564,22 +602,8 @@ class Manager(AsyncNode[ManagerSettings]):
                 workers.
             ClosedError: The manager has ended.
         """
-        driver = self._node.serving()
-        until = None if timeout is None else time.monotonic() + timeout
-        pause = 0.005
-        while True:
-            if not driver.running:
-                self._node.raise_error()
-                raise ClosedError("the manager was closed during wait_for_workers()")
-            # A worker counts after its first READY; before that it has no roles.
-            workers = [row for row in self._machine.statistics().workers if row.roles]
-            if len(with_role(workers, role)) >= count:
-                return
-            if until is not None and time.monotonic() >= until:
-                raise too_few(workers, count, role, timeout, self.endpoints)
-            left = pause if until is None else min(pause, max(0.0, until - time.monotonic()))
-            await asyncio.sleep(left)
-            pause = min(2 * pause, 0.05)
+        self._node.serving()
+        await wait_for_workers(self._machine, self._node, count, role, timeout)
 
     def statistics(self) -> ManagerStatistics:
         """Return a snapshot of the manager's jobs, workers and counters."""

@@ -102,6 +102,17 @@ class AsyncNode(AsyncPart, Generic[_SettingsT]):
         """Name of this node on the wire."""
         return self._settings.identity
 
+    async def wait_ended(self) -> None:
+        """Wait until the node has ended: drained, closed, or stopped by an error.
+
+        Raises:
+            WMPError: The error that stopped the node, for example ``StarConflict`` of a manager.
+            ClosedError: The node is not started, or was closed.
+        """
+        self._node.serving()
+        await self._node.wait_ended()
+        self._node.raise_error()
+
     def _with_drops(self, statistics: _StatisticsT) -> _StatisticsT:
         """Add the messages that the driver dropped before they reached the machine."""
         driver = self._node.driver

@@ -7,10 +7,11 @@ import threading
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from os import PathLike
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from wmp import aio
 from wmp.aio.manager import CLOSE_TIMEOUT, IN_FLIGHT
+from wmp.aio.standby import PairNode
 from wmp.blocking.job import Job
 from wmp.blocking.node import BlockingNode
 from wmp.core.manager.policy import Policy
@@ -29,9 +30,17 @@ from wmp.runtime.submission.submissions import pack
 from wmp.runtime.transport import Transport
 from wmp.store.contract import Store
 
-__all__ = ["Manager"]
+__all__ = ["BlockingPairNode", "Manager"]
 
 _JobT = TypeVar("_JobT", bound=Job)
+
+
+class BlockingPairNode(Protocol):
+    """The blocking form of a node that decides which manager of a pair serves."""
+
+    @property
+    def inner(self) -> PairNode:
+        """The node for asyncio."""
 
 
 class Manager(BlockingNode[aio.Manager]):
@@ -57,6 +66,8 @@ class Manager(BlockingNode[aio.Manager]):
             :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
         store: File of a store on SQLite, which is made if it is missing, or a
             :class:`~wmp.store.contract.Store`: jobs and results outlive this process.
+        star: A node of a Binary Star (:class:`~wmp.gateways.binary_star.BinaryStar`): this manager
+            is one of a pair. The manager starts and closes the node.
         settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.
     """
 
@@ -79,6 +90,7 @@ class Manager(BlockingNode[aio.Manager]):
         transport: Transport | None = None,
         journal: Journal | str | PathLike[str] | None = None,
         store: Store | str | PathLike[str] | None = None,
+        star: BlockingPairNode | None = None,
         **settings: Any,
     ) -> None:
         inner = aio.Manager(
@@ -96,6 +108,7 @@ class Manager(BlockingNode[aio.Manager]):
             transport=transport,
             journal=journal,
             store=store,
+            star=None if star is None else star.inner,
             **settings,
         )
         super().__init__("manager", inner, inner.close)
@@ -280,6 +293,16 @@ class Manager(BlockingNode[aio.Manager]):
         """
         self._portal.check_thread()
         yield from concurrent.futures.as_completed(jobs, timeout)  # type: ignore[misc]
+
+    @property
+    def active(self) -> bool:
+        """Whether the manager takes jobs; see :attr:`wmp.aio.Manager.active`."""
+        return self._look(lambda: self._inner.active)
+
+    def wait_active(self, timeout: float | None = None) -> None:
+        """Wait until the standby of this manager of a pair is over; see
+        :meth:`wmp.aio.Manager.wait_active`."""
+        self._portal.call(self._inner.wait_active(timeout))
 
     def wait_for_workers(
         self, count: int = 1, *, role: str | None = None, timeout: float | None = None

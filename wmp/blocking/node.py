@@ -181,6 +181,10 @@ class BlockingNode(BlockingPart[_Inner]):
         """Name of this node on the wire."""
         return self._inner.identity
 
+    def wait_ended(self) -> None:
+        """Wait until the node has ended; see :meth:`wmp.aio.node.AsyncNode.wait_ended`."""
+        self._portal.call(self._inner.wait_ended())
+
 
 class BlockingServer(BlockingNode[_Serving], BlockingProgram[_Serving]):
     """A node of WMP that may be a whole program."""

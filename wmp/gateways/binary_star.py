@@ -35,8 +35,8 @@ __all__ = ["BinaryStar", "StarClient"]
 class BinaryStar(BlockingPart[aio.BinaryStar]):
     """One of two nodes. It decides whether this process serves the clients.
 
-    A gateway takes it as ``star=``, and starts and ends it. Any other program starts it by ``with``
-    and asks :meth:`vote` before it serves a request.
+    A gateway and a manager take it as ``star=``, and start and end it. Any other program starts it
+    by ``with`` and asks :meth:`vote` before it serves a request.
 
     Args:
         role: ``"primary"`` or ``"backup"``. The two nodes have different roles.
@@ -85,7 +85,7 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
 
     @property
     def inner(self) -> aio.BinaryStar:
-        """The node for asyncio, which a gateway starts."""
+        """The node for asyncio, which a gateway or a manager starts."""
         return self._inner
 
     def vote(self) -> bool:

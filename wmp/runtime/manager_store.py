@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from wmp.actions import Acknowledge, Decline, Write
 from wmp.errors import StoreUnavailable
@@ -27,6 +28,8 @@ _SILENT: Final = 1.0
 
 _OPEN: Final = 30.0
 """Seconds that the store has to open."""
+_T = TypeVar("_T")
+
 _CLOSE: Final = 8.0
 """Seconds that the last batches have to be written."""
 
@@ -46,32 +49,42 @@ class ManagerStore:
         self._given = given
         self._submissions = submissions
         self._inbox = inbox
+        self._store: Store | None = None
+        """The open store in which no instance was begun yet."""
         self._committer: StoreCommitter | None = None
 
-    async def open(self, identity: bytes, label: str) -> None:
-        """Open the store and begin an instance, on a separate thread: both wait for the disk.
+    async def open(self) -> None:
+        """Open the store, on a separate thread: this waits for the disk.
 
         Raises:
             ConfigError: There can be no store at the path.
             StoreError: The store cannot be opened.
         """
-        made: list[StoreCommitter | Exception] = []
+        self._store = await self._ask(lambda: open_store(self._given))
 
-        def open_() -> None:
+    async def begin(self, identity: bytes, label: str) -> None:
+        """Begin an instance in the open store, on a separate thread.
+
+        Raises:
+            StoreError: The store refused.
+        """
+        store = self._store
+        assert store is not None, "the store is opened first"
+        instance = await self._ask(lambda: store.begin(identity, label))
+        self._store = None
+        self._committer = StoreCommitter(store, instance, self._submissions, self._inbox, "manager")
+
+    async def _ask(self, ask: Callable[[], _T]) -> _T:
+        """Return what the store answers, on a separate thread."""
+        made: list[_T | Exception] = []
+
+        def call() -> None:
             try:
-                store = open_store(self._given)
-                try:
-                    instance = store.begin(identity, label)
-                except BaseException:
-                    store.close()
-                    raise
-                made.append(
-                    StoreCommitter(store, instance, self._submissions, self._inbox, "manager")
-                )
+                made.append(ask())
             except Exception as error:  # noqa: BLE001 - raised below, on the caller's thread
                 made.append(error)
 
-        await aside(open_, "manager-store-open", _OPEN)
+        await aside(call, "manager-store-open", _OPEN)
         if not made:
             raise StoreUnavailable(
                 f"the store {self._given} did not answer within {_OPEN:g} s; check its disk, and "
@@ -80,7 +93,7 @@ class ManagerStore:
         (found,) = made
         if isinstance(found, Exception):
             raise found
-        self._committer = found
+        return found
 
     def start(self) -> None:
         """Begin to write."""
@@ -122,8 +135,11 @@ class ManagerStore:
     async def close(self) -> None:
         """Let the last batches be written, and end the instance. Idempotent."""
         committer, self._committer = self._committer, None
+        store, self._store = self._store, None
         if committer is not None:
             await aside(committer.close, "manager-store-close", _CLOSE)
+        elif store is not None:
+            await aside(store.close, "manager-store-close", _CLOSE)
 
     def _opened(self) -> StoreCommitter:
         assert self._committer is not None, "the store is opened before the driver starts"

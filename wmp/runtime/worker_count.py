@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 
+from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.statistics import WorkerRow
+from wmp.errors import ClosedError
 from wmp.message import counted
+from wmp.runtime.node import Node
 
-__all__ = ["too_few", "with_role"]
+__all__ = ["too_few", "wait_for_workers", "with_role"]
+
+
+async def wait_for_workers(
+    machine: ManagerMachine, node: Node, count: int, role: str | None, timeout: float | None
+) -> None:
+    """Wait until workers are ready; see :meth:`wmp.aio.Manager.wait_for_workers`."""
+    until = None if timeout is None else time.monotonic() + timeout
+    pause = 0.005
+    while True:
+        if not node.running:
+            node.raise_error()
+            raise ClosedError("the manager was closed during wait_for_workers()")
+        # A worker counts after its first READY; before that it has no roles.
+        workers = [row for row in machine.statistics().workers if row.roles]
+        if len(with_role(workers, role)) >= count:
+            return
+        if until is not None and time.monotonic() >= until:
+            raise too_few(workers, count, role, timeout, node.addresses)
+        left = pause if until is None else min(pause, max(0.0, until - time.monotonic()))
+        await asyncio.sleep(left)
+        pause = min(2 * pause, 0.05)
 
 
 def with_role(workers: Sequence[WorkerRow], role: str | None) -> list[WorkerRow]:

@@ -44,8 +44,8 @@ class _StarDriver(ForeignDriver):
 class BinaryStar(AsyncPart):
     """One of two nodes. It decides whether this process serves the clients.
 
-    A gateway takes it as ``star=``. Any other program asks :meth:`vote` before it serves a request,
-    and drops the request if the answer is no.
+    A gateway and a manager take it as ``star=``. Any other program asks :meth:`vote` before it
+    serves a request, and drops the request if the answer is no.
 
     Args:
         role: ``"primary"`` or ``"backup"``. The two nodes have different roles.
@@ -94,6 +94,7 @@ class BinaryStar(AsyncPart):
             )
         self._machine = StarMachine(StarRole(role), heartbeat, expire)
         self._seen = self._machine.state
+        self._takeovers: list[Callable[[], None]] = []
         self._calls = {StarState.ACTIVE: on_active, StarState.PASSIVE: on_passive}
         super().__init__(
             Node(
@@ -137,9 +138,10 @@ class BinaryStar(AsyncPart):
         """
         self._node.serving()
         self._node.raise_error()
-        return self._vote()
+        return self.serves()
 
-    def _vote(self) -> bool:
+    def serves(self) -> bool:
+        """Do the same as :meth:`vote`, but return False before the start and after the end."""
         if self._node.running:
             self._driver.feed(Voted())
         return self._machine.active
@@ -155,6 +157,13 @@ class BinaryStar(AsyncPart):
                 call(error)
 
         self._node.on_halt = ended
+
+    def on_takeover(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called on the loop when the node becomes active.
+
+        Call this method before the start.
+        """
+        self._takeovers.append(call)
 
     @property
     def state(self) -> StarState:
@@ -186,8 +195,9 @@ class BinaryStar(AsyncPart):
         if state is StarState.HALTED:
             return  # the error of the node names the cause
         logger.warning("%s: %s (was %s)", self._node.name, state.name.lower(), before.name.lower())
-        call = self._calls.get(state)
-        if call is not None:
+        calls = self._takeovers if state is StarState.ACTIVE else []
+        user = self._calls.get(state)
+        for call in (*calls, *((user,) if user is not None else ())):
             call()
 
     async def close(self) -> None:
@@ -223,7 +233,7 @@ class StarGuard:
 
         The message is a vote in any case.
         """
-        if type(event) is Arrived and not self._star._vote():
+        if type(event) is Arrived and not self._star.serves():
             return (self._drop,)
         return self._door.handle(event, now)
 

@@ -9,21 +9,30 @@ from itertools import count
 
 from wmp.actions import End, Resolve
 from wmp.aio.manager import Manager, intake
-from wmp.errors import ClosedError, ConfigError, QueueFull
+from wmp.aio.standby import Standby
+from wmp.errors import ClosedError, ConfigError, OnStandby, QueueFull
 from wmp.events import Cancelled, Submitted
+from wmp.foreign import Arrived, Settled
 from wmp.gateways.aio.node import DrainingPart, make_node
-from wmp.gateways.machines.front_door import FrontDoorMachine, FrontDoorStatistics, Service
+from wmp.gateways.machines.front_door import (
+    FrontDoorAction,
+    FrontDoorEvent,
+    FrontDoorMachine,
+    FrontDoorStatistics,
+    Service,
+)
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Frame, Kind
 from wmp.runtime.checks import check_amounts, check_count, check_role, check_seconds
 from wmp.runtime.foreign_driver import ForeignDriver
 from wmp.runtime.inbox import JobTerms
+from wmp.runtime.node import Node
 from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context
 from wmp.runtime.submission.results import Ended, Status
 from wmp.runtime.submission.submissions import Submissions
 from wmp.runtime.transport import Transport
 
-__all__ = ["FrontDoor"]
+__all__ = ["FrontDoor", "StandbyGuard"]
 
 logger = logging.getLogger("wmp")
 
@@ -37,7 +46,8 @@ class FrontDoor(DrainingPart):
 
     Args:
         bind: Endpoints for the clients.
-        manager: Takes the jobs. It must be started before the door.
+        manager: Takes the jobs. It must be started before the door. If the manager is one of a
+            pair, each request is a vote, and a request at the passive manager is dropped.
         role: Role of the jobs. Their handlers get a body of one frame as ``bytes``, and a body of
             several frames as a list.
         needs: Amounts of a worker's resources that a job takes; by default one slot.
@@ -115,7 +125,9 @@ class FrontDoor(DrainingPart):
         if self._node.driver is None:
             self._jobs = intake(self._manager)
             make_driver = functools.partial(ForeignDriver, submit=self._submit, cancel=self._cancel)
-            self._node.start(self._machine, link_events=True, make_driver=make_driver)
+            standby, machine = self._manager.standby, self._machine
+            guarded = machine if standby is None else StandbyGuard(machine, standby, self._node)
+            self._node.start(guarded, link_events=True, make_driver=make_driver)
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -142,7 +154,7 @@ class FrontDoor(DrainingPart):
         owner = _DoorBatch(batch.ids, self._numbers, self._node.inbox.post)
         try:
             self._jobs.add(owner, batch.payloads, terms)
-        except (ClosedError, QueueFull) as error:
+        except (ClosedError, OnStandby, QueueFull) as error:
             logger.warning("front door: requests get no reply: %s", error)
             owner.lose()
 
@@ -151,6 +163,37 @@ class FrontDoor(DrainingPart):
         numbers = [self._numbers[id] for id in action.ids if id in self._numbers]
         if self._jobs is not None:
             self._jobs.cancel(numbers, unstarted=action.unstarted)
+
+
+class StandbyGuard:
+    """The machine of a door whose manager is one of a pair (STAR-4.2).
+
+    While the manager is on standby, a request waits for the outcome of its vote, which the loop of
+    the manager decides. The request comes again if the manager serves then.
+
+    Args:
+        door: The machine of the door.
+        standby: The standby of the manager.
+        node: Serves the door.
+    """
+
+    def __init__(self, door: FrontDoorMachine, standby: Standby, node: Node) -> None:
+        self.settings = None
+        self.deadline = door.deadline
+        self._door = door
+        self._standby = standby
+        self._node = node
+
+    def handle(self, event: FrontDoorEvent, now: float) -> Sequence[FrontDoorAction]:
+        """Let the door take an event, unless the event is a request at a manager on standby."""
+        if type(event) is Arrived and not self._standby.over:
+            self._standby.vote(functools.partial(self._take, event))
+            return ()
+        return self._door.handle(event, now)
+
+    def _take(self, event: Arrived) -> None:
+        self._node.inbox.post(event)
+        self._node.inbox.post(Settled())
 
 
 def _checked(full: object) -> bytes | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["IGNORED", "TRANSITIONS", "StarInput", "StarState"]
+__all__ = ["IGNORED", "STARTS", "TRANSITIONS", "StarInput", "StarState"]
 
 
 class StarState(IntEnum):
@@ -42,6 +42,9 @@ class StarInput(IntEnum):
 
 _S = StarState
 _I = StarInput
+
+STARTS: Final = (_S.PRIMARY, _S.BACKUP)
+"""The first states of the two roles."""
 
 TRANSITIONS: Final[Mapping[tuple[StarState, StarInput], StarState]] = {
     (_S.PRIMARY, _I.PEER_BACKUP): _S.ACTIVE,

@@ -19,7 +19,7 @@ from wmp.actions import Acknowledge, Decline, End, Notify, Resolve
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.store_writes import FIRST_UNSTORED
-from wmp.errors import ClosedError, ConfigError, JobFailed, QueueFull, StoreFull
+from wmp.errors import ClosedError, ConfigError, JobFailed, OnStandby, QueueFull, StoreFull
 from wmp.events import Cancelled
 from wmp.message import Frame, Limits
 from wmp.runtime.codecs.payload_codecs import PLAIN, payload_codec
@@ -126,6 +126,7 @@ class Submissions:
         Raises:
             QueueFull: The manager cannot accept all jobs; none was added.
             ClosedError: The manager accepts no more jobs.
+            OnStandby: The manager is on standby.
         """
         count = len(payloads)
         with self._lock:
@@ -223,7 +224,7 @@ class Submissions:
             raise ClosedError(_ELSEWHERE)
 
     def check_open(self) -> None:
-        """Raise ClosedError when no more jobs are accepted."""
+        """Raise ClosedError or OnStandby when no jobs are accepted."""
         if self._error is not None:
             raise self._closed()
 
@@ -464,9 +465,15 @@ class Submissions:
     def refuse(self, error: Exception) -> None:
         """Accept no more jobs; waiting submitters get ``error``."""
         with self._lock:
-            if self._error is None:
+            if self._error is None or isinstance(self._error, OnStandby):
                 self._error = error
         self._wake(0)
+
+    def admit(self) -> None:
+        """Accept jobs from now on: the standby of the manager is over."""
+        with self._lock:
+            if isinstance(self._error, OnStandby):
+                self._error = None
 
     def fail(self, error: Exception) -> list[int]:
         """End every job that has not ended here, with ``error``.
@@ -496,8 +503,10 @@ class Submissions:
                 wake()
         return [id for id in owners if not self.is_stored(id)]
 
-    def _closed(self, id: int = 0, *, stored: bool = False) -> ClosedError:
+    def _closed(self, id: int = 0, *, stored: bool = False) -> ClosedError | OnStandby:
         cause = self._error
+        if isinstance(cause, OnStandby):
+            return OnStandby(str(cause))
         if not id:
             what = "the manager accepts no more jobs"
         elif stored:
