@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 import build_journal
 import pytest
@@ -67,6 +68,25 @@ def test_the_page_of_the_journal_follows_the_schema():
         ({"what": "ticked", "roles": ["a", 1]}, "roles is not texts"),
         ({"what": "ticked", "needs": {"slots": "1"}}, "needs is not amounts"),
         ({"what": "ticked", "settings": {"ping": [1]}}, "settings is not numbers"),
+        ({"what": "ticked", "settings": {"ping": math.nan}}, "settings is not numbers"),
+        ({"what": "ticked", "settings": {"ping": math.inf}}, "settings is not numbers"),
+        ({"what": "cancelled", "ids": [None]}, "ids has a null"),
+        ({"what": "ticked", "ends": ["ok", "what-will-be"]}, "ends has an unknown end"),
+        ({"what": "cancelled", "ids": [1], "ends": []}, "ends does not belong to ids"),
+        (
+            {"what": "cancelled", "ids": [1, 2], "attempts": [1, 2, 3]},
+            "attempts does not belong to ids",
+        ),
+        ({"what": "cancelled", "ids": [4], "last": 6, "outcomes": [0, 1, 0]}, None),
+        (
+            {"what": "cancelled", "ids": [4], "last": 6, "outcomes": [0, 1]},
+            "outcomes does not belong to ids",
+        ),
+        ({"what": "ticked", "left": [None, 1]}, None),
+        ({"what": "ticked", "n": -1}, "n is less than 0"),
+        ({"what": "ticked", "at": -(1 << 53)}, "no clock shows this time"),
+        ({"what": "ticked", "wall": 1 << 53}, "no clock shows this time"),
+        ({"what": "ticked", "wall": -1}, "no clock shows this time"),
     ],
 )
 def test_the_defect_of_a_line_is_named(more, wrong):

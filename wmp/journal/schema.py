@@ -18,12 +18,17 @@ from typing import Any, Final
 
 from attrs import frozen
 
+from wmp.actions import End
 from wmp.message import Link
 
 __all__ = [
     "COLUMNS",
+    "ENDS",
     "LINES",
     "MOST_JOBS",
+    "MOST_TIME",
+    "NULLABLE",
+    "OF_JOBS",
     "SUFFIX",
     "VERSION",
     "Column",
@@ -43,7 +48,22 @@ SUFFIX: Final = ".jsonl"
 MOST_JOBS: Final = 1 << 24
 """Largest number of jobs in one line."""
 
+MOST_TIME: Final = 2**53
+"""Bound of ``at`` and ``wall`` in µs, 285 years: no clock shows such a time."""
+
+ENDS: Final = frozenset(end.value for end in End)
+"""The words of the column ``ends``."""
+
+NULLABLE: Final = frozenset({"left", "expires", "limits", "failed", "waits", "checksums"})
+"""The columns of integers in which an entry may be null."""
+
+OF_JOBS: Final = ("attempts", "outcomes", "ends")
+"""Columns with one entry for each job in ``ids``, or one for all."""
+
 _MOST: Final = 2**63 - 1
+
+_EXACT: Final = 2**53
+"""The greatest of the whole numbers that a real number holds exactly."""
 
 _PLAIN: Final = re.compile(rb"(?!0x)[A-Za-z0-9._:@-]{1,64}")
 
@@ -276,6 +296,15 @@ def what_is_wrong(line: Mapping[str, Any]) -> str | None:
         column = _BY_NAME.get(name)
         if column is not None and not _fits(column.type, value):
             return f"{name} is not {column.type.value}"
+        numbers = column is not None and column.type is Type.INTEGERS
+        if numbers and None in value and name not in NULLABLE:
+            return f"{name} has a null"
+    if not ENDS.issuperset(line.get("ends", ())):
+        return "ends has an unknown end"
+    if line["n"] < 0:
+        return "n is less than 0"
+    if not (-MOST_TIME < line["at"] < MOST_TIME and 0 <= line["wall"] < MOST_TIME):
+        return "no clock shows this time"
     for name in LINES.get(line["what"], ()):
         if name not in line:
             return f"{line['what']} without {name}"
@@ -284,6 +313,10 @@ def what_is_wrong(line: Mapping[str, Any]) -> str | None:
         ids = line.get("ids")
         if ids is None or len(ids) != 1 or not 0 < last - ids[0] < MOST_JOBS:
             return "last does not belong to ids"
+    jobs = len(line.get("ids", ())) if last is None else last - line["ids"][0] + 1
+    for name in OF_JOBS:
+        if name in line and len(line[name]) not in (1, jobs):
+            return f"{name} does not belong to ids"
     return None
 
 
@@ -303,7 +336,8 @@ def _fits(type: Type, value: Any) -> bool:
             return isinstance(value, Mapping) and all(map(_is_integer, value.values()))
         case Type.NUMBERS:
             return isinstance(value, Mapping) and all(
-                isinstance(v, int | float) and not isinstance(v, bool) for v in value.values()
+                isinstance(v, int | float) and not isinstance(v, bool) and abs(v) <= _EXACT
+                for v in value.values()
             )
 
 

@@ -25,6 +25,8 @@ _TYPES: Final = {
     "map<string,bigint>": pyarrow.map_(pyarrow.string(), pyarrow.int64()),
     "map<string,double>": pyarrow.map_(pyarrow.string(), pyarrow.float64()),
 }
+_BOUND: Final = 2**63 - 1
+"""The greatest number of a column; a greater number is stored as this number."""
 
 
 @lru_cache(64)
@@ -82,4 +84,7 @@ def to_array(values: Sequence[Any], kind: pyarrow.DataType) -> pyarrow.Array:
         ends = [0, *accumulate(map(len, there))]
         inner = to_array(list(chain.from_iterable(there)), kind.value_type)
         return pyarrow.ListArray.from_arrays(pyarrow.array(ends, pyarrow.int32()), inner, kind)
-    return pyarrow.array(values, kind)
+    try:
+        return pyarrow.array(values, kind)
+    except OverflowError:  # a product of two numbers of a journal
+        return pyarrow.array([v and max(-_BOUND, min(v, _BOUND)) for v in values], kind)

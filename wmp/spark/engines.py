@@ -15,6 +15,7 @@ import pyarrow
 from attrs import define, field
 
 from wmp.spark.folds import Folded, FoldTask
+from wmp.spark.garbage_collector import rare_collections
 from wmp.spark.journals import Source
 from wmp.spark.reading import ROW, Numbered, ReadPart, ReadTask, packed, process_number
 from wmp.spark.tables import Parts
@@ -52,7 +53,8 @@ class InProcess:
         if distinct:
             lines = {text: (file, text) for file, text in lines}.values()
         task = ReadTask(Parts(where), buckets)
-        self._rows = [row for rows in task.read(lines) for row in rows]
+        with rare_collections():
+            self._rows = [row for rows in task.read(lines) for row in rows]
         return [task.found]
 
     def fold(self, make: _MakeTask, states: Sequence[Numbered]) -> list[Folded]:
@@ -60,10 +62,11 @@ class InProcess:
         task = make()
         place = lambda row: (task.group(row), row[3])  # noqa: E731
         lines = [*self._rows, *(row for row in states if row[0] != "fact")]
-        facts = [row for rows in task.run(sorted(lines, key=place)) for row in rows]
-        new = {row[1] for row in facts}
-        facts += [row for row in states if row[0] == "fact" and row[1] in new]
-        assert not any(task.run(sorted(facts, key=place)))
+        with rare_collections():
+            facts = [row for rows in task.run(sorted(lines, key=place)) for row in rows]
+            new = {row[1] for row in facts}
+            facts += [row for row in states if row[0] == "fact" and row[1] in new]
+            assert not any(task.run(sorted(facts, key=place)))
         return [task.end()]
 
     def close(self) -> None:
@@ -108,7 +111,8 @@ class OnSpark:
                         else:
                             yield row
 
-            yield from map(packed, filter(None, task.run(rows())))
+            with rare_collections():
+                yield from map(packed, filter(None, task.run(rows())))
             yield packed([*passed, ("found", 0, 0, 0, pickle.dumps(task.end()))])
 
         def folded(frame: DataFrame, kind: str) -> DataFrame:

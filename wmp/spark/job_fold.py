@@ -22,6 +22,7 @@ from wmp.core.worker import execution_lifecycle
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
 from wmp.message import Outcome, Peer
 from wmp.spark.facts import Fact, FoldSink, KnownProcess, Process
+from wmp.spark.findings import FINDINGS
 from wmp.spark.job_rows import OUTCOMES, JobRows
 from wmp.testing.invariants import History, Violation
 
@@ -99,7 +100,9 @@ class JobFold:
                 try:
                     self._record(history, owner, fact)
                 except Violation as violation:
-                    self._break(violation.name, violation.detail, fact)
+                    # The only other name is that of a job that was not submitted before.
+                    name = violation.name if violation.name in FINDINGS else "WMP-6.1"
+                    self._break(name, violation.detail, fact)
                     history = None  # later violations follow from this one
             wrong = None
             if fact.side == 1:

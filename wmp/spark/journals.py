@@ -17,6 +17,7 @@ from wmp.errors import ConfigError
 from wmp.journal.reader import segments_in
 from wmp.spark import byte_ranges
 from wmp.spark.byte_ranges import ByteRange, pieces
+from wmp.spark.garbage_collector import rare_collections
 from wmp.spark.line_parser import MAPS, text_of
 from wmp.spark.reading import ROW, ReadTask, packed
 from wmp.spark.tables import Parts
@@ -153,7 +154,8 @@ class Source:
 
         def read(lines: Iterable[_Line]) -> _Batches:
             task = ReadTask(Parts(where), buckets)
-            yield from map(packed, task.read(lines))
+            with rare_collections():
+                yield from map(packed, task.read(lines))
             yield packed([("found", 0, 0, 0, pickle.dumps(task.found))])
 
         if not (distinct or self._far):

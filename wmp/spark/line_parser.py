@@ -17,7 +17,17 @@ from attrs import frozen
 
 from wmp.errors import ConfigError
 from wmp.journal.reader import whole
-from wmp.journal.schema import COLUMNS, LINES, VERSION, Type, what_is_wrong
+from wmp.journal.schema import (
+    COLUMNS,
+    ENDS,
+    LINES,
+    MOST_TIME,
+    NULLABLE,
+    OF_JOBS,
+    VERSION,
+    Type,
+    what_is_wrong,
+)
 from wmp.spark.arrow import schema_of
 from wmp.spark.schema import ddl
 
@@ -36,10 +46,14 @@ _KINDS: Final[dict[str, type]] = {
     for c in COLUMNS
 }  # fmt: skip
 _CLASSES: Final[dict[Type, set[type]]] = {
-    Type.INTEGERS: {int, type(None)}, Type.TEXTS: {str}, Type.AMOUNTS: {int},
+    Type.INTEGERS: {int}, Type.TEXTS: {str}, Type.AMOUNTS: {int},
     Type.NUMBERS: {int, float},
 }  # fmt: skip
-_ELEMENTS: Final = {c.name: _CLASSES[c.type] for c in COLUMNS if c.type in _CLASSES}
+_ELEMENTS: Final = {
+    c.name: _CLASSES[c.type] | ({type(None)} if c.name in NULLABLE else set())
+    for c in COLUMNS
+    if c.type in _CLASSES
+}
 _NEEDED: Final = {
     what: frozenset((*("v", "node", "epoch", "n", "step", "at", "wall", "what"), *needed))
     for what, needed in LINES.items()
@@ -70,6 +84,9 @@ def parse(text: str, file: str) -> dict[str, Any] | str:
         return "torn" if torn else "garbage"
     if not isinstance(line, dict):
         return "garbage"
+    if "\\ud" in text or "\\uD" in text:
+        # Half of a surrogate pair has no encoding, so no table and no page could hold it.
+        line = json.loads(json.dumps(line, ensure_ascii=False).encode(errors="replace"))
     version = line.get("v")
     if type(version) is int and version != VERSION:
         raise ConfigError(
@@ -96,8 +113,16 @@ def _fits(line: dict[str, Any]) -> bool:
     if not shape.columns >= _NEEDED.get(line["what"], _NEVER):
         return False
     numbers = shape.numbers(line)
-    if not -_RANGE <= min(numbers) <= max(numbers) < _RANGE:
+    if not -_RANGE <= min(numbers) <= max(numbers) < _RANGE or line["n"] < 0:
         return False
+    if not (-MOST_TIME < line["at"] < MOST_TIME and 0 <= line["wall"] < MOST_TIME):
+        return False
+    if "ends" in shape.columns and not ENDS.issuperset(line["ends"]):
+        return False
+    if shape.of_jobs:
+        jobs = len(line["ids"])
+        if any(len(line[name]) not in (1, jobs) for name in shape.of_jobs):
+            return False
     try:
         for name in shape.parts:
             value, classes = line[name], _ELEMENTS[name]
@@ -128,16 +153,23 @@ class _KnownLine:
     """Returns the columns with a number."""
     parts: tuple[str, ...]
     """The columns that have several elements."""
+    of_jobs: tuple[str, ...]
+    """The columns with elements for the jobs in ``ids``."""
 
 
 @lru_cache(4096)
 def _shape_of(names: tuple[str, ...]) -> _KnownLine | None:
     """Return the shape of lines with these columns; None if each line needs the whole check."""
-    if "last" in names or not {"v", "n", "what"} <= set(names) <= _KINDS.keys():
+    known = {"v", "n", "what"} <= set(names) <= _KINDS.keys()
+    if not known or "last" in names or "settings" in names:
         return None
     numbers = itemgetter(*(name for name in names if _KINDS[name] is int))
     parts = tuple(name for name in names if name in _ELEMENTS)
-    return _KnownLine(frozenset(names), tuple(_KINDS[name] for name in names), numbers, parts)
+    of_jobs = tuple(name for name in OF_JOBS if name in names)
+    if of_jobs and "ids" not in names:
+        return None
+    types = tuple(_KINDS[name] for name in names)
+    return _KnownLine(frozenset(names), types, numbers, parts, of_jobs)
 
 
 def event_table(lines: Iterable[dict[str, Any]]) -> pyarrow.Table:

@@ -18,7 +18,15 @@ from wmp.core.manager.requeue import CONNECTION_ENDED
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Received, Ticked, Undelivered
-from wmp.message import Columns, Command, Field, Message, Peer
+from wmp.message import (
+    NUMBERED_BY_MANAGERS,
+    NUMBERED_BY_WORKERS,
+    Columns,
+    Command,
+    Field,
+    Message,
+    Peer,
+)
 from wmp.spark.facts import Fact, FoldSink, KnownProcess, Process
 from wmp.spark.lines import LineRow
 from wmp.spark.streams import UNACCEPTED, Streams
@@ -84,6 +92,8 @@ class ManagerFold:
         ended = frozenset(chain.from_iterable(x.ids or () for x in lines if x.what == "resolve"))
         for line in lines:
             self._observer.ended = ended
+            if line.command is not None and line.command not in Command.__members__:
+                continue  # a command of a later release
             if line.owner is not None and line.owner != line.node:
                 self._store = line.owner, line.owner_epoch or 0
             if line.what == "received":
@@ -251,7 +261,10 @@ class ManagerFold:
         if line.ids is not None:
             outcomes = None if line.outcomes is None else line.each(line.outcomes)
             columns = Columns(line.ids, line.each(line.attempts), outcomes=outcomes)
+        known = Command[line.command or ""]
         fields: dict[int | str, Any] = {}
+        if known in NUMBERED_BY_MANAGERS | NUMBERED_BY_WORKERS:
+            fields = {Field.SESSION: 0, Field.NUMBER: 0}  # a damaged line may lack its number
         for key, value in (
             (Field.SESSION, line.session),
             (Field.NUMBER, line.number),
@@ -261,7 +274,6 @@ class ManagerFold:
                 fields[key] = value
         if line.owner is not None:
             fields[Field.MANAGER] = (line.owner.encode(), line.owner_epoch or 0)
-        known = Command[line.command or ""]
         if line.what == "received":
             to = () if line.target is None else self._peer[::-1]
             source: Any = ((line.source or "").encode(), line.source_epoch or 0)

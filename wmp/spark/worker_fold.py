@@ -148,7 +148,7 @@ class WorkerFold:
         match line.command:
             case "READY":
                 self._sent_ready(line, manager)
-            case "GIVE" if line.want:
+            case "GIVE" if line.want and line.lock is not None:
                 self._give(line, manager)
             case "GIVE":
                 lock = self._lock_of(line)

@@ -1,0 +1,121 @@
+"""Lines that no node would write: each is used or counted, and none ends the report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.spark.corruptions import Journal, sound_journal
+from wmp.journal.schema import COLUMNS, Type
+from wmp.spark import report
+from wmp.spark.line_parser import parse
+from wmp.spark.schema import TABLES
+from wmp.spark.tables import Tables
+
+NUMBERS = (0, 1, 2, 3, 7, 100, -1, 2**40, 2**52, 2**62, -(2**62), 2**63 - 1, -(2**63))
+WORDS = (
+    "", "m1.0", "w1.0", "d.0", "x", "\ud800", "é\0", "duplicate", "gap", "Superseded", "lost", "ok",
+    "silence", "forget", "timeout", "unknown", "TAKE", "DONE", "READY", "received", "send", "run",
+)  # fmt: skip
+ENDS = ("plain", "ok", "error", "lost", "timeout", "cancelled", "what-will-be", "")
+OTHERS = (None, 1.5, 2**70, True, [], [None], [[1]], {}, {"a": None}, {"\ud800": 1}, math.nan)
+KINDS = {column.name: column.type for column in COLUMNS}
+
+
+def several(random: Random, values: tuple[Any, ...]) -> list[Any]:
+    return random.choices(values, k=random.choice((0, 1, 1, 2, 4, 9)))
+
+
+VALUES: dict[Type, Callable[[Random], Any]] = {
+    Type.INTEGER: lambda random: random.choice(NUMBERS),
+    Type.TEXT: lambda random: random.choice(WORDS),
+    Type.TRUTH: lambda random: True,
+    Type.INTEGERS: lambda random: several(random, (*NUMBERS, None)),
+    Type.TEXTS: lambda random: several(random, ENDS),
+    Type.AMOUNTS: lambda random: dict.fromkeys(several(random, ("slots", "", "gpu")), 2**63 - 1),
+    Type.NUMBERS: lambda random: {"expire": random.choice((0, -1, 1e300, math.inf, 2**63 - 1))},
+}
+
+
+def mutate(random: Random, rows: list[dict[str, Any]]) -> None:
+    """Change a column of a line, mostly to another value of its type; or remove a column."""
+    row = random.choice(rows)
+    name = random.choice((*row, *row, *KINDS)[: 3 * len(row)])
+    chance = random.random()
+    if name == "v":
+        return
+    if chance < 0.15:
+        row.pop(name, None)
+    elif chance < 0.3:
+        row[name] = random.choice(OTHERS)
+    else:
+        row[name] = VALUES[KINDS[name]](random)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    return sound_journal(tmp_path_factory.mktemp("sound"))
+
+
+def reported(rows, folder):
+    """Make a report of lines, and check that each line was used or counted."""
+    text = [json.dumps(row) for row in rows]
+    (folder / "all-1-000001.jsonl").write_text("\n".join([*text, ""]))
+    made = report(folder, folder / "out")
+    summary = made.result.summary
+    good = {line for line in text if not isinstance(parse(line, "a"), str)}
+    assert (summary["lines"], summary["lines repeated"]) == (len(good), 0)
+    assert summary["bad lines"] == len(text) - len(good)
+    for table in TABLES:
+        Tables(None, str(folder / "out")).dataset(table).to_table()
+    assert made.page.read_text().endswith("</html>")
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(16), *(pytest.param(range(n, n + 50), marks=pytest.mark.deep)
+                           for n in range(1000, 2000, 50))]
+)  # fmt: skip
+def test_changed_columns_do_not_end_the_report(rows, tmp_path, seeds):
+    for seed in seeds:
+        random, some = Random(seed), json.loads(json.dumps(rows))
+        for _ in range(random.randint(1, 6)):
+            mutate(random, some)
+        print("seed", seed)
+        (tmp_path / str(seed)).mkdir()
+        reported(some, tmp_path / str(seed))
+
+
+MUTATIONS: dict[str, tuple[tuple[str, str | None, str], dict[str, Any]]] = {
+    "half of a pair of surrogates": (("submitted", None, "m"), {"role": "\ud800"}),
+    "a job without a number": (("resolve", None, "m"), {"ids": [None]}),
+    "an unknown end": (("resolve", None, "m"), {"ends": ["what-will-be"]}),
+    "no end at all": (("resolve", None, "m"), {"ends": []}),
+    "no outcome": (("received", "DONE", "m"), {"outcomes": []}),
+    "an unknown command": (("received", "READY", "m"), {"command": "WHAT"}),
+    "a DONE without a number": (("received", "DONE", "m"), {"number": None}),
+    "an end before its job": (("resolve", None, "m"), {"n": 1}),
+    "a time that no clock shows": (("received", "TAKE", "w"), {"at": 2**63 - 1}),
+    "the last time that a clock shows": (("received", "TAKE", "w"), {"at": 2**53 - 1}),
+    "a lane that needs the greatest number": (("run", None, "w"), {"needs": {"slots": 2**63 - 1}}),
+    "a limit without an end": (("start", None, "m"), {"settings": {"expire": math.inf}}),
+    "a number that a real number cannot hold": (("start", None, "m"),
+                                                {"settings": {"expire": 2**63 - 1}}),
+    "the number of a state": (("received", "TAKE", "w"), {"n": -(1 << 62)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", MUTATIONS)
+def test_a_line_that_no_node_would_write(rows, tmp_path, title):
+    (what, command, at), change = MUTATIONS[title]
+    journal = Journal(json.loads(json.dumps(rows)))
+    row = journal.find(what, command, at=at)
+    row |= change
+    if row.get("number", 0) is None:
+        del row["number"]
+
+    reported(journal.rows, tmp_path)
