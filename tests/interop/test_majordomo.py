@@ -122,6 +122,21 @@ def test_a_handler_that_fails_costs_a_retry(endpoint):
         assert client.request("shout", b"x") == b"third time"
 
 
+@pytest.mark.rule("MDP-2.2")
+def test_the_log_of_the_broker_has_the_error_of_a_handler_of_wmp(caplog):
+    def fail(body):
+        raise ValueError("no such seat")
+
+    with (
+        Gateway(MajordomoDoor(ANY), bind=ANY) as broker,
+        wmp.Worker(*broker.endpoints, handlers={"book": fail}),
+        MajordomoStreamClient(broker.doors[0][0]) as client,
+    ):
+        client.send("book", b"x")
+        text = "no reply: a request for the service 'book': the handler failed: ValueError: no such"
+        wait_until(lambda: text in caplog.text, "the line of the log")
+
+
 def test_the_classes_for_asyncio():
     async def play():
         async with (

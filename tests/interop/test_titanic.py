@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import sys
 import threading
 import time
 
 import pytest
+import zmq
 
 from tests.interop.majordomo_peers import GuideBroker, GuideWorker
 from tests.interop.programs import WMP, Program
@@ -65,6 +67,38 @@ def test_stored_requests_are_done_when_a_worker_comes(whose, tmp_path):
         assert client.request("titanic.reply", second) == b"400"
         assert client.request("titanic.reply", [first, first]) == b"400"
         assert client.request("titanic.request", b"shout")[:3] == b"500"
+
+
+@pytest.mark.rule("MDP-7.2", "MDP-8.1", "MDP-8.3", "MDP-8.4")
+def test_the_messages_have_the_frames_of_the_texts(tmp_path):
+    # From 8/MMI and 9/TSP, in the messages of a client of 7/MDP.
+    ok, pending, unknown, error = b"200", b"300", b"400", b"500"
+
+    def call(service, *body):
+        client.send_multipart([b"", b"MDPC01", service, *body])
+        empty, header, name, *reply = client.recv_multipart()
+        assert (empty, header, name) == (b"", b"MDPC01", service)
+        return reply
+
+    with contextlib.ExitStack() as stack:
+        (address,) = stack.enter_context(Gateway(MajordomoDoor(ANY))).doors[0]
+        stack.enter_context(Titanic(address, store=tmp_path / "store", heartbeat=0.2))
+        client = stack.enter_context(stack.enter_context(zmq.Context()).socket(zmq.DEALER))
+        client.linger, client.rcvtimeo = 0, 20_000
+        client.connect(address)
+        assert call(b"mmi.service", b"shout") == [b"404"]
+        assert call(b"mmi.discovery", b"shout") == [b"501"]
+        status, id = call(b"titanic.request", b"shout", b"a", b"b")
+        assert status == ok
+        assert re.fullmatch(rb"[0-9A-Fa-f]{32}", id)
+        assert call(b"titanic.reply", id) == [pending]
+        stack.enter_context(GuideWorker(address, b"shout", 0.2))
+        wait_until(lambda: call(b"titanic.reply", id.upper()) != [pending], "the reply")
+        assert call(b"mmi.service", b"shout") == [b"200"]
+        assert call(b"titanic.reply", id) == [ok, b"A", b"B"]
+        assert call(b"titanic.close", id) == call(b"titanic.close", id) == [ok]
+        assert call(b"titanic.reply", id) == call(b"titanic.reply", b"no id") == [unknown]
+        assert [frame[:3] for frame in call(b"titanic.request", b"shout")] == [error]
 
 
 @pytest.mark.rule("MDP-8.7")

@@ -81,6 +81,11 @@ class Driven:
         return [action.reason for action in self.actions if isinstance(action, Drop)]
 
     @property
+    def causes(self) -> list[str]:
+        """The texts, for the log, of what the last step dropped."""
+        return [action.detail for action in self.actions if isinstance(action, Drop)]
+
+    @property
     def answers(self) -> list[tuple[int, tuple[bytes, ...] | None, int]]:
         """The requests that the last step ended."""
         return [(a.id, a.frames, a.tries) for a in self.actions if isinstance(a, Answer)]

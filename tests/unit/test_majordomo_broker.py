@@ -205,6 +205,10 @@ def test_a_request_survives_its_retries_and_no_more():
             runs = [frames for _, frames in broker.emitted if frames[2] == b"\x02"]
             assert len(runs) == (number < attempts), (service, number)
             broker.leave(peer)
+            if number == attempts - 1:
+                (cause,) = broker.causes
+                assert cause.startswith(f"a request for the service {service.decode()!r}: the work")
+                assert cause.endswith("no retry is left: its connection ended")
     assert broker.door.statistics().unanswered == {"lost": 2}
     assert broker.door.statistics().waiting == 0
 
@@ -298,6 +302,9 @@ def test_requests_for_a_service_without_workers_end_after_a_while():
     broker.wait(3.0)
     broker.ask(b"c", b"2")
     broker.wait(2.5)
+    assert broker.causes == [
+        "1 request for the service 'echo' waited 5 s for a worker; start a worker of this service"
+    ]
     assert broker.door.statistics().waiting == 1
     broker.ready(b"w")
     token, body = broker.given(b"w")

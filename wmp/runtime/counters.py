@@ -38,10 +38,11 @@ _USUAL = frozenset(
 """Reasons that normally follow from restarts, losses and changes of routes."""
 
 _ALARMING = (
-    ERROR_CODES | {"policy failed", "rival", "slots above max_slots", "wrong side", "device full"}
+    ERROR_CODES
+    | {"policy failed", "rival", "slots above max_slots", "wrong side", "device full", "no reply"}
 ) - _USUAL
-"""Reasons that indicate a broken or hostile peer, a user's policy that raises errors, or a setting
-that does not fit.
+"""Reasons that indicate a broken or hostile peer, a user's policy that raises errors, a setting
+that does not fit, or a client of another protocol that waits in vain.
 
 All other reasons are ordinary races.
 """

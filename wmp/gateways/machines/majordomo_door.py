@@ -277,9 +277,7 @@ class MajordomoDoorMachine:
         for timer in self.workers.timers.due(now):
             self.workers.ring(timer, now, of_workers)
         for late in self.requests.timers.due(now):
-            withdrawn = self.requests.ring(late, now)
-            if withdrawn is not None:
-                actions.append(withdrawn)
+            actions.extend(self.requests.ring(late, now))
 
     def attendances(self) -> dict[str, dict[bytes, Attendance]]:
         """Return the states of the workers by routing id, by group."""

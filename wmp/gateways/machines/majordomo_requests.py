@@ -17,10 +17,14 @@ from wmp.core.protocol.timers import Timers
 from wmp.events import Cancelled, Submitted
 from wmp.foreign import Emit, Frames
 from wmp.gateways.machines.body import FRAMES_CODEC, MAX_FRAMES, read_payload, to_payload
+from wmp.gateways.machines.job_end import explain_end
 from wmp.gateways.machines.majordomo_wire import ClientRequest, as_service, write_reply
-from wmp.message import DEFAULT_NEEDS, Frame, Kind
+from wmp.message import DEFAULT_NEEDS, Frame, Kind, counted
 
 __all__ = ["MajordomoRequests", "ServiceTerms"]
+
+_NO_REPLY: Final = "no reply"
+"""The reason, for the log, of requests without a reply."""
 
 _KEPT: Final = 1024
 """Number of services that are kept without requests: most get the next request soon."""
@@ -151,7 +155,7 @@ class MajordomoRequests:
             or (own is not None and len(own) >= self.client_limit)
         ):
             self._retire(service)
-            return self._drop("limit")
+            return self._drop("limit", f"a request for the service {service.role!r}")
         self.count += 1
         number = next(self.numbers)
         codec, payload = to_payload(body, as_list=terms.as_list)
@@ -217,24 +221,28 @@ class MajordomoRequests:
             ]
         return batches
 
-    def end(self, number: int, end: End, payload: Frame, codec: str | None) -> Emit | None:
-        """End a request; return its reply."""
+    def end(self, number: int, end: End, payload: Frame, codec: str | None) -> Emit | Drop | None:
+        """End a request; return its reply, or why there is none."""
         asker = self._forget(number)
         if asker is None:
             return None  # The client left, or the job is another door's.
         if end is not End.OK:
-            self.unanswered[end.value] += 1
-            return None
+            return self._fail(asker, end.value, explain_end(end, payload))
         body = read_payload(asker.codec if codec is None else codec, payload)
         if body is None:
-            self.unanswered["unreadable"] += 1  # the worker named another codec
-            return None
+            why = "the result is not of the codec that its worker named"
+            return self._fail(asker, "unreadable", why)
         frames = write_reply(asker.envelope, asker.service.name, body)
         if len(frames) > MAX_FRAMES:
-            self.unanswered["too many frames"] += 1
-            return None
+            why = f"the reply has {len(frames)} frames; expected {MAX_FRAMES} at most"
+            return self._fail(asker, "too many frames", why)
         self.replies += 1
         return Emit(asker.port, asker.peer, frames)
+
+    def _fail(self, asker: _ServiceRequest, reason: str, why: str) -> Drop:
+        """Count a request without a reply (MDP-2.2)."""
+        self.unanswered[reason] += 1
+        return Drop(_NO_REPLY, detail=f"a request for the service {asker.service.role!r}: {why}")
 
     def leave(self, peer: bytes) -> Cancelled | None:
         """Withdraw the requests of a connection that ended (MDP-3.7)."""
@@ -246,15 +254,15 @@ class MajordomoRequests:
         self.dropped["client left"] += len(numbers)
         return self._withdraw(numbers)
 
-    def ring(self, timer: _UnservedTimer, now: float) -> Cancelled | None:
+    def ring(self, timer: _UnservedTimer, now: float) -> list[Drop | Cancelled]:
         """Withdraw requests that have waited too long for a service without workers (MDP-3.5)."""
         service = self._services.get(timer.service)
         if service is None or service.terms.unserved is None or not service.requests:
-            return None
+            return []
         patience = service.terms.unserved
         if self.served(service.role):
             self.timers.set(timer, now + patience)
-            return None
+            return []
         late = []
         for number, asker in service.requests.items():
             if asker.at + patience > now:
@@ -262,9 +270,15 @@ class MajordomoRequests:
                 break
             late.append(number)
         if not late:
-            return None
+            return []
         self.unanswered["unserved"] += len(late)
-        return self._withdraw(late)
+        text = (
+            f"{counted(len(late), 'request')} for the service {service.role!r} waited {patience:g} "
+            "s for a worker; start a worker of this service"
+        )
+        withdrawn = self._withdraw(late)
+        dropped = Drop(_NO_REPLY, detail=text)
+        return [dropped] if withdrawn is None else [dropped, withdrawn]
 
     def _withdraw(self, numbers: list[int]) -> Cancelled | None:
         """Forget requests; return those whose jobs must be cancelled."""
@@ -327,9 +341,9 @@ class MajordomoRequests:
         if not numbers:
             del self._of_peer[peer]
 
-    def _drop(self, reason: str) -> Drop:
+    def _drop(self, reason: str, detail: str = "") -> Drop:
         self.dropped[reason] += 1
-        return Drop(reason)
+        return Drop(reason, detail=detail)
 
 
 def _size_without_body(envelope: Frames) -> int:

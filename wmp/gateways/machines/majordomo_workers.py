@@ -263,7 +263,7 @@ class MajordomoWorkers:
             or (service is None and len(self._groups) >= most)
             or (service is not None and service.members >= Limits.JOBS)
         ):
-            actions.append(self._drop("limit"))
+            actions.append(self._drop("limit", f"a worker of the service {role!r}"))
             return
         if service is None:
             group = f"{self.terms.group}/{_shorten(role)}"
@@ -419,9 +419,9 @@ class MajordomoWorkers:
             _AttendantTimer(worker.peer), min(sign_at, silent_at) if counts else sign_at
         )
 
-    def _drop(self, reason: str) -> Drop:
+    def _drop(self, reason: str, detail: str = "") -> Drop:
         self.dropped[reason] += 1
-        return Drop(reason)
+        return Drop(reason, detail=detail)
 
 
 def _end(group: str, run: Run, outcome: Outcome, payload: bytes) -> Of:
