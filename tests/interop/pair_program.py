@@ -15,7 +15,7 @@ from wmp.gateways.binary_star import BinaryStar
 from wmp.gateways.pirates import FrontDoor
 
 OTHER = {"a": "b", "b": "a"}
-HEARTBEAT = 0.1
+HEARTBEAT = 0.3
 
 
 def main() -> int:
