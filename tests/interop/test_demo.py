@@ -163,6 +163,27 @@ def test_everything_is_killed_in_turn_and_nothing_is_lost(store):
         assert said.endswith(end)
 
 
+@pytest.mark.timeout(120)
+def test_a_pair_of_managers_takes_over_twice(tmp_path):
+    with program("demo", "--star", "--files", "60", "--workers", "2") as demo:
+        code = demo.process.wait(100)
+        demo.ends()
+        said = demo.stdout.decode()
+    assert (code, demo.stderr) == (0, ""), said
+    steps = re.findall(
+        r"(manager [AB]) (was killed|is active|is back)", said.partition("60 files,")[0]
+    )
+    assert [step for step in steps if step[1] != "is back"] == [
+        ("manager A", "is active"),
+        ("manager A", "was killed"),
+        ("manager B", "is active"),
+        ("manager B", "was killed"),
+        ("manager A", "is active"),
+    ]
+    assert said.count("and the other took over after") == 2
+    assert said.endswith("60 of 60 replies are correct; lost: 0\n")
+
+
 def test_chaos_reports_wrong_results_and_duplicates(monkeypatch, capfd):
     names = demo_runner.source_files(12)
     wrong = Path(names[7]).read_bytes()
@@ -205,6 +226,14 @@ def test_chaos_can_be_interrupted_and_leaves_nothing():
         (
             ["--chaos", "--no-kill"],
             "--chaos and --no-kill exclude each other; give only one of them",
+        ),
+        (
+            ["--star", "--chaos"],
+            "--star excludes --chaos, --store and --spark; leave out these flags",
+        ),
+        (
+            ["--star", "--files", "5"],
+            "5 files are too few for two kills: set --files to 20 or more, or add --no-kill",
         ),
         (["--seed", "3"], "--seed needs --chaos; add --chaos, or leave out --seed"),
         (

@@ -256,6 +256,7 @@ def test_exit_codes_of_programs_with_a_pair():
         wait_until(lambda: 3 in (one.process.poll(), two.process.poll()))
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("stored", [False, True], ids=["memory", "store"])
 @pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=pytest.mark.deep)])
 def test_the_active_manager_is_killed_under_load(folder, rounds, stored):

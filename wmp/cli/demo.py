@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import secrets
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import click
 from wmp.cli.demo_chaos import Chaos
 from wmp.cli.demo_processes import DemoProcesses
 from wmp.cli.demo_runner import DemoRunner, source_files
+from wmp.cli.demo_star import StarDemo
 from wmp.cli.entry_point import (
     FAILED,
     INTERRUPTED,
@@ -49,6 +51,7 @@ _SEEDS: Final = 1_000_000
     wmp demo --workers 8 --no-kill
     wmp demo --chaos
     wmp demo --store
+    wmp demo --star
     wmp demo --spark
     wmp demo --report
     """,
@@ -67,6 +70,9 @@ _SEEDS: Final = 1_000_000
 @click.option("--no-kill", is_flag=True, help="Kill no worker while the jobs run.")
 @click.option("--chaos", is_flag=True, help="Kill every process in turn, and start it again.")
 @click.option("--store", is_flag=True, help="As --chaos, and keep jobs and results in a store.")
+@click.option(
+    "--star", is_flag=True, help="Run a pair of managers, and kill the one that is active."
+)
 @click.option("--spark", is_flag=True, help="Let tasks of Spark be the managers and the workers.")
 @click.option(
     "--seed",
@@ -92,6 +98,7 @@ def demo(
     no_kill: bool,
     chaos: bool,
     store: bool,
+    star: bool,
     spark: bool,
     seed: int | None,
     journal: str | None,
@@ -113,6 +120,10 @@ def demo(
     --chaos. No job is lost with its manager: the new process gets the results of the old one. At
     the end the store must have one job for each file.
 
+    With --star the two managers are a pair (Binary Star): one serves the clients, and the other is
+    on standby. The demo kills the active one twice, starts it again, and measures the takeovers.
+    The clients send the requests of the killed manager again.
+
     With --spark the demo starts Spark on this machine, with the extra `spark`. The workers are a
     fleet inside Spark. The files are the rows of a table, and the tasks of the table are managers
     that dial in to a device. The demo kills a worker, the device and a manager.
@@ -123,11 +134,13 @@ def demo(
         raise ConfigError(f"{flag} and --no-kill exclude each other; give only one of them")
     if seed is not None and not chaos:
         raise ConfigError("--seed needs --chaos; add --chaos, or leave out --seed")
+    if star and (chaos or spark):
+        raise ConfigError("--star excludes --chaos, --store and --spark; leave out these flags")
     if spark and (chaos or journal is not None or report is not None):
         raise ConfigError(
             "--spark excludes --chaos, --store, --journal and --report; leave out these flags"
         )
-    if workers == 1 and not spark and not (no_kill or chaos):
+    if workers == 1 and not (spark or star or no_kill or chaos):
         raise ConfigError("the demo cannot kill its only worker; add --no-kill, or more --workers")
     if report is not None:
         pipeline()  # a missing package is reported now, and not after the demo
@@ -148,6 +161,12 @@ def demo(
             show: Any
             if spark:
                 show = _on_spark(children, names, workers, not no_kill, shown)
+            elif star:
+                if not loud:  # the clients run in this process
+                    logging.getLogger("wmp").setLevel(logging.ERROR)
+                show = StarDemo(
+                    children, names, workers, kill=not no_kill, bar=shown, folder=folder
+                )
             elif chaos:
                 order = secrets.randbelow(_SEEDS) if seed is None else seed
                 path = str(Path(folder) / "jobs.db") if store else None
@@ -163,7 +182,7 @@ def demo(
     except KeyboardInterrupt:
         complain(_PROGRAM, "interrupted; nothing is left running")
         return INTERRUPTED
-    if not quiet and spark:
+    if not quiet and (spark or star):
         for line in show.verdict():
             print(line)
     elif not quiet and isinstance(show, Chaos):

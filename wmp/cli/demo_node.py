@@ -113,6 +113,39 @@ def _manage(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
         manager.close(0.0)
 
 
+def _serve(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
+    """Be one manager of a pair, with a door for clients."""
+    # Only this part needs the doors.
+    from wmp.gateways.binary_star import BinaryStar
+    from wmp.gateways.pirates import FrontDoor
+
+    star = BinaryStar(
+        config["role"],
+        local=config["local"],
+        remote=config["remote"],
+        heartbeat=config["heartbeat"],
+    )
+    manager = Manager(
+        config["bind"],
+        identity=config["label"].replace(" ", "-"),
+        label=config["label"],
+        star=star,
+        journal=config["journal"],
+    )
+
+    def report() -> None:
+        with contextlib.suppress(ClosedError):
+            manager.wait_active()
+            _report(active=True)
+
+    with manager, FrontDoor(config["door"], manager=manager, role=ROLE, join=True):
+        _report(bound=config["bind"])
+        threading.Thread(target=report, daemon=True).start()
+        for _ in orders:
+            pass
+        manager.close(0.0)
+
+
 def _bound(make: Callable[[], _Node]) -> _Node:
     """Start a node; a port that it had before may still be in use for a short time."""
     until = time.monotonic() + _TAKEN
@@ -191,13 +224,15 @@ def _pass_on(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
 def _work(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
     still = threading.Event()
 
-    def handle(data: bytes, job: RunningJob) -> list[Any]:
+    def handle(data: bytes, job: RunningJob) -> list[Any] | bytes:
         if still.is_set():
             # The parent process kills this worker while the worker has a job.
             _report(holding=job.id)
             threading.Event().wait()
         time.sleep(config["pause"])
-        return [*count(data), config["label"], job.attempt]
+        row = [*count(data), config["label"], job.attempt]
+        # Requests of a door have no codec.
+        return json.dumps(row).encode() if config.get("text") else row
 
     worker = Worker(
         *config["connect"],
@@ -218,7 +253,7 @@ def _work(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
         worker.close(1.0)
 
 
-_PARTS: Final = {"manager": _manage, "device": _pass_on, "worker": _work}
+_PARTS: Final = {"manager": _manage, "pair": _serve, "device": _pass_on, "worker": _work}
 
 
 if __name__ == "__main__":

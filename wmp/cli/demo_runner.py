@@ -17,12 +17,13 @@ from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError, WMPError
 from wmp.message import counted
 
-__all__ = ["SLOTS", "DemoRunner", "source_files"]
+__all__ = ["PING", "SLOTS", "STALL", "DemoRunner", "source_files"]
 
 _EXPIRE: Final = 1.5
 """Seconds of silence after which the managers give the killed worker up."""
 
-_PING: Final = 0.4
+PING: Final = 0.4
+"""Seconds between two PINGs of a worker."""
 
 SLOTS: Final = 2
 
@@ -35,7 +36,7 @@ the demo would show less.
 
 _ANYWHERE: Final = "tcp://127.0.0.1:*"
 
-_STALL: Final = 30.0
+STALL: Final = 30.0
 """Seconds without a message after which the demo fails."""
 
 _KILL_AT: Final = 0.3
@@ -179,7 +180,7 @@ class DemoRunner:
                     connect=through if number % 2 else direct,
                     slots=SLOTS,
                     window=_WINDOW,
-                    ping=_PING,
+                    ping=PING,
                     pause=self.pause,
                 )
             )
@@ -200,13 +201,13 @@ class DemoRunner:
         return received
 
     def _receive(self) -> tuple[DemoProcess, ChildMessage]:
-        while (received := self.children.receive(0.0 if self._unchecked else _STALL)) is None:
+        while (received := self.children.receive(0.0 if self._unchecked else STALL)) is None:
             if self._unchecked:
                 # A comparison must not delay messages, so comparisons are made between messages.
                 self._check()
                 continue
             raise WMPError(
-                f"no progress for {_STALL:g} s: {len(self.seen)} of {len(self.names)} "
+                f"no progress for {STALL:g} s: {len(self.seen)} of {len(self.names)} "
                 "results have come; add --verbose to see the reasons"
             )
         return received
