@@ -16,6 +16,7 @@ from wmp.errors import ClosedError, ConfigError
 from wmp.spark import Fleet
 from wmp.spark import fleet as fleet_module
 from wmp.spark.fleet_table import FleetTable, MemberState
+from wmp.spark.spark_jobs import SparkJobs
 
 WORK = "tests.spark.fleet_work:work"
 
@@ -135,6 +136,8 @@ def test_other_jobs_on_every_slot_are_recognised(
         monkeypatch.setattr(fleet_module, "check_executors", lambda *_: "")
     with Busy(spark, 4, tmp_path) as busy:
         until(lambda: busy.holding() == 4)
+        # Spark shows the tasks a little later.
+        until(lambda: SparkJobs(spark, "none").others([]).running == 4)
         with pytest.raises(ConfigError, match=rf"did not start {what} .*\(4 of their tasks run"):
             fleet.start()
 
@@ -152,10 +155,11 @@ def test_a_fleet_on_every_slot_is_recognised(spark, manager, tmp_path, monkeypat
             real(self, slots, now)
 
     monkeypatch.setattr(FleetTable, "check", check_table)
-    fleet = Fleet(spark, WORK, workers=4, managers=manager.endpoints, admission=2.0)
+    fleet = Fleet(spark, WORK, workers=4, managers=manager.endpoints, admission=120)
     fleet.start()
     try:
         fleet.wait(4, 120)
+        fleet._table.admission = 2.0  # a busy machine may need longer for the start
         with Busy(spark, 2, tmp_path) as busy:
             if checked:
                 until(lambda: fleet.failure is not None)

@@ -293,7 +293,7 @@ def shut_out(what: str, seconds: float, slots: Slots | None) -> str:
     elif slots.running:
         why = f"other jobs hold every task slot ({slots.running} of their tasks run)"
     else:
-        why = "no executor has a free slot, and no task of another job runs"
+        why = "no executor has a free slot, and Spark shows no task of another job"
     return (
         f"Spark did not start {what} for {seconds:g} s: {why}; start the fleet before the jobs "
         "that need it, use fewer partitions in these jobs, or give Spark more slots (local[N], "
