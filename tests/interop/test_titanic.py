@@ -115,6 +115,33 @@ def test_requests_and_replies_outlive_their_server(tmp_path):
             assert read_reply(client, id) == [b"X"]
 
 
+@pytest.mark.rule("MDP-8.9")
+def test_a_service_does_not_wait_for_all_requests_of_another(tmp_path):
+    gate = threading.Semaphore(0)
+
+    def slow(body):
+        gate.acquire()
+        return body
+
+    with contextlib.ExitStack() as stack:
+        (address,) = stack.enter_context(Gateway(MajordomoDoor(ANY))).doors[0]
+        store = tmp_path / "store"
+        stack.enter_context(Titanic(address, store=store, heartbeat=0.2, under_way=2))
+        client = stack.enter_context(MajordomoClient(address, timeout=5))
+        begun = [
+            stack.enter_context(MajordomoWorker(address, "a", slow, heartbeat=0.2))
+            for _ in range(2)
+        ]
+        for _ in range(6):
+            client.request("titanic.request", [b"a", b"x"])
+        wait_until(lambda: all(one.statistics().requests for one in begun), "two of them")
+        stack.callback(gate.release, 6)
+        stack.enter_context(MajordomoWorker(address, "b", bytes.upper, heartbeat=0.2))
+        _, id = client.request("titanic.request", [b"b", b"y"])
+        gate.release()
+        assert read_reply(client, id) == [b"Y"]
+
+
 # -- every process is killed, at every step ------------------------------------------------
 
 STEPS = ("request", "take", "finish", "reply", "close_request", "renew")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.majordomo import DISCONNECT, HEARTBEAT, Broker, C, W
 from wmp.events import Drained
-from wmp.foreign import Emit
+from wmp.foreign import Arrived, Emit
 from wmp.gateways.majordomo_door import MajordomoService
 
 
@@ -285,6 +285,11 @@ def test_a_worker_that_takes_too_long_gets_no_request_before_it_answers(how):
     broker.ready(b"w")
     broker.ask(b"c", b"slow")
     token, _ = broker.given(b"w")
+    if how == "busy_timeout":
+        broker.answer(b"w", token, b"fast")
+        assert len(broker.door.workers.timers) == 1  # that of the worker
+        broker.ask(b"c", b"slow")
+        token, _ = broker.given(b"w")
     broker.wait(1.5)
     assert broker.states == {"late": 1}
     assert broker.door.statistics().waiting == 0
@@ -425,6 +430,38 @@ def test_the_requests_of_a_client_that_left_are_not_begun():
     assert broker.door.statistics().dropped == {"client left": 2}
 
 
+@pytest.mark.rule("MDP-3.2", "MDP-3.7")
+def test_requests_that_have_their_replies_count_no_more():
+    broker = Broker(client_limit=1)
+    broker.ready(b"w")
+    for number in range(3):
+        broker.ask(b"c", b"%d" % number)
+        token, _ = broker.given(b"w")
+        broker.ask(b"c", b"above the limit")
+        broker.answer(b"w", token, b"y")
+        assert broker.emitted == [(b"c", (b"", C, b"echo", b"y"))]
+    broker.leave(b"c")
+    assert broker.counted == {"limit": 3}
+
+
+@pytest.mark.rule("MDP-3.7")
+def test_the_requests_of_a_client_that_left_in_the_same_turn_are_not_begun():
+    broker = Broker()
+    broker.ready(b"w")
+    requests = [(b"c1", b"1"), (b"c2", b"2"), (b"c1", b"3")]
+    for peer, body in requests:
+        broker.feed(Arrived(0, peer, (b"", C, b"echo", body)))
+    broker.feed(Arrived(0, b"c1", (b"", C, b"echo", b"4", b"of two frames")))
+    broker.feed(Arrived(0, b"c1", (b"", C, b"other", b"5")))
+    broker.leave(b"c1")
+    token, body = broker.given(b"w")
+    assert body == (b"2",)
+    broker.answer(b"w", token, b"two")
+    assert broker.emitted == [(b"c2", (b"", C, b"echo", b"two"))]
+    assert broker.door.statistics().waiting == 0
+    assert sum(broker.manager.statistics().ended.values()) == 1  # the others never were jobs
+
+
 @pytest.mark.rule("MDP-2.4", "MDP-3.7")
 def test_a_request_that_is_sent_again_may_join_the_job_in_progress():
     broker = Broker(services=[MajordomoService("*", key="body")])
@@ -498,6 +535,21 @@ def test_many_services_without_workers_are_forgotten():
     assert broker.door.statistics().waiting == 0
     assert len(broker.door.requests._services) <= 1025
     assert len(broker.door.requests.timers) <= 1025
+
+
+@pytest.mark.rule("MDP-3.6", "MDP-3.1")
+def test_a_service_with_requests_is_not_forgotten_when_there_are_many():
+    broker = Broker(services=[MajordomoService("*", limit=2)])
+    for number in range(1100):
+        broker.ask(b"c", b"x", service=b"service %d" % number)
+    broker.ready(b"w", b"service 7")
+    token, _ = broker.given(b"w")
+    broker.ask(b"c", b"y", service=b"service 7")
+    broker.answer(b"w", token, b"x")
+    assert broker.door.statistics().services["service 7"] == 1
+    for _ in range(2):
+        broker.ask(b"c", b"z", service=b"service 7")
+    assert broker.counted == {"limit": 1}
 
 
 def test_the_signs_of_life_of_groups_inside_the_gateway_are_few():

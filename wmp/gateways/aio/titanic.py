@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+import math
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -125,6 +128,8 @@ class Titanic(AsyncProgram):
         self._most = under_way
         self._requests: TitanicRequests | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._busy: Counter[str] = Counter()
+        """Number of requests under way by service."""
         self._failures: dict[int, int] = {}
         """Number of times in a row that a request got no reply."""
         self._wake = asyncio.Event()
@@ -224,22 +229,30 @@ class Titanic(AsyncProgram):
             self._wake.clear()
 
     async def _begin(self, requests: TitanicRequests) -> None:
-        for service in await asyncio.to_thread(requests.waiting):
+        services = await asyncio.to_thread(requests.waiting)
+        # No service waits for all requests of another one (MDP-8.9).
+        services.sort(key=self._busy.__getitem__)
+        for place, service in enumerate(services):
             free = self._most - len(self._tasks)
             if free < 1:
                 return
+            share = math.ceil(free / (len(services) - place))
             try:
                 if not await self._lookup.has(service):
                     continue
             except NoReply:
                 return  # there is no broker
-            for taken in await asyncio.to_thread(requests.take, service, free):
+            for taken in await asyncio.to_thread(requests.take, service, share):
                 task = asyncio.create_task(self._do(requests, service, taken))
                 self._tasks.add(task)
-                task.add_done_callback(self._done)
+                self._busy[service] += 1
+                task.add_done_callback(functools.partial(self._done, service))
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, service: str, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._busy[service] -= 1
+        if not self._busy[service]:
+            del self._busy[service]
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error(
