@@ -89,6 +89,8 @@ class _Clients:
         errors: list[BaseException] = []
 
         def work(place: int) -> None:
+            # A server closes connections that are idle between two runs.
+            self.connections[place].close()
             try:
                 for number in range(place, count, _CLIENTS):
                     act(self.connections[place], number)

@@ -13,14 +13,17 @@ from wmp.dispatcher.machine import DispatcherMachine
 from wmp.dispatcher.records import DispatchRecord, WorkerRecord
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps import checking
+from wmp.dispatcher.steps.callback_steps import Sweep, Swept
 from wmp.dispatcher.steps.checking import Check
 from wmp.dispatcher.steps.job_steps import Finish, read_job
 from wmp.dispatcher.steps.placing import Assign, DispatchedJob, Placed
 from wmp.dispatcher.steps.worker_steps import NotePing
 from wmp.testing.dispatch_search import search_design, search_steps
-from wmp.testing.dispatcher_world import DispatcherFaults, run_dispatcher_world
+from wmp.testing.dispatcher_parties import DispatcherFaults
+from wmp.testing.dispatcher_world import DispatcherWorld, run_dispatcher_world
 
 Patch = pytest.MonkeyPatch
+NONE = DispatcherFaults()
 
 
 @pytest.mark.rule("DSP-3.2", "DSP-3.3")
@@ -109,6 +112,19 @@ def _without_heirs(patch: Patch) -> None:
     patch.setattr(Check, "_own", keep)
 
 
+def _without_stops(patch: Patch) -> None:
+    patch.setattr(DispatcherWorld, "_stop_alone", lambda self, host: None)
+
+
+def _without_sweeps(patch: Patch) -> None:
+    patch.setattr(Sweep, "run", lambda self, store: Swept(False, -1))
+
+
+def _without_stored_callbacks(patch: Patch) -> None:
+    patch.setattr("wmp.dispatcher.steps.job_steps.add_callback", lambda store, id: False)
+    patch.setattr("wmp.dispatcher.steps.callback_steps.add_callback", lambda store, id: False)
+
+
 def _without_dispatch_timeout(patch: Patch) -> None:
     patch.setattr(DispatcherMachine, "_placed", _remember_nothing)
     patch.setattr(Check, "_check_dispatching", lambda self, store, dispatch, job, adopted: False)
@@ -120,30 +136,45 @@ def _remember_nothing(self: DispatcherMachine, placed: Placed, now: float, actio
 
 
 def _world(
-    ablate: Callable[[Patch], None], word: str, *marks: pytest.MarkDecorator, **faults: float
+    ablate: Callable[[Patch], None], word: str, *marks: pytest.MarkDecorator, **faults: Any
 ) -> Any:
     name = ablate.__name__.strip("_")
-    return pytest.param(ablate, word, DispatcherFaults(**faults), id=name, marks=marks)
+    return pytest.param(ablate, word, faults, id=name, marks=marks)
 
 
 @pytest.mark.parametrize(
     ("ablate", "word", "faults"),
     [
         _world(_without_capacity, "jobs, at most"),
-        _world(_without_fence, "counted", lose=0.1, pause=0.1, cancel=0.02),
+        _world(_without_fence, "counted", resign=0.02, pause=0.1, lose=0.3, first=10),
         _world(_without_unknown_jobs, "is still", pytest.mark.deep, lose=0.3),
-        _world(_with_late_jobs, "runs", pytest.mark.deep, pause=0.1, cancel=0.05),
+        _world(
+            _with_late_jobs,
+            "runs",
+            pytest.mark.deep,
+            pause=0.2,
+            cancel=0.2,
+            dispatchers=3,
+            jobs=12,
+            first=13,
+        ),
         _world(_without_closing, "is still", pytest.mark.deep),
         _world(_without_deaths, "is still", pytest.mark.deep, gone=0.05),
         _world(_without_heirs, "is still", pytest.mark.deep, crash=0.05),
+        _world(_without_stops, "two workers", isolate=0.05, first=4),
+        _world(_without_sweeps, "is still", pytest.mark.deep, manager_crash=0.05, managers=2),
+        _world(_without_stored_callbacks, "callback", pytest.mark.deep, callbacks=True),
     ],
 )
 def test_a_world_notices_a_missing_safeguard(
-    monkeypatch: Patch, ablate: Callable[[Patch], None], word: str, faults: DispatcherFaults
+    monkeypatch: Patch, ablate: Callable[[Patch], None], word: str, faults: dict[str, Any]
 ) -> None:
     ablate(monkeypatch)
-    for seed in range(40):
-        problems = run_dispatcher_world(seed, faults).problems
+    more = {name: value for name, value in faults.items() if not hasattr(NONE, name)}
+    faults = {name: value for name, value in faults.items() if hasattr(NONE, name)}
+    first = more.pop("first", 0)
+    for seed in range(first, first + 40):
+        problems = run_dispatcher_world(seed, DispatcherFaults(**faults), **more).problems
         if any(word in one for one in problems):
             return
     pytest.fail("40 worlds have no problem without the safeguard")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import resource
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -13,7 +14,7 @@ import httpx
 import pytest
 
 from tests.unit.http_net import FakeWorker, Net, dispatcher_on, worker_on
-from wmp.dispatcher import http_parts, http_server, service
+from wmp.dispatcher import http_client, http_parts, http_server, service
 from wmp.dispatcher.http_client import BoundedClient, RequestFailed
 from wmp.dispatcher.http_parts import GuardedApp
 from wmp.dispatcher.http_server import HttpServer
@@ -257,6 +258,39 @@ def test_a_result_with_half_a_surrogate_pair_is_reported(tmp_path: Path) -> None
                     break
             # A worker of WMP has no such text; the job fails and states so.
             assert job["status"] in "sf", job
+
+    run(test)
+
+
+@pytest.mark.parametrize(("kept", "wanted"), [(1e9, 1), (0.0, 2)])
+def test_idle_connections_are_closed_before_the_server_closes_them(
+    kept: float, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "_KEPT", kept)
+    connections = 0
+    closed = asyncio.Semaphore(0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+        closed.release()
+
+    async def test() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        client = BoundedClient(5.0)
+        for _ in range(2):
+            assert (await client.ask("GET", f"http://127.0.0.1:{port}/")).good
+        await client.close()
+        server.close()
+        for _ in range(connections):
+            await closed.acquire()
+        assert connections == wanted
 
     run(test)
 

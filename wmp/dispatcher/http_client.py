@@ -14,6 +14,12 @@ from wmp.dispatcher.json_text import read_json
 __all__ = ["BoundedAnswer", "BoundedClient", "RequestFailed"]
 
 _CONNECTIONS: Final = 256
+_KEPT: Final = 2.0
+"""Seconds for which an idle connection is kept.
+
+Many servers close theirs after 5 s. A job that is sent at this moment gets no answer, and would
+wait for the checks that show whether the job arrived.
+"""
 _MOST: Final = 1 << 20
 """Bytes of an answer that are read, unless the caller wants more."""
 _NEVER_SENT: Final = (
@@ -92,7 +98,9 @@ class BoundedClient:
             headers=headers,
             timeout=timeout,
             limits=httpx.Limits(
-                max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS
+                max_connections=_CONNECTIONS,
+                max_keepalive_connections=_CONNECTIONS,
+                keepalive_expiry=_KEPT,
             ),
             # Another program could learn the token by a redirection.
             follow_redirects=False,

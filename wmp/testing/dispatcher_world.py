@@ -1,4 +1,4 @@
-"""Dispatchers and HTTP workers on one store, in virtual time, with faults that a seed draws.
+"""Dispatchers and workers of both kinds on one store, in virtual time, with faults of a seed.
 
 Each step of the store, each event of a machine, each request and each answer is a move of its own,
 so that a dispatcher may end between any two of them.
@@ -13,17 +13,18 @@ from random import Random
 from typing import Any, Final
 
 import attrs
-from attrs import define, field, frozen
+from attrs import define, field
 
 from wmp.dispatcher.dispatch_events import (
+    CallbackAnswered,
     CancellationAnswered,
     DispatcherAction,
-    DispatcherEvent,
     InstanceReplaced,
     JobPosted,
     PingWorker,
     PostJob,
     RunStep,
+    SendCallback,
     SendCancellation,
     StepEnded,
     StepFailed,
@@ -31,71 +32,37 @@ from wmp.dispatcher.dispatch_events import (
     TimePassed,
     WorkerPinged,
 )
-from wmp.dispatcher.job_document import NewJobDocument
+from wmp.dispatcher.job_document import CODEC, NewJobDocument
 from wmp.dispatcher.machine import DispatcherMachine
-from wmp.dispatcher.records import DispatchRecord, WorkerRecord
+from wmp.dispatcher.records import CallbackRecord, DispatchRecord, WorkerRecord, worker_number
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.job_steps import CancelJob, Create, Finish
-from wmp.dispatcher.steps.worker_steps import Register
+from wmp.dispatcher.steps.worker_steps import Register, Resign
 from wmp.errors import InstanceEnded
-from wmp.store.contract import JobFilter, StoreInstance
-from wmp.store.stored_job import ENDED, StoredJobState
+from wmp.message import Kind
+from wmp.store.contract import JobFilter
+from wmp.store.stored_job import ENDED, StoredJobInput, StoredJobState
+from wmp.store.transaction import StoreTransaction
+from wmp.store.write_batch import JobChanges, Reservation
+from wmp.testing.dispatcher_parties import (
+    DispatcherFaults,
+    WorldDispatcher,
+    WorldManager,
+    WorldWorker,
+)
 from wmp.testing.reference_transaction import TransactingReference
 
-__all__ = ["DispatcherFaults", "DispatcherWorld", "run_dispatcher_world"]
+__all__ = ["DispatcherWorld", "run_dispatcher_world"]
 
 _START: Final = 1_800_000_000.0
 _ROLE: Final = "resize"
+_KIND: Final = Kind(_ROLE, codec=CODEC)
+_CALLBACK: Final = {"hostname": "h", "port": 9, "path": "/", "method": "POST"}
+_RENEWED: Final = 3.0
+"""Seconds after which a manager renews its instance."""
+_ALONE: Final = DispatcherFaults(isolate=1.0)
 _CALM: Final = 400.0
 """Seconds without faults in which every job must end."""
-
-
-@frozen
-class DispatcherFaults:
-    """Probabilities of faults at each move, while faults happen."""
-
-    crash: float = 0.0
-    """A dispatcher ends; another one begins."""
-    pause: float = 0.0
-    """A dispatcher stands still, and its instance may be ended meanwhile."""
-    partition: float = 0.0
-    """A dispatcher loses its store for some time."""
-    lose: float = 0.0
-    """A request is lost, or its answer."""
-    worker_crash: float = 0.0
-    gone: float = 0.0
-    """A worker ends for ever; one stays."""
-    jump: float = 0.0
-    """The clock of the store jumps by some seconds."""
-    cancel: float = 0.0
-
-
-@define(eq=False)
-class _WorldWorker:
-    """An HTTP worker that refuses nothing: the dispatchers alone keep its limit."""
-
-    port: int
-    places: int
-    running: dict[int, int] = field(factory=dict)
-    until: dict[int, float] = field(factory=dict)
-    """When each running job is done."""
-    outbox: list[tuple[int, int]] = field(factory=list)
-    down_until: float = 0.0
-    registers_at: float = 0.0
-
-
-@define(eq=False)
-class _WorldDispatcher:
-    """A dispatcher: its machine, and what it has to do."""
-
-    machine: DispatcherMachine
-    me: StoreInstance
-    ids: Any
-    actions: list[DispatcherAction] = field(factory=list)
-    events: list[DispatcherEvent] = field(factory=list)
-    renewed: float = 0.0
-    paused_until: float = 0.0
-    cut_until: float = 0.0
 
 
 @define(eq=False, slots=False)
@@ -103,18 +70,23 @@ class DispatcherWorld:
     """See the module; ``problems`` has what went wrong."""
 
     seed: int
-    faults: DispatcherFaults = DispatcherFaults()
+    faults: DispatcherFaults = field(factory=DispatcherFaults)
     settings: DispatcherSettings = field(
         factory=lambda: DispatcherSettings(ping_interval=2_000, timer_interval=500)
     )
     dispatchers: int = 2
     workers: int = 2
+    managers: int = 0
     jobs: int = 6
+    callbacks: bool = False
+    """Whether each job has a callback."""
     problems: list[str] = field(factory=list)
     starts: dict[int, list[int]] = field(factory=dict)
     """The attempts of each job that workers began."""
     accepted: dict[int, int] = field(factory=dict)
     """The attempt of each job whose completion counted."""
+    called: dict[int, int] = field(factory=dict)
+    """How often the callback of each job was answered."""
 
     def __attrs_post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -124,21 +96,38 @@ class DispatcherWorld:
         self.store = TransactingReference(lambda: self.now + self.offset, undoes=False)
         self.alive = [self._begin() for _ in range(self.dispatchers)]
         self.hosts = [
-            _WorldWorker(8000 + place, self.random.randint(1, 2)) for place in range(self.workers)
+            WorldWorker(8000 + place, self.random.randint(1, 2)) for place in range(self.workers)
         ]
+        self.masters = [self._begin_manager() for _ in range(self.managers)]
         self.ids: list[int] = []
         self.sent: set[tuple[int, int]] = set()
 
     # -- parties --------------------------------------------------------------------------------
 
-    def _begin(self) -> _WorldDispatcher:
+    def _begin(self) -> WorldDispatcher:
         me = self.store.begin(b"d", "dispatcher")
-        made = _WorldDispatcher(DispatcherMachine(self.settings), me, iter(me.block))
+        drift = self.faults.drift
+        rate = 1.0 + (self.random.uniform(-drift, drift) if drift else 0.0)
+        machine = DispatcherMachine(self.settings, self._wants)
+        made = WorldDispatcher(machine, me, iter(me.block), rate)
         made.events.append(TimePassed())
-        made.renewed = self.now
+        made.renewed = self.now * rate
         return made
 
-    def _transact(self, one: _WorldDispatcher, step: Any) -> Any:
+    def _begin_manager(self) -> WorldManager:
+        return WorldManager(self.store.begin(b"m", "manager"), self.random.randint(1, 2))
+
+    def _wants(self) -> dict[str, list[int]]:
+        """Return what the waiting requests of workers of WMP want."""
+        wants = [one.places - len(one.held) for one in self.masters if len(one.held) < one.places]
+        return {_ROLE: wants} if wants else {}
+
+    def _deadline(self, one: WorldDispatcher) -> float | None:
+        """Return the deadline of a machine in the world's time."""
+        found = one.machine.deadline()
+        return None if found is None else found / one.rate
+
+    def _transact(self, one: WorldDispatcher, step: Any) -> Any:
         """Run a step of a dispatcher; None if the store does not answer."""
         if one.cut_until > self.now:
             return None
@@ -150,7 +139,7 @@ class DispatcherWorld:
             one.ids = iter(one.me.block)
             one.events.append(InstanceReplaced())
             return None
-        one.renewed = self.now
+        one.renewed = self.now * one.rate
         if self._version() != before:
             self._check_capacity()
             self._notify_others(one)
@@ -161,8 +150,16 @@ class DispatcherWorld:
         rows = [(one.id, one.state, one.attempt, one.instance) for one in self.store.list()]
         return rows, dict(self.store._records)
 
-    def _any(self) -> _WorldDispatcher | None:
-        able = [one for one in self.alive if max(one.paused_until, one.cut_until) <= self.now]
+    def _any(self) -> WorldDispatcher | None:
+        able = self._able()
+        return self.random.choice(able) if able else None
+
+    def _able(self) -> list[WorldDispatcher]:
+        return [one for one in self.alive if max(one.paused_until, one.cut_until) <= self.now]
+
+    def _reached(self, host: WorldWorker) -> WorldDispatcher | None:
+        """Return a dispatcher that a worker reaches."""
+        able = [one for one in self._able() if host.reaches(self.alive.index(one), self.now)]
         return self.random.choice(able) if able else None
 
     # -- moves ----------------------------------------------------------------------------------
@@ -177,6 +174,9 @@ class DispatcherWorld:
         until = self.now + _CALM
         for one in self.alive:
             one.paused_until = one.cut_until = 0.0
+        for host in self.hosts:
+            host.alone_until = 0.0
+            host.apart.clear()
         while self.now < until and not self.problems:
             if len(self.ids) == self.jobs and self._all_ended():
                 break
@@ -201,15 +201,24 @@ class DispatcherWorld:
             self.offset += random.choice((-3.0, 3.0))
         if self._happens(faults.worker_crash):
             host = random.choice(self.hosts)
-            host.running.clear()
-            host.outbox.clear()
+            host.stop()
             host.down_until = self.now + random.choice((0.5, 10.0))
             host.registers_at = host.down_until
         if self._happens(faults.gone):
             host = self.hosts[-1]
-            host.running.clear()
-            host.outbox.clear()
+            host.stop()
             host.down_until = host.registers_at = inf
+        if self._happens(faults.isolate):
+            random.choice(self.hosts).alone_until = self.now + random.choice((1.0, 8.0, 40.0))
+        if self._happens(faults.apart):
+            place, until = random.randrange(len(self.alive)), random.choice((1.0, 8.0, 40.0))
+            random.choice(self.hosts).apart[place] = self.now + until
+        if self._happens(faults.resign):
+            self._resign(random.choice(self.hosts))
+        if self.masters and self._happens(faults.manager_crash):
+            place = random.randrange(len(self.masters))
+            self.store.died.add(self.masters[place].me.number)
+            self.masters[place] = self._begin_manager()
         moves = self._moves()
         if moves:
             random.choice(moves)()
@@ -231,32 +240,41 @@ class DispatcherWorld:
         for host in self.hosts:
             if host.down_until > self.now:
                 continue
-            if host.registers_at <= self.now and self._any() is not None:
+            if host.registers_at <= self.now:
                 moves.append(lambda host=host: self._register(host))  # type: ignore[misc]
-            if host.outbox and self._any() is not None:
+            if host.outbox and self._reached(host) is not None:
                 moves.append(lambda host=host: self._report(host))  # type: ignore[misc]
             for id in [one for one in host.running if host.until[one] <= self.now]:
                 moves.append(lambda host=host, id=id: self._finish(host, id))  # type: ignore[misc]
+        for master in self.masters:
+            if master.renews_at <= self.now or any(
+                until <= self.now for _, until in master.held.values()
+            ):
+                moves.append(lambda master=master: self._manage(master))  # type: ignore[misc]
         return moves
 
     def _advance(self) -> None:
         """Let time pass to the next deadline."""
-        times = [one.machine.deadline() for one in self.alive if one.paused_until <= self.now]
+        times = [self._deadline(one) for one in self.alive if one.paused_until <= self.now]
         waits = [one for one in times if one is not None]
         waits += [one.paused_until for one in self.alive] + [one.cut_until for one in self.alive]
         waits += [host.registers_at for host in self.hosts]
         waits += [host.until[id] for host in self.hosts for id in host.running]
+        for host in self.hosts:
+            waits += [host.alone_until, *host.apart.values()]
+        for master in self.masters:
+            waits += [master.renews_at, *(until for _, until in master.held.values())]
         self.now = max(self.now, min((one for one in waits if one > self.now), default=self.now))
         for one in self.alive:
-            deadline = one.machine.deadline()
+            deadline = self._deadline(one)
             if deadline is not None and deadline <= self.now and not one.events:
                 one.events.append(TimePassed())
 
-    def _take_event(self, one: _WorldDispatcher) -> None:
+    def _take_event(self, one: WorldDispatcher) -> None:
         event = one.events.pop(0)
-        one.actions += one.machine.handle(event, self.now)
+        one.actions += one.machine.handle(event, self.now * one.rate)
 
-    def _notify_others(self, one: _WorldDispatcher) -> None:
+    def _notify_others(self, one: WorldDispatcher | None) -> None:
         for other in self.alive:
             if other is not one and StoreChanged() not in other.events:
                 other.events.append(StoreChanged())
@@ -266,23 +284,74 @@ class DispatcherWorld:
         if one is None:
             return
         id = next(one.ids)
-        found = self._transact(one, Create(self.settings, id, NewJobDocument(_ROLE, None)))
+        job = NewJobDocument(_ROLE, None, callback=_CALLBACK if self.callbacks else None)
+        found = self._transact(one, Create(self.settings, id, job))
         if found is not None:
             self.ids.append(id)
             one.events.append(StoreChanged())
             if self._happens(self.faults.cancel) and self._transact(one, CancelJob(id)):
                 self.accepted.setdefault(id, 0)
 
-    def _register(self, host: _WorldWorker) -> None:
+    def _register(self, host: WorldWorker) -> None:
         host.registers_at = self.now + self.settings.ping_interval / 2000
-        one = self._any()
-        if one is None or self._happens(self.faults.lose):
-            return
+        one = self._reached(host)
         step = Register(self.settings, "h", host.port, host.places, {_ROLE: True})
-        if self._transact(one, step) is not None:
+        if (
+            one is not None
+            and not self._happens(self.faults.lose)
+            and self._transact(one, step) is not None
+        ):
+            host.failed = 0
+            one.events.append(StoreChanged())
+            return
+        host.failed += 1
+        if host.failed >= self.settings.max_retries:
+            self._stop_alone(host)
+
+    def _resign(self, host: WorldWorker) -> None:
+        one = self._reached(host)
+        if one is None or host.down_until > self.now:
+            return
+        if self._transact(one, Resign(self.settings, worker_number("h", host.port))) is not None:
+            host.registers_at = self.now + 5.0
             one.events.append(StoreChanged())
 
-    def _act(self, one: _WorldDispatcher, action: DispatcherAction) -> None:
+    def _stop_alone(self, host: WorldWorker) -> None:
+        """Stop a worker that has reached no dispatcher (DSP-5.9); a supervisor starts it again."""
+        host.stop()
+        host.down_until = host.registers_at = self.now + 1.0
+
+    def _manage(self, master: WorldManager) -> None:
+        """Have a manager write the ends of its jobs, reserve others, and renew its instance."""
+        before = self._version()
+        ready = [id for id, (_, until) in master.held.items() if until <= self.now]
+        attempts = [master.held[id][0] for id in ready]
+        free = master.places - len(master.held) + len(ready)
+
+        def work(store: StoreTransaction) -> Any:
+            current = {one.id: one.attempt for one in store.jobs(JobFilter(ids=ready))}
+            change = JobChanges(StoredJobInput.SUCCEED, ready, attempts, [b"1"] * len(ready))
+            states = store.change(change).states if ready else ()
+            return current, states, store.reserve(Reservation(_KIND, free, 1 << 20))
+
+        try:
+            current, states, reserved = self.store.transact(master.me, work)
+        except InstanceEnded:
+            master.me = self.store.begin(b"m", "manager")
+            master.held.clear()
+            return
+        master.renews_at = self.now + _RENEWED
+        for id, attempt, state in zip(ready, attempts, states, strict=True):
+            del master.held[id]
+            if state is StoredJobState.OK and not self.accepted.get(id):
+                self._accept(id, attempt, current[id])
+        for id, attempt in zip(reserved.ids, reserved.attempts, strict=True):
+            self.starts.setdefault(id, []).append(attempt)
+            master.held[id] = attempt, self.now + self.random.choice((0.0, 0.5, 5.0, 30.0))
+        if self._version() != before:
+            self._notify_others(None)
+
+    def _act(self, one: WorldDispatcher, action: DispatcherAction) -> None:
         one.actions.remove(action)
         match action:
             case RunStep(step):
@@ -295,41 +364,51 @@ class DispatcherWorld:
             case PostJob(given):
                 one.events.append(JobPosted(given, self._post(one, action)))
             case PingWorker(worker, began):
-                host = self._host(worker)
+                host = self._host(one, worker)
                 if host is None or self._happens(self.faults.lose):
                     one.events.append(WorkerPinged(worker.id, began, "refused"))
                 else:
                     jobs = [*host.running.items(), *host.outbox]
                     one.events.append(WorkerPinged(worker.id, began, None, jobs))
             case SendCancellation(wanted):
-                host = self._host(wanted.worker)
+                host = self._host(one, wanted.worker)
                 answered = host is not None and not self._happens(self.faults.lose)
                 if answered and host is not None and host.running.get(wanted.id) == wanted.attempt:
                     del host.running[wanted.id]
                 one.events.append(CancellationAnswered(wanted, answered))
-            case _:
-                pass
+            case SendCallback(callback):
+                error = "refused" if self._happens(self.faults.lose) else None
+                if error is None:
+                    job = callback.record.id
+                    self.called[job] = self.called.get(job, 0) + 1
+                one.events.append(CallbackAnswered(callback, error))
 
-    def _host(self, worker: WorkerRecord) -> _WorldWorker | None:
-        """Return the worker that a record names, if it is up."""
-        host = next(one for one in self.hosts if one.port == worker.port)
-        return host if host.down_until <= self.now else None
+    def _host(self, one: WorldDispatcher, worker: WorkerRecord) -> WorldWorker | None:
+        """Return the worker that a record names, if a dispatcher reaches the worker."""
+        host = next(host for host in self.hosts if host.port == worker.port)
+        reached = host.reaches(self.alive.index(one), self.now)
+        return host if reached and host.down_until <= self.now else None
 
-    def _post(self, one: _WorldDispatcher, action: PostJob) -> str | None:
+    def _post(self, one: WorldDispatcher, action: PostJob) -> str | None:
         """Send a job; return why the worker surely has not begun."""
         given = action.assignment
-        if not one.machine.may_send(one.renewed, self.now):
+        if not one.machine.may_send(one.renewed, self.now * one.rate):
             return "no transaction for too long"
         if (given.id, given.attempt) in self.sent:
             self.problems.append(f"attempt {given.attempt} of job {given.id} was sent twice")
         self.sent.add((given.id, given.attempt))
-        host = self._host(given.worker)
+        host = self._host(one, given.worker)
         if host is None:
             return "refused"
         if self._happens(self.faults.lose):
             return None  # the request is lost: nobody knows
         assert json.loads(given.document)["execution"]["attempt"] == given.attempt
         self.starts.setdefault(given.id, []).append(given.attempt)
+        if attrs.evolve(self.faults, isolate=1.0) == _ALONE and any(
+            given.id in other.running for other in self.hosts
+        ):
+            # A worker behind a partition stops before other workers get its jobs.
+            self.problems.append(f"job {given.id} runs at two workers")
         host.running[given.id] = given.attempt
         host.until[given.id] = self.now + self.random.choice((0.0, 0.5, 5.0, 30.0))
         quiet = attrs.evolve(self.faults, crash=0.0, pause=0.0, cancel=0.0)
@@ -338,11 +417,11 @@ class DispatcherWorld:
             self.problems.append(f"worker {host.port} runs {len(host.running)} jobs")
         return None
 
-    def _finish(self, host: _WorldWorker, id: int) -> None:
+    def _finish(self, host: WorldWorker, id: int) -> None:
         host.outbox.append((id, host.running.pop(id)))
 
-    def _report(self, host: _WorldWorker) -> None:
-        one = self._any()
+    def _report(self, host: WorldWorker) -> None:
+        one = self._reached(host)
         if one is None or self._happens(self.faults.lose):
             return
         id, attempt = host.outbox[0]
@@ -352,17 +431,19 @@ class DispatcherWorld:
             return
         one.events.append(StoreChanged())
         if found[0].counts:
-            if before.attempt != attempt:
-                self.problems.append(
-                    f"a result of attempt {attempt} counted; {before.attempt} is current"
-                )
-            if self.accepted.get(id):
-                self.problems.append(f"two results of job {id} counted")
-            self.accepted[id] = attempt
+            self._accept(id, attempt, before.attempt)
         if not self._happens(self.faults.lose):
             host.outbox.pop(0)
 
     # -- invariants -----------------------------------------------------------------------------
+
+    def _accept(self, id: int, attempt: int, current: int) -> None:
+        """Note that a result counted."""
+        if current != attempt:
+            self.problems.append(f"a result of attempt {attempt} counted; {current} is current")
+        if self.accepted.get(id):
+            self.problems.append(f"two results of job {id} counted")
+        self.accepted[id] = attempt
 
     def _check_capacity(self) -> None:
         running: dict[int, int] = {}
@@ -381,7 +462,10 @@ class DispatcherWorld:
                     )
 
     def _all_ended(self) -> bool:
-        return all(job.state in ENDED for job in self.store.list(JobFilter(ids=self.ids)))
+        """Return whether all jobs have ended, and the stored jobs of their callbacks, too."""
+        jobs = self.store.list()
+        wanted = len(self.ids) * (2 if self.callbacks else 1)
+        return len(jobs) == wanted and all(job.state in ENDED for job in jobs)
 
     def _check_end(self) -> None:
         if self.problems:
@@ -393,6 +477,17 @@ class DispatcherWorld:
                 self.problems.append(f"job {job.id} ended, and no completion counted")
             elif len(self.starts.get(job.id, ())) > job.attempt:
                 self.problems.append(f"job {job.id} began more often than it has attempts")
+            elif self.callbacks and not self._called(job.id):
+                self.problems.append(f"the callback of job {job.id} was not sent")
+
+    def _called(self, id: int) -> bool:
+        """Return whether the callback of a job was answered, or tried for all its retries."""
+        record = self.store._records.get((CallbackRecord.SORT, id))
+        if record is None or record.body["job"] is None:
+            return False
+        (job,) = self.store.list(JobFilter(ids=[record.body["job"]]))
+        failed = job.state is StoredJobState.ERROR
+        return failed if not self.called.get(id) else job.state in ENDED
 
 
 def run_dispatcher_world(seed: int, faults: DispatcherFaults, **more: Any) -> DispatcherWorld:
