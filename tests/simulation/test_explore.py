@@ -204,6 +204,7 @@ def test_a_violation_is_described_and_can_be_replayed(broken, monkeypatch, capsy
 
 
 @deep
+@pytest.mark.timeout(300)
 def test_every_order_finds_a_short_way(broken):
     shortest = found(PLANS["heirs"])
     for order in (SearchOrder.DEPTH, SearchOrder.MIXED):
@@ -388,6 +389,7 @@ def compared(name: str, bounds: dict[str, object], seed: int, most: int) -> tupl
     return count, wrong
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("most", [4, pytest.param(150, marks=deep)])
 @pytest.mark.parametrize(("name", "bounds", "seed"), ALIKE)
 def test_states_with_equal_snapshots_have_equal_futures(name, bounds, seed, most):
