@@ -116,18 +116,20 @@ def test_no_more_pieces_are_under_way_than_agreed(device, run, ordered):
 
 @pytest.mark.rule("ROWS-4.2", "ROWS-3.4")
 def test_the_first_error_names_its_rows_and_cancels_the_others(device, run):
-    stopped = threading.Event()
+    began, stopped = threading.Event(), threading.Event()
 
     @rows.row_handler("row")
     def fails(row, job):
         if row["n"] == 7:
+            assert began.wait(40)
             raise ZeroDivisionError("no")
         if row["n"] >= 10:
+            began.set()
             wait_until(lambda: job.cancelled, "the job is cancelled")
             stopped.set()
         return {"n": row["n"], "square": 0}
 
-    with wmp.Worker(*device.endpoints, handlers={"f": fails}, slots=2):
+    with wmp.Worker(*device.endpoints, handlers={"f": fails}, slots=2, window=0):
         with pytest.raises(RowsFailed) as caught:
             list(run(role="f"))
         assert stopped.wait(40)
@@ -280,6 +282,45 @@ def test_with_a_store_a_second_try_runs_no_handler_again(device, run, tmp_path):
 
     assert first == again == other == list(range(40))
     assert len(calls) == 16
+
+
+@pytest.mark.rule("ROWS-2.4", "ROWS-4.2")
+@pytest.mark.parametrize("stored", [False, True])
+def test_the_end_of_one_copy_of_a_task_leaves_the_other_its_results(device, tmp_path, stored):
+    go, calls = threading.Event(), []
+
+    def waits(batch):
+        calls.append(batch["n"][0].as_py())
+        assert go.wait(40)
+        return square(batch)
+
+    def ends_before_its_results(batches):
+        yield from batches
+        raise InterruptedError("Spark ends this copy")
+
+    terms = terms_of(device, store=str(tmp_path / "store") if stored else None)
+    options = {"connect": terms.through, "codec": "arrow", "store": terms.store}
+    with (
+        wmp.Manager(**options) as one,
+        wmp.Manager(**options) as two,
+        worker(device, waits, slots=2),
+    ):
+        # With a store the copies are in two processes, and otherwise in one.
+        other = two if stored else one
+        copy = rows.run_rows(one, ends_before_its_results(table(4)), SCHEMA, terms, PLACE)
+        results = rows.run_rows(other, ended_copy(copy, table(4)), SCHEMA, terms, PLACE)
+        threading.Timer(0.0, lambda: wait_until(lambda: calls, "a call") or go.set()).start()
+
+        assert sorted(numbers_of(results)) == list(range(40))
+        assert len(set(calls)) == 8
+        assert not stored or len(calls) == 8
+
+
+def ended_copy(copy, batches):
+    """Yield batches, and then let another copy of the task begin its jobs and end."""
+    yield from batches
+    with pytest.raises(InterruptedError):
+        next(copy)
 
 
 @pytest.mark.rule("ROWS-4.7")

@@ -1,7 +1,8 @@
-"""The benchmark of the pipeline runs, and counts Spark's work. No time is asserted."""
+"""The benchmarks of the pipeline and of rows run, and count right. No time is asserted."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import pytest
 
 from benchmarks.pipeline import WORK, work_of
+from benchmarks.rows import cases
 from tests.interop.programs import ROOT
 from wmp.spark.run import STEPS
 
@@ -60,3 +62,30 @@ def test_every_step_is_measured_with_its_stages(tmp_path):
     for what in WORK:
         assert figure[what] == sum(step[what] for step in figure["steps"].values())
     assert f"{figure['stages']} stages, {figure['tasks']} tasks" in ran.stdout
+
+
+@pytest.mark.deep
+def test_rows_in_workers_are_measured_beside_rows_in_tasks(tmp_path):
+    path = tmp_path / "figures.json"
+    picture = tmp_path / "rates.png"
+    draws = importlib.util.find_spec("matplotlib") is not None  # of the extra `bench`
+
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "benchmarks.rows", "--part", "0.02", "--repeats", "1"),
+            *("--json", str(path), *(("--plot", str(picture)) if draws else ())),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(path.read_text(encoding="utf-8"))
+    assert [one["case"] for one in told["figures"]] == [case.name for case in cases(0.02)]
+    for one in told["figures"]:
+        assert one["ratio_minimum"] <= one["ratio"] <= one["ratio_maximum"]
+        assert f"| {one['what']} | {one['rows']} |" in ran.stdout
+    assert not draws or picture.read_bytes().startswith(b"\x89PNG")

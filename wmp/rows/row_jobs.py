@@ -115,7 +115,12 @@ class _Partition:
     def _submit(self, piece: Piece) -> Job:
         terms = self._terms
         payload = encode(with_request(piece.rows, self._request))
-        stored = terms.store is not None
+        unique: dict[str, Any] = {}
+        if terms.store is not None:
+            # Without a store, a copy of this task in this process would share the jobs, and an end
+            # of one of the two tasks would cancel the jobs of the other.
+            key = key_of(self._place, piece.first, terms.role, payload)
+            unique = {"key": key, "unique": "kept"}
         while True:
             try:
                 return self._manager.submit_nowait(
@@ -125,8 +130,7 @@ class _Partition:
                     priority=terms.priority,
                     run_limit=terms.run_limit,
                     retries=terms.retries,
-                    key=key_of(self._place, piece.first, terms.role, payload),
-                    unique="kept" if stored else "open",
+                    **unique,
                 )
             except QueueFull:
                 # Other tasks of this process fill the manager. Its own limit bounds this wait.
@@ -234,7 +238,10 @@ class _Partition:
         )
 
     def stop(self) -> None:
-        """Cancel the pieces that are under way (ROWS-4.2)."""
+        """Cancel the pieces that are under way, unless a store keeps them (ROWS-4.2)."""
+        if self._terms.store is not None:
+            self.under_way.clear()
+            return
         for _, job in self.under_way.values():
             if not isinstance(job, Exception):
                 try:

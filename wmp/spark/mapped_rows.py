@@ -74,7 +74,8 @@ def map_rows(
         wait: Seconds for which a waiting job may have no worker that could do it. After this time
             the task fails with ``NoWorkers``.
         store: File of a store on SQLite on the hosts of the tasks, or a function that opens a
-            store. A task that is tried again then finds the results of its first try.
+            store. A task that is tried again, or a copy of a task (``spark.speculation``), then
+            finds the jobs and results of the other. Jobs under way then go on after an error.
         security: CURVE keys of the managers. They are part of the plan that Spark distributes.
         observe: Name of metrics of Spark with the number of ``rows`` and, with ``"column"``, of
             rows that ``failed``. The progress of a stream has them in ``observedMetrics``. For a
