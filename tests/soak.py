@@ -84,7 +84,7 @@ def schedules(options: argparse.Namespace) -> Figures:
     for report in reports(options.seeds, processes=options.jobs):
         tally.add(report)
         if report.violation is not None:
-            say(f"seed {report.seed}: {report.violation}; {replay_command(report.seed)}")
+            say(f"seed {report.seed}: {report.violation}; {replay_command(report)}")
         if time.monotonic() - said > 30:
             said = time.monotonic()
             say(f"{tally.schedules} of {len(options.seeds)} worlds")

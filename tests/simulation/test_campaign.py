@@ -31,7 +31,7 @@ def test_worlds_keep_every_invariant_under_every_fault(seeds):
     for report in reports(seeds):
         if report.violation is not None:
             lines = "\n".join(report.trace)
-            command = campaign.replay_command(report.seed)
+            command = campaign.replay_command(report)
             pytest.fail(f"seed {report.seed}: {report.violation}\n{lines}\nagain: {command}")
         tally.add(report)
     assert tally.schedules == len(seeds)
@@ -51,7 +51,7 @@ def test_worlds_with_times_and_failures_keep_every_invariant(seeds):
     for report in reports(seeds, timed=True):
         if report.violation is not None:
             lines = "\n".join(report.trace)
-            command = campaign.replay_command(report.seed, timed=True)
+            command = campaign.replay_command(report)
             pytest.fail(f"seed {report.seed}: {report.violation}\n{lines}\nagain: {command}")
         tally.add(report)
     assert tally.executions > tally.ends["ok"] + tally.ends["error"], "jobs are tried again"
@@ -68,12 +68,35 @@ def test_worlds_with_managers_that_dial_in_keep_every_invariant(seeds):
     for report in reports(seeds, dialed=True):
         if report.violation is not None:
             lines = "\n".join(report.trace)
-            command = campaign.replay_command(report.seed, dialed=True)
+            command = campaign.replay_command(report)
             pytest.fail(f"seed {report.seed}: {report.violation}\n{lines}\nagain: {command}")
         tally.add(report)
     assert tally.ends["ok"] > 4 * len(seeds)
     assert tally.faults["kill manager"]
     assert tally.faults["restart device"]
+
+
+@pytest.mark.rule("WMP-17.1", "WMP-17.2", "STAR-4.1", "STAR-4.2")
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    "seeds", [range(16), pytest.param(range(16, 1000), marks=pytest.mark.deep)]
+)
+def test_worlds_with_a_pair_of_managers_keep_every_invariant(seeds):
+    tally, takeovers, conflicts = CampaignResult(), 0, 0
+    for seed in seeds:
+        played = world.World(seed=seed, paired=True)
+        report = played.play()
+        if report.violation is not None:
+            lines = "\n".join(report.trace)
+            command = campaign.replay_command(report)
+            pytest.fail(f"seed {report.seed}: {report.violation}\n{lines}\nagain: {command}")
+        tally.add(report)
+        takeovers += played.pair.takeovers
+        conflicts += played.pair.conflicts
+    assert tally.ends["ok"] > 4 * len(seeds)
+    assert tally.faults["kill manager"]
+    assert takeovers > 1.2 * len(seeds), "managers take over from each other"
+    assert conflicts > len(seeds) / 8, "two managers were active at the same time"
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -87,7 +110,7 @@ def test_a_manager_that_dials_in_reaches_the_workers_behind_the_device(seed):
         assert topology.kinds(manager)
 
 
-@pytest.mark.parametrize("flag", ["--timed", "--dialed"])
+@pytest.mark.parametrize("flag", ["--timed", "--dialed", "--paired"])
 def test_the_program_plays_other_worlds_by_a_flag(flag):
     command = [sys.executable, "-m", "wmp.testing", "--seeds", "3:6", flag]
     done = subprocess.run(command, capture_output=True, text=True, timeout=55)

@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         help="draw jobs with delays, expiries, run limits and retries",
     )
     add("--dialed", action="store_true", help="let managers dial in to devices")
+    add("--paired", action="store_true", help="let two managers be a pair, one of them on standby")
     add(
         "--seeds",
         type=parse_seeds,
@@ -81,7 +82,9 @@ def _why_not(folder: Path) -> str:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         return f"cannot make the folder {folder}: {error.strerror}"
-    if any(True for kind in ("seed", "timed", "dialed") for _ in folder.glob(f"{kind}-*")):
+    if any(
+        True for kind in ("seed", "timed", "dialed", "paired") for _ in folder.glob(f"{kind}-*")
+    ):
         return f"{folder} has journals of other worlds; name another folder"
     return ""
 
@@ -130,7 +133,7 @@ def _print_failure(report: WorldReport, out: TextIO) -> None:
     _print("  the last steps:", out)
     for line in report.trace:
         _print(f"    {line}", out)
-    again = replay_command(report.seed, timed=report.timed, dialed=report.dialed)
+    again = replay_command(report)
     _print(f"  play it again: {again}\n", out)
 
 
@@ -172,6 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         journal=options.journal,
         timed=options.timed,
         dialed=options.dialed,
+        paired=options.paired,
     )
     try:
         for report in worlds:

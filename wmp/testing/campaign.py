@@ -79,7 +79,7 @@ class CampaignResult:
                     "invariant": report.violation.name,
                     "detail": report.violation.detail,
                     "digest": report.digest,
-                    "replay": replay_command(report.seed, timed=report.timed, dialed=report.dialed),
+                    "replay": replay_command(report),
                     "last_steps": list(report.trace),
                 }
                 for report in self.failed
@@ -88,10 +88,10 @@ class CampaignResult:
         }
 
 
-def replay_command(seed: int, *, timed: bool = False, dialed: bool = False) -> str:
-    """Return the command that plays the world of a seed again and prints all of it."""
-    flags = " --timed" * timed + " --dialed" * dialed
-    return f"python -m wmp.testing --seeds {seed} --trace{flags}"
+def replay_command(report: WorldReport) -> str:
+    """Return the command that plays a world again and prints all of it."""
+    flags = " --timed" * report.timed + " --dialed" * report.dialed + " --paired" * report.paired
+    return f"python -m wmp.testing --seeds {report.seed} --trace{flags}"
 
 
 def reports(
@@ -100,6 +100,7 @@ def reports(
     processes: int = 1,
     timed: bool = False,
     dialed: bool = False,
+    paired: bool = False,
     keep: int | None = 30,
     journal: Path | None = None,
 ) -> Iterator[WorldReport]:
@@ -110,11 +111,12 @@ def reports(
         processes: The number of processes; each world stays in one process.
         timed: Whether jobs have start times, expiries and run limits, fail and are tried again.
         dialed: Whether managers dial in to devices.
+        paired: Whether the managers are a pair, one of which is on standby.
         keep: The number of steps kept of each trace; None for all.
         journal: A folder in which each world writes its journals, in a folder of its own.
     """
     play: Callable[[int], WorldReport] = partial(
-        simulate, timed=timed, dialed=dialed, keep=keep, journal=journal
+        simulate, timed=timed, dialed=dialed, paired=paired, keep=keep, journal=journal
     )
     if processes <= 1 or len(seeds) < 2:
         yield from map(play, seeds)

@@ -146,7 +146,8 @@ class SimulatedFleet:
         upstreams = len(network.uplinks[name])
         if name in topology.managers:
             settings = topology.manager_settings(name, epoch)
-            network.nodes[name] = ManagerMachine(settings, least_recently_used)
+            standby = name in topology.pair
+            network.nodes[name] = ManagerMachine(settings, least_recently_used, standby=standby)
             network.restart_ids(name)
             self.observer.history.open[identity, epoch] = {}
         elif name in topology.workers:

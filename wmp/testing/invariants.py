@@ -67,6 +67,10 @@ INVARIANTS: Mapping[str, str] = {
         "a worker stops as superseded only while another process has its identity; of two such "
         "processes, the process that no manager serves stops"
     ),
+    "standby is kept": "a manager on standby sends no WAKE and no TAKE",
+    "a pair serves": (
+        "when the faults have ended, one manager of a pair serves, and the other is on standby"
+    ),
     "no crash": "no machine raises an exception, and each machine's own invariants hold",
 }
 """The name and the statement of each invariant."""

@@ -20,6 +20,7 @@ __all__ = [
     "draw_dials",
     "draw_timers",
     "draw_topology",
+    "with_pair",
 ]
 
 KINDS = (
@@ -72,6 +73,8 @@ class Topology:
     """The manager or worker that may get a second process of the same identity."""
     dials: dict[str, tuple[str, ...]] = field(factory=dict)
     """The devices to which managers dial in, by manager."""
+    pair: tuple[str, ...] = ()
+    """The managers that are a pair; empty for none."""
 
     def above(self, name: str) -> list[str]:
         """Return the managers that a worker reaches, second processes included."""
@@ -176,6 +179,21 @@ def draw_dials(topology: Topology, draw: Random) -> Topology:
         uplinks[device] = tuple([up for up in uplinks[device] if up != manager])
         dials[manager] = (*dials.get(manager, ()), device)
     return evolve(topology, uplinks=uplinks, dials=dials)
+
+
+def with_pair(topology: Topology) -> Topology:
+    """Let two managers be a pair in place of all managers, each with all connections."""
+    pair = ("m1", "m2")
+    uplinks = {
+        name: tuple(
+            dict.fromkeys(
+                above for up in ups for above in (pair if up in topology.managers else (up,))
+            )
+        )
+        for name, ups in topology.uplinks.items()
+    }
+    double = topology.double if topology.double in topology.workers else None
+    return evolve(topology, managers=pair, uplinks=uplinks, double=double, pair=pair)
 
 
 def draw_timers(draw: Random) -> TimerSettings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from attrs import define, evolve, field
@@ -33,6 +34,8 @@ class WorkloadDriver:
     agenda: Agenda
     fleet: SimulatedFleet
     history: History
+    choose: Callable[[str], str] = field(default=str, init=False)
+    """Returns the manager that takes the jobs for a manager; empty if none takes them."""
     tasks: dict[bytes, SimulatedTask] = field(factory=dict, init=False)
     """The task of each payload."""
     _submitted: dict[int, tuple[str, int, range]] = field(factory=dict, init=False)
@@ -49,8 +52,8 @@ class WorkloadDriver:
 
     def offer(self, batch: SubmitBatch, number: int | None = None) -> None:
         """Submit a batch, if its manager runs."""
-        name = batch.manager
-        if not self.network.alive(name):
+        name = self.choose(batch.manager)
+        if not name or not self.network.alive(name):
             return
         for task in batch.tasks:
             self.tasks[task.payload] = task

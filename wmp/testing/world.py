@@ -15,8 +15,9 @@ from wmp.testing.faults import Faults, draw_faults
 from wmp.testing.invariants import History, Violation
 from wmp.testing.journals import Journals
 from wmp.testing.lane_runner import TaskHandlers
+from wmp.testing.simulated_pair import SimulatedPair
 from wmp.testing.simulation import Simulation
-from wmp.testing.topology import Topology, draw_dials, draw_topology
+from wmp.testing.topology import Topology, draw_dials, draw_topology, with_pair
 from wmp.testing.trace import Trace
 from wmp.testing.workload import SubmitBatch, Workload, draw_times, draw_workload
 from wmp.testing.workload_driver import WorkloadDriver
@@ -50,6 +51,8 @@ class WorldReport:
     """Whether jobs had start times, expiries, run limits and failures."""
     dialed: bool = False
     """Whether managers dialed in to devices."""
+    paired: bool = False
+    """Whether the managers were a pair."""
     trace: tuple[str, ...] = ()
     """The last steps (after a violation) or all steps (on request), in words."""
 
@@ -62,6 +65,7 @@ class World:
         seed: Decides the whole world.
         timed: Whether jobs have start times, expiries, run limits, and fail and are tried again.
         dialed: Whether managers dial in to devices.
+        paired: Whether the managers are a pair, one of which is on standby.
         keep: The number of trace steps that are kept; None for all.
         journals: The journals of the nodes; None for none.
         history: Records the facts about jobs, and checks the invariants.
@@ -70,6 +74,7 @@ class World:
     seed: int
     timed: bool = False
     dialed: bool = False
+    paired: bool = False
     keep: int | None = 30
     journals: Journals | None = None
     history: History = field(factory=History)
@@ -79,6 +84,7 @@ class World:
     simulation: Simulation = field(init=False)
     driver: WorkloadDriver = field(init=False)
     handlers: TaskHandlers = field(init=False)
+    pair: SimulatedPair | None = field(default=None, init=False)
     _probes: Random = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -86,6 +92,8 @@ class World:
             return Random(f"{self.seed}:{name}")
 
         self.topology = draw_topology(stream("topology"))
+        if self.paired:
+            self.topology = with_pair(self.topology)
         if self.dialed:
             self.topology = draw_dials(self.topology, stream("dials"))
         names = [*self.topology.managers, *self.topology.uplinks]
@@ -109,6 +117,16 @@ class World:
         )
         injector, runner = simulation.injector, simulation.runner
         runner.handlers = self.handlers = TaskHandlers(runner, driver.tasks, injector.job_begun)
+        if self.topology.pair:
+            self.pair = SimulatedPair(
+                simulation.network,
+                simulation.agenda,
+                simulation.fleet,
+                simulation.trace,
+                self.topology.pair,
+            )
+            simulation.network.watchers.append(self.pair.handled)
+            driver.choose = self.pair.choose
         simulation.checks.accepted, injector.offer = driver.accepted, driver.offer
 
     def play(self) -> WorldReport:
@@ -129,6 +147,8 @@ class World:
         """Add the nodes; schedule their starts, the workload and the faults."""
         simulation, fleet = self.simulation, self.simulation.fleet
         simulation.begin_faults(self.faults)
+        if self.pair is not None:
+            self.pair.begin(self.faults.until, simulation.stream("pair"))
         dials = {name: self.topology.dials.get(name, ()) for name in self.topology.managers}
         nodes = {**dials, **self.topology.uplinks}
         for name, uplinks in nodes.items():
@@ -146,6 +166,8 @@ class World:
         simulation.run(self.faults.until)
         simulation.mend()
         self._wait()
+        if self.pair is not None:
+            self.pair.check()
         if self._probes.random() < 0.1:
             # Then the probes' jobs must start within the tight time.
             simulation.run(simulation.calm)
@@ -164,7 +186,8 @@ class World:
         patience += len(self.driver.tasks) * timers.trip
         if self.timed:
             patience += sum(map(_patience_of, self.workload.batches))
-        simulation.wait(patience, lambda: simulation.settled)
+        pair = self.pair
+        simulation.wait(patience, lambda: simulation.settled and (pair is None or pair.settled))
 
     def _report(self, violation: Violation | None) -> WorldReport:
         simulation = self.simulation
@@ -184,6 +207,7 @@ class World:
             met=simulation.starvation.longest,
             timed=self.timed,
             dialed=self.dialed,
+            paired=self.paired,
             trace=tuple(trace.lines()) if shows else (),
         )
 
@@ -203,11 +227,15 @@ def simulate(
     *,
     timed: bool = False,
     dialed: bool = False,
+    paired: bool = False,
     keep: int | None = 30,
     journal: Path | None = None,
 ) -> WorldReport:
     """Play the world of a seed. Its journals go into a folder of their own in ``journal``."""
-    name = "-".join(["timed"] * timed + ["dialed"] * dialed + [str(seed)])
-    name = name if timed or dialed else f"seed-{seed}"
+    kinds = ["timed"] * timed + ["dialed"] * dialed + ["paired"] * paired
+    name = "-".join([*(kinds or ["seed"]), str(seed)])
     journals = None if journal is None else Journals(journal / name)
-    return World(seed=seed, timed=timed, dialed=dialed, keep=keep, journals=journals).play()
+    world = World(
+        seed=seed, timed=timed, dialed=dialed, paired=paired, keep=keep, journals=journals
+    )
+    return world.play()
