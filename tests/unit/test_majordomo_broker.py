@@ -332,6 +332,7 @@ def test_requests_above_a_limit_are_dropped():
     for _ in range(3):
         broker.ask(b"c1", b"x", service=b"small")
     assert broker.counted == {"limit": 1}
+    assert broker.causes == ["a request for the service 'small' exceeds limit"]
     for _ in range(3):
         broker.ask(b"c1", b"x", service=b"large")
     assert broker.counted == {"limit": 2}
@@ -339,6 +340,7 @@ def test_requests_above_a_limit_are_dropped():
     assert broker.counted == {"limit": 3}
     broker.get(b"hop", b"", C, b"large", b"x" * 94, peer=b"c2")
     assert broker.counted == {"limit": 4}  # the envelope counts, too
+    assert broker.causes == ["a request for the service 'large' exceeds limit_bytes"]
     broker.ask(b"c2", b"x" * 96, service=b"large")
     assert broker.counted == {"limit": 4}
     assert broker.door.statistics().services == {"small": 2, "large": 3}
@@ -438,6 +440,10 @@ def test_requests_that_have_their_replies_count_no_more():
         broker.ask(b"c", b"%d" % number)
         token, _ = broker.given(b"w")
         broker.ask(b"c", b"above the limit")
+        assert (broker.drops, broker.causes) == (
+            ["limit"],
+            ["a request for the service 'echo' exceeds client_limit"],
+        )
         broker.answer(b"w", token, b"y")
         assert broker.emitted == [(b"c", (b"", C, b"echo", b"y"))]
     broker.leave(b"c")
@@ -473,6 +479,7 @@ def test_a_request_that_is_sent_again_may_join_the_job_in_progress():
     assert broker.emitted == []
     broker.answer(b"w", token, b"y")
     assert broker.emitted == [(b"c2", (b"", C, b"echo", b"y"))]
+    assert broker.door.statistics().requests == 2
 
 
 @pytest.mark.rule("MDP-7.1", "MDP-7.2", "MDP-7.3")
@@ -496,6 +503,9 @@ def test_the_broker_answers_for_itself():
     assert asked(b"mmi.", b"x") == (b"501",)
     broker.leave(b"w")
     assert asked(b"mmi.service", b"echo") == (b"404",)
+    broker.door.offered = lambda role: role == "echo"  # a worker of WMP
+    assert asked(b"mmi.service", b"echo") == (b"200",)
+    assert asked(b"mmi.service", b"other") == (b"404",)
 
 
 @pytest.mark.rule("MDP-7.1", "MDP-4.8")

@@ -114,6 +114,17 @@ def test_a_withdrawn_request_that_was_sent_costs_its_socket():
     assert client.machine.deadline() is None
 
 
+def test_a_withdrawn_request_that_waits_for_a_socket_is_never_sent():
+    client = Client()
+    client.up()
+    for number in (1, 2, 3):
+        client.ask(number, b"%d" % number)
+    client.feed(Withdrawn((2, 4)))
+    assert client.opened == []
+    client.reply(b"one")
+    assert client.ports == [(0, (b"", C, b"echo", b"3"))]
+
+
 def test_a_request_waits_for_the_connection_and_a_client_that_drains_ends():
     client = Client()
     client.ask(1, b"x")

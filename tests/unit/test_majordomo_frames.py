@@ -43,7 +43,8 @@ def test_a_broker_reads_the_messages_of_the_text():
     assert reply.body == (b"Hello", b"world")
     assert wire.read_worker(HEARTBEAT).command is AttendantCommand.HEARTBEAT
     assert wire.read_worker(DISCONNECT).command is AttendantCommand.DISCONNECT
-    assert wire.read_worker(REQUEST).command is AttendantCommand.UNEXPECTED
+    for frames in (REQUEST, REQUEST[:-1]):
+        assert wire.read_worker(frames).command is AttendantCommand.UNEXPECTED
 
 
 def test_a_client_and_a_worker_read_the_messages_of_the_text():
@@ -53,7 +54,7 @@ def test_a_client_and_a_worker_read_the_messages_of_the_text():
     assert request.body == (b"Hello", b"world")
     assert wire.read_request(HEARTBEAT).command is BrokerCommand.HEARTBEAT
     assert wire.read_request(DISCONNECT).command is BrokerCommand.DISCONNECT
-    for frames in (READY, REPLY):
+    for frames in (READY, REPLY, REPLY[:-1]):
         assert wire.read_request(frames).command is BrokerCommand.UNEXPECTED
 
 

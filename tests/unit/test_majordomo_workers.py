@@ -183,6 +183,10 @@ def test_a_worker_whose_handler_fails_takes_leave_and_comes_back(worker):
     worker.connect()
     assert worker.sent == [READY]
     assert worker.machine.statistics().failed == 1
+    worker.request(b"3")
+    worker.finish(b"three")
+    assert worker.sent == [worker.reply(b"three")]
+    assert worker.runs == []  # the second request went with its connection
 
 
 @pytest.mark.rule("MDP-5.9", "MDP-5.7")
@@ -235,6 +239,9 @@ def test_a_worker_that_ends_answers_first(worker):
 
 @pytest.mark.rule("MDP-1.2", "MDP-5.8")
 def test_a_reply_of_too_many_frames_counts_as_a_failure(worker):
+    worker.request(b"a", b"b")
+    worker.finish([b"y"] * 59)
+    assert worker.sent == [worker.reply(*[b"y"] * 59)]
     worker.request(b"a", b"b")
     worker.finish([b"y"] * 60)
     assert worker.sent == [DISCONNECT]

@@ -149,13 +149,16 @@ class MajordomoRequests:
                 self.count += 1
                 self._answer_also(joined, port, peer, request.envelope)
                 return None
-        if (
-            len(service.requests) >= terms.limit
-            or self._size + size > self.limit_bytes
-            or (own is not None and len(own) >= self.client_limit)
-        ):
+        full = ""
+        if len(service.requests) >= terms.limit:
+            full = "limit"
+        elif own is not None and len(own) >= self.client_limit:
+            full = "client_limit"
+        elif self._size + size > self.limit_bytes:
+            full = "limit_bytes"
+        if full:
             self._retire(service)
-            return self._drop("limit", f"a request for the service {service.role!r}")
+            return self._drop("limit", f"a request for the service {service.role!r} exceeds {full}")
         self.count += 1
         number = next(self.numbers)
         codec, payload = to_payload(body, as_list=terms.as_list)

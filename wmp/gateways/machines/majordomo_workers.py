@@ -263,7 +263,7 @@ class MajordomoWorkers:
             or (service is None and len(self._groups) >= most)
             or (service is not None and service.members >= Limits.JOBS)
         ):
-            actions.append(self._drop("limit", f"a worker of the service {role!r}"))
+            actions.append(self._drop("limit", f"a worker of the service {role!r} is one too many"))
             return
         if service is None:
             group = f"{self.terms.group}/{_shorten(role)}"
