@@ -27,6 +27,7 @@ from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Connected, Finished, Received, Submitted
 from wmp.message import FIELD_NAMES, Columns, Field, Kind, Message, Outcome
+from wmp.testing.star_search import StarFault, StarSearch
 
 SPEC = Path(__file__).parent / "wmp.md"
 PING_PONG = Path(__file__).parent / "ping-pong.md"
@@ -325,6 +326,8 @@ def _shown(value: Any) -> str:
 def parts(page: Path) -> dict[str, str]:
     """Return the text of each generated part of a page by its name."""
     texts = {name: table(title, path) for name, (title, path) in STATES[page].items()}
+    if page == BINARY_STAR:
+        texts["traces"] = star_traces()
     if page != SPEC:
         return texts
     told = [
@@ -333,6 +336,16 @@ def parts(page: Path) -> dict[str, str]:
     ]
     texts["conversation"] = "\n\n".join(told)
     return texts
+
+
+def star_traces() -> str:
+    """Return the shortest ways to two active nodes of a Binary Star, one for each fault."""
+    lines = []
+    for fault in (StarFault.PARTITION, StarFault.PAUSE, StarFault.LOSS):
+        search = StarSearch(frozenset([fault]), ends=0)
+        search.run()
+        lines.append(f"- *{fault.value}*: {', '.join(search.shortest)}")
+    return "\n".join(lines)
 
 
 def filled(text: str, page: Path = SPEC) -> str:

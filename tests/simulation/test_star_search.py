@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.interop.programs import ROOT
 from wmp.gateways.machines import star
 from wmp.gateways.machines.star_lifecycle import TRANSITIONS, StarInput, StarState
 from wmp.testing.star_search import StarFault, StarSearch, served_again
@@ -36,9 +37,9 @@ def test_two_nodes_are_never_passive_at_once():
     )
 
 
-@pytest.mark.parametrize("fault", [StarFault.LOSS, StarFault.PAUSE])
+@pytest.mark.parametrize("fault", [StarFault.LOSS, StarFault.PARTITION, StarFault.PAUSE])
 def test_two_nodes_accept_requests_at_once_only_after_two_seconds_without_states(fault):
-    search = searched(fault)
+    search = searched(fault, ends=0)
     states = dual(search)
     for state in states:
         steps = search.trace(state)
@@ -47,9 +48,10 @@ def test_two_nodes_accept_requests_at_once_only_after_two_seconds_without_states
         else:
             assert steps.count("a second passes") >= 2, steps
         assert any(step.startswith("a request at") for step in steps), steps
-    # The cases of the page are real.
+    # The cases of the page are real, and the page has the shortest way to each.
     assert states
-    print(" -> ".join(search.trace(states[0])))
+    page = (ROOT / "specs" / "binary-star.md").read_text(encoding="utf-8")
+    assert f"*{fault.value}*: {', '.join(search.shortest)}" in page
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,8 @@ def test_two_nodes_accept_requests_at_once_only_after_two_seconds_without_states
     [
         (StarFault.END,),
         (StarFault.LOSS,),
+        (StarFault.PARTITION,),
+        pytest.param((StarFault.END, StarFault.PARTITION), marks=pytest.mark.deep),
         pytest.param((StarFault.END, StarFault.LOSS), marks=pytest.mark.deep),
         pytest.param((StarFault.END, StarFault.LOSS, StarFault.PAUSE), marks=pytest.mark.deep),
     ],

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from enum import Enum
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from wmp.actions import Halt
 from wmp.events import Ticked
@@ -33,6 +33,8 @@ class StarFault(Enum):
     """A node's process ends, and may be started again."""
     LOSS = "loss"
     """A state is lost or late, by the end of a connection for example."""
+    PARTITION = "partition"
+    """The link between the nodes is cut, and mended later."""
     PAUSE = "pause"
     """A node's process is stopped, and goes on later."""
 
@@ -55,6 +57,8 @@ class PairState:
     """The states on their way from each node to its peer."""
     ends: int = 0
     """Number of ends of processes so far."""
+    cut: bool = False
+    """Whether no state passes between the nodes."""
 
     @property
     def both_active(self) -> bool:
@@ -102,7 +106,16 @@ class StarSearch:
             before = self.came_from[state]
         return steps[::-1]
 
+    @property
+    def shortest(self) -> list[str]:
+        """The steps of the shortest way to two nodes that both accept requests; empty for none."""
+        found = next((state for state in self.came_from if state.both_active), None)
+        return [] if found is None else self.trace(found)
+
     def _steps(self, state: PairState) -> Iterator[tuple[str, PairState]]:
+        if StarFault.PARTITION in self.faults:
+            verb = "mended" if state.cut else "cut"
+            yield f"the link is {verb}", evolve(state, ways=((), ()), cut=not state.cut)
         for number, node in enumerate(state.nodes):
             name = _ROLES[number].value
             if node.state is None:
@@ -140,19 +153,21 @@ def _paused(node: _NodeState, paused: bool) -> _NodeState:
 def _with(state: PairState, number: int, node: _NodeState) -> PairState:
     nodes = list(state.nodes)
     nodes[number] = node
-    return PairState((nodes[0], nodes[1]), state.ways, state.ends)
+    return evolve(state, nodes=(nodes[0], nodes[1]))
 
 
 def _add(state: PairState, number: int, sent: list[int]) -> PairState:
+    if state.cut:
+        return state
     ways = list(state.ways)
     ways[number] = (*ways[number], *sent)[-_MOST_ON_THE_WAY:]
-    return PairState(state.nodes, (ways[0], ways[1]), state.ends)
+    return evolve(state, ways=(ways[0], ways[1]))
 
 
 def _lose(state: PairState, number: int) -> PairState:
     ways = list(state.ways)
     ways[number] = ways[number][1:]
-    return PairState(state.nodes, (ways[0], ways[1]), state.ends)
+    return evolve(state, ways=(ways[0], ways[1]))
 
 
 def _start(state: PairState, number: int) -> PairState:
@@ -160,13 +175,13 @@ def _start(state: PairState, number: int) -> PairState:
     # What was on its way to the process before is lost with the connection.
     ways = list(state.ways)
     ways[1 - number] = ()
-    fresh = PairState(state.nodes, (ways[0], ways[1]), state.ends)
+    fresh = evolve(state, ways=(ways[0], ways[1]))
     return _add(_with(fresh, number, _NodeState(own, _EXPIRE)), number, [own])
 
 
 def _end(state: PairState, number: int) -> PairState:
     ended = _with(state, number, _NodeState(None))
-    return PairState(ended.nodes, ended.ways, state.ends + 1)
+    return evolve(ended, ends=state.ends + 1)
 
 
 def _machine(node: _NodeState, number: int) -> StarMachine:
@@ -218,6 +233,7 @@ def served_again(state: PairState, seconds: int = 12) -> bool:
 
     Processes that do not run are started, as units do it. A client asks both nodes in turn.
     """
+    state = evolve(state, cut=False)
     for number, node in enumerate(state.nodes):
         if node.paused:
             state = _with(state, number, _paused(node, False))
