@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import select
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -94,21 +96,22 @@ def worker(back: str, seconds: float) -> None:
 
 
 def idle(back: str, count: int) -> None:
-    """Hold the sockets of workers that never get a request while others are idle longer."""
+    """Hold the sockets of workers that get a request now and then, since all take turns."""
     context = zmq.Context()
     context.set(zmq.MAX_SOCKETS, count + 10)
-    sockets = []
+    sockets, poller = {}, select.epoll()
     for _ in range(count):
         socket = context.socket(zmq.REQ)
         socket.connect(back)
         socket.send(b"\x01")
-        sockets.append(socket)
-    poller = zmq.Poller()
-    for socket in sockets:
-        poller.register(socket, zmq.POLLIN)
+        sockets[socket.fd] = socket
+        poller.register(socket.fd, select.EPOLLIN)
     while True:
-        for socket, _ in poller.poll():
-            socket.send_multipart(socket.recv_multipart())
+        # A poll of all sockets for each request would take more time than the broker.
+        for descriptor, _ in poller.poll():
+            socket = sockets[descriptor]
+            while socket.get(zmq.EVENTS) & zmq.POLLIN:
+                socket.send_multipart(socket.recv_multipart())
 
 
 def native_worker(back: str) -> None:
@@ -220,7 +223,7 @@ def measure(seconds: float, rounds: int, idle_workers: int) -> dict[str, float]:
     with contextlib.ExitStack() as stack:
         setups = {name: Setup(stack, name) for name in ("plain_queue", "gateway", "native")}
         for name, one in _turns(setups, rounds):
-            rate, cpu = one.cpu(lambda one=one: one.client.echo(seconds, _UNDER_WAY), seconds)
+            rate, cpu = one.cpu(partial(one.client.echo, seconds, _UNDER_WAY), seconds)
             note(f"{name}_echo", rate)
             note(f"{name}_cpu", cpu)
             note(f"{name}_p50", one.client.alone(int(300 * seconds)))
@@ -230,13 +233,21 @@ def measure(seconds: float, rounds: int, idle_workers: int) -> dict[str, float]:
             note(f"{name}_1ms", one.client.echo(seconds, _UNDER_WAY))
     if idle_workers:
         with contextlib.ExitStack() as stack:
-            setups = {"few": Setup(stack, "gateway"), "many": Setup(stack, "gateway")}
-            setups["many"].child("idle", setups["many"].back, idle_workers)
+            setups = {
+                f"{broker}_{workers}": Setup(stack, broker)
+                for broker in ("plain_queue", "gateway")
+                for workers in ("few", "many")
+            }
+            for name, one in setups.items():
+                if name.endswith("many"):
+                    one.child("idle", one.back, idle_workers)
             time.sleep(3.0)  # the workers connect
-            for name, one in _turns(setups, rounds):
-                note(
-                    f"{name}_cpu", one.cpu(lambda one=one: one.client.echo(seconds, 4), seconds)[1]
-                )
+            # With a few requests under way, four processes would answer several at a time, and the
+            # one process of the many workers one at a time: the broker would have other work.
+            for under_way in (_UNDER_WAY, 1):
+                for name, one in _turns(setups, rounds):
+                    act = partial(one.client.echo, seconds, under_way)
+                    note(f"{name}_{under_way}_cpu", one.cpu(act, seconds)[1])
     return {name: median(values) for name, values in found.items()}
 
 
@@ -255,9 +266,13 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"native echo {found['native_echo'] / plain['echo']:.2f} x")
     print(f"1 ms        {found['gateway_1ms'] / plain['1ms']:.2f} x")
     print(f"p50 alone   {found['gateway_p50'] / plain['p50']:.2f} x")
-    if "many_cpu" in found:
-        more = found["many_cpu"] / found["few_cpu"]
-        print(f"CPU a request with {options.idle} more workers: {more:.2f} x")
+    for under_way in (_UNDER_WAY, 1) if options.idle else ():
+        ours, others = (
+            found[f"{broker}_many_{under_way}_cpu"] / found[f"{broker}_few_{under_way}_cpu"]
+            for broker in ("gateway", "plain_queue")
+        )
+        text = f"CPU a request with {options.idle} more workers, {under_way} requests under way"
+        print(f"{text}: {ours:.2f} x; plain queue: {others:.2f} x")
 
 
 if __name__ == "__main__":

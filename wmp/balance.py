@@ -13,7 +13,8 @@ headers={"rack": "r7"})``.
 
 A policy must be fast, because it runs for every burst of jobs, and must not block. It sees at most
 ``wake_scan`` offers at once, the oldest first. A policy that keeps this order is marked with
-``@in_order``; then it sees only as many offers as the jobs need.
+``@in_order``; then it sees only as many offers as the jobs need. A policy that never declines the
+only worker is marked with ``@asks_a_lone_worker``; then it is not called for one worker.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from wmp.core.manager.policy import Jobs, Offer, Policy, in_order
+from wmp.core.manager.policy import Jobs, Offer, Policy, asks_a_lone_worker, in_order
 from wmp.errors import ConfigError
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Policy",
     "Rng",
     "any_worker",
+    "asks_a_lone_worker",
     "by_name",
     "by_role",
     "in_order",
@@ -49,6 +51,7 @@ class Rng(Protocol):
 
 
 @in_order
+@asks_a_lone_worker
 def any_worker(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
     """Ask as few workers as can take all jobs: the fewest messages, no fairness."""
     chosen: list[Offer] = []
@@ -62,11 +65,13 @@ def any_worker(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
 
 
 @in_order
+@asks_a_lone_worker
 def least_recently_used(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
     """Ask first the workers that have waited longest since they were served."""
     return sorted(offers, key=lambda offer: offer.served)
 
 
+@asks_a_lone_worker
 def most_free(jobs: Jobs, offers: Sequence[Offer]) -> Sequence[Offer]:
     """Ask the workers with the most free capacity first; ties go to the least recently served."""
     return sorted(offers, key=lambda offer: (-offer.spare, -offer.capacity, offer.served))

@@ -11,7 +11,7 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.managers import make
+from tests.unit.managers import make, submit
 from wmp import balance
 from wmp.balance import Jobs
 from wmp.core.manager.worker_selection import spread
@@ -184,3 +184,32 @@ def test_an_offer_cannot_be_changed():
     manager, _ = offers_to(vandal)
     manager.handle(Submitted([1], [b"x"], Kind()), 0.0)
     assert manager.statistics().dropped == {"policy failed": 1}
+
+
+@pytest.mark.parametrize(
+    "policy", [balance.any_worker, balance.least_recently_used, balance.most_free]
+)
+@pytest.mark.parametrize("want", [1, 3, 10])
+def test_a_policy_that_asks_a_lone_worker_is_not_called_and_the_worker_gets_as_many(policy, want):
+    def given(policy):
+        calls = []
+
+        def watch(jobs, offers):
+            calls.append(offers)
+            return policy(jobs, offers)
+
+        if getattr(policy, "asks_a_lone_worker", False):
+            balance.asks_a_lone_worker(watch)
+        manager = make(watch, epoch=1)
+        worker = ScriptedWorker(manager)
+        worker.ready(want)
+        (wake,) = sent(submit(manager, *[b"x"] * 5), Command.WAKE)
+        takes = sent(worker.give(want + 2, hold=5.0), Command.TAKE)
+        takes += sent(submit(manager, *[b"late"] * 20), Command.TAKE)
+        return len(calls), wake.fields[Field.COUNT], [take.columns for take in takes]
+
+    calls, *lone = given(policy)
+    others, *asked = given(lambda jobs, offers: policy(jobs, offers))
+    assert calls == 0 < others
+    assert lone == asked
+    assert lone[1]

@@ -164,6 +164,20 @@ def test_a_request_with_the_same_body_joins_and_the_newest_asker_has_the_reply()
     assert door.emitted == [(b"c", (b"", b"result"))]
 
 
+@pytest.mark.rule("PIRATE-7.8", "PIRATE-7.10")
+def test_the_reply_to_a_joined_request_of_a_client_that_left_is_dropped():
+    door = Front(join=True)
+    door.get(b"", b"one", peer=b"a")
+    assert set(door.settle()) == {1}
+
+    door.feed(Left(0, b"a"))
+    door.end(1, b"result")
+
+    assert door.emitted == []
+    assert door.machine.statistics().dropped == {"client left": 1}
+    assert not door.machine.asked()
+
+
 def test_a_door_that_drains_ends_behind_its_last_reply():
     door = Front()
     door.get(b"", b"one", peer=b"a")
@@ -234,3 +248,23 @@ def test_a_request_of_an_agent_above_a_limit_may_come_again():
     door.end(1, b"reply")
     door.get(b"2", b"two", peer=b"a")
     assert door.settle() == {1: ("", b"one"), 2: ("", b"two")}
+
+
+@pytest.mark.rule("FREE-5.5", "PIRATE-7.10")
+def test_a_request_of_an_agent_whose_job_has_a_newer_asker_may_come_again():
+    door = Front(wire=AgentWire(), join=True)
+    door.get(b"1", b"one", peer=b"a")
+    door.get(b"9", b"one", peer=b"b")
+    door.get(b"9", b"one", peer=b"b")
+    assert door.drops == ["repeated"]
+    assert door.settle() == {1: ("", b"one")}
+    door.end(1, b"reply")
+    assert door.emitted == [(b"b", (b"9", b"reply"))]
+
+    door.get(b"1", b"one", peer=b"a")
+    assert door.settle() == {2: ("", b"one")}
+    door.feed(Left(0, b"a"))
+    door.get(b"1", b"one", peer=b"a")  # after the connection was made again
+    assert (door.drops, door.settle()) == ([], {})
+    door.end(2, b"reply")
+    assert door.emitted == [(b"a", (b"1", b"reply"))]

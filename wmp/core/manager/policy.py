@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from attrs import frozen
 
-__all__ = ["Jobs", "Offer", "Policy", "in_order"]
+__all__ = ["Jobs", "Offer", "Policy", "asks_a_lone_worker", "in_order"]
 
 
 @frozen
@@ -56,6 +56,15 @@ def in_order(policy: _P) -> _P:
     with the number of idle workers. This is a decorator.
     """
     policy.in_order = True  # type: ignore[attr-defined]
+    return policy
+
+
+def asks_a_lone_worker(policy: _P) -> _P:
+    """Mark a policy that asks the worker if it sees only one.
+
+    The manager does not call the policy for one worker then. This is a decorator.
+    """
+    policy.asks_a_lone_worker = True  # type: ignore[attr-defined]
     return policy
 
 

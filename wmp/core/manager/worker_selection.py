@@ -331,6 +331,10 @@ class WorkerSelection:
             candidate = judge(worker, queue, fair)
             if candidate is None:
                 return []
+            if getattr(self.policy, "asks_a_lone_worker", False):
+                # The result is that of ``_share``.
+                share = min(count, max(candidate[1], candidate[2]))
+                return [(worker, share)] if share > 0 else []
             return self._share_out(queue, count, iter((candidate,)))
         judged = (judge(worker, queue, fair) for worker in _oldest(lines))
         return self._share_out(queue, count, (one for one in judged if one is not None))

@@ -188,8 +188,9 @@ class Capacity:
         (manager,) = sole
         if manager.standby or manager.stream is None or now < manager.hold_after:
             return None
-        if any(one.wake is not None for one in managers):
-            return None
+        for one in managers:  # a generator costs more
+            if one.wake is not None:
+                return None
         if self.executions.usual != DEFAULT_NEEDS:
             return None
         return manager if outbound.links.reachable(manager) else None

@@ -399,7 +399,7 @@ class Executions:
         if self.outbound.settings.window is None:
             if self._overdue:
                 delayed = self._relieve(now)
-            if queue.parked or any(len(run.ids) > 1 for run in runs):
+            if queue.parked or (runs and any(len(run.ids) > 1 for run in runs)):
                 self._watch(now)
         self._overdue = False
         return runs, spare, delayed

@@ -253,7 +253,8 @@ class BackDoorMachine:
         lane = bundle.run.lane
         worker.bundle = None
         del self._lanes[lane]
-        self._timers.clear_all((_BusyTimer(lane), _ReportTimer(lane)))
+        if self._timers:  # with Simple Pirates mostly none is set
+            self._timers.clear_all((_BusyTimer(lane), _ReportTimer(lane)))
         self._report(bundle, actions)
 
     def _report(self, bundle: Bundle, actions: list[BackDoorAction]) -> None:

@@ -82,6 +82,8 @@ class _Asker:
     size: int
     body: Frames | None
     """The body, for requests that join the job; None if no request may join it."""
+    gone: bool = False
+    """Whether the client left: then a later request with this body may still get the reply."""
 
     @property
     def key(self) -> tuple[int, bytes, Frames]:
@@ -266,7 +268,11 @@ class FrontDoorMachine:
         asker = self._askers[number]
         self._unlist(number, asker.peer)
         self._of_peer.setdefault(peer, set()).add(number)
-        self._askers[number] = evolve(asker, port=port, peer=peer, envelope=envelope)
+        newest = evolve(asker, port=port, peer=peer, envelope=envelope, gone=False)
+        self._askers[number] = newest
+        if self._memory is not None:
+            self._memory.leave((asker.key,))
+            self._memory.begin(newest.key)
 
     def _end(
         self,
@@ -282,7 +288,9 @@ class FrontDoorMachine:
             return  # The client left, or the job is another door's.
         reply: Frames | None = None
         body = read_payload(asker.codec if codec is None else codec, payload)
-        if end is not End.OK:
+        if asker.gone:
+            self._dropped["client left"] += 1
+        elif end is not End.OK:
             self._unanswered[end.value] += 1
         elif body is None:
             self._unanswered["unreadable"] += 1  # the worker named another codec
@@ -296,12 +304,17 @@ class FrontDoorMachine:
     def _left(self, peer: bytes, actions: list[FrontDoorAction]) -> None:
         """Cancel the requests of a connection that ended (PIRATE-7.8).
 
-        A request that others may join goes on: its client may send it again.
+        A request that others may join goes on: its client may send it again (PIRATE-7.10).
         """
-        if self.service.join:
-            return
         numbers = sorted(self._of_peer.get(peer, ()))
         if not numbers:
+            return
+        if self.service.join:
+            for number in numbers:
+                left = self._askers[number]
+                left.gone = True
+                if self._memory is not None:
+                    self._memory.leave((left.key,))
             return
         for number in numbers:
             asker = self._forget(number)
