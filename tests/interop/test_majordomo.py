@@ -104,6 +104,18 @@ def test_a_worker_receives_requests_one_by_one(endpoint):
         counter.recv()
 
 
+def test_a_worker_that_ends_gives_the_request_up_that_it_received(endpoint):
+    with MajordomoClient(endpoint, tries=1, timeout=20) as client, ThreadPoolExecutor(1) as pool:
+        with MajordomoWorker(endpoint, "shout") as receiver:
+            future = pool.submit(client.request, "shout", b"x")
+            assert receiver.recv(timeout=20) == b"x"
+            with pytest.raises(TimeoutError):
+                receiver.drain(0.01)
+        assert receiver.statistics().failed == 1
+        with worker(endpoint):
+            assert future.result(20) == b"X"
+
+
 def test_a_worker_with_a_handler_does_not_receive(endpoint):
     with worker(endpoint) as made, pytest.raises(ConfigError, match="has a handler"):
         made.recv()

@@ -142,6 +142,28 @@ def test_a_service_does_not_wait_for_all_requests_of_another(tmp_path):
         assert read_reply(client, id) == [b"Y"]
 
 
+@pytest.mark.rule("MDP-8.7")
+def test_a_gateway_that_ends_does_not_wait_for_the_requests_of_its_titanic(tmp_path):
+    address = f"ipc://{tmp_path}/broker"
+    program = (*WMP, "gateway", "--majordomo", address, "--titanic", str(tmp_path / "store"))
+    with contextlib.ExitStack() as stack:
+        gateway = stack.enter_context(Program(*program))
+        gateway.wait_for_line("clients and workers of majordomo connect to")
+        client = stack.enter_context(MajordomoClient(address, timeout=5))
+        with MajordomoWorker(address, "shout", heartbeat=0.2) as worker:
+            wait_until(lambda: client.has("shout"), "the worker")
+            id = store_request(client, b"x")
+            assert worker.recv(timeout=20) == b"x"
+        # The request waits at the broker for another worker, for a minute.
+        gateway.signal(signal.SIGTERM)
+        assert gateway.ends() == 0
+        assert "lost the connection" not in gateway.stderr
+        again = stack.enter_context(Program(*program))
+        again.wait_for_line("clients and workers of majordomo connect to")
+        stack.enter_context(MajordomoWorker(address, "shout", bytes.upper, heartbeat=0.2))
+        assert read_reply(client, id) == [b"X"]
+
+
 # -- every process is killed, at every step ------------------------------------------------
 
 STEPS = ("request", "take", "finish", "reply", "close_request", "renew")

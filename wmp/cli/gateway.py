@@ -414,6 +414,7 @@ async def _serve(definition: GatewayDefinition) -> int:
     """
     made = _make(definition)
     late = False
+    end_titanic = None
     async with contextlib.AsyncExitStack() as stack:
         # A signal may come before ``run`` begins to wait.
         stack.enter_context(on_signals(made.interrupt))
@@ -422,7 +423,8 @@ async def _serve(definition: GatewayDefinition) -> int:
         if definition.titanic is not None:
             brokers = zip(definition.doors, made.doors, strict=True)
             broker = next(bound for door, bound in brokers if isinstance(door, MajordomoDoor))
-            await stack.enter_async_context(Titanic(broker[0], store=definition.titanic))
+            titanic = Titanic(broker[0], store=definition.titanic)
+            end_titanic = (await stack.enter_async_context(titanic)).close
             complain(_PROGRAM, f"titanic keeps requests in {definition.titanic}")
         if definition.control is not None:
             await stack.enter_async_context(ControlSocket(definition.control, made))
@@ -432,7 +434,8 @@ async def _serve(definition: GatewayDefinition) -> int:
         if definition.bind:
             complain(_PROGRAM, f"workers of WMP connect to {', '.join(made.endpoints)}")
         try:
-            await made.run(definition.drain_timeout or None)
+            # The requests of Titanic stay in its store, so the gateway need not wait for them.
+            await made.run(definition.drain_timeout or None, before_drain=end_titanic)
         except TimeoutError:
             late = True  # a log line has named the cause
         except StarConflict as error:

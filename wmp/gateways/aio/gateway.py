@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import count
 from os import PathLike
 from typing import Any
@@ -120,6 +120,9 @@ class Gateway(DrainingProgram):
         self._recorders: list[Recorder] = []
         self._drain_timeout: float | None = None
         self._drain_bound: asyncio.TimerHandle | None = None
+        self._before_drain: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        """The end of the programs that end before this gateway drains."""
         self._late = ""
         """The reason why requests were given up at the end of the drain timeout."""
         self._machine = self._make(
@@ -178,7 +181,12 @@ class Gateway(DrainingProgram):
         self._recorders.append(recorder)
         return recorder.step
 
-    async def run(self, drain_timeout: float | None = None) -> None:
+    async def run(
+        self,
+        drain_timeout: float | None = None,
+        *,
+        before_drain: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
         """Serve until drained, closed or ended by a signal.
 
         In the main thread SIGTERM and Ctrl-C have the effect of ``interrupt``.
@@ -186,6 +194,8 @@ class Gateway(DrainingProgram):
         Args:
             drain_timeout: Seconds that requests in progress have after the first signal. None for
                 no limit.
+            before_drain: Called after the first signal, and awaited before the gateway drains. It
+                ends programs that use this gateway and need no reply any more.
 
         Raises:
             ConfigError: As for ``start``.
@@ -196,6 +206,7 @@ class Gateway(DrainingProgram):
         """
         if drain_timeout is not None:
             self._drain_timeout = check_seconds("drain_timeout", drain_timeout)
+        self._before_drain = before_drain
         try:
             await super().run()
         finally:
@@ -209,11 +220,25 @@ class Gateway(DrainingProgram):
 
         Call this method on the loop.
         """
+        if self._before_drain is not None:
+            self._ending = asyncio.get_running_loop().create_task(self._before_drain())
+            self._before_drain = None
+            self._ending.add_done_callback(self._drain_after)
+            return
+        if self._ending is not None and not self._ending.done():
+            self._node.halted(None)  # the second signal
+            return
         first = not self._node.draining
         super().interrupt()
         if first and self._drain_timeout is not None:
             loop = asyncio.get_running_loop()
             self._drain_bound = loop.call_later(self._drain_timeout, self._end_drain)
+
+    def _drain_after(self, ended: asyncio.Task[None]) -> None:
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            logger.error("gateway: before draining: %s: %s", type(error).__name__, error)
+        if self._node.running:
+            self.interrupt()
 
     def _end_drain(self) -> None:
         if self._node.running:

@@ -8,7 +8,7 @@ from wmp.actions import Interrupt, Recall, Run
 from wmp.errors import ClosedError, ConfigError
 from wmp.events import Finished, Recalled
 from wmp.foreign import Frames
-from wmp.gateways.aio.node import Body, ForeignProgram, as_body, from_body, make_node
+from wmp.gateways.aio.node import DRAIN_TIMEOUT, Body, ForeignProgram, as_body, from_body, make_node
 from wmp.gateways.machines.body import from_payload, to_payload
 from wmp.gateways.machines.foreign_worker import ForeignWorkerStatistics
 from wmp.gateways.machines.majordomo_wire import MAX_BODY, as_service
@@ -69,7 +69,7 @@ class _RequestHolder:
         if run is None or worker._taken:
             return  # The caller of ``recv`` has the request; the machine drops its reply.
         worker._given = None
-        worker._node.inbox.post(Finished(run.lane, run.ids, [Outcome.CANCELLED], [b""]))
+        worker._give_up(run)
 
 
 class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
@@ -206,6 +206,21 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
         self._taken = True
         body = from_payload(self._given.kind.codec, self._given.payloads[0])
         return [bytes(one) for one in body] if self._as_list else from_body(body)
+
+    async def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+        """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
+
+        A request that ``recv`` returned, and that has no reply yet, is given up at once: the broker
+        gives it to another worker. In a fork of this process the call does nothing.
+        """
+        run = self._given
+        if run is not None and not self._node.forked:
+            self._given, self._taken = None, False
+            self._give_up(run)
+        await super().close(timeout)
+
+    def _give_up(self, run: Run) -> None:
+        self._node.inbox.post(Finished(run.lane, run.ids, [Outcome.CANCELLED], [b""]))
 
     def statistics(self) -> ForeignWorkerStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""
