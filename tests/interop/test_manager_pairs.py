@@ -111,6 +111,34 @@ def test_a_manager_without_a_pair_is_active_while_it_serves():
     assert not manager.active
 
 
+def test_a_wait_ends_with_the_manager():
+    for end in (wmp.Manager.close, wmp.Manager.drain):
+        with make("b") as manager:
+            ended = []
+
+            def wait(manager=manager, ended=ended):
+                try:
+                    manager.wait_active()
+                except ClosedError as error:
+                    ended.append(error)
+
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            end(manager)
+            waiting.join(20)
+            assert ended
+
+
+def test_the_other_manager_takes_over_from_one_that_drained():
+    first, second = make("a"), make("b")
+    with worker(), second, first:
+        first.wait_active(40)
+        wait_until(lambda: second._inner.standby.star.state is StarState.PASSIVE)
+        first.drain()
+        second.wait_active(40)
+        assert second.submit(b"one").result(40) == b"ONE"
+
+
 def test_a_manager_on_standby_is_closed_and_drained(folder):
     for settings in ({}, {"store": folder / "jobs.db"}):
         for end in (wmp.Manager.close, wmp.Manager.drain):

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from wmp.actions import ManagerAction
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
-from wmp.errors import OnStandby
+from wmp.errors import ClosedError, OnStandby
 from wmp.events import Cancelled, ManagerEvent, Received, Relieved
 from wmp.message import Command
 from wmp.runtime.manager_store import ManagerStore
@@ -88,6 +88,8 @@ class Standby:
         self._over = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._takeover: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._halted: Callable[[Exception | None], None] | None = None
         submissions.refuse(
             OnStandby(
                 "the manager is on standby, because the other manager of its pair may serve; "
@@ -119,6 +121,7 @@ class Standby:
             TransportError: Too few file descriptors are left in this process.
         """
         self._loop = asyncio.get_running_loop()
+        self._halted, self._node.on_halt = self._node.on_halt, self._ended
         self.star.on_takeover(self._begin)
         self.star.on_end(self._end)
         await self.star.start()
@@ -140,6 +143,8 @@ class Standby:
                 "of the pair serves, or that a worker connects to this one"
             ) from None
         self._node.raise_error()
+        if not self.over:
+            raise ClosedError("the manager ended during wait_active()")
 
     async def _soon(self) -> bool:
         try:
@@ -201,8 +206,19 @@ class Standby:
             self._node.driver.close_machine()  # workers get BYE
         self._over.set()
 
+    def _ended(self, error: Exception | None) -> None:
+        """Let the other manager take over, because this one has ended."""
+        if self._halted is not None:
+            self._halted(error)
+        self._over.set()
+        if self._closing is None and self._loop is not None and not self._loop.is_closed():
+            self._closing = self._loop.create_task(self.star.close())
+
     async def close(self) -> None:
         """Close the node that decides. Idempotent."""
+        self._over.set()
         await self.star.close()
+        if self._closing is not None:
+            await self._closing
         if self._takeover is not None:
             await asyncio.wait([self._takeover], timeout=_CLOSE)
