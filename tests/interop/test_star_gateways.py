@@ -64,11 +64,15 @@ def test_a_gateway_takes_over_and_its_star_ends_with_it(tmp_path):
         stack.enter_context(primary)
         stack.enter_context(backup)
         both = (*primary.endpoints, *backup.endpoints)
-        stack.enter_context(wmp.Worker(*both, handlers=bytes.upper))
+        idle = wmp.Worker(*both, handlers=bytes.upper)
+        stack.enter_context(idle)
         wait_until(lambda: second.state is StarState.PASSIVE)
         doors = f"{at}/doora", f"{at}/doorb"
         asker = stack.enter_context(StarClient(*doors, timeout=0.5, settle=0.2))
         assert asker.request(b"one") == b"ONE"
+        # The passive manager is on standby, so that the active one gets held GIVEs (WMP-17.3).
+        known = idle._inner._machine._links.managers.values()
+        assert sorted(manager.standby for manager in known) == [False, True]
         turned = stack.enter_context(StarClient(*doors[::-1], timeout=0.1, settle=0.1))
         assert turned.request(b"two") == b"TWO"
         assert backup.statistics().doors[0].requests == 0  # they were dropped, and not queued

@@ -9,6 +9,7 @@ from typing import Any
 from wmp.actions import Drop
 from wmp.aio.node import AsyncPart
 from wmp.errors import ConfigError
+from wmp.events import Relieved
 from wmp.foreign import Answer, Arrived, Emit, Settled, Voted
 from wmp.gateways.aio.requester import Requester
 from wmp.gateways.machines.gateway import DoorMachine
@@ -215,6 +216,9 @@ class BinaryStar(AsyncPart):
 class StarGuard:
     """A door for clients that takes their messages only while its node is active (STAR-2.2).
 
+    The first of these messages ends the standby of the manager of the gateway (STAR-4.1), in case
+    that the message itself was the vote.
+
     Args:
         door: The machine of the door.
         star: The node.
@@ -223,6 +227,7 @@ class StarGuard:
     def __init__(self, door: DoorMachine, star: BinaryStar) -> None:
         self._door = door
         self._star = star
+        self._relieved = False
         self._drop = Drop("passive", detail="the other node of the Binary Star serves the clients")
         self.deadline = door.deadline
         self.statistics = door.statistics
@@ -233,8 +238,12 @@ class StarGuard:
 
         The message is a vote in any case.
         """
-        if type(event) is Arrived and not self._star.serves():
-            return (self._drop,)
+        if type(event) is Arrived:
+            if not self._star.serves():
+                return (self._drop,)
+            if not self._relieved:
+                self._relieved = True
+                return (Relieved(), *self._door.handle(event, now))
         return self._door.handle(event, now)
 
 

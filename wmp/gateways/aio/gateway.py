@@ -15,6 +15,7 @@ from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import ClosedError, ConfigError
+from wmp.events import Relieved
 from wmp.foreign import Dismissed
 from wmp.gateways.aio.binary_star import BinaryStar, StarGuard
 from wmp.gateways.aio.node import DrainingProgram
@@ -142,7 +143,8 @@ class Gateway(DrainingProgram):
                 epoch=epoch,
                 label=label,
             )
-            manager = ManagerMachine(settings, least_recently_used)
+            paired = self._star is not None
+            manager = ManagerMachine(settings, least_recently_used, standby=paired)
         home = None if manager is None else (identity, epoch)
         numbers = count(1)
         machine = GatewayMachine(
@@ -263,6 +265,7 @@ class Gateway(DrainingProgram):
                 self._journal.prepare()
             if self._star is not None:
                 self._star.on_end(self._node.halted)
+                self._star.on_takeover(lambda: self._node.inbox.post(Relieved()))
                 await self._star.start()
             self._node.start(self._machine, link_events=True, make_driver=GatewayDriver)
 

@@ -36,6 +36,7 @@ from wmp.events import (
     Finished,
     Garbled,
     Received,
+    Relieved,
     Submitted,
     Ticked,
     Undelivered,
@@ -233,7 +234,7 @@ class GatewayMachine:
                 self._at_door(port, event, now)
             case Received(link) | Garbled(link) | Undelivered(link):
                 self._queue.append((_MANAGER if isinstance(link, bytes) else _DEVICE, event))
-            case Disconnected():
+            case Disconnected() | Relieved():
                 self._queue.append((_MANAGER, event))
             case Connected(int(link)):
                 self._connected(link, now)
@@ -404,7 +405,7 @@ class GatewayMachine:
                 self._busy[group.key] = group
             else:
                 self._queue.append((group.key, what))
-        elif kind is Submitted or kind is Cancelled:
+        elif kind is Submitted or kind is Cancelled or kind is Relieved:
             self._queue.append((_MANAGER, action))
         elif kind is Staff:
             group = self._group(action, number, now)
