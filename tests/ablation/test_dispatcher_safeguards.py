@@ -18,7 +18,7 @@ from wmp.dispatcher.steps.checking import Check
 from wmp.dispatcher.steps.job_steps import Finish, read_job
 from wmp.dispatcher.steps.placing import Assign, DispatchedJob, Placed
 from wmp.dispatcher.steps.worker_steps import NotePing
-from wmp.testing.dispatch_search import search_design, search_steps
+from wmp.testing.dispatch_search import search_design, search_endings, search_steps
 from wmp.testing.dispatcher_parties import DispatcherFaults
 from wmp.testing.dispatcher_world import DispatcherWorld, run_dispatcher_world
 
@@ -178,6 +178,16 @@ def test_a_world_notices_a_missing_safeguard(
         if any(word in one for one in problems):
             return
     pytest.fail("40 worlds have no problem without the safeguard")
+
+
+@pytest.mark.parametrize(
+    ("ablate", "faults"), [(_without_fence, 1), (_without_unknown_jobs, 1), (_without_heirs, 2)]
+)
+def test_the_search_of_endings_notices_a_missing_safeguard(
+    monkeypatch: Patch, ablate: Callable[[Patch], None], faults: int
+) -> None:
+    ablate(monkeypatch)
+    assert search_endings(faults).trace is not None
 
 
 @pytest.mark.deep

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from wmp.testing.dispatch_search import search_endings
 from wmp.testing.dispatcher_parties import DispatcherFaults
 from wmp.testing.dispatcher_world import run_dispatcher_world
 
@@ -56,6 +57,16 @@ def test_jobs_end_beside_managers_and_their_callbacks_are_sent(seed: int) -> Non
 @pytest.mark.parametrize("seed", [4, 15])
 def test_a_worker_behind_a_partition_does_no_job_that_another_one_gets(seed: int) -> None:
     check(seed, DispatcherFaults(isolate=0.05))
+
+
+@pytest.mark.rule("DSP-3.10", "DSP-4.1", "DSP-4.3", "DSP-4.6", "DSP-4.7")
+@pytest.mark.parametrize(
+    ("faults", "states"), [(1, 100), pytest.param(3, 5_000, marks=pytest.mark.deep)]
+)
+def test_every_way_of_a_job_leads_to_one_end(faults: int, states: int) -> None:
+    found = search_endings(faults)
+    assert found.trace is None
+    assert found.states > states
 
 
 @pytest.mark.deep

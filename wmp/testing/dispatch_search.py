@@ -3,6 +3,8 @@
 The design saves `d` whatever the job's status is, waits, and reads again: the last writer wins.
 :func:`search_design` finds the interleaving in which both send the job. :func:`search_steps` runs
 the steps of this library, with an end of a dispatcher between any two of them.
+:func:`search_endings` goes on from there to the end of the job: its worker, completions, health
+checks and a cancellation, with faults between any two of them.
 """
 
 from __future__ import annotations
@@ -16,15 +18,17 @@ import attrs
 from attrs import define, field, frozen
 
 from wmp.dispatcher.job_document import NewJobDocument
+from wmp.dispatcher.records import DispatchRecord, worker_number
 from wmp.dispatcher.settings import DispatcherSettings
-from wmp.dispatcher.steps.checking import Check
-from wmp.dispatcher.steps.job_steps import Create
+from wmp.dispatcher.steps.checking import Check, EndCancelled, TakeBack
+from wmp.dispatcher.steps.job_steps import CancelJob, Create, Finish
 from wmp.dispatcher.steps.placing import Assign, Place
-from wmp.dispatcher.steps.worker_steps import Register
+from wmp.dispatcher.steps.worker_steps import NotePing, Register
 from wmp.store.contract import StoreInstance
+from wmp.store.stored_job import ENDED
 from wmp.testing.reference_transaction import TransactingReference
 
-__all__ = ["DispatchSearch", "search_design", "search_steps"]
+__all__ = ["DispatchSearch", "search_design", "search_endings", "search_steps"]
 
 _COOLDOWN: Final = 2
 """Ticks of the cooldown; a tick is a second."""
@@ -234,3 +238,166 @@ def search_steps() -> DispatchSearch:
     start.run(0, Register(start.settings, "h", 1, 2, {"t": True}))
     start.run(0, Create(start.settings, 1, NewJobDocument("t", None)))
     return _search(start, _step_moves, lambda one: one.key(), _is_wrong)
+
+
+# -- to the end of the job ----------------------------------------------------------------------
+
+
+@define(eq=False)
+class _Endings(_Steps):
+    """The same, with a worker, and a number of faults that may still happen."""
+
+    faults: int = 0
+    posts: list[tuple[int, int, int]] = field(factory=list)
+    """Dispatcher, number and attempt of each job that is on its way to the worker."""
+    running: list[tuple[int, int]] = field(factory=list)
+    """Jobs that the worker does, also after a completion whose answer was lost."""
+    counted: int = 0
+    stale: bool = False
+    """Whether the result of an attempt counted that was not the current one."""
+
+    def key(self) -> Hashable:
+        """Return what makes a state."""
+        more = (tuple(sorted(self.posts)), tuple(sorted(self.running)), self.counted, self.stale)
+        return super().key(), more, tuple(sorted(self.sent)), self.faults
+
+    def copied(self) -> _Endings:
+        """Return an independent copy."""
+        made = super().copied()
+        assert isinstance(made, _Endings)
+        made.posts, made.running = list(self.posts), list(self.running)
+        return made
+
+    def spend(self) -> None:
+        """Let one fault happen."""
+        self.faults -= 1
+
+    def give(self, me: int) -> None:
+        """Dispatch the job, and send it."""
+        for one in self.run(me, Place(self.settings)).assignments:
+            self.sent.append((one.id, one.attempt))
+            self.posts.append((me, one.id, one.attempt))
+
+    def check(self, me: int) -> None:
+        """Check, and send the cancellations that follow; the worker answers each."""
+        for one in self.run(me, Check(self.settings)).cancellations:
+            if (one.id, one.attempt) in self.running:
+                self.running.remove((one.id, one.attempt))
+            if one.awaited:
+                self.run(me, EndCancelled(one.id, one.attempt))
+
+    def report(self, me: int, job: tuple[int, int], *, answered: bool) -> None:
+        """Report the end of a job to a dispatcher."""
+        current = self.store.list()[0].attempt
+        if self.run(me, Finish(*job, "s", b"1")).counts:
+            self.counted += 1
+            self.stale |= job[1] != current
+        if answered:
+            self.running.remove(job)
+
+    def ping(self, me: int, error: str | None) -> None:
+        """Write a health check, in which the worker names its jobs."""
+        # It counts if it began `post_timeout`, here a millisecond, after the job was given.
+        began = round(1000 * self.store.clock()) + 1
+        self.run(me, NotePing(self.settings, worker_number("h", 1), began, error, self.running))
+
+    def is_given_up(self) -> bool:
+        """Return whether further health checks show no more."""
+        record = self.store._records.get((DispatchRecord.SORT, 1))
+        return record is not None and record.body["unknown"] >= 2
+
+    def register(self, me: int) -> None:
+        """Register the worker."""
+        self.run(me, Register(self.settings, "h", 1, 2, {"t": True}))
+
+
+def _ending_moves(state: _Endings) -> Iterable[tuple[str, _Endings]]:
+    def after(name: str, *acts: Callable[[_Endings], object]) -> tuple[str, _Endings]:
+        made = state.copied()
+        for act in acts:
+            act(made)
+        return name, made
+
+    spend = _Endings.spend
+    for post in state.posts:
+        me, id, attempt = post
+        yield after(
+            f"job {id} arrives in attempt {attempt}",
+            lambda one, post=post: one.posts.remove(post),  # type: ignore[misc]
+            lambda one, post=post: one.running.append(post[1:]),  # type: ignore[misc]
+        )
+        if state.faults:
+            gone = after("a job is lost", spend, lambda one, post=post: one.posts.remove(post))  # type: ignore[misc]
+            yield gone
+            if state.ended != me:
+                back = TakeBack(state.settings, id, attempt, "refused", pause=False)
+                refused = gone[1].copied()
+                refused.run(me, back)
+                yield f"{me} takes a refused job back", refused
+    if state.faults and state.running:
+        yield after("the worker forgets its jobs", spend, lambda one: one.running.clear())
+    for me in (0, 1):
+        if state.ended == me:
+            continue
+        yield after(f"{me} dispatches", lambda one, me=me: one.give(me))  # type: ignore[misc]
+        yield after(f"{me} checks", lambda one, me=me: one.check(me))  # type: ignore[misc]
+        if not state.posts and not state.is_given_up():
+            yield after(f"{me} sees the worker", lambda one, me=me: one.ping(me, None))  # type: ignore[misc]
+        for job in state.running:
+            yield after(
+                f"{job} is reported to {me}",
+                lambda one, me=me, job=job: one.report(me, job, answered=True),  # type: ignore[misc]
+            )
+        if not state.faults:
+            continue
+        for job in state.running:
+            yield after(
+                f"{job} is reported to {me} without an answer",
+                spend,
+                lambda one, me=me, job=job: one.report(me, job, answered=False),  # type: ignore[misc]
+            )
+        if state.posts:
+            yield after("a job is late", spend, lambda one, me=me: one.ping(me, None))  # type: ignore[misc]
+        yield after(f"{me} misses the worker", spend, lambda one, me=me: one.ping(me, "refused"))  # type: ignore[misc]
+        yield after(
+            f"{me} cancels",
+            spend,
+            lambda one, me=me: one.run(me, CancelJob(1)),  # type: ignore[misc]
+        )
+        if state.ended is None:
+            yield after(f"{me} ends", spend, lambda one, me=me: one.end(me))  # type: ignore[misc]
+
+
+def _ends_wrong(state: _Endings) -> bool:
+    """Return whether two results count, an attempt is sent twice, or the job can not end."""
+    if state.counted > 1 or state.stale or len(set(state.sent)) < len(state.sent):
+        return True
+    left = state.copied()
+    for _ in range(6):
+        left.running += [post[1:] for post in left.posts]
+        left.posts.clear()
+        for me in (0, 1):
+            if me != left.ended:
+                left.register(me)
+                left.ping(me, None)
+                left.check(me)
+                left.give(me)
+                for job in tuple(left.running):
+                    left.report(me, job, answered=True)
+    return left.store.list()[0].state not in ENDED
+
+
+def search_endings(faults: int) -> DispatchSearch:
+    """Search all ways of one job to its end.
+
+    Args:
+        faults: Largest number of lost jobs, refusals, lost answers, failed health checks, restarts
+            of the worker, cancellations and ends of dispatchers together.
+    """
+    store = TransactingReference(lambda: 1_800_000_000.0, undoes=False)
+    parties = [store.begin(b"a", "a"), store.begin(b"b", "b")]
+    settings = DispatcherSettings(max_retries=1, post_timeout=1, retries=10)
+    start = _Endings(store, parties, settings=settings, faults=faults)
+    start.register(0)
+    start.run(0, Create(start.settings, 1, NewJobDocument("t", None)))
+    return _search(start, _ending_moves, lambda one: one.key(), _ends_wrong)
