@@ -96,6 +96,8 @@ def test_a_worker_refuses_what_is_late_or_too_much() -> None:
                 return (await client.post("/jobs/", json=given(**fields))).status_code
 
             assert await post(type="other") == 400
+            # No dispatcher would take the completion, and the place would be lost.
+            assert await post(attempt=1 << 62) == 400
             assert await post(attempt=3) == 202
             assert await post(attempt=3) == 202
             assert await post(attempt=2) == 409

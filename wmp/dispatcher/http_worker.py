@@ -43,8 +43,8 @@ _Id = Annotated[str, Path(pattern="^[0-9a-f]{24}$")]
 
 
 class _WorkerExecutionModel(BaseModel):
-    attempt: Annotated[int, Field(ge=1)] = 1
-    timeout: int | None = None
+    attempt: Annotated[int, Field(ge=1, lt=1 << 62)] = 1
+    timeout: Annotated[int, Field(ge=1)] | None = None
 
 
 class _WorkerJobModel(BaseModel):
