@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import zmq
 from attrs import evolve
 
 import wmp
+from tests.interop.forks import wmp_device
 from tests.interop.peers import SocketWorker
 from tests.waiting import wait_until
 from wmp import codec
@@ -121,6 +123,47 @@ class Dialer:
 
     def close(self) -> None:
         self.socket.close()
+
+
+@pytest.mark.rule("WMP-8.12", "WMP-8.13")
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="there is no /proc")
+@pytest.mark.parametrize(
+    ("rounds", "room"), [(6, None), pytest.param(600, 3 << 19, marks=pytest.mark.deep)]
+)
+def test_a_device_does_not_grow(
+    context: Any, tmp_path: Path, rounds: int, room: int | None
+) -> None:
+    below, above = f"ipc://{tmp_path}/down", f"ipc://{tmp_path}/up"
+    with (
+        wmp_device("--bind", below, "--bind-managers", above) as device,
+        SocketWorker(below) as worker,
+    ):
+        used = []
+        for number in range(rounds):
+            used.append(memory(device.process.pid))
+            managers = [Dialer(context, above, b"m%d.%d" % (number, i)) for i in range(50)]
+            for manager in managers:
+                manager.send(Message(Command.PONG, (), manager.me, {Field.EXPIRE: 6000}))
+            for manager in managers:
+                while not manager.socket.poll(50):
+                    worker.ping()  # it reaches every manager that the device knows
+            for index, manager in enumerate(managers):
+                assert manager.receive().command is Command.PING
+                if index % 2:
+                    manager.send(Message(Command.BYE, (), manager.me, {}))
+                manager.close()
+        # The memory varies by megabytes, and grows at first. The least values of two parts of the
+        # run differ little. An entry of a table for each of 10,000 managers would be over 2 MB.
+        third = rounds // 3
+        grown = min(used[2 * third :]) - min(used[third : 2 * third])
+        assert room is None or grown < room
+
+
+def memory(pid: int) -> int:
+    """Return the bytes of memory that a process uses."""
+    pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.rule("WMP-8.13")

@@ -100,7 +100,7 @@ class Visited(Network):
         return len(pickle.dumps(self.device))
 
 
-@pytest.mark.rule("WMP-8.12")
+@pytest.mark.rule("WMP-8.12", "WMP-8.13")
 @pytest.mark.parametrize(
     ("seed", "count"),
     [(1, 200), (2, 200), pytest.param(3, 5000, marks=pytest.mark.deep)],
