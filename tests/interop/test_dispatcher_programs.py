@@ -15,7 +15,7 @@ import pytest
 from tests.interop.dispatcher_kills import KillRun
 from tests.interop.programs import ENVIRON, ROOT, Program, wmp
 
-pytestmark = [pytest.mark.interop, pytest.mark.deep]
+pytestmark = pytest.mark.interop
 
 EXAMPLE = ROOT / "examples" / "dispatcher"
 FENCE = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -108,6 +108,7 @@ def test_a_worker_stops_when_its_dispatcher_is_gone(folder: Path) -> None:
         assert "no dispatcher was reached in 3 contacts" in program.stderr
 
 
+@pytest.mark.deep
 @pytest.mark.timeout(240)
 def test_every_job_ends_although_every_process_is_killed(tmp_path: Path) -> None:
     run = KillRun(tmp_path, jobs=400, dispatchers=3, http_workers=4, wmp_workers=4)

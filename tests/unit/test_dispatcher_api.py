@@ -126,6 +126,7 @@ KINDS: dict[str, Any] = {
     "null": type(None),
 }
 
+HEADERS = "callback.headers"
 WRONG_JOBS = [
     (b"{}", "type"),
     (b'{"type": 1}', "type"),
@@ -136,6 +137,8 @@ WRONG_JOBS = [
     (b'{"type": "a", "execution": {"timeout": 0}}', "execution.timeout"),
     (b'{"type": "a", "dispatcher": {"expiry": "soon"}}', "dispatcher.expiry"),
     (b'{"type": "a", "callback": {"hostname": "a/b"}}', "callback.hostname"),
+    (b'{"type": "a", "callback": {"hostname": "a", "headers": {"Content-Length": "5"}}}', HEADERS),
+    (b'{"type": "a", "callback": {"hostname": "a", "headers": {"TE": "trailers"}}}', HEADERS),
     (b'{"type": "a", "payload": NaN}', None),
     (b'{"type": "a", "payload": 1e999}', None),
     (b'{"type": "a", "payload": ' + b"[" * 200 + b"]" * 200 + b"}", None),
@@ -147,7 +150,7 @@ WRONG_JOBS = [
 ]
 
 
-@pytest.mark.rule("DSP-6.2")
+@pytest.mark.rule("DSP-6.2", "DSP-7.3")
 def test_a_wrong_job_is_refused_with_the_name_of_the_field(tmp_path: Path) -> None:
     async def test(net: Net, client: Client) -> None:
         for body, field in WRONG_JOBS:

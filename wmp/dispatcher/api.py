@@ -196,7 +196,7 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
 
     @app.get("/dispatcher/capacity", responses=answered("Capacity"))
     async def get_capacity() -> JsonAnswer:
-        """Count places, free places and queued jobs."""
+        """Count the places and free places of HTTP workers, and queued jobs."""
         return JsonAnswer(await dispatcher.read(capacity))
 
     @app.get("/healthz", responses=answered("Health"))

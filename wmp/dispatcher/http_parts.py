@@ -58,7 +58,8 @@ async def refuse(request: Request, error: Exception) -> Response:
         first = error.errors()[0]
         place = [str(one) for one in first["loc"] if one not in ("body", "query", "path", "header")]
         name = ".".join(place) or str(first["loc"][-1])
-        return refusal(400, f"{name}: {first['msg']}", name)
+        text = first["msg"].removeprefix("Value error, ")
+        return refusal(400, f"{name}: {text}", name)
     if isinstance(error, HTTPException):
         answer = refusal(error.status_code, str(error.detail))
         answer.headers.update(error.headers or {})

@@ -35,6 +35,19 @@ def _host(text: str) -> str:
     return _plain(text)
 
 
+_FRAMING: Final = frozenset(
+    ("connection", "content-length", "expect", "te", "trailer", "transfer-encoding", "upgrade")
+)
+"""Headers of one connection or of the body: the sender of a request sets them (DSP-7.3)."""
+
+
+def _end_to_end(headers: dict[str, str]) -> dict[str, str]:
+    for name in headers:
+        if name.lower() in _FRAMING:
+            raise ValueError(f"has {name}, which the dispatcher sets; leave it out")
+    return headers
+
+
 def _finite(value: float | None) -> float | None:
     try:
         finite = value is None or math.isfinite(value)
@@ -100,9 +113,12 @@ class CallbackModel(_DocumentModel):
     port: _Port = 80
     path: Annotated[str, Field(max_length=2048), AfterValidator(_plain)] = "/"
     method: Literal["GET", "PUT", "POST", "DELETE"] = "POST"
-    headers: dict[
-        Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")],
-        Annotated[str, Field(max_length=4096), AfterValidator(_plain)],
+    headers: Annotated[
+        dict[
+            Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")],
+            Annotated[str, Field(max_length=4096), AfterValidator(_plain)],
+        ],
+        AfterValidator(_end_to_end),
     ] = Field(default_factory=dict, max_length=50)
 
 
