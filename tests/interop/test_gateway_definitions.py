@@ -20,6 +20,7 @@ from tests.interop.programs import ROOT
 from tests.waiting import wait_until
 from wmp.errors import ConfigError, TransportError
 from wmp.gateways.aio import control
+from wmp.gateways.binary_star import StarClient
 from wmp.gateways.definitions import load_gateway
 from wmp.gateways.doors import ClientDoor, WorkerDoor
 from wmp.gateways.majordomo_door import MajordomoDoor, MajordomoService
@@ -32,8 +33,8 @@ pytestmark = pytest.mark.interop
 
 FOLDER = ROOT / "gateways"
 NAMES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
-OTHER_CLIENTS = {"majordomo", "round-robin"}
-"""Definitions whose clients are no Pirates."""
+OTHER_CLIENTS = {"majordomo", "pair", "round-robin"}
+"""Definitions whose clients are no Pirates, or that need a second gateway."""
 
 
 @pytest.fixture
@@ -42,10 +43,10 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def moved(name: str, folder: Path) -> Path:
+def moved(name: str, folder: Path, file: str = "gateway.toml") -> Path:
     """Copy a definition, and replace its addresses by ipc names."""
-    text = (FOLDER / name / "gateway.toml").read_text(encoding="utf-8")
-    path = folder / "gateway.toml"
+    text = (FOLDER / name / file).read_text(encoding="utf-8")
+    path = folder / file
     path.write_text(
         re.sub(r"tcp://127\.0\.0\.1:(55\d\d|6714)", r"ipc://\1", text), encoding="utf-8"
     )
@@ -96,6 +97,22 @@ def test_it_serves_its_clients_and_workers(name, folder):
 
         assert gateway.ends() == 0
         assert "Traceback" not in gateway.stderr
+
+
+def test_two_gateways_are_a_pair(folder):
+    primary, backup = (moved("pair", folder, file) for file in ("gateway.toml", "backup.toml"))
+    with (
+        run_wmp("gateway", "--config", str(primary)) as first,
+        run_wmp("gateway", "--config", str(backup)) as second,
+        wmp.Worker("ipc://5570", "ipc://5571", handlers=bytes.upper),
+        StarClient("ipc://5501", "ipc://5511") as client,
+    ):
+        second.wait_for_line("passive (was backup)")
+        assert client.request(b"one") == b"ONE"
+        first.process.kill()
+        assert client.request(b"two") == b"TWO"
+        second.signal(signal.SIGTERM)
+        assert second.ends() == 0
 
 
 @pytest.mark.parametrize("flags", [(), ("--round-robin", "ipc://6714", "--control", "c")])

@@ -19,6 +19,7 @@ import pytest
 import wmp
 import wmp.aio
 from tests.interop.forks import ForkedProgram
+from tests.interop.test_star_gateways import knows_standby
 from tests.waiting import wait_until
 from wmp.errors import ClosedError, ConfigError, NoReply, OnStandby, StarConflict, StoreError
 from wmp.gateways.aio import binary_star as aio
@@ -301,7 +302,7 @@ def test_the_active_manager_is_killed_under_load(folder, rounds, stored):
             return made
 
         programs = {own: start(own) for own in ROLES}
-        stack.enter_context(worker(slots=4))
+        idle = stack.enter_context(worker(slots=4))
 
         def ask(client):
             number = 0
@@ -341,6 +342,7 @@ def test_the_active_manager_is_killed_under_load(folder, rounds, stored):
                 wait_until(lambda: replies[0] % 7 == 0)  # another moment
             programs[active] = start(active)
             programs[active].wait_for_line("passive")
+            wait_until(lambda: knows_standby(idle), "the worker knows the standby")
             served()
             active = OTHER[active]
         print(f"takeovers: {sorted(round(one, 2) for one in longest)} s")

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import threading
+import time
 
 import pytest
 
@@ -35,7 +36,7 @@ bind = "ipc://door-{own}"
 role = "{role}"
 local = "ipc://state-{own}"
 remote = "ipc://state-{other}"
-heartbeat = 0.1
+heartbeat = 0.3
 """
 DOORS = ("ipc://door-a", "ipc://door-b")
 ROLES = {"a": "primary", "b": "backup"}
@@ -48,6 +49,11 @@ def folder(tmp_path, monkeypatch):
         text = DEFINITION.format(own=own, other=other, role=ROLES[own])
         (tmp_path / f"{own}.toml").write_text(text, encoding="utf-8")
     return tmp_path
+
+
+def knows_standby(worker):
+    """Return whether a worker knows a manager on standby."""
+    return any(one.standby for one in list(worker._inner._machine._links.managers.values()))
 
 
 def test_a_gateway_takes_over_and_its_star_ends_with_it(tmp_path):
@@ -71,8 +77,7 @@ def test_a_gateway_takes_over_and_its_star_ends_with_it(tmp_path):
         asker = stack.enter_context(StarClient(*doors, timeout=0.5, settle=0.2))
         assert asker.request(b"one") == b"ONE"
         # The passive manager is on standby, so that the active one gets held GIVEs (WMP-17.3).
-        known = idle._inner._machine._links.managers.values()
-        assert sorted(manager.standby for manager in known) == [False, True]
+        wait_until(lambda: knows_standby(idle))
         turned = stack.enter_context(StarClient(*doors[::-1], timeout=0.1, settle=0.1))
         assert turned.request(b"two") == b"TWO"
         assert backup.statistics().doors[0].requests == 0  # they were dropped, and not queued
@@ -83,11 +88,12 @@ def test_a_gateway_takes_over_and_its_star_ends_with_it(tmp_path):
         assert second.active
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=pytest.mark.deep)])
 def test_an_active_gateway_that_is_killed_is_replaced_each_time(folder, rounds):
     print(f"WMP_SEED={SEED}")
     draw = random.Random(SEED)
-    wrong, replies, ended = [], [0], threading.Event()
+    wrong, replies, waits, ended = [], [0], [], threading.Event()
     with contextlib.ExitStack() as stack:
 
         def start(name):
@@ -96,15 +102,17 @@ def test_an_active_gateway_that_is_killed_is_replaced_each_time(folder, rounds):
             return made
 
         gateways = {name: start(name) for name in ROLES}
-        stack.enter_context(wmp.Worker("ipc://wmp-a", "ipc://wmp-b", handlers=bytes.upper, slots=4))
+        idle = wmp.Worker("ipc://wmp-a", "ipc://wmp-b", handlers=bytes.upper, slots=4)
+        stack.enter_context(idle)
 
         def ask(client):
             number = 0
-            with StarClient(*DOORS, timeout=0.5, settle=0.2, tries=60) as asker:
+            with StarClient(*DOORS, timeout=0.5, settle=0.6, tries=60) as asker:
                 while not ended.is_set():
                     number += 1
-                    body = b"%d of %d" % (number, client)
+                    body, began = b"%d of %d" % (number, client), time.monotonic()
                     reply = asker.request(body)
+                    waits.append(time.monotonic() - began)
                     if reply != body.upper():
                         wrong.append((body, reply))
                     replies[0] += 1
@@ -118,22 +126,28 @@ def test_an_active_gateway_that_is_killed_is_replaced_each_time(folder, rounds):
             wait_until(lambda: replies[0] >= aim or wrong, "further replies", 60)
 
         served()
-        active = "a"
+        active, longest = "a", []
         for _ in range(rounds):
+            waits.clear()
             gateways[active].process.kill()
             gateways[active].process.wait(20)
             served()
+            longest.append(max(waits))
             other = "b" if active == "a" else "a"
             if draw.random() < 0.5:
                 wait_until(lambda: replies[0] % 7 == 0)  # another moment
             gateways[active] = start(active)
             gateways[active].wait_for_line("passive")
+            wait_until(lambda: knows_standby(idle), "the worker knows the standby")
             served()
             active = other
+        print(f"takeovers: {sorted(round(one, 2) for one in longest)} s")
         ended.set()
         for thread in threads:
             thread.join(60)
         assert wrong == []
+        # timeout and settle of the clients are 1.1 s; the rest is for a machine with other work
+        assert max(longest) < 10
 
 
 @pytest.mark.rule("STAR-2.4")
