@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import signal
 import sys
 
 import pytest
 
+from tests.interop.forks import ForkedProgram, wmp
 from tests.interop.programs import ROOT
 
 pytestmark = pytest.mark.interop
@@ -115,10 +118,8 @@ def test_an_example_runs_and_prints_the_expected_lines(name, tmp_path, forks):
 MISBEHAVING = ("simple_pirate.py", "lazy_pirate.py", "paranoid_pirate.py", "ping_pong.py")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [MISBEHAVING[0], *(pytest.param(name, marks=pytest.mark.deep) for name in MISBEHAVING[1:])],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize("name", MISBEHAVING)
 def test_the_workers_of_the_guide_die_one_by_one_and_the_client_gives_up(name, tmp_path, forks):
     options = ("--misbehave", "--second", "0.1")
     found = forks.run(sys.executable, str(FOLDER / name), *options, cwd=tmp_path)
@@ -129,6 +130,45 @@ def test_the_workers_of_the_guide_die_one_by_one_and_the_client_gives_up(name, t
     assert replies.count("W: no response from server, retrying...") >= 2
     assert "server replied OK" not in rest
     assert found.stdout.count("simulating a crash") <= 4
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("paranoid_pirate.py", None),
+        pytest.param("paranoid_pirate.py", "--paranoid-pirate", marks=pytest.mark.deep),
+        pytest.param("simple_pirate.py", "--simple-pirate", marks=pytest.mark.deep),
+        pytest.param("ping_pong.py", "--ping-pong", marks=pytest.mark.deep),
+    ],
+)
+def test_the_script_of_the_guide_with_a_queue_four_workers_and_a_client(name, flag, tmp_path):
+    addresses = ("ipc://front", "ipc://back")
+    options = ("--misbehave", "--second", "0.1", "--front", addresses[0], "--back", addresses[1])
+
+    def part(which):
+        return ForkedProgram(sys.executable, str(FOLDER / name), which, *options, cwd=tmp_path)
+
+    with contextlib.ExitStack() as stack:
+        queue = stack.enter_context(
+            part("queue") if flag is None else wmp("gateway", flag, *addresses, cwd=tmp_path)
+        )
+        workers = [stack.enter_context(part("worker")) for _ in range(4)]
+        for worker in workers:
+            worker.wait_for_line("worker ready", on="stdout")
+        client = stack.enter_context(part("client"))
+        assert client.ends() == 0
+        assert queue.process.poll() is None  # the queue never stops
+        queue.signal(signal.SIGTERM)
+        assert queue.ends() == 0
+
+        said = client.stdout.decode()
+        for worker in workers:
+            worker.process.kill()  # a worker may be slow instead of dead
+            worker.ends()
+        assert b"simulating" in b"".join(worker.stdout for worker in workers)
+    assert "I: server replied OK (3)\n" in said
+    assert said.count("W: no response from server, retrying...") >= 2
+    assert said.endswith("E: server seems to be offline, abandoning\n")
 
 
 def test_the_list_of_examples_is_complete():
