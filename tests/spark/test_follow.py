@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import pytest
 
+from tests.spark.corruptions import CORRUPTIONS, corrupted, sound_journal
 from tests.spark.worlds import rows_of
 from wmp.errors import ConfigError
-from wmp.spark import follow, following, report
+from wmp.spark import account_store, byte_ranges, follow, following, report, run
 from wmp.spark.journals import Source
-from wmp.spark.reporting import alone, check_out
+from wmp.spark.reporting import JournalReport, alone, check_out
 from wmp.spark.schema import TABLES
 from wmp.testing.journals import Journals
 from wmp.testing.world import World
@@ -149,3 +155,115 @@ def test_another_version_ends_it_with_a_line(spark, tmp_path):
 
     with pytest.raises(ConfigError, match=r"^the journal has an unknown version: 99 in a\.jsonl; "):
         follow(journal, tmp_path / "out", lambda made, lines: True, idle=0, spark=spark)
+
+
+def grow(journal: Path, out: Path, parts: Sequence[Mapping[str, bytes]]) -> JournalReport:
+    """Follow a journal that grows by these parts of segments; each part is a call of its own."""
+    journal.mkdir()
+    for part in parts:
+        for name, text in part.items():
+            with (journal / f".{name}").open("ab") as file:
+                file.write(text)
+        last = follow(journal, out, lambda made, n: True, idle=0)
+    return last
+
+
+@pytest.mark.parametrize("title", ["a_done_that_nobody_sent", "a_job_without_end"])
+def test_lines_of_one_end_settle_what_the_other_end_left_open(tmp_path, monkeypatch, title):
+    """The journals of the managers come first, and then those of the workers and of the device."""
+    rows = sound_journal(tmp_path / "sound")
+    ends: list[defaultdict[str, bytes]] = [defaultdict(bytes), defaultdict(bytes)]
+    for line in corrupted(rows, CORRUPTIONS[title][1]):
+        node = json.loads(line)["node"]
+        ends[not node.startswith("m")][f"{node}-1-000001.jsonl"] += f"{line}\n".encode()
+
+    last = grow(tmp_path / "journal", tmp_path / "out", ends)
+    whole = report(tmp_path / "journal", tmp_path / "whole")
+
+    assert whole.result.violations > 0
+    assert last.result.summary == whole.result.summary
+    for table in TABLES:
+        assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
+
+
+def test_groups_with_many_rows_have_files_of_their_own(tmp_path, monkeypatch):
+    """Ten lines do not write the rows of all open groups again, and the tables stay the same."""
+    monkeypatch.setattr(run, "_SHARED", 4)
+    monkeypatch.setattr(account_store, "_FILES", 2)
+    monkeypatch.setattr(following, "_LOOK", 0.01)
+    monkeypatch.setattr(following, "_REST", 0.0)
+    monkeypatch.setattr(following, "write_page", lambda *_: Path())
+    World(seed=8, journals=Journals(tmp_path / "world")).play()
+    journal, out = tmp_path / "journal", tmp_path / "out"
+    journal.mkdir()
+    left, kept = {}, []
+    for path in (tmp_path / "world").iterdir():
+        lines = path.read_bytes().splitlines(keepends=True)
+        left[journal / f".{path.name.removeprefix('.')}"] = lines[-30:]
+        (journal / f".{path.name.removeprefix('.')}").write_bytes(b"".join(lines[:-30]))
+
+    def append(made, count):
+        kept.append({path.name for path in (out / "links").iterdir()})
+        path = max(left, key=lambda path: len(left[path]))
+        with path.open("ab") as file:
+            file.writelines(left[path][:10])
+        del left[path][:10]
+        return any(left.values())
+
+    follow(journal, out, append)
+    files = len(list((out / "_account").glob("*.groups")))
+    last = follow(journal, out, lambda made, count: True, idle=0)
+    whole = report(journal, tmp_path / "whole")
+
+    assert any(len(before & after) > 2 for before, after in itertools.pairwise(kept))
+    assert files <= 3
+    assert last.result.summary == whole.result.summary
+    for table in TABLES:
+        assert rows_of(out, table) == rows_of(tmp_path / "whole", table), table
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(3), pytest.param(range(3, 60), marks=pytest.mark.deep)], ids=["few", "many"]
+)
+def test_uneven_reading_makes_the_tables_of_a_report(tmp_path, monkeypatch, seeds):
+    """Steps come in any order of processes; rows without times are those of the whole journal."""
+    for seed in seeds:
+        print("seed", seed)
+        random, folder = Random(seed), tmp_path / str(seed)
+        World(seed=seed, timed=bool(seed % 2), journals=Journals(folder / "world")).play()
+        journal, out = folder / "journal", folder / "out"
+        journal.mkdir()
+        steps = {}
+        for path in (folder / "world").iterdir():
+            lines = path.read_bytes().splitlines(keepends=True)
+            by_step = itertools.groupby(lines, key=lambda line: json.loads(line)["step"])
+            steps[journal / f".{path.name.removeprefix('.')}"] = [list(some) for _, some in by_step]
+        with monkeypatch.context() as patch:  # only the last call makes a report
+            patch.setattr(following, "publish", lambda *_, **__: SimpleNamespace(summary={}))
+            patch.setattr(following, "write_page", lambda *_: Path())
+            patch.setattr(following, "settle", lambda *_: None)
+            while any(steps.values()):
+                path = random.choice([path for path, left in steps.items() if left])
+                count = random.choice((1, 5, 20, 60))
+                with path.open("ab") as file:
+                    file.writelines(itertools.chain.from_iterable(steps[path][:count]))
+                del steps[path][:count]
+                follow(journal, out, lambda made, n: False)
+        last = follow(journal, out, lambda made, n: True, idle=0)
+        whole = report(journal, folder / "whole")
+
+        same = {**last.result.summary, "clock error": 0}
+        assert same == {**whole.result.summary, "clock error": 0}
+        for table in ("jobs", "requeues", "findings", "violations", "drops", "device_hops"):
+            assert rows_of(out, table) == rows_of(folder / "whole", table), table
+
+
+def test_a_step_is_not_divided(tmp_path):
+    lines = [b'{"n":%d,"step":%d}\n' % (n, n // 3) for n in range(9)]
+    path = tmp_path / "a-1-000001.jsonl"
+    path.write_bytes(b"".join(lines))
+    found = byte_ranges.find([tmp_path])
+
+    ends = [byte_ranges.advance({}, found, most)[path.name] for most in range(1, 9 * len(lines[0]))]
+
+    assert {end // len(lines[0]) for end in ends} == {3, 6, 9}

@@ -7,6 +7,7 @@ beginning of a line, and a line is read only when it is complete.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -19,6 +20,7 @@ from wmp.journal.schema import SUFFIX
 __all__ = ["ByteRange", "advance", "find", "pieces", "read"]
 
 _BLOCK: Final = 1 << 16
+_STEP: Final = re.compile(rb'"step": ?(\d+)')
 
 
 @frozen
@@ -85,7 +87,8 @@ def advance(
             break
         share = there if left is None else min(there, max(left // (len(waiting) - place), 1))
         path, begin = found[name][0], start.get(name, 0)
-        end[name] = _end_of_line(path, begin, begin + share, begin + there)
+        at = _end_of_line(path, begin, begin + share, begin + there)
+        end[name] = _end_of_step(path, begin, at)
         if left is not None:
             left -= end[name] - begin
     return end
@@ -112,6 +115,26 @@ def _end_of_line(path: str, begin: int, wanted: int, size: int) -> int:
                 return wanted + place + 1
             wanted += len(block)
     return begin
+
+
+def _end_of_step(path: str, begin: int, end: int) -> int:
+    """Return the position behind the step of the line before ``end``.
+
+    The lines of a step are folded together. A part of them is here if they are being written, or if
+    the limit of bytes falls between them.
+    """
+    if end <= begin:
+        return end
+    with _open(path) as file:
+        low = max(begin, end - _BLOCK)
+        file.seek(low)
+        last = _STEP.search(file.read(end - low)[:-1].rpartition(b"\n")[2])
+        while last is not None and (line := file.readline()).endswith(b"\n"):
+            step = _STEP.search(line)
+            if step is None or step[1] != last[1]:
+                break
+            end += len(line)
+    return end
 
 
 def pieces(path: str, begin: int, end: int, most: int) -> list[ByteRange]:

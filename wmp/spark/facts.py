@@ -66,6 +66,8 @@ class KnownProcess:
     expire: float | None = None
     """Seconds of silence after which a manager gives a worker up."""
     resources: Mapping[str, int] = {}
+    compared: bool = True
+    """Whether ``clock`` is that of the common clock, and not only its own wall clock."""
 
 
 class Fact(NamedTuple):

@@ -57,6 +57,14 @@ class OpenGroup:
     """Its rows so far that no task writes."""
     counts: Counts
     """Its counts so far."""
+    files: dict[str, Written] = field(factory=dict)
+    """The files of its own with its rows, by table."""
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.state, self.tables, self.rows, self.counts
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
 
 
 @define(eq=False)
@@ -83,6 +91,7 @@ class FoldTask:
         parts: The files of the task.
         buckets: Number of parts into which jobs are divided.
         follows: Whether more lines may come later.
+        settles: Whether to fold the jobs again that got no line.
         closed: The jobs that earlier calls reported for good.
     """
 
@@ -90,6 +99,7 @@ class FoldTask:
     parts: Parts
     buckets: int
     follows: bool = False
+    settles: bool = False
     closed: Mapping[Process, LineNumbers] = field(factory=dict)
     found: Folded = field(factory=Folded)
     """Complete after :meth:`end`."""
@@ -174,7 +184,7 @@ class FoldTask:
 
     def _fold_jobs(self, group: Group, rows: Iterable[Numbered]) -> None:
         jobs: defaultdict[tuple[str, int, int], list[Fact]] = defaultdict(list)
-        new = False
+        new = self.settles
         for *_, rank, body in rows:
             new = new or rank != STATE
             for values in marshal.loads(body):

@@ -1,10 +1,10 @@
 """A report that follows its journals while they grow, at the cost of the new lines.
 
-The state of the lines so far is an account (:class:`wmp.spark.run.Account`), in one file.
+The state of the lines so far is an account (:class:`wmp.spark.run.Account`), in one folder.
 Each batch of new lines is added to the account. The rows of jobs, locks and messages that get no
-more lines are in files that do not change. The file of the account names these files and the
-positions in the journals, and is replaced at once. So after a kill at any moment the next call
-continues exactly at the last account.
+more lines are in files that do not change. The account names these files and the positions in the
+journals, and is saved at once (:mod:`wmp.spark.account_store`). So after a kill at any moment the
+next call continues exactly at the last account.
 
 Rarely a line changes rows that were final: a journal was collected late, a line came twice, or a
 clock was found. Then all tables are made again of the table ``events``, which takes as long as a
@@ -14,8 +14,6 @@ report of all lines. This happens at most for a tenth of the time.
 from __future__ import annotations
 
 import math
-import os
-import pickle
 import re
 import time
 import typing
@@ -30,11 +28,12 @@ from attrs import define, field
 from wmp.errors import ConfigError
 from wmp.journal.schema import SUFFIX
 from wmp.spark import byte_ranges
+from wmp.spark.account_store import AccountStore
 from wmp.spark.byte_ranges import ByteRange
 from wmp.spark.engines import Engine, InProcess, OnSpark
 from wmp.spark.journals import Source
 from wmp.spark.reporting import JournalReport, alone, check_out, session, write_page
-from wmp.spark.run import LARGE, Account, Progress, publish, take_in
+from wmp.spark.run import LARGE, Account, Progress, publish, settle, take_in
 from wmp.spark.tables import Parts, Tables, Written
 
 if typing.TYPE_CHECKING:
@@ -49,8 +48,10 @@ _LOOK: Final = 1.0
 _BYTES: Final = 64 << 20
 _REST: Final = 2.0
 """Least number of seconds between two reports while lines keep coming."""
+_QUIET: Final = 10.0
+"""Seconds without new lines after which open jobs and messages are settled."""
 _REMADE: Final = 10.0
-"""Least ratio of the time between two remakings of all tables to the time that one takes."""
+"""Least ratio of the time between two remakings, or settlings, to the time that one takes."""
 _FILES: Final = 16
 """Number of files of one size of a table that become one file."""
 _NUMBER: Final = re.compile(r"-(\d{6,})" + re.escape(SUFFIX))
@@ -103,7 +104,7 @@ def follow(
 
 @define(eq=False)
 class _Followed:
-    """The content of the file of the account."""
+    """What is saved of the lines so far."""
 
     account: Account = field(factory=lambda: Account(follows=True))
     positions: dict[str, int] = field(factory=dict)
@@ -111,6 +112,8 @@ class _Followed:
     done: dict[str, tuple[int, int]] = field(factory=dict)
     """(first, last) of the finished segments with consecutive numbers, by name without number."""
     lines: int = 0
+    unsettled: bool = False
+    """Whether lines came since the open groups were settled."""
 
 
 class _Follower:
@@ -127,12 +130,12 @@ class _Follower:
         self._journals = journals
         self._made = made
         self._progress = progress
-        self._path = Path(tables.path(_KEPT), "account.pickle")
-        self._path.parent.mkdir(exist_ok=True)
+        self._store = AccountStore(Path(tables.path(_KEPT)))
         self._kept = _Followed()
-        if self._path.exists():
-            self._kept = pickle.loads(self._path.read_bytes())
+        if (saved := self._store.load()) is not None:
+            self._kept, self._kept.account.open = saved
         self._remade, self._took = time.monotonic(), 0.0
+        self._settled, self._settling = time.monotonic(), 0.0
 
     def run(self, idle: float | None) -> JournalReport:
         """Make reports until ``made`` returns False or no line comes for ``idle`` seconds."""
@@ -144,7 +147,8 @@ class _Follower:
             more = self._take_in()
             if more:
                 quiet, waits = time.monotonic(), True
-            if self._remake(last=not more and idle is not None and began - quiet >= idle):
+            last_look = not more and idle is not None and began - quiet >= idle
+            if self._settle(quiet, last=last_look) or self._remake(last=last_look):
                 waits = True
             rested = last is None or time.monotonic() - reported >= _REST or not more
             if (waits or last is None) and rested and not (more and last is None):
@@ -152,7 +156,7 @@ class _Follower:
                 waits, reported = False, time.monotonic()
                 if not self._made(last, self._kept.lines):
                     return last
-            elif last is not None and not more and idle is not None and began - quiet >= idle:
+            elif last is not None and last_look:
                 return last
             if not more:
                 time.sleep(min(_LOOK, idle or _LOOK) if idle != 0 else 0.01)
@@ -181,7 +185,7 @@ class _Follower:
             take_in(
                 self._tables, _engine(self._tables, source), source, kept.account, self._progress
             )
-            kept.lines = kept.account.found.lines
+            kept.lines, kept.unsettled = kept.account.found.lines, True
             kept.positions = end
             self._merge_files()
         finished = [name for name, at in end.items() if _is_finished(name, at, found)]
@@ -193,12 +197,22 @@ class _Follower:
         return bool(spans)
 
     def _commit(self) -> None:
-        half = self._path.with_suffix(".half")
-        with half.open("wb") as file:
-            pickle.dump(self._kept, file, pickle.HIGHEST_PROTOCOL)
-            file.flush()
-            os.fsync(file.fileno())
-        half.replace(self._path)
+        account = self._kept.account
+        groups, account.open = account.open, {}
+        self._store.save(self._kept, groups)
+        account.open = groups
+
+    def _settle(self, quiet: float, *, last: bool) -> bool:
+        """Settle open jobs and messages while no line comes; return whether this was done."""
+        kept, began = self._kept, time.monotonic()
+        rests = began - self._settled >= max(_QUIET, _REMADE * self._settling)
+        if not kept.unsettled or not (last or (rests and began - quiet >= _QUIET)):
+            return False
+        settle(self._tables, kept.account)
+        kept.unsettled = False
+        self._commit()
+        self._settled, self._settling = time.monotonic(), time.monotonic() - began
+        return True
 
     def _remake(self, *, last: bool) -> bool:
         """Make all tables again if final rows have changed; return whether this was done."""

@@ -6,15 +6,16 @@ and received once is a row of ``links``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from attrs import define, field
 
 from wmp.message import SENT_BY_MANAGERS, SENT_BY_WORKERS
-from wmp.spark.facts import FoldSink, Process, rounded
+from wmp.spark.facts import FoldSink, KnownProcess, Process, rounded
 
-__all__ = ["MessageFold"]
+__all__ = ["GONE", "MessageFold"]
 
 _UP: Final = frozenset(command.name for command in SENT_BY_WORKERS - SENT_BY_MANAGERS)
 """Commands that only workers send, so that their direction is up."""
@@ -22,8 +23,9 @@ _SLACK: Final = 1_000_000
 """µs before the last line of a killed process within which its last lines may be lost."""
 _AGAIN: Final = 60_000_000
 """µs after which a message that was received is not sent again."""
-_GONE: Final = 300_000_000
-"""µs after which no line about a message that one end lacks is expected."""
+GONE: Final = 300_000_000
+"""µs after which no line about a message that one end lacks is expected; a journal that comes later
+makes all tables stale."""
 
 _End = tuple[Process, int, int]
 """(process, line number, time on its clock)."""
@@ -103,8 +105,11 @@ class MessageFold:
             sink: Gets the rows.
             last: Whether no further line comes at all.
         """
+        nodes: defaultdict[str, list[KnownProcess]] = defaultdict(list)
+        for one in sink.known.values():
+            nodes[one.node].append(one)
         for key, hopped in list(self.open.items()):
-            if last or all(_is_settled(ends, sink) for ends in hopped.values()):
+            if last or _is_settled(key, hopped, sink.known, nodes):
                 _report(key, hopped, sink)
                 del self.open[key]
 
@@ -114,15 +119,50 @@ class MessageFold:
             _report(key, hopped, sink)
 
 
-def _is_settled(ends: _Ends, sink: FoldSink) -> bool:
-    whole = ends.sent is not None and (ends.received or ends.arrived) is not None
-    wait = _AGAIN if whole else _GONE
-    known = sink.known
-    for process, _, at in ends.lasts:
-        one = known.get(process)
-        if one is not None and one.end is None and one.last <= at + wait:
+def _is_settled(
+    key: tuple[Any, ...], hopped: Mapping[int, _Ends],
+    known: Mapping[Process, KnownProcess], nodes: Mapping[str, Sequence[KnownProcess]],
+) -> bool:  # fmt: skip
+    """Return whether no process writes a further line about a message.
+
+    Args:
+        key: The message.
+        hopped: Its lines.
+        known: All processes.
+        nodes: All processes by identity.
+    """
+    lasts = [end for ends in hopped.values() for end in ends.lasts]
+    if any(known[who].end is None and known[who].last <= at + _AGAIN for who, _, at in lasts):
+        return False
+    top = max(hopped)
+    last = hopped[top].received
+    whole = all(
+        place in hopped and hopped[place].received_lines >= hopped[place].sent_lines > 0
+        for place in range(top + 1)
+    ) and (key[3] is None or (last is not None and last[0][0] == key[3]))
+    ends = {process for process, _, _ in lasts} | {key[1:3], key[3:5]}
+    ends |= {(device, None) for one in hopped.values() for device in one.via or ()}
+    concerned = {
+        end: [one for one in nodes.get(end[0], ()) if end[1] in (None, one.epoch)]
+        for end in ends
+        if end[0] is not None
+    }
+    some = {(one.node, one.epoch): one for found in concerned.values() for one in found}
+    if key[3] is None and not whole:  # each process may receive the message
+        some = {(one.node, one.epoch): one for found in nodes.values() for one in found}
+    wait = _AGAIN if whole else GONE
+    late = [who for who, _, at in lasts if known[who].last <= at + wait]
+    if any(known[who].end is None for who in late):
+        return False
+    due = max(at + known[who].clock for who, _, at in lasts) + wait
+    for one in some.values():
+        if one.end is None and not (one.compared and one.last + one.clock > due):
             return False
-    return True
+    # The journal of a process that is not known may come later.
+    unknown = key[3] is None or any(
+        epoch is None or not concerned[node, epoch] for node, epoch in concerned
+    )
+    return whole or not unknown or not late
 
 
 def _report(key: tuple[Any, ...], hopped: dict[int, _Ends], sink: FoldSink) -> None:
@@ -178,7 +218,7 @@ def _suspect(key: tuple[Any, ...], ends: _Ends, sink: FoldSink) -> None:
     if origin is None or receiver not in sink.known:
         return
     when = at + sink.known[receiver].clock
-    early = when < origin.last + origin.clock - _SLACK
+    early = origin.compared and when < origin.last + origin.clock - _SLACK
     if not (ends.sent_lines or origin.end is not None or early):
         return
     what = (

@@ -46,7 +46,7 @@ def known_processes(
             row.node, row.epoch, row.kind, clock[row.key].clock,
             row.start is not None and not row.numbers.missing and row.key not in twice, row.end,
             row.first, row.last, row.start_columns.get("settings", {}).get("expire"),
-            row.start_columns.get("resources", {}),
+            row.start_columns.get("resources", {}), clock[row.key].error is not None,
         )
         for row in rows
     }  # fmt: skip

@@ -13,21 +13,21 @@ from __future__ import annotations
 
 import typing
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import pyarrow
 from attrs import define, field, frozen
 
 from wmp.errors import ConfigError
 from wmp.spark.arrow import Values
 from wmp.spark.clocks import Clock, offsets
-from wmp.spark.engines import Engine, OnSpark
+from wmp.spark.engines import Engine, InProcess, OnSpark
 from wmp.spark.facts import ALWAYS, FoldSink, KnownProcess, Process, Window, is_certain
 from wmp.spark.folds import STATE, Folded, FoldTask, Group, OpenGroup
 from wmp.spark.journals import Source, find_segments
 from wmp.spark.line_parser import UNKNOWN_VERSION
+from wmp.spark.message_fold import GONE
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.processes import check_lives, common_clocks, known_processes, nodes
 from wmp.spark.reading import Numbered, ReadPart, process_number
@@ -48,6 +48,7 @@ __all__ = [
     "build",
     "build_tables",
     "publish",
+    "settle",
     "take_in",
 ]
 
@@ -64,6 +65,8 @@ _BUCKET: Final = 4 << 20
 """Bytes of the lines whose messages, or whose jobs, make one part."""
 _BUCKETS: Final = 64
 """Number of the parts in a report that follows journals."""
+_SHARED: Final = 256
+"""Number of rows of an open group from which they are in a file of their own."""
 _ROWS: Final = 2048
 """Largest number of violations of all names that an account keeps."""
 _OLD: Final = ("_lines", "_jobs", "_messages", "_stream", "_account")
@@ -189,6 +192,7 @@ def take_in(
     """
     report = _reporter(progress)
     report("events")
+    before = set(account.found.processes)
     buckets = _BUCKETS if account.follows else max(1, source.bytes // _BUCKET)
     try:
         new = _read(engine, tables.where, source, account, buckets)
@@ -198,6 +202,9 @@ def take_in(
         known = account.known()
         first = [one.first + one.clock for one in known.values()]
         last = [one.last + one.clock for one in known.values()]
+        fresh = [known[key] for key in new.processes if key not in before]
+        if before and any(one.first + one.clock < max(last) - GONE for one in fresh):
+            account.stale = True  # the journal of a process came late
         since = max(min(first, default=0), account.window[0])
         until = min(max(last, default=0), account.window[1])
         length = stretch(max(until - since, 0) / 1e6)
@@ -205,13 +212,7 @@ def take_in(
         if length > account.totals.length:
             account.totals.lengthen(length)
         report("jobs")
-        sink, where = FoldSink(known, account.totals.length, account.window), tables.where
-        follows, closed = account.follows, account.closed
-        for one in engine.fold(
-            lambda: FoldTask(sink, Parts(where), buckets, follows, closed),
-            _states(account, known, new),
-        ):
-            _add(account, one)
+        _fold(engine, tables.where, account, known, _states(account, new), buckets)
     except Exception as error:
         text = str(error)
         if UNKNOWN_VERSION not in text:
@@ -219,6 +220,30 @@ def take_in(
         raise ConfigError(text[text.index(UNKNOWN_VERSION) :].splitlines()[0]) from None
     finally:
         engine.close()
+
+
+def settle(tables: Tables, account: Account) -> None:
+    """Fold all open groups again, without new lines.
+
+    A group is folded when it gets lines. Whether a job or message is over, or was lost with a
+    killed process, may depend on later lines of other groups.
+    """
+    states: list[Numbered] = [(*key, STATE, one.state) for key, one in account.open.items()]
+    known = account.known()
+    _fold(InProcess(), tables.where, account, known, states, _BUCKETS, settles=True)
+
+
+def _fold(
+    engine: Engine, where: str, account: Account, known: Mapping[Process, KnownProcess],
+    states: Sequence[Numbered], buckets: int, *, settles: bool = False,
+) -> None:  # fmt: skip
+    """Fold the lines that the engine has read, and add what was found to the account."""
+    sink = FoldSink(known, account.totals.length, account.window)
+    follows, closed = account.follows, account.closed
+    for one in engine.fold(
+        lambda: FoldTask(sink, Parts(where), buckets, follows, settles, closed), states
+    ):
+        _add(account, one)
     for jobs in account.closed.values():
         jobs.tidy()
     violations = account.rows["violations"]
@@ -268,9 +293,7 @@ def _read_once(
     return new, {key: runs for key, one in new.processes.items() if (runs := one.numbers.tidy())}
 
 
-def _states(
-    account: Account, known: Mapping[Process, KnownProcess], new: ReadPart
-) -> list[Numbered]:
+def _states(account: Account, new: ReadPart) -> list[Numbered]:
     """Return the states of the groups that got new lines, and those of all open jobs."""
     touched = {process_number(*key) for key in new.processes}
     return [
@@ -302,12 +325,8 @@ def publish(tables: Tables, account: Account, progress: Progress | None = None) 
     report("violations")
     known, found = account.known(), account.found
     opened = list(account.open.values())
-    parts = Parts(tables.where)
-    for name in LARGE:
-        if some := [group.tables[name] for group in opened if name in group.tables]:
-            parts.write(name, pyarrow.concat_tables(some))
     files = {name: list(written) for name, written in account.files.items()}
-    for one in parts.close():
+    for one in _write_open(tables.where, opened):
         files[one[0]].append(one)
     tables.publish(files)
 
@@ -331,6 +350,25 @@ def publish(tables: Tables, account: Account, progress: Progress | None = None) 
     )
     report("totals")
     return _publish_totals(tables, account, known, totals)
+
+
+def _write_open(where: str, groups: Iterable[OpenGroup]) -> Iterator[Written]:
+    """Write the rows of open groups; a group with many rows has files of its own.
+
+    Such a file is written again only if its group has changed.
+    """
+    shared = Parts(where)
+    for group in groups:
+        for name, rows in group.tables.items():
+            if len(rows) < _SHARED:
+                shared.write(name, rows)
+                continue
+            if name not in group.files:
+                parts = Parts(where)
+                parts.write(name, rows)
+                (group.files[name],) = parts.close()
+            yield group.files[name]
+    yield from shared.close()
 
 
 def _publish_totals(
