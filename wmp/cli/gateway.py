@@ -414,7 +414,6 @@ async def _serve(definition: GatewayDefinition) -> int:
     """
     made = _make(definition)
     late = False
-    end_titanic = None
     async with contextlib.AsyncExitStack() as stack:
         # A signal may come before ``run`` begins to wait.
         stack.enter_context(on_signals(made.interrupt))
@@ -424,7 +423,9 @@ async def _serve(definition: GatewayDefinition) -> int:
             brokers = zip(definition.doors, made.doors, strict=True)
             broker = next(bound for door, bound in brokers if isinstance(door, MajordomoDoor))
             titanic = Titanic(broker[0], store=definition.titanic)
-            end_titanic = (await stack.enter_async_context(titanic)).close
+            await stack.enter_async_context(titanic)
+            # The requests of Titanic stay in its store, so the gateway need not wait for them.
+            made.before_drain = titanic.close
             complain(_PROGRAM, f"titanic keeps requests in {definition.titanic}")
         if definition.control is not None:
             await stack.enter_async_context(ControlSocket(definition.control, made))
@@ -434,8 +435,7 @@ async def _serve(definition: GatewayDefinition) -> int:
         if definition.bind:
             complain(_PROGRAM, f"workers of WMP connect to {', '.join(made.endpoints)}")
         try:
-            # The requests of Titanic stay in its store, so the gateway need not wait for them.
-            await made.run(definition.drain_timeout or None, before_drain=end_titanic)
+            await made.run(definition.drain_timeout or None)
         except TimeoutError:
             late = True  # a log line has named the cause
         except StarConflict as error:

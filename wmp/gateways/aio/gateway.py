@@ -121,7 +121,9 @@ class Gateway(DrainingProgram):
         self._recorders: list[Recorder] = []
         self._drain_timeout: float | None = None
         self._drain_bound: asyncio.TimerHandle | None = None
-        self._before_drain: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self.before_drain: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """Called after the first signal, and awaited before the gateway drains: the end of programs
+        that use this gateway and need no reply any more."""
         self._ending: asyncio.Task[None] | None = None
         """The end of the programs that end before this gateway drains."""
         self._late = ""
@@ -183,12 +185,7 @@ class Gateway(DrainingProgram):
         self._recorders.append(recorder)
         return recorder.step
 
-    async def run(
-        self,
-        drain_timeout: float | None = None,
-        *,
-        before_drain: Callable[[], Coroutine[Any, Any, None]] | None = None,
-    ) -> None:
+    async def run(self, drain_timeout: float | None = None) -> None:
         """Serve until drained, closed or ended by a signal.
 
         In the main thread SIGTERM and Ctrl-C have the effect of ``interrupt``.
@@ -196,8 +193,6 @@ class Gateway(DrainingProgram):
         Args:
             drain_timeout: Seconds that requests in progress have after the first signal. None for
                 no limit.
-            before_drain: Called after the first signal, and awaited before the gateway drains. It
-                ends programs that use this gateway and need no reply any more.
 
         Raises:
             ConfigError: As for ``start``.
@@ -208,7 +203,6 @@ class Gateway(DrainingProgram):
         """
         if drain_timeout is not None:
             self._drain_timeout = check_seconds("drain_timeout", drain_timeout)
-        self._before_drain = before_drain
         try:
             await super().run()
         finally:
@@ -222,9 +216,9 @@ class Gateway(DrainingProgram):
 
         Call this method on the loop.
         """
-        if self._before_drain is not None:
-            self._ending = asyncio.get_running_loop().create_task(self._before_drain())
-            self._before_drain = None
+        if self.before_drain is not None:
+            self._ending = asyncio.get_running_loop().create_task(self.before_drain())
+            self.before_drain = None
             self._ending.add_done_callback(self._drain_after)
             return
         if self._ending is not None and not self._ending.done():
