@@ -200,7 +200,7 @@ def test_a_broker_that_keeps_requests_of_services_without_workers(monkeypatch):
     for patched in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if patched:
-                patch.setattr(MajordomoRequests, "ring", lambda self, timer, now: None)
+                patch.setattr(MajordomoRequests, "ring", lambda self, timer, now: [])
             world = MajordomoWorld(seed=1, clients=3, workers=0)
             world.run(30.0)
             for name in ("client 1", "client 2", "client 3"):
