@@ -171,6 +171,38 @@ def test_a_worker_that_reaches_no_dispatcher_stops_its_jobs(
     run(test)
 
 
+@pytest.mark.rule("DSP-5.9")
+@pytest.mark.parametrize("hanging", [1, 2])
+def test_a_contact_without_an_answer_ends(hanging: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wmp.dispatcher.http_worker._LEAST", 0.01)
+    monkeypatch.setattr("wmp.dispatcher.http_worker._TIMEOUT", 1e6)
+    asked = set()
+
+    async def hang(scope: Any, receive: Any, send: Any) -> None:
+        asked.add(scope["server"][1])
+        await asyncio.Event().wait()
+
+    class Registering(FakeDispatcher):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            body = b'{"_id": "w", "pingInterval": 1, "maxRetries": 3}'
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": body})
+            for place in range(hanging):
+                net.apps[8081 + place] = hang
+
+    net = Net()
+    net.apps[8081] = Registering()
+    urls = [f"http://127.0.0.1:{8081 + place}" for place in range(hanging)]
+
+    async def test() -> None:
+        async with worker_on(net, 8090, {"echo": str}, 1, *urls) as worker:
+            await worker.alone.wait()
+        # Each dispatcher has a part of the time.
+        assert len(asked) == hanging
+
+    run(test)
+
+
 def test_a_cancelled_job_is_interrupted_and_not_reported() -> None:
     begun, ended = threading.Event(), threading.Event()
 

@@ -32,6 +32,8 @@ _RETRIES: Final = 3
 """Ping interval and retries before the first dispatcher has answered."""
 _FIRST: Final = 1.0
 """Seconds between contacts before the first dispatcher has answered."""
+_LEAST: Final = 1.0
+"""Seconds that a contact has at least to get its answer."""
 _TIMEOUT: Final = 5.0
 _PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 5.0
@@ -151,7 +153,10 @@ class HttpWorker:
                 "maxJobs": self._max_jobs,
                 "handlers": self._types,
             }
-            answer = await self._ask("PUT", "/dispatcher/workers/", document)
+            # Contacts that take longer would end after the dispatchers gave the jobs to others.
+            limit = None if self._id is None else max(interval / 2000, _LEAST)
+            begun = time.monotonic()
+            answer = await self._ask("PUT", "/dispatcher/workers/", document, limit=limit)
             found = _registration(answer)
             if found is not None:
                 if self._id is None:
@@ -175,20 +180,36 @@ class HttpWorker:
                     self._stop_jobs()
                     self.alone.set()
                     return
-            await asyncio.sleep(_FIRST if self._id is None else interval / 2000)
+            pause = _FIRST if self._id is None else interval / 2000
+            await asyncio.sleep(max(0.0, begun + pause - time.monotonic()))
 
     async def _ask(
-        self, method: str, path: str, document: Any = None, first: str | None = None
+        self,
+        method: str,
+        path: str,
+        document: Any = None,
+        first: str | None = None,
+        *,
+        limit: float | None = None,
     ) -> BoundedAnswer | None:
-        """Send a request to the first dispatcher that answers; None without one."""
+        """Send a request to the first dispatcher that answers; None without one.
+
+        Args:
+            method: The method.
+            path: The path.
+            document: The body, as a value of JSON.
+            first: The dispatcher to ask first.
+            limit: Seconds for all dispatchers together.
+        """
         content = None if document is None else write_json(document)
         urls = [] if first is None else [first]
         urls += [one for one in self._dispatchers if one != first]
         found = None
         for url in urls:
             try:
-                found = await self._client.ask(method, url + path, content)
-            except RequestFailed as error:
+                async with asyncio.timeout(None if limit is None else limit / len(urls)):
+                    found = await self._client.ask(method, url + path, content)
+            except (RequestFailed, TimeoutError) as error:
                 logger.debug("worker: %s did not answer: %s", url, error)
                 continue
             if found.code < 500:
