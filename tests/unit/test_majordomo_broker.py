@@ -482,6 +482,27 @@ def test_a_request_that_is_sent_again_may_join_the_job_in_progress():
     assert broker.door.statistics().requests == 2
 
 
+@pytest.mark.rule("MDP-2.4", "MDP-3.7", "MDP-3.2")
+def test_the_reply_to_a_joined_request_of_a_client_that_left_is_dropped():
+    broker = Broker(services=[MajordomoService("*", key="body")], client_limit=1)
+    broker.ready(b"w")
+    broker.ask(b"c1", b"x")
+    token, _ = broker.given(b"w")
+    broker.ask(b"c2", b"x")
+    broker.ask(b"c1", b"y")  # the first request is that of the second client now
+    assert broker.counted == {}
+    broker.leave(b"c1")
+    broker.leave(b"c2")
+    broker.answer(b"w", token, b"did x")
+    assert broker.emitted[0][0] == b"w"
+    assert broker.given(b"w")[1] == (b"y",)  # its client may send it again
+    assert broker.counted == {"client left": 1}
+    broker.answer(b"w", broker.given(b"w")[0], b"did y")
+    assert broker.emitted == []
+    assert broker.counted == {"client left": 2}
+    assert broker.door.statistics().waiting == 0
+
+
 @pytest.mark.rule("MDP-7.1", "MDP-7.2", "MDP-7.3")
 def test_the_broker_answers_for_itself():
     broker = Broker()

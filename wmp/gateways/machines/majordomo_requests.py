@@ -91,6 +91,8 @@ class _ServiceRequest:
     at: float
     body: Frames | None
     """The body, for requests that join the job; None if no request may join it."""
+    gone: bool = False
+    """Whether the client left: then a later request with this body may still get the reply."""
 
 
 @define(eq=False)
@@ -229,6 +231,9 @@ class MajordomoRequests:
         asker = self._forget(number)
         if asker is None:
             return None  # The client left, or the job is another door's.
+        if asker.gone:
+            self.dropped["client left"] += 1
+            return None
         if end is not End.OK:
             return self._fail(asker, end.value, explain_end(end, payload))
         body = read_payload(asker.codec if codec is None else codec, payload)
@@ -249,9 +254,12 @@ class MajordomoRequests:
 
     def leave(self, peer: bytes) -> Cancelled | None:
         """Withdraw the requests of a connection that ended (MDP-3.7)."""
-        numbers = [
-            number for number in self._of_peer.get(peer, ()) if self._askers[number].body is None
-        ]
+        numbers = []
+        for number in self._of_peer.get(peer, ()):
+            asker = self._askers[number]
+            asker.gone = True
+            if asker.body is None:
+                numbers.append(number)
         if not numbers:
             return None
         self.dropped["client left"] += len(numbers)
@@ -317,7 +325,7 @@ class MajordomoRequests:
         self._size += grown
         self._unlist(number, asker.peer)
         self._of_peer.setdefault(peer, {})[number] = None
-        asker.port, asker.peer, asker.envelope = port, peer, envelope
+        asker.port, asker.peer, asker.envelope, asker.gone = port, peer, envelope, False
 
     def _forget(self, number: int) -> _ServiceRequest | None:
         asker = self._askers.pop(number, None)
