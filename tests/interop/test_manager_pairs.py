@@ -286,8 +286,14 @@ def test_exit_codes_of_programs_with_a_pair():
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("stored", [False, True], ids=["memory", "store"])
-@pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    ("rounds", "stored"),
+    [
+        (2, True),
+        pytest.param(50, True, marks=pytest.mark.deep),
+        pytest.param(50, False, marks=pytest.mark.deep),
+    ],
+)
 def test_the_active_manager_is_killed_under_load(folder, rounds, stored):
     """Clients ask without end, and a submitter stores jobs; no reply and no stored job is lost."""
     print(f"WMP_SEED={SEED}")
