@@ -163,6 +163,23 @@ def test_the_end_of_a_standby_frees_the_places_that_the_other_manager_held():
     worker.check_invariants()
 
 
+@pytest.mark.rule("WMP-17.4")
+def test_the_end_of_a_standby_frees_the_places_of_gives_without_hold():
+    worker = make(hold=0.0, resources={"slots": 2})
+    active = met(worker)
+    passive = ScriptedManager(worker, b"m2")
+    passive.pong(standby=True)
+    passive.pong(standby=True)
+    assert one(active.wake(2), Command.GIVE).fields[Field.WANT] == 2  # the manager is killed now
+    assert worker.statistics().free == {"slots": 0}
+
+    assert not sent(passive.pong(), Command.GIVE)
+
+    assert worker.statistics().free == {"slots": 2}
+    assert one(passive.wake(2), Command.GIVE).fields[Field.WANT] == 2
+    worker.check_invariants()
+
+
 @pytest.mark.rule("WMP-17.4", "WMP-4.12")
 def test_a_take_that_crosses_the_end_of_a_standby_runs_or_is_refused():
     worker = make(hold=5.0)

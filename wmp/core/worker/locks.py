@@ -326,17 +326,15 @@ class Locks:
                 self._set_timer(manager, lock.number, now)
 
     def take_back(self, manager: RemoteManager, now: float) -> None:
-        """Withdraw held GIVEs and release their places at once (WMP-17.4)."""
+        """Withdraw held GIVEs, and release the places of all GIVEs at once (WMP-17.4)."""
         self.withdraw(manager, now)
-        for lock in list(self.of(manager.identity).values()):
-            if lock.state is LockState.WITHDRAWN:
-                self._close(manager, lock, LockInput.FORGET)
+        self.forget(manager)
 
     def forget(self, manager: RemoteManager) -> None:
         """Close the locks of a manager.
 
         The locks are lost with the session (WMP-7.6), or because another manager took the manager's
-        place on the link (WMP-9.12).
+        place on the link (WMP-9.12) or in a pair (WMP-17.4).
         """
         for lock in list(self.of(manager.identity).values()):
             self._close(manager, lock, LockInput.FORGET)
