@@ -129,7 +129,8 @@ class HttpServer:
     def __init__(self, app: Any, host: str, port: int) -> None:
         self._app = app
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        # The loop sends small packets at once only if the socket names its protocol.
+        self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._socket.bind((host, port))
