@@ -1,9 +1,9 @@
 """Rows of a table on a standalone cluster with two executors, while processes are killed.
 
-Usage: ``python -m tests.spark.rows_on_a_cluster FOLDER``. A fleet of four does the rows, and two
-tasks of Spark are the managers that dial in. A Python process of the fleet, an executor, the device
-and a manager are killed with SIGKILL, one after another, while rows are done. The output is a line
-of JSON.
+Usage: ``python -m tests.spark.rows_on_a_cluster FOLDER [STORE]``. A fleet of four does the rows.
+Two tasks of Spark are the managers that dial in. A Python process of the fleet, an executor, the
+device and a manager are killed with SIGKILL, one after another, while rows are done. With a STORE,
+a file, the managers keep their jobs there. The output is a line of JSON.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def failures(context: Any) -> int:
 
 
 def main() -> int:
-    folder = Path(sys.argv[1])
+    folder, store = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None
     os.environ["PYTHONPATH"] = str(ROOT)  # the executors import the worker of the tests
     calls, out = folder / "calls", folder / "out"
     calls.mkdir()
@@ -132,7 +132,7 @@ def main() -> int:
             rows = spark.range(0, ROWS, 1, TASKS).withColumn("text", text)
             done = rows.withColumn("mark", F.lit(str(calls))).transform(
                 map_rows, role="slow", schema="id long, size long", through=device.upper,
-                rows_per_job=EACH, under_way=8, retries=50, wait=120,
+                rows_per_job=EACH, under_way=8, retries=50, wait=120, store=store,
             )  # fmt: skip
             handlers = "tests.spark.served_rows:SLOW"
             with (
