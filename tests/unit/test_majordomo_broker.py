@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from tests.unit.majordomo import DISCONNECT, HEARTBEAT, Broker, C, W
 from wmp.events import Drained
@@ -581,6 +582,16 @@ def test_a_service_with_requests_is_not_forgotten_when_there_are_many():
     for _ in range(2):
         broker.ask(b"c", b"z", service=b"service 7")
     assert broker.counted == {"limit": 1}
+
+
+def test_a_group_has_a_greater_epoch_when_its_gateway_was_started_again():
+    first, second = Broker(), Broker()
+    second.machine.terms = evolve(second.machine.terms, epoch=first.machine.terms.epoch + 1)
+    for number in range(100):
+        first.ready(b"%d" % number, b"service %d" % number)
+    second.ready(b"w", b"service 99")
+    epochs = [one.machine.groups["majordomo/service 99"].settings.epoch for one in (first, second)]
+    assert epochs[0] < epochs[1]
 
 
 def test_the_signs_of_life_of_groups_inside_the_gateway_are_few():

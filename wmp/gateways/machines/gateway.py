@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from attrs import define, field, frozen
 
@@ -111,6 +111,13 @@ class GatewayStatistics:
     dropped: Mapping[str, int] = field(factory=dict)
     """Number of messages that the sockets dropped, by reason."""
 
+
+_GROUPS: Final = 10
+"""Number of bits for the numbers of groups in their epochs.
+
+Epochs are milliseconds. Without these bits, a gateway with many groups that starts again at once
+could give a group the epoch that it had before, or a lower one.
+"""
 
 _MANAGER = "manager"
 _DEVICE = "device"
@@ -297,7 +304,7 @@ class GatewayMachine:
             self._made += 1
             settings = WorkerSettings(
                 identity=terms.identity + b"/" + staff.group.encode(),
-                epoch=terms.epoch + number,
+                epoch=(terms.epoch << _GROUPS) + number,
                 label=f"{terms.label}/{staff.group}",
                 roles=staff.roles,
                 resources={"slots": 0},
