@@ -369,6 +369,64 @@ def a_journal_copied_under_another_epoch(journal: Journal) -> None:
     journal.rows += json.loads(text)
 
 
+# -- both ends alike, so that the ends of the message agree
+
+IDENTITY = (
+    "command", "source", "source_epoch", "target", "session", "number", "lock", "ready", "count",
+)  # fmt: skip
+
+
+def message(journal: Journal, command: str, at: str, place: int = 0, **columns: Any) -> list[Row]:
+    """Return the lines of all nodes about one message."""
+    sent = journal.find("send", command, at=at, place=place, **columns)
+    return [
+        row
+        for row in journal.rows
+        if row["what"] in ("send", "received")
+        and all(row.get(name) == sent.get(name) for name in IDENTITY)
+    ]
+
+
+def changed_alike(
+    expected: str, title: str, command: str, at: str, place: int = 0, /, *,
+    where: Row | None = None, **change: Any,
+) -> None:  # fmt: skip
+    """Register a change of one message at all its nodes; without a change the message is blank."""
+
+    def make(journal: Journal) -> None:
+        for row in message(journal, command, at, place, **(where or {})):
+            if not change:
+                journal.blank(row)
+                continue
+            row |= {name: new(row[name]) if callable(new) else new for name, new in change.items()}
+            if "ids" in change:
+                row.pop("last", None)
+
+    CORRUPTIONS[title] = expected, make
+
+
+RESULT = {"outcomes": [0]}
+changed_alike("WMP-6.10", "an outcome that the lane did not report, at both ends", "DONE", "w",
+              where=RESULT, outcomes=[1])  # fmt: skip
+changed_alike("WMP-6.2", "the attempt of a DONE at both ends", "DONE", "w", where=RESULT,
+              attempts=[7])  # fmt: skip
+changed_alike("WMP-6.6", "the job of a DONE at both ends", "DONE", "w", where=RESULT, ids=[77])
+changed_alike("WMP-7.1", "the number of a DONE at both ends", "DONE", "w", -1, number=plus)
+changed_alike("WMP-6.2", "a DONE that is missing at both ends", "DONE", "w", where=RESULT)
+changed_alike("WMP-4.6", "the role of a TAKE at both ends", "TAKE", "m", role="strange")
+changed_alike("WMP-4.13", "the lock of a TAKE at both ends", "TAKE", "m", lock=999)
+changed_alike("WMP-7.1", "the number of a TAKE at both ends", "TAKE", "m", -1, number=plus)
+changed_alike("no stale result", "the attempt of a TAKE at both ends", "TAKE", "m", attempts=[7])
+changed_alike("WMP-6.6", "the job of a TAKE at both ends", "TAKE", "m", ids=[77], attempts=[1])
+changed_alike("no stale result", "a TAKE that is missing at both ends", "TAKE", "m")
+changed_alike("WMP-4.13", "the lock of a NO at both ends", "NO", "m", lock=999)
+changed_alike("WMP-4.13", "a GIVE that is missing at both ends", "GIVE", "w1")
+changed_alike("WMP-4.1", "the lock of a GIVE at both ends", "GIVE", "w1", 2, lock=1)
+changed_alike("WMP-3.4", "the count of a WAKE at both ends", "WAKE", "m", count=99)
+changed_alike("WMP-3.4", "the credit of a READY at both ends", "READY", "w1", credit=0)
+changed_alike("WMP-3.2", "the number of a READY at both ends", "READY", "w1", -1, ready=0)
+
+
 @corruption("one line for each number")
 def two_lines_with_one_number(journal: Journal) -> None:
     row = journal.find("received", "TAKE", at="w1")

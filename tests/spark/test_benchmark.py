@@ -8,8 +8,10 @@ import os
 import subprocess
 import sys
 
+import pyarrow.dataset
 import pytest
 
+from benchmarks import following
 from benchmarks.pipeline import WORK, work_of
 from benchmarks.rows import cases
 from tests.interop.programs import ROOT
@@ -89,3 +91,12 @@ def test_rows_in_workers_are_measured_beside_rows_in_tasks(tmp_path):
         assert one["ratio_minimum"] <= one["ratio"] <= one["ratio_maximum"]
         assert f"| {one['what']} | {one['rows']} |" in ran.stdout
     assert not draws or picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_lines_that_are_added_are_followed(tmp_path):
+    first, took = following.measure(tmp_path, 3000, times=2)
+
+    assert 3000 <= first < 3000 + following.LEFT
+    assert len(took) == 2
+    events = pyarrow.dataset.dataset(tmp_path / "out" / "events", format="parquet")
+    assert events.count_rows() == first + 2 * 2 * following.ADDED

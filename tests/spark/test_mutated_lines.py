@@ -94,6 +94,7 @@ MUTATIONS: dict[str, tuple[tuple[str, str | None, str], dict[str, Any]]] = {
     "half of a pair of surrogates": (("submitted", None, "m"), {"role": "\ud800"}),
     "a job without a number": (("resolve", None, "m"), {"ids": [None]}),
     "an unknown end": (("resolve", None, "m"), {"ends": ["what-will-be"]}),
+    "a list in place of an end": (("resolve", None, "m"), {"ends": [[1]]}),
     "no end at all": (("resolve", None, "m"), {"ends": []}),
     "no outcome": (("received", "DONE", "m"), {"outcomes": []}),
     "an unknown command": (("received", "READY", "m"), {"command": "WHAT"}),

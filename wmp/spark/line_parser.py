@@ -117,8 +117,6 @@ def _fits(line: dict[str, Any]) -> bool:
         return False
     if not (-MOST_TIME < line["at"] < MOST_TIME and 0 <= line["wall"] < MOST_TIME):
         return False
-    if "ends" in shape.columns and not ENDS.issuperset(line["ends"]):
-        return False
     if shape.of_jobs:
         jobs = len(line["ids"])
         if any(len(line[name]) not in (1, jobs) for name in shape.of_jobs):
@@ -135,7 +133,9 @@ def _fits(line: dict[str, Any]) -> bool:
                 and not -_RANGE <= min(elements) <= max(elements) < _RANGE
             ):
                 return False
-    except TypeError:  # some elements are null
+        if "ends" in shape.columns and not ENDS.issuperset(line["ends"]):
+            return False
+    except TypeError:  # some elements are null, or lists
         return False
     return True
 
