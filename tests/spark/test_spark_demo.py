@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 from pyspark.sql import Row
 
+from tests.waiting import wait_until
 from wmp.cli.demo_node import count
 from wmp.cli.demo_processes import DemoProcesses
 from wmp.spark.demo import SparkDemo
@@ -37,6 +40,43 @@ def test_every_file_is_counted_once_while_processes_are_killed():
         assert re.search(rf"^ *\d+%  {what}.*was killed \(SIGKILL\)$", ran.stdout, re.MULTILINE)
     assert "3 processes were killed (SIGKILL); Spark ran " in ran.stdout
     assert "200 of 200 results are correct; lost: 0, duplicates: 0" in ran.stdout
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_demo_leaves_no_process(number, code):
+    mark = uuid.uuid4().hex
+    command = [sys.executable, "-m", "wmp", "demo", "--spark", "--workers", "2", "--files", "600"]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "TEST_MARK": mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as ran:
+        try:
+            next(line for line in ran.stdout if "files for a fleet of" in line)
+            assert len(marked(mark)) > 4  # the demo, Java, the device, and workers
+            ran.send_signal(number)
+            _, said = ran.communicate(timeout=200)
+        finally:
+            ran.kill()
+
+    assert ran.returncode == code, said
+    assert "nothing is left running" in said
+    wait_until(lambda: not marked(mark), "all processes have ended")
+
+
+def marked(mark):
+    """Return the processes that have a mark in their environment."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
 
 
 def test_flags_that_exclude_each_other():
