@@ -357,7 +357,7 @@ def test_the_active_manager_is_killed_under_load(folder, rounds, stored):
             thread.join(60)
         assert wrong == []
         # timeout and settle of the clients are 1.1 s; the rest is for a machine with other work
-        assert max(longest) < 10
+        assert max(longest) < 4
         if stored:
             with wmp.results(store[0]) as results:
                 for number in range(1, submitted + 1):
