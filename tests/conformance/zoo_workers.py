@@ -16,8 +16,9 @@ from wmp.core.protocol.checksums import checksums_of
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.capacity import Capacity
 from wmp.core.worker.executions import Executions
-from wmp.core.worker.locks import Locks
+from wmp.core.worker.locks import LockInput, Locks, LockState
 from wmp.core.worker.machine import WorkerMachine
+from wmp.core.worker.remote_manager import RemoteManager
 from wmp.message import Command, ErrorCode, Field, Message, Outcome
 
 W = "worker"
@@ -383,6 +384,18 @@ def waits_for_the_end(patch: Patch) -> None:
     patch.setattr(Locks, "take_back", Locks.withdraw)
 
 
+def waits_for_takes(patch: Patch) -> None:
+    """WMP-17.4: places of GIVEs without hold wait for the answer."""
+
+    def held_alone(self: Locks, manager: RemoteManager, now: float) -> None:
+        self.withdraw(manager, now)
+        for lock in list(self.of(manager.identity).values()):
+            if lock.state is LockState.WITHDRAWN:
+                self._close(manager, lock, LockInput.FORGET)
+
+    patch.setattr(Locks, "take_back", held_alone)
+
+
 @bent(W, "WMP-17.3")
 class IgnoresStandby(Bend):
     """Counts a manager on standby like any other manager."""
@@ -394,6 +407,7 @@ class IgnoresStandby(Bend):
 
 
 switched(W, "WMP-17.4", waits_for_the_end)
+switched(W, "WMP-17.4", waits_for_takes)
 
 # -- jobs
 

@@ -7,7 +7,12 @@ from wmp.conformance.cases.worker_locks import held_by
 from wmp.conformance.conversations import WorkerConversation
 from wmp.message import Command
 
-__all__ = ["beside_a_manager_on_standby", "the_end_of_a_standby", "wake_on_standby"]
+__all__ = [
+    "beside_a_manager_on_standby",
+    "the_end_of_a_standby",
+    "the_end_of_a_standby_without_hold",
+    "wake_on_standby",
+]
 
 
 @case("WMP-17.3")
@@ -47,3 +52,19 @@ def the_end_of_a_standby(talk: WorkerConversation) -> None:
     passive.pong()
     passive.wake(1)
     passive.lock(2.0, "WMP-17.4", "the standby ended, and the other manager may have ended too")
+
+
+@case("WMP-17.4")
+def the_end_of_a_standby_without_hold(talk: WorkerConversation) -> None:
+    """When a standby ends, places that other managers woke are free without an answer."""
+    # With two managers that are not on standby the worker sends no held GIVE (WMP-5.2).
+    active, _ = talk.met(), talk.met()
+    passive = talk.met(standby=True)
+    active.wake(1)
+    lock = active.lock(1.0, "WMP-4.1", "the worker was woken")
+    active.locks.pop(lock.number)  # the manager has ended, and answers nothing
+    active.answers = False
+    passive.standby = False
+    passive.pong()
+    passive.wake(1)
+    passive.lock(1.0, "WMP-17.4", "the standby ended, and the other manager may have ended too")
