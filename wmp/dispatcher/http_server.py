@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import resource
 import socket
 from collections.abc import Iterator
 from typing import Any, Final
@@ -42,8 +41,14 @@ def quiet_libraries() -> None:
 
 def most_connections() -> int:
     """Return how many connections a server has at most: half of the process's descriptors."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if soft < 0 else max(1, min(MOST_CONNECTIONS, soft // 2))
+    try:
+        import resource
+    except ImportError:
+        return MOST_CONNECTIONS  # This system has no such limit.
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return MOST_CONNECTIONS
+    return max(1, min(MOST_CONNECTIONS, limit // 2))
 
 
 class _QuietServer(uvicorn.Server):
