@@ -47,7 +47,7 @@ class _Contact:
     needs: dict[int, Mapping[str, int]] = field(factory=dict)
     """The needs of each leased job."""
     ready: int = 0
-    """Number of the newest READY."""
+    """Number of the remembered READY; 0 for none."""
     resources: Mapping[str, int] = field(factory=dict)
     """The resources in that READY."""
     window: int = 0
@@ -90,7 +90,7 @@ class Observer:
             elif contact is not None and _dropped(actions, "claimed"):
                 contact.claims.add((event.link, message.answer_to))
             if contact is not None and _dropped(actions, "rival"):  # WMP-15.8
-                self._lose(me, contact)
+                self._forget(me, contact)
         elif isinstance(event, Undelivered):
             self._returned(contacts, event.message)
         elif isinstance(event, Submitted):
@@ -109,7 +109,7 @@ class Observer:
                 if contact.last_message + settings.expire <= now or (
                     grace is not None and parted is not None and parted + grace <= now
                 ):
-                    self._lose(me, contact, leaving=False)
+                    self._forget(me, contact, leaving=False)
         sent = [action.message for action in actions if isinstance(action, Send)]
         for message in sent:
             # Jobs of an ended session may be granted before the first message of the next session.
@@ -188,7 +188,7 @@ class Observer:
         """Record that a manager gave a worker up because its connection ended (WMP-9.16)."""
         contact = self._contacts.get(me, {}).get(identity)
         if contact is not None:
-            self._lose(me, contact, leaving=False)
+            self._forget(me, contact, leaving=False)
 
     def died(self, owner: Peer) -> None:
         """Record that a manager's process ended."""
@@ -206,9 +206,8 @@ class Observer:
         if contact is None:
             contact = contacts[identity] = _Contact(epoch, now)
         elif epoch != contact.epoch:
-            self._lose(me, contact)
-            contact.epoch = epoch
-            contact.ready = contact.window = 0
+            self._forget(me, contact)
+            contact.epoch, contact.window = epoch, 0
         contact.last_message, contact.parted = now, None
         contact.link = None if message.hops else link
         command, fields, columns = message.command, message.fields, message.columns
@@ -217,7 +216,7 @@ class Observer:
         if command is Command.READY and fields.get(Field.READY, 0) > contact.ready:
             contact.ready, contact.resources = fields[Field.READY], fields[Field.RESOURCES]
         elif command is Command.BYE:
-            self._lose(me, contact)
+            self._forget(me, contact)
         elif command is Command.PING and message.to:
             session = fields.get(Field.SESSION)
             if session is None and Field.ANSWER not in fields:
@@ -269,6 +268,8 @@ class Observer:
                 contact.claims.clear()
             contact.session, contact.number, contact.received = session, 0, 0
             contact.single.clear()
+        if message.command is Command.PONG and Field.READY not in message.fields:
+            contact.ready = 0  # a new session may forget READY, and PONG then names none (WMP-7.5)
 
     def _sent(
         self, me: Peer, contacts: dict[bytes, _Contact], message: Message, now: float
@@ -314,6 +315,11 @@ class Observer:
     def _lose(self, me: Peer, contact: _Contact, *, leaving: bool = True) -> None:
         for id in tuple(contact.leases):
             self._over(me, contact, id, leaving=leaving)
+
+    def _forget(self, me: Peer, contact: _Contact, *, leaving: bool = True) -> None:
+        """Record that a manager gave a worker up: leases are lost, and READY is forgotten."""
+        self._lose(me, contact, leaving=leaving)
+        contact.ready = 0
 
     def _returned(self, contacts: dict[bytes, _Contact], message: Message) -> None:
         """Record that a manager's own socket refused a message."""
