@@ -3,7 +3,7 @@
 Each case does the same rows twice: with ``mapInPandas``, in the tasks of Spark, and with
 ``wmp.spark.map_rows``, in the workers of a fleet. The two runs alternate. Both have four rows under
 way: four tasks, or four workers of one slot. A handler waits, so the figures hold for rows that
-wait for a GPU or a service. Every row is compared with what is expected.
+wait for a GPU or a service. Every row is compared with the expected row.
 
 Spark runs on this machine. On a machine with other load read the ratios, which are of runs one
 after the other.

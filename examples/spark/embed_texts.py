@@ -58,12 +58,12 @@ def of_a_stream(spark: SparkSession, through: str, folder: Path, count: int = 20
 
 
 def check(what: str, rows: list, count: int) -> None:
-    """Compare rows with what plain Python computes."""
+    """Compare rows with the results of plain Python."""
     found = {row.id: list(row.vector) for row in rows}
     right = {n: embedding.vector(text) for n, text in texts(count)}
     if len(rows) != count or found != right:
         raise SystemExit(f"{what}: the vectors differ from those of plain Python")
-    print(f"{what}: {count} texts, each once, and equal to what plain Python computes")
+    print(f"{what}: {count} texts, each once, and equal to the results of plain Python")
 
 
 def ranked(vectors: DataFrame, through: str) -> DataFrame:

@@ -24,7 +24,7 @@ PORTS = st.integers(0, 1)
 
 
 class Socket:
-    """What left over one socket since it was opened, and over its newest connection."""
+    """The messages that left over one socket since its start, and over its newest connection."""
 
     def __init__(self) -> None:
         self.connected = False

@@ -82,7 +82,7 @@ class Driven:
 
     @property
     def causes(self) -> list[str]:
-        """The texts, for the log, of what the last step dropped."""
+        """The texts, for the log, of the messages that the last step dropped."""
         return [action.detail for action in self.actions if isinstance(action, Drop)]
 
     @property

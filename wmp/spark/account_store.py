@@ -48,7 +48,7 @@ class AccountStore:
         return rest, dict(self._saved)
 
     def save(self, rest: Any, groups: _Groups) -> None:
-        """Save all that differs from what was saved before."""
+        """Save the differences from the saved account."""
         changed = {key: one for key, one in groups.items() if self._saved.get(key) is not one}
         first, *others = self._sizes.values() or (0,)
         number = 1 + max((int(name.partition(".")[0]) for name in self._sizes), default=0)

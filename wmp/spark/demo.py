@@ -202,7 +202,7 @@ class SparkDemo:
     # -- the outcome -------------------------------------------------------------------------
 
     def _compare(self, found: Sequence[Any]) -> None:
-        """Compare the rows with what this process computes."""
+        """Compare the rows with the results of this process."""
         expected: dict[str, list[Any]] = {}
         for name in self.names:
             data = Path(name).read_bytes()

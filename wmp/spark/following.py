@@ -104,7 +104,7 @@ def follow(
 
 @define(eq=False)
 class _Followed:
-    """What is saved of the lines so far."""
+    """The saved state of the lines so far."""
 
     account: Account = field(factory=lambda: Account(follows=True))
     positions: dict[str, int] = field(factory=dict)
