@@ -284,6 +284,20 @@ def test_a_request_without_a_reply_within_its_expiry_ends():
         wait_until(lambda: gateway.statistics().doors[0].unanswered == {"timeout": 1})
 
 
+def test_a_gateway_logs_once_why_requests_wait(caplog):
+    with (
+        queue_of("paranoid-pirate") as gateway,
+        LazyClient(front(gateway), timeout=20) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        reply = pool.submit(client.request, b"one")
+        expected = "gateway: jobs of role 'default' wait (1 job): no worker is connected"
+        wait_until(lambda: expected in caplog.messages)
+        with ParanoidWorker(back(gateway), shout):
+            assert reply.result() == b"ONE"
+    assert caplog.messages.count(expected) == 1
+
+
 @pytest.mark.rule("PING-4.8")
 def test_a_ping_pong_broker_answers_full_and_refuses_control_words():
     with (

@@ -139,6 +139,7 @@ WRONG_JOBS = [
     (b'{"type": "a", "callback": {"hostname": "a/b"}}', "callback.hostname"),
     (b'{"type": "a", "callback": {"hostname": "a", "headers": {"Content-Length": "5"}}}', HEADERS),
     (b'{"type": "a", "callback": {"hostname": "a", "headers": {"TE": "trailers"}}}', HEADERS),
+    (b'{"type": "a", "run": "one"}', "run"),
     (b'{"type": "a", "payload": NaN}', None),
     (b'{"type": "a", "payload": 1e999}', None),
     (b'{"type": "a", "payload": ' + b"[" * 200 + b"]" * 200 + b"}", None),
@@ -181,6 +182,14 @@ def test_wrong_requests_have_codes_of_their_own(tmp_path: Path) -> None:
             answer = await client.request(method, path)
             assert (answer.status_code, path) == (code, path)
             assert set(answer.json()) == {"error", "field"}
+        answer = await client.post(JOBS.removesuffix("/"), json={"type": "a"})
+        assert answer.json()["error"] == f"there is no path {JOBS[:-1]}; expected {JOBS}"
+        answer = await client.get("/nothing")
+        assert answer.json()["error"] == "there is no path /nothing"
+        answer = await client.patch(WORKERS)
+        assert answer.json()["error"] == f"{WORKERS} has no method PATCH; expected GET or PUT"
+        answer = await client.post(JOBS, json={"type": "a", "run": "one"})
+        assert answer.json()["error"] == "run: expected a number"
         done = {"attempt": 1, "status": "s", "result": 1}
         answer = await client.post(f"{JOBS}{missing}/completion", json=done)
         assert answer.status_code == 404

@@ -121,6 +121,4 @@ def test_each_cause_is_logged_once_when_it_stands(caplog):
     other = evolve(kinds[0], unserved="no connected worker offers the role 'r0'")
     watch.look((other,))
     watch.look((other,))
-    assert caplog.messages[6:] == [
-        f"manager at : jobs of role 'r0' wait (3 jobs): {other.unserved}"
-    ]
+    assert caplog.messages[6:] == [f"manager: jobs of role 'r0' wait (3 jobs): {other.unserved}"]

@@ -31,7 +31,8 @@ def check_extra() -> None:
     for name in _NEEDED:
         if find_spec(name) is None:
             raise ConfigError(
-                f"the package {name} is missing; install 'worker-manager-protocol[cli,dispatcher]'"
+                f"the package {name} is missing; run: pip install "
+                "'worker-manager-protocol[cli,dispatcher]'"
             )
 
 

@@ -64,7 +64,7 @@ _CONTROL: Final = click.option(
     wmp gateway --paranoid-pirate - tcp://127.0.0.1:5556 --connect tcp://127.0.0.1:5570
     wmp gateway --simple-pirate tcp://127.0.0.1:5555 - --bind tcp://127.0.0.1:5570
     wmp gateway --round-robin tcp://127.0.0.1:6714
-    wmp gateway --simple-pirate tcp://127.0.0.1:5001 - --bind tcp://127.0.0.1:5570
+    wmp gateway --simple-pirate tcp://127.0.0.1:5001 - --bind tcp://127.0.0.1:5570 \\
       --star primary --local tcp://127.0.0.1:5003 --remote tcp://127.0.0.1:5004
     wmp gateway --config gateways/paranoid-pirate/gateway.toml
     wmp gateway kill 006b8b4567 --control gate.control

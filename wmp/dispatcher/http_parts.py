@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from wmp.dispatcher.json_text import read_json, write_json
 from wmp.errors import ConfigError
@@ -61,10 +62,23 @@ async def refuse(request: Request, error: Exception) -> Response:
         text = first["msg"].removeprefix("Value error, ")
         return refusal(400, f"{name}: {text}", name)
     if isinstance(error, HTTPException):
-        answer = refusal(error.status_code, str(error.detail))
+        answer = refusal(error.status_code, _detail(request, error))
         answer.headers.update(error.headers or {})
         return answer
     raise error
+
+
+def _detail(request: Request, error: HTTPException) -> str:
+    """Return the text of an error; the framework's own texts do not name the path."""
+    path, routes = request.url.path, request.app.routes
+    if error.status_code == 405:
+        found = [one for one in routes if one.matches(request.scope)[0] is Match.PARTIAL]
+        allowed = " or ".join(sorted({name for one in found for name in one.methods}))
+        return f"{path} has no method {request.method}; expected {allowed}"
+    if error.status_code == 404 and error.detail == "Not Found":
+        with_slash = any(one.path == f"{path}/" for one in routes)
+        return f"there is no path {path}" + (f"; expected {path}/" if with_slash else "")
+    return str(error.detail)
 
 
 class _StrictRequest(Request):

@@ -142,8 +142,8 @@ class HttpServer:
         except OSError as error:
             self._socket.close()
             raise ConfigError(
-                f"cannot listen on {host}:{port}: {error.strerror}; choose another address, or end "
-                "the program that has it"
+                f"cannot listen on {host}:{port}: {error.strerror}; choose another address with "
+                "--http, or end the program that has it"
             ) from error
         self.host = host
         self.port: int = self._socket.getsockname()[1]

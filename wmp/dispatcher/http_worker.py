@@ -165,16 +165,20 @@ class HttpWorker:
                 failed = 0
             else:
                 failed += 1
+                urls = ", ".join(self._dispatchers)
                 logger.warning(
-                    "worker: contact %d of %d with a dispatcher failed%s",
+                    "worker: contact %d of %d with a dispatcher failed: %s",
                     failed,
                     retries,
-                    "" if answer is None else f": {answer.code} {answer.text}",
+                    f"no answer from {urls}; check that a dispatcher serves this address"
+                    if answer is None
+                    else f"{answer.code} {answer.text}",
                 )
                 if failed >= retries:
                     logger.error(
-                        "worker: no dispatcher was reached in %d contacts; the jobs of this worker "
-                        "are stopped, because other workers get them",
+                        "worker: no dispatcher was reached in %d contacts; this worker ends and "
+                        "stops its jobs, because other workers get them; start it again when a "
+                        "dispatcher runs",
                         failed,
                     )
                     self._stop_jobs()

@@ -6,7 +6,16 @@ import math
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 __all__ = ["CallbackModel", "CompletionModel", "JobModel", "WorkerModel"]
 
@@ -48,6 +57,17 @@ def _end_to_end(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+def _number(value: object, read: ValidatorFunctionWrapHandler) -> object:
+    """Name the field in an error, and not each type that was tried."""
+    try:
+        return read(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        if first["type"] == "value_error":
+            raise ValueError(str(first["ctx"]["error"])) from None
+        raise ValueError("expected a number") from None
+
+
 def _finite(value: float | None) -> float | None:
     try:
         finite = value is None or math.isfinite(value)
@@ -79,7 +99,7 @@ _Type = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_clea
 _Host = Annotated[str, Field(min_length=1, max_length=253), AfterValidator(_host)]
 _Port = Annotated[int, Field(ge=1, le=65_535, strict=True)]
 _Date = Annotated[int, BeforeValidator(_milliseconds), Field(ge=0, le=_LATEST)]
-_Run = Annotated[float | int, AfterValidator(_finite)]
+_Run = Annotated[float | int, AfterValidator(_finite), WrapValidator(_number)]
 
 
 class _DocumentModel(BaseModel):

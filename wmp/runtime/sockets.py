@@ -83,6 +83,12 @@ def describe(event: int, value: int, *, connects: bool) -> str | None:
                 "have CURVE keys or neither has, and that the server key here is the public key of "
                 "the node at that address"
             )
+        if value in (errno.EPIPE, errno.ECONNRESET):
+            return (
+                "a peer closed its connection during the handshake, as a program that ends or "
+                "gives up does; if this goes on, check that both ends have CURVE keys or neither "
+                "has"
+            )
         reason = os.strerror(value) if value > 0 else "no reason given"
         return (
             f"the ZMTP handshake failed ({reason}); check that both ends have CURVE keys or "

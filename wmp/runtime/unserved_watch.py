@@ -37,16 +37,20 @@ class UnservedWatch:
         node: Node of the manager.
         machine: Machine of the manager.
         submissions: Submissions of the manager; ``has_unserved`` is True while there are such jobs.
+            None for the manager inside a gateway, whose jobs are the requests of clients.
     """
 
-    def __init__(self, node: Node, machine: ManagerMachine, submissions: Submissions) -> None:
+    def __init__(
+        self, node: Node, machine: ManagerMachine, submissions: Submissions | None = None
+    ) -> None:
         self._node = node
         self._machine = machine
         self._submissions = submissions
+        self._name = "gateway" if submissions is None else "manager"
         self._seen: dict[Kind, str] = {}
         """The cause for each kind, at the last check."""
         self._logged: dict[Kind, str] = {}
-        self._stopped = StoppedJobs(machine, submissions)
+        self._stopped = None if submissions is None else StoppedJobs(machine, submissions)
 
     def start(self) -> None:
         """Begin to check on the running loop, until the end of the node."""
@@ -55,8 +59,10 @@ class UnservedWatch:
     def _turn(self) -> None:
         if self._node.running:
             self.start()
-            self.look(self._machine.waiting() if len(self._submissions) else ())
-            self._stopped.look(", ".join(self._node.endpoints), _LOOK)
+            quiet = self._submissions is not None and not len(self._submissions)
+            self.look(() if quiet else self._machine.waiting())
+            if self._stopped is not None:
+                self._stopped.look(", ".join(self._node.endpoints), _LOOK)
 
     def look(self, waiting: tuple[WaitingRow, ...]) -> None:
         """Check the kinds of the jobs that wait now."""
@@ -65,15 +71,17 @@ class UnservedWatch:
             for row in waiting
             if row.unserved
         }
-        self._submissions.has_unserved = bool(rows)
+        if self._submissions is not None:
+            self._submissions.has_unserved = bool(rows)
         before, self._seen = self._seen, {kind: row.unserved for kind, row in rows.items()}
         stands = {kind: why for kind, why in self._seen.items() if before.get(kind) == why}
         new = [kind for kind, why in stands.items() if self._logged.get(kind) != why]
         self._logged = stands
-        where = ", ".join(self._node.endpoints)
+        endpoints = ", ".join(self._node.endpoints)
+        where = f"{self._name} at {endpoints}" if endpoints else self._name
         for kind in new[:_SHOWN]:
             logger.warning(
-                "manager at %s: jobs of role %r wait (%s): %s",
+                "%s: jobs of role %r wait (%s): %s",
                 where,
                 kind.role,
                 counted(rows[kind].count, "job"),
@@ -81,7 +89,7 @@ class UnservedWatch:
             )
         if len(new) > _SHOWN:
             logger.warning(
-                "manager at %s: jobs of %s wait; statistics() lists them",
+                "%s: jobs of %s wait; statistics() lists them",
                 where,
                 counted(len(new) - _SHOWN, "more kind"),
             )

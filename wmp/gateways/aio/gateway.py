@@ -42,6 +42,7 @@ from wmp.runtime.security import Security
 from wmp.runtime.sockets import Context
 from wmp.runtime.threads import aside
 from wmp.runtime.transport import Transport
+from wmp.runtime.unserved_watch import UnservedWatch
 
 __all__ = ["Gateway"]
 
@@ -262,6 +263,8 @@ class Gateway(DrainingProgram):
                 self._star.on_takeover(lambda: self._node.inbox.post(Relieved()))
                 await self._star.start()
             self._node.start(self._machine, link_events=True, make_driver=GatewayDriver)
+            if self._machine.manager is not None:
+                UnservedWatch(self._node, self._machine.manager).start()
 
     @property
     def endpoints(self) -> tuple[str, ...]:
