@@ -166,6 +166,23 @@ changed("no stale result", "a result of another attempt", RESOLVE, "attempts", o
 changed("WMP-3.4", "a WAKE above the credit", ("send", "WAKE", "m"), "count", lambda _: 99)
 
 
+def standby_after(command: str) -> Corruption:
+    """Return a change: the next PONG to the worker of this message tells it of a standby."""
+
+    def make(journal: Journal) -> None:
+        sent = journal.find("send", command, at="m1")
+        pongs = (row for row in journal.rows if row["node"] == sent["node"] and row["n"] > sent["n"]
+                 and row["what"] == "send" and row.get("command") == "PONG"
+                 and row["target"] == sent["target"])  # fmt: skip
+        next(pongs)["standby"] = True
+
+    return make
+
+
+CORRUPTIONS["a WAKE on standby"] = "WMP-17.1", standby_after("WAKE")
+CORRUPTIONS["a TAKE on standby"] = "WMP-17.1", standby_after("TAKE")
+
+
 @corruption("every job ends")
 def a_job_without_end(journal: Journal) -> None:
     journal.blank(journal.find("resolve", at="m", **OK_END))
@@ -332,6 +349,7 @@ for _title, _command, _receiver, _column, _change in (
     ("another job at the receiver of CANCEL", "CANCEL", "w", "ids", other),
     ("another attempt at the receiver of CANCEL", "CANCEL", "w", "attempts", other),
     ("another time at the receiver of PONG", "PONG", "w", "expire", lambda _: 1),
+    ("a standby at the receiver of PONG", "PONG", "w", "standby", lambda _: True),
 ):
     changed(BOTH, _title, ("received", _command, _receiver), _column, _change)
 

@@ -7,13 +7,22 @@ import pytest
 from tests.spark.plain import fold, table
 from tests.spark.worlds import play
 
+SEEDS = [*range(2), *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 50))]
 
-@pytest.mark.parametrize(
-    "seed", [*range(2), *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 50))]
-)
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_sound_world_shows_no_violation(tmp_path, seed):
     played = play(seed, tmp_path, timed=bool(seed % 2))
     assert played.violation is None
     sink = fold(played.lines)
     found = [(row["name"], row["detail"]) for row in table(sink, "violations")]
     assert found == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sound_world_with_a_pair_of_managers_shows_no_violation(tmp_path, seed):
+    played = play(seed, tmp_path, paired=True)
+    assert played.violation is None
+    assert any('"standby":true' in line for line in played.lines)
+    sink = fold(played.lines)
+    assert [(row["name"], row["detail"]) for row in table(sink, "violations")] == []

@@ -33,15 +33,15 @@ class Played:
 
 
 def play(
-    seed: int, folder: Path, *switches: Switch, name: str | None = None, timed: bool = False
+    seed: int, folder: Path, *switches: Switch, name: str | None = None, **kind: bool
 ) -> Played:
     """Play the world of a seed without these safeguards, and read its journals.
 
     The nodes of all worlds have the same names. So the names of each world are changed, and many
-    worlds can make one journal.
+    worlds can make one journal. ``kind`` has further arguments of ``World``, such as ``paired``.
     """
     name = name or f"s{seed}"
-    world = World(seed=seed, timed=timed, journals=Journals(folder / name))
+    world = World(seed=seed, **kind, journals=Journals(folder / name))
     with pytest.MonkeyPatch.context() as patch:
         for switch in switches:
             switch(patch)

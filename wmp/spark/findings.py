@@ -39,5 +39,6 @@ FINDINGS: Final[Mapping[str, str]] = {
     "WMP-7.1": "the numbers of a stream start at 1 in a session and grow by 1",
     "WMP-9.3": "a manager gives a worker up after `expire` without a message",
     "WMP-14.2": "an attempt of a stored job is granted to one worker",
+    "WMP-17.1": "a manager on standby sends no WAKE and no TAKE",
 }
 """Text of the invariant or rule, by the name of the finding."""

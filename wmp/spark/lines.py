@@ -37,6 +37,7 @@ class LineRow:
     ack: int | None = None
     ready: int | None = None
     credit: int | None = None
+    standby: bool | None = None
     announced: int | None = None
     """The column ``count``."""
     role: str | None = None

@@ -74,6 +74,8 @@ class ManagerFold:
     _streams: Streams = field(init=False)
     _credit: dict[int | None, list[int]] = field(factory=dict)
     """Credit of the last READY and the jobs of the WAKEs since then, by epoch of the worker."""
+    _granting: tuple[int, int, str] | None = None
+    """(n, at, command) of the first WAKE or TAKE since the last PONG with ``standby``."""
     _store: Process | None = None
     """The store that owns the manager's stored jobs."""
 
@@ -190,6 +192,10 @@ class ManagerFold:
     def _sent(self, line: LineRow) -> None:
         if (line.source, line.source_epoch) == (line.node, line.epoch):
             self._streams.sent(line)
+            if line.command in ("WAKE", "TAKE"):
+                self._granting = self._granting or (line.n, line.at, line.command)
+            elif line.command == "PONG" and line.standby:
+                self._on_standby(line)
             if line.command == "WAKE":
                 self._wake(line)
         if line.target is None:
@@ -204,6 +210,18 @@ class ManagerFold:
                     peer_epoch=line.target_epoch, value=int((job, attempt) in new),
                     number=line.number, other=line.lock, role=line.role, text=line.via,
                 )  # fmt: skip
+
+    def _on_standby(self, line: LineRow) -> None:
+        """Report a WAKE or TAKE before this PONG: a standby never begins again (WMP-17.2).
+
+        A later line cannot show it: a worker without a route gets no PONG when a standby ends.
+        """
+        granting, self._granting = self._granting, None
+        if granting is not None:
+            n, at, command = granting
+            text = f"{command} was sent to {line.target} before a PONG with standby, line {line.n}"
+            me = line.node, line.epoch
+            self.sink.violation("WMP-17.1", text, (*me, n, at), [(*me, n), (*me, line.n)])
 
     def _wake(self, line: LineRow) -> None:
         credit = self._credit.setdefault(line.target_epoch, [0, 0])

@@ -55,7 +55,7 @@ _PEERS: Final = {"send": "target", "undelivered": "target", "note": "about_peer"
 _HEAD: Final = (
     "ready", "credit", "window", "roles", "resources", "count", "role", "needs", "lock", "want",
     "hold", "more", "owner", "owner_epoch", "codec", "unstarted", "expire", "code", "about",
-    "about_number", "about_peer", "about_epoch", "label", "challenge", "answer",
+    "about_number", "about_peer", "about_epoch", "label", "challenge", "answer", "standby",
 )  # fmt: skip
 """Columns of the head that do not change when a message is sent again."""
 _BODY: Final = ("ids", "attempts", "outcomes", "limits", "failed", "waits", "checksums", "bytes")
