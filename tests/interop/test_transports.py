@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,6 +169,19 @@ def test_a_missing_manager_is_logged_once_and_retried(caplog: pytest.LogCaptureF
 
     assert sum("no answer from" in line for line in lines) == 1
     assert any(f"connected to {endpoint}" in line for line in lines)
+
+
+def test_a_peer_that_ends_during_its_handshake_is_not_blamed_for_keys(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with wmp.Manager("tcp://127.0.0.1:*") as manager:
+        host, _, port = manager.endpoints[0].removeprefix("tcp://").rpartition(":")
+        with socket.create_connection((host, int(port))) as peer:
+            assert peer.recv(1)  # the greeting of the manager
+            # The end of the connection is a reset.
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_until(lambda: "a peer closed its connection during the handshake" in caplog.text)
+    assert "Connection reset by peer" not in caplog.text
 
 
 def test_a_manager_that_was_there_has_gone(caplog: pytest.LogCaptureFixture) -> None:

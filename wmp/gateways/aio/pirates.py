@@ -91,7 +91,8 @@ class LazyClient(Requester[LazyClientMachine]):
     def _explain(self, action: Answer) -> str:
         return (
             f"no reply from {self._node.connect[0]} in {counted(action.tries, 'try', 'tries')} of "
-            f"{self._machine.timeout:g} s; check that the server at this address runs"
+            f"{self._machine.timeout:g} s; check that the server at this address runs, and if it "
+            "is a queue, that a worker is connected to it"
         )
 
     def statistics(self) -> LazyClientStatistics:
