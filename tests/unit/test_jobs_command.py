@@ -92,7 +92,10 @@ def test_a_job_is_shown_with_its_result_or_error(wmp, path, four):
     assert json.loads(out)["id"] == four[3]
     code, out, err = wmp("jobs", "show", path, 99)
     assert (code, out) == (1, "")
-    assert "no such job" in err
+    assert "the store has no job 99" in err
+    code, _, err = wmp("jobs", "show", path, "--key", "nobody")
+    assert code == 1
+    assert "the store has no job with the key 'nobody'" in err
     code, _, err = wmp("jobs", "show", path)
     assert code == 2
     assert "name one job" in err

@@ -145,7 +145,12 @@ def _show(store: str, id: int | None, key: str | None, as_json: bool) -> int:
         job = newest(reader.list(where, payloads=True))
         waits = None if job is None else why_waiting(job, reader.instances(), time.time() * 1000)
     if job is None:
-        complain(_PROGRAM, "the store has no such job: it was never stored, or it was purged")
+        name = f"job with the key {key!r}" if id is None else f"job {id}"
+        complain(
+            _PROGRAM,
+            f"the store has no {name}: it was never stored, or it was purged; "
+            "wmp jobs list prints the jobs",
+        )
         return FAILED
     fields = _fields(job) | {"payload": _bytes(job.payload), **_outcome(job)}
     if waits is not None:

@@ -109,7 +109,7 @@ def open_writer(place: str | os.PathLike[str]) -> WritableStore:
     if is_url(place):
         open_reader(place).close()
     elif not Path(place).is_file():
-        raise ConfigError(f"there is no store {place}; make one with SqliteStore")
+        raise ConfigError(f"there is no store {place}; wmp.Manager(store=…) makes one")
     return make_store(place)
 
 

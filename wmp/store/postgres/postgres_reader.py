@@ -45,7 +45,9 @@ class PostgresReader:
         try:
             (found,) = reader._link.open().execute("SELECT to_regclass('meta')").fetchone()
             if found is None:
-                raise ConfigError(f"there is no store {reader.place}; make one with PostgresStore")
+                raise ConfigError(
+                    f"there is no store {reader.place}; wmp.Manager(store=…) makes one"
+                )
             reader._identify()
         except BaseException:
             reader.close()

@@ -47,7 +47,7 @@ class SqliteReader:
         check_sqlite()
         place = Path(path).absolute()
         if not place.is_file():
-            raise ConfigError(f"there is no store {place}; make one with SqliteStore")
+            raise ConfigError(f"there is no store {place}; wmp.Manager(store=…) makes one")
         check_file_system(place)
         reader = SqliteReader(StoreFile(place, full=False, read_only=True))
         try:
