@@ -146,7 +146,7 @@ def _world(
     ("ablate", "word", "faults"),
     [
         _world(_without_capacity, "jobs, at most"),
-        _world(_without_fence, "counted", resign=0.02, pause=0.1, lose=0.3, first=10),
+        _world(_without_fence, "counted", cancel=0.05, pause=0.05, lose=0.05, first=8),
         _world(_without_unknown_jobs, "is still", pytest.mark.deep, lose=0.3),
         _world(
             _with_late_jobs,

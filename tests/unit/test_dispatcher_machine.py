@@ -106,6 +106,19 @@ def test_changes_of_the_store_cause_checks_with_pauses() -> None:
     assert Check in steps(machine.handle(TimePassed(), 11.4))
 
 
+@pytest.mark.rule("DSP-3.11")
+def test_a_change_by_another_process_is_left_to_that_process_for_a_moment() -> None:
+    machine = begun()
+    assert Place in steps(machine.handle(StoreChanged(), 1.1))
+    machine._running.clear()
+    assert Place not in steps(machine.handle(StoreChanged(foreign=True), 1.2))
+    assert Place not in steps(machine.handle(StoreChanged(foreign=True), 1.24))
+    assert Place in steps(machine.handle(TimePassed(), 1.25))
+    machine._running.clear()
+    machine.handle(StoreChanged(foreign=True), 1.3)
+    assert Place in steps(machine.handle(StoreChanged(), 1.31))
+
+
 def test_a_cancellation_is_sent_once_at_a_time() -> None:
     machine = begun()
     wanted = Cancellation(WORKER, 5, 1, awaited=True)

@@ -58,6 +58,8 @@ class StoreChanged:
 
     callbacks: bool = False
     """Whether callbacks were added."""
+    foreign: bool = False
+    """Whether another process made the change."""
 
 
 @frozen

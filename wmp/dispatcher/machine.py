@@ -43,6 +43,12 @@ _FRESH: Final = 7.0
 """Seconds after the begin of a transaction in which jobs may be sent (DSP-3.8)."""
 _AGAIN: Final = 0.25
 """Seconds between two checks that changes of the store cause, and before a step is tried again."""
+_FOREIGN: Final = 0.05
+"""Seconds from a change by another process to the next dispatching.
+
+The process that made the change dispatches at once. If all dispatchers did so, each change would
+cost as many transactions as there are dispatchers, and these run one after the other.
+"""
 _CALLBACKS: Final = 1.0
 """Seconds between two looks for callbacks that are due."""
 
@@ -94,10 +100,10 @@ class DispatcherMachine:
         match event:
             case TimePassed():
                 pass
-            case StoreChanged(callbacks):
+            case StoreChanged(callbacks, foreign):
                 if callbacks:
                     self._soon(TakeCallbacks, now)
-                self._soon(Place, now)
+                self._soon(Place, now + _FOREIGN if foreign else now)
                 self._soon(Check, max(now, self._checked_at + _AGAIN))
             case InstanceReplaced():
                 # The dispatches of the old instance are adopted by the next check.

@@ -108,7 +108,7 @@ class Dispatcher:
         self._store = StoreThread(
             self._open_store,
             self._label,
-            changed=lambda: self._handle(StoreChanged()),
+            changed=lambda: self._handle(StoreChanged(foreign=True)),
             replaced=lambda: self._handle(InstanceReplaced()),
         )
         await self._store.start()

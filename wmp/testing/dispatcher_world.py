@@ -276,8 +276,8 @@ class DispatcherWorld:
 
     def _notify_others(self, one: WorldDispatcher | None) -> None:
         for other in self.alive:
-            if other is not one and StoreChanged() not in other.events:
-                other.events.append(StoreChanged())
+            if other is not one and StoreChanged(foreign=True) not in other.events:
+                other.events.append(StoreChanged(foreign=True))
 
     def _create(self) -> None:
         one = self._any()
