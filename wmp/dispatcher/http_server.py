@@ -75,13 +75,13 @@ class _ImpatientProtocol(H11Protocol):
         self._since = self.loop.time()
         self._look()
         if len(self.connections) > most_connections():
-            self._make_room()
+            self._close_longest_waiting()
 
     def on_response_complete(self) -> None:
         self._since = self.loop.time()
         super().on_response_complete()
 
-    def _make_room(self) -> None:
+    def _close_longest_waiting(self) -> None:
         """Close the connection that has waited for its client for the longest time."""
         waiting: list[_ImpatientProtocol] = [
             one

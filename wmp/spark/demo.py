@@ -147,7 +147,7 @@ class SparkDemo:
             map_rows, role=ROLE, schema=_SCHEMA, through=above, rows_per_job=2,
             under_way=2 * self.count, retries=_FAILURES,
         )  # fmt: skip
-        run = _Run(table)
+        run = _DemoRun(table)
         run.start()
         begin = moved = time.monotonic()
         done, left = 0, list(kills)
@@ -245,7 +245,7 @@ class SparkDemo:
             self.bar.flush()
 
 
-class _Run(threading.Thread):
+class _DemoRun(threading.Thread):
     """Collects a table on a thread of its own, so that the main thread can be interrupted."""
 
     def __init__(self, table: DataFrame) -> None:
