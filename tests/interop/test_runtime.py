@@ -140,6 +140,7 @@ def test_higher_priorities_go_first() -> None:
         first = manager.submit(b"first")
         gate.wait_begun()
         jobs = [manager.submit(str(p), priority=p) for p in (0, 5, -5, 5, 9)]
+        wait_until(lambda: manager.statistics().queued == 5)
         gate.go.set()
         concurrent.futures.wait([first, *jobs], WAIT)
 
