@@ -19,6 +19,7 @@ import pytest
 import wmp
 import wmp.aio
 from tests.interop.forks import ForkedProgram
+from tests.interop.pair_clients import PairClients
 from tests.interop.test_star_gateways import knows_standby
 from tests.waiting import wait_until
 from wmp.errors import ClosedError, ConfigError, NoReply, OnStandby, StarConflict, StoreError
@@ -299,7 +300,6 @@ def test_the_active_manager_is_killed_under_load(folder, rounds, stored):
     print(f"WMP_SEED={SEED}")
     draw = random.Random(SEED)
     store = [str(folder / "jobs.db")] if stored else []
-    wrong, replies, waits, ended = [], [0], [], threading.Event()
     with contextlib.ExitStack() as stack:
 
         def start(own):
@@ -310,27 +310,8 @@ def test_the_active_manager_is_killed_under_load(folder, rounds, stored):
         programs = {own: start(own) for own in ROLES}
         idle = stack.enter_context(worker(slots=4))
 
-        def ask(client):
-            number = 0
-            with StarClient(*DOORS, timeout=0.5, settle=0.6, tries=100) as asker:
-                while not ended.is_set():
-                    number += 1
-                    body, began = b"%d of %d" % (number, client), time.monotonic()
-                    reply = asker.request(body)
-                    waits.append(time.monotonic() - began)
-                    if reply != body.upper():
-                        wrong.append((body, reply))
-                    replies[0] += 1
-
-        threads = [threading.Thread(target=ask, args=(client,)) for client in range(3)]
-        for thread in threads:
-            thread.start()
-
-        def served():
-            aim = replies[0] + 20
-            wait_until(lambda: replies[0] >= aim or wrong, "further replies", 60)
-
-        served()
+        clients = stack.enter_context(PairClients(DOORS, tries=100))
+        clients.wait_for_replies()
         active, submitted, longest = "a", 0, []
         for _ in range(rounds):
             programs[active].wait_for_line("active", on="stdout")
@@ -339,23 +320,21 @@ def test_the_active_manager_is_killed_under_load(folder, rounds, stored):
                     submitted += 1
                     programs[active].feed(b"job %d\n" % submitted)
                 programs[active].wait_for_line(f"submitted job {submitted}", on="stdout")
-            waits.clear()
+            clients.waits.clear()
             programs[active].process.kill()
             programs[active].process.wait(20)
-            served()
-            longest.append(max(waits))
+            clients.wait_for_replies()
+            longest.append(max(clients.waits))
             if draw.random() < 0.5:
-                wait_until(lambda: replies[0] % 7 == 0)  # another moment
+                wait_until(lambda: clients.replies % 7 == 0)  # another moment
             programs[active] = start(active)
             programs[active].wait_for_line("passive")
             wait_until(lambda: knows_standby(idle), "the worker knows the standby")
-            served()
+            clients.wait_for_replies()
             active = OTHER[active]
         print(f"takeovers: {sorted(round(one, 2) for one in longest)} s")
-        ended.set()
-        for thread in threads:
-            thread.join(60)
-        assert wrong == []
+        clients.end()
+        assert clients.wrong == []
         # timeout and settle of the clients are 1.1 s; the rest is for a machine with other work
         assert max(longest) < 4
         if stored:

@@ -9,13 +9,12 @@ import contextlib
 import os
 import random
 import signal
-import threading
-import time
 
 import pytest
 
 import wmp
 from tests.interop.forks import wmp as run_wmp
+from tests.interop.pair_clients import PairClients
 from tests.interop.programs import WMP, Program
 from tests.waiting import wait_until
 from wmp.errors import ConfigError
@@ -93,7 +92,6 @@ def test_a_gateway_takes_over_and_its_star_ends_with_it(tmp_path):
 def test_an_active_gateway_that_is_killed_is_replaced_each_time(folder, rounds):
     print(f"WMP_SEED={SEED}")
     draw = random.Random(SEED)
-    wrong, replies, waits, ended = [], [0], [], threading.Event()
     with contextlib.ExitStack() as stack:
 
         def start(name):
@@ -105,47 +103,26 @@ def test_an_active_gateway_that_is_killed_is_replaced_each_time(folder, rounds):
         idle = wmp.Worker("ipc://wmp-a", "ipc://wmp-b", handlers=bytes.upper, slots=4)
         stack.enter_context(idle)
 
-        def ask(client):
-            number = 0
-            with StarClient(*DOORS, timeout=0.5, settle=0.6, tries=60) as asker:
-                while not ended.is_set():
-                    number += 1
-                    body, began = b"%d of %d" % (number, client), time.monotonic()
-                    reply = asker.request(body)
-                    waits.append(time.monotonic() - began)
-                    if reply != body.upper():
-                        wrong.append((body, reply))
-                    replies[0] += 1
-
-        threads = [threading.Thread(target=ask, args=(client,)) for client in range(3)]
-        for thread in threads:
-            thread.start()
-
-        def served():
-            aim = replies[0] + 20
-            wait_until(lambda: replies[0] >= aim or wrong, "further replies", 60)
-
-        served()
+        clients = stack.enter_context(PairClients(DOORS, tries=60))
+        clients.wait_for_replies()
         active, longest = "a", []
         for _ in range(rounds):
-            waits.clear()
+            clients.waits.clear()
             gateways[active].process.kill()
             gateways[active].process.wait(20)
-            served()
-            longest.append(max(waits))
+            clients.wait_for_replies()
+            longest.append(max(clients.waits))
             other = "b" if active == "a" else "a"
             if draw.random() < 0.5:
-                wait_until(lambda: replies[0] % 7 == 0)  # another moment
+                wait_until(lambda: clients.replies % 7 == 0)  # another moment
             gateways[active] = start(active)
             gateways[active].wait_for_line("passive")
             wait_until(lambda: knows_standby(idle), "the worker knows the standby")
-            served()
+            clients.wait_for_replies()
             active = other
         print(f"takeovers: {sorted(round(one, 2) for one in longest)} s")
-        ended.set()
-        for thread in threads:
-            thread.join(60)
-        assert wrong == []
+        clients.end()
+        assert clients.wrong == []
         # timeout and settle of the clients are 1.1 s; the rest is for a machine with other work
         assert max(longest) < 4
 
