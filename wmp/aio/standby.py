@@ -23,7 +23,7 @@ __all__ = ["PairNode", "Standby"]
 logger = logging.getLogger("wmp")
 
 _VOTES: Final = (Command.READY, Command.PING)
-"""Messages of workers that are votes (STAR-4.1)."""
+"""Messages of workers that are votes (STAR-4.2)."""
 
 _CLOSE: Final = 5.0
 """Seconds that ``close`` gives the store to begin, because a store that begins cannot be closed."""

@@ -64,8 +64,8 @@ class Manager(BlockingNode[aio.Manager]):
         transport: Options of the sockets.
         journal: Folder for the files of the manager's journal, or a
             :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
-        store: File of a store on SQLite, which is made if it is missing, or a
-            :class:`~wmp.store.contract.Store`: jobs and results outlive this process.
+        store: File of a store on SQLite, or ``postgresql://…``, which is made if it is missing; or
+            a :class:`~wmp.store.contract.Store`: jobs and results outlive this process.
         star: A node of a Binary Star (:class:`~wmp.gateways.binary_star.BinaryStar`): this manager
             is one of a pair. The manager starts and closes the node.
         settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.

@@ -118,7 +118,7 @@ SCHEMAS: Final[Mapping[str, _Schema]] = {
     "Health": _object({"status": _TEXT}),
     "Refusal": _object(
         {
-            "error": {"type": "string", "description": "What was found, and what was expected."},
+            "error": {"type": "string", "description": "The value found, and the value expected."},
             "field": _maybe("string", description="Name of the field that is wrong."),
         }
     ),
