@@ -11,6 +11,7 @@ import pytest
 from tests.spark.worlds import play, rows_of, save
 from wmp.errors import ConfigError
 from wmp.spark import report
+from wmp.spark.byte_ranges import ByteRange
 from wmp.spark.journals import find_segments
 from wmp.spark.line_parser import parse
 from wmp.spark.run import STEPS, build
@@ -175,8 +176,8 @@ def test_segments_are_those_that_are_finished_or_longer(tmp_path):
 
     assert find_segments([tmp_path / "a", tmp_path / "b", "s3://far/away"]) == [
         "s3://far/away",
-        str(tmp_path / "a" / "m-1-000001.jsonl"),
-        str(tmp_path / "b" / ".w-1-000001.jsonl"),
+        ByteRange(str(tmp_path / "a" / "m-1-000001.jsonl"), 0, 1),
+        ByteRange(str(tmp_path / "b" / "w-1-000001.jsonl"), 0, 2),
     ]
 
 

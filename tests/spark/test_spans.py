@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wmp.errors import ConfigError, WMPError
-from wmp.spark import byte_ranges
 from wmp.spark.byte_ranges import ByteRange, advance, find, pieces, read
 
 
@@ -90,19 +89,16 @@ def test_missing_journals_and_segments_are_reported(tmp_path):
     tail=st.binary(max_size=10).map(lambda b: b.replace(b"\n", b"-")),
     most=st.none() | st.integers(1, 60),
     piece=st.integers(1, 40),
-    block=st.integers(1, 9),
 )
-def test_every_line_is_read_once(tmp_path_factory, lines, tail, most, piece, block):
+def test_every_line_is_read_once(tmp_path_factory, lines, tail, most, piece):
     path = tmp_path_factory.mktemp("any") / "a.jsonl"
     path.write_bytes(b"".join(line + b"\n" for line in lines) + tail)
     seen: list[bytes] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(byte_ranges, "_BLOCK", block)
-        at: dict[str, int] = {}
-        while (end := advance(at, find([path]), most)) != at:
-            begin = at.get("a.jsonl", 0)
-            for span in pieces(str(path), begin, end["a.jsonl"], piece):
-                seen += read(span)
-            at = end
+    at: dict[str, int] = {}
+    while (end := advance(at, find([path]), most)) != at:
+        begin = at.get("a.jsonl", 0)
+        for span in pieces(str(path), begin, end["a.jsonl"], piece):
+            seen += read(span)
+        at = end
 
     assert seen == lines

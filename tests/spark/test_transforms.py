@@ -12,9 +12,9 @@ import pytest
 from tests.spark.plain import fold, table
 from wmp.message import ERROR_CODES
 from wmp.spark.arrow import schema_of, to_batch
-from wmp.spark.clocks import Clock, JournalProcess, Offset, clocks, offsets
+from wmp.spark.clocks import Clock, ClockSamples, Offset, clocks
 from wmp.spark.findings import FINDINGS
-from wmp.spark.process_lines import LineNumbers
+from wmp.spark.process_lines import LineNumbers, ProcessLines
 from wmp.spark.processes import check_lives
 from wmp.spark.reading import ReadPart, ReadTask
 from wmp.spark.schema import PHASES, TABLES
@@ -234,9 +234,14 @@ def test_clocks_by_the_messages_between_them():
         line("w", 21, 1400, "send", **message("DONE", "w", "m", session=1, number=13)),
         line("m", 30, 401, "received", **message("DONE", "w", "m", session=1, number=13)),
     ]
-    (found,) = offsets(read(*take, *done, *again).samples)
+    for over in (False, True):
+        samples = ClockSamples()
+        for number, text in enumerate([*take, *done, *again]):
+            samples.add(read(text).samples)
+            if over and number % 2:
+                samples.condense(lambda process, at: True)
 
-    assert found == Offset(M, W, 990, 40, 5, 1030, -950)
+        assert samples.offsets() == [Offset(M, W, 990, 40, 5, 1030, -950)]
 
 
 @pytest.mark.parametrize(
@@ -272,10 +277,10 @@ M, W, D, ALONE = ("m", 1), ("w", 1), ("d", 1), ("x", 1)
 
 def test_one_clock_for_all_over_the_best_chain():
     found = [
-        JournalProcess(M, None, 7, manager=True),
-        JournalProcess(W, None, 0),
-        JournalProcess(D, None, 0),
-        JournalProcess(ALONE, None, 3),
+        ProcessLines(*M, wall=(0, 7), manages=1),
+        ProcessLines(*W, wall=(0, 0)),
+        ProcessLines(*D, wall=(0, 0)),
+        ProcessLines(*ALONE, wall=(0, 3)),
     ]
     told = clocks(
         found,
@@ -297,7 +302,8 @@ def test_one_clock_for_all_over_the_best_chain():
 
 
 def test_one_machine_has_one_clock():
-    found = [JournalProcess(M, "host", 7), JournalProcess(W, "host", 9)]
+    host = {"host": "host"}
+    found = [ProcessLines(*M, wall=(0, 7), start=host), ProcessLines(*W, wall=(0, 9), start=host)]
 
     near = clocks(found, [Offset(M, W, offset=20, error=40, messages=1)])
     far = clocks(found, [Offset(M, W, offset=50, error=40, messages=1)])

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from attrs import frozen
 
 from wmp.errors import ConfigError, WMPError
-from wmp.journal.schema import SUFFIX
+from wmp.journal.reader import segments_in
 
 __all__ = ["ByteRange", "advance", "find", "pieces", "read"]
 
-_BLOCK: Final = 1 << 16
 _STEP: Final = re.compile(rb'"step": ?(\d+)')
 
 
@@ -47,7 +47,8 @@ def find(paths: Sequence[str | Path]) -> dict[str, tuple[str, int]]:
     for path in map(Path, paths):
         if not path.exists():
             raise ConfigError(f"there is no journal at {path}: no such file or directory")
-        for file in [path] if path.is_file() else path.rglob(f"*{SUFFIX}"):
+        whole = path.resolve()
+        for file in [whole] if whole.is_file() else segments_in(whole):
             name = file.name.removeprefix(".")
             rank = _rank(file)
             if rank is not None and (name not in found or rank > found[name][0]):
@@ -86,55 +87,31 @@ def advance(
         if left is not None and left <= 0:
             break
         share = there if left is None else min(there, max(left // (len(waiting) - place), 1))
-        path, begin = found[name][0], start.get(name, 0)
-        at = _end_of_line(path, begin, begin + share, begin + there)
-        end[name] = _end_of_step(path, begin, at)
+        begin = start.get(name, 0)
+        end[name] = _end_of_lines(found[name][0], begin, begin + share, begin + there)
         if left is not None:
             left -= end[name] - begin
     return end
 
 
-def _end_of_line(path: str, begin: int, wanted: int, size: int) -> int:
-    """Return the position behind the last line that ends at or before ``wanted``.
+def _end_of_lines(path: str, begin: int, wanted: int, size: int) -> int:
+    """Return the position behind the last line that ends at or before ``wanted``, and its step.
 
-    If no line ends there, return the end of the first line behind ``wanted``, or else ``begin``.
+    If no line ends there, the first line behind ``wanted`` counts; without such a line, the
+    position is ``begin``. The lines of a step are folded together. A part of them is here if they
+    are being written, or if the limit of bytes falls between them.
     """
-    with _open(path) as file:
-        high = wanted
-        while high > begin:
-            low = max(begin, high - _BLOCK)
-            file.seek(low)
-            place = file.read(high - low).rfind(b"\n")
-            if place >= 0:
-                return low + place + 1
-            high = low
-        file.seek(wanted)
-        while wanted < size and (block := file.read(min(_BLOCK, size - wanted))):
-            place = block.find(b"\n")
-            if place >= 0:
-                return wanted + place + 1
-            wanted += len(block)
-    return begin
-
-
-def _end_of_step(path: str, begin: int, end: int) -> int:
-    """Return the position behind the step of the line before ``end``.
-
-    The lines of a step are folded together. A part of them is here if they are being written, or if
-    the limit of bytes falls between them.
-    """
-    if end <= begin:
-        return end
-    with _open(path) as file:
-        low = max(begin, end - _BLOCK)
-        file.seek(low)
-        last = _STEP.search(file.read(end - low)[:-1].rpartition(b"\n")[2])
-        while last is not None and (line := file.readline()).endswith(b"\n"):
-            step = _STEP.search(line)
-            if step is None or step[1] != last[1]:
+    with _open(path) as file, mmap(file.fileno(), 0, access=ACCESS_READ) as text:
+        end = text.rfind(b"\n", begin, wanted) + 1 or text.find(b"\n", wanted, size) + 1
+        if not end:
+            return begin
+        step = _STEP.search(text, max(begin, text.rfind(b"\n", begin, end - 1) + 1), end)
+        while step is not None and (after := text.find(b"\n", end) + 1):
+            other = _STEP.search(text, end, after)
+            if other is None or other[1] != step[1]:
                 break
-            end += len(line)
-    return end
+            end = after
+        return end
 
 
 def pieces(path: str, begin: int, end: int, most: int) -> list[ByteRange]:

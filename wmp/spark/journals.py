@@ -13,8 +13,6 @@ from typing import Any, Final
 import pyarrow
 import pyarrow.dataset
 
-from wmp.errors import ConfigError
-from wmp.journal.reader import segments_in
 from wmp.spark import byte_ranges
 from wmp.spark.byte_ranges import ByteRange, pieces
 from wmp.spark.garbage_collector import rare_collections
@@ -41,37 +39,18 @@ _Line = tuple[str, str]
 _Batches = Iterator[pyarrow.RecordBatch]
 
 
-def find_segments(paths: Sequence[str | Path]) -> list[str]:
-    """Return the segments in these files and directories, sorted; names with a dot are included.
+def find_segments(paths: Sequence[str | Path]) -> list[str | ByteRange]:
+    """Return all lines of the segments in these files and directories.
 
     If two segments have one name, one of them counts: the finished segment, or else the longer. A
     path with a scheme (``s3://…``) is returned unchanged, for Spark to read.
 
     Raises:
-        ConfigError: A path does not exist.
+        ConfigError: A journal does not exist.
     """
-    far: list[str] = []
-    near: dict[str, tuple[tuple[bool, int], str]] = {}
-    for path in map(str, paths):
-        if "://" in path:
-            far.append(path)
-            continue
-        for file in _files(Path(path)):
-            name = file.name.removeprefix(".")
-            if not file.exists():  # the segment has been finished since it was found
-                file = file.with_name(name)
-            rank = (not file.name.startswith("."), file.stat().st_size)
-            if name not in near or rank > near[name][0]:
-                near[name] = rank, str(file.resolve())
-    return sorted(far) + sorted(file for _, file in near.values())
-
-
-def _files(path: Path) -> Iterable[Path]:
-    if path.is_file():
-        return [path]
-    if path.is_dir():
-        return sorted(segments_in(path))
-    raise ConfigError(f"there is no journal at {path}: no such file or directory")
+    far = sorted(path for path in map(str, paths) if "://" in path)
+    near = byte_ranges.find([path for path in paths if "://" not in str(path)])
+    return [*far, *(ByteRange(path, 0, size) for path, size in near.values())]
 
 
 class Source:
@@ -79,8 +58,7 @@ class Source:
 
     def __init__(
         self,
-        spans: Sequence[ByteRange] = (),
-        far: Sequence[str] = (),
+        lines: Sequence[str | ByteRange] = (),
         *,
         events: Sequence[tuple[str, int]] = (),
         torn: bool = False,
@@ -88,20 +66,20 @@ class Source:
         """Describe lines.
 
         Args:
-            spans: Parts of the files of this machine.
-            far: URLs of files and directories.
+            lines: Parts of the files of this machine, and URLs of files and directories.
             events: Files of the table ``events`` with their numbers of rows, whose lines are read
             again.
             torn: Whether a last line without a line feed counts, too.
         """
         self._torn = torn
-        self._far = far
+        self._far = [one for one in lines if isinstance(one, str)]
         self._tasks: list[list[_Piece]] = [[]]
         self.bytes, full = 0, _TASK
-        cut: list[_Piece] = []
-        for span in spans:
-            cut += pieces(span.path, span.begin, span.end, _TASK)
-        for piece in [*cut, *events]:
+        cut: list[_Piece] = list(events)
+        for span in lines:
+            if isinstance(span, ByteRange):
+                cut += pieces(span.path, span.begin, span.end, _TASK)
+        for piece in cut:
             size = _LINE * piece[1] if isinstance(piece, tuple) else piece.end - piece.begin
             if self.bytes + size > full and self._tasks[-1]:
                 self._tasks.append([])
@@ -110,15 +88,9 @@ class Source:
             self.bytes += size
 
     @classmethod
-    def of(cls, segments: Sequence[str]) -> Source:
-        """Return all lines of segments, as :func:`find_segments` names them."""
-        far = [path for path in segments if "://" in path]
-        spans = []
-        for path in map(Path, segments[len(far) :]):
-            plain = path.with_name(path.name.removeprefix("."))
-            size = (path if path.exists() else plain).stat().st_size
-            spans.append(ByteRange(str(plain), 0, size))
-        return cls(spans, far, torn=True)
+    def of(cls, lines: Sequence[str | ByteRange]) -> Source:
+        """Return all lines that :func:`find_segments` has found."""
+        return cls(lines, torn=True)
 
     @property
     def tasks(self) -> int:

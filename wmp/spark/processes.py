@@ -9,26 +9,14 @@ from typing import Any, Final
 
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.spark.arrow import Values
-from wmp.spark.clocks import Clock, JournalProcess, Offset, clocks
+from wmp.spark.clocks import Clock
 from wmp.spark.facts import FoldSink, KnownProcess, Process
 from wmp.spark.process_lines import ProcessLines
 
-__all__ = ["check_lives", "common_clocks", "known_processes", "nodes"]
+__all__ = ["check_lives", "known_processes", "nodes"]
 
 _EXPIRE: Final = ManagerSettings(identity=b"", epoch=0).expire
 _START: Final = ("kind", "label", "host", "pid", "release", "roles", "resources", "settings")
-
-
-def common_clocks(rows: Iterable[ProcessLines], pairs: list[Offset]) -> dict[Process, Clock]:
-    """Return the clock of each process."""
-    found = [
-        JournalProcess(
-            row.key, row.start_columns.get("host"), row.wall[1], row.kind == "manager",
-            row.first + row.wall[1],
-        )
-        for row in rows
-    ]  # fmt: skip
-    return clocks(found, pairs)
 
 
 def known_processes(
@@ -77,7 +65,7 @@ def check_lives(
     processes of one identity in turns (WMP-9.6).
 
     Args:
-        rows: The :class:`wmp.spark.process_lines.ProcessLines` of all processes.
+        rows: All processes.
         served: The counts ``served`` of all folds.
         sink: Gets the violations.
     """

@@ -21,15 +21,15 @@ from attrs import define, field, frozen
 
 from wmp.errors import ConfigError
 from wmp.spark.arrow import Values
-from wmp.spark.clocks import Clock, offsets
+from wmp.spark.clocks import Clock, ClockSamples, clocks
 from wmp.spark.engines import Engine, InProcess, OnSpark
 from wmp.spark.facts import ALWAYS, FoldSink, KnownProcess, Process, Window, is_certain
-from wmp.spark.folds import STATE, Folded, FoldTask, Group, OpenGroup
+from wmp.spark.folds import STATE, FoldTask, Group, OpenGroup
 from wmp.spark.journals import Source, find_segments
 from wmp.spark.line_parser import UNKNOWN_VERSION
 from wmp.spark.message_fold import GONE
 from wmp.spark.process_lines import LineNumbers
-from wmp.spark.processes import check_lives, common_clocks, known_processes, nodes
+from wmp.spark.processes import check_lives, known_processes, nodes
 from wmp.spark.reading import Numbered, ReadPart, process_number
 from wmp.spark.schema import TABLES
 from wmp.spark.stories import check_silences, find_lines, first_of_each_name, stories
@@ -94,6 +94,8 @@ class Account:
     follows: bool = False
     """Whether more lines may come."""
     found: ReadPart = field(factory=ReadPart)
+    """The processes and the bad lines."""
+    samples: ClockSamples = field(factory=ClockSamples)
     totals: Totals = field(factory=Totals)
     rows: dict[str, list[Values]] = field(factory=lambda: {"violations": [], "silence": []})
     files: dict[str, list[Written]] = field(factory=lambda: {name: [] for name in LARGE})
@@ -121,12 +123,40 @@ class Account:
         for one in written:
             self.files[one[0]].append(one)
 
-    def compare_clocks(self) -> None:
+    def add_lines(self, new: ReadPart) -> None:
+        """Add what was found in new lines, and compare the clocks of their processes."""
+        old, folded = dict(self.found.processes), {group[1] for group in new.groups}
+        latest = max((one.last + self.clocks[key].clock for key, one in old.items()), default=0)
+        for key in old.keys() & new.processes.keys():
+            runs = new.processes[key].numbers.runs
+            again = bool(runs) and runs[0][0] <= old[key].numbers.highest
+            over = old[key].is_over and process_number(*key) in folded
+            self.stale = self.stale or again or over  # a line came late, or again
+        self.add_files(new.written)
+        self.samples.add(new.samples)
+        self.found.merge(ReadPart(new.processes, new.bad))
+        processes = self.found.processes
+        for key in new.processes:
+            processes[key].numbers.tidy()
+        if not new.samples and new.processes.keys() <= self.clocks.keys():
+            return
+        self._compare_clocks()
+        if self.follows:
+            self.samples.condense(
+                lambda key, at: processes[key].is_over or processes[key].last > at + GONE
+            )
+        fresh = [
+            one.first + self.clocks[key].clock for key, one in processes.items() if key not in old
+        ]
+        if old and fresh and min(fresh) < latest - GONE:
+            self.stale = True  # the journal of a process came late
+
+    def _compare_clocks(self) -> None:
         """Find the clocks of all processes.
 
         A clock that was used stays within its error, so that rows with its times stay right.
         """
-        new = common_clocks(self.found.processes.values(), list(offsets(self.found.samples)))
+        new = clocks(list(self.found.processes.values()), self.samples.offsets())
         for key, clock in new.items():
             old = self.clocks.get(key)
             if old is not None and clock.clock != old.clock:
@@ -192,27 +222,24 @@ def take_in(
     """
     report = _reporter(progress)
     report("events")
-    before = set(account.found.processes)
     buckets = _BUCKETS if account.follows else max(1, source.bytes // _BUCKET)
     try:
         new = _read(engine, tables.where, source, account, buckets)
         report("clocks")
-        if new.samples or not new.processes.keys() <= account.clocks.keys():
-            account.compare_clocks()
+        account.add_lines(new)
         known = account.known()
-        first = [one.first + one.clock for one in known.values()]
-        last = [one.last + one.clock for one in known.values()]
-        fresh = [known[key] for key in new.processes if key not in before]
-        if before and any(one.first + one.clock < max(last) - GONE for one in fresh):
-            account.stale = True  # the journal of a process came late
-        since = max(min(first, default=0), account.window[0])
-        until = min(max(last, default=0), account.window[1])
+        since = max(
+            min((one.first + one.clock for one in known.values()), default=0), account.window[0]
+        )
+        until = min(
+            max((one.last + one.clock for one in known.values()), default=0), account.window[1]
+        )
         length = stretch(max(until - since, 0) / 1e6)
         account.totals.window = account.window
         if length > account.totals.length:
             account.totals.lengthen(length)
         report("jobs")
-        _fold(engine, tables.where, account, known, _states(account, new), buckets)
+        _fold(engine, tables.where, account, _states(account, new), buckets)
     except Exception as error:
         text = str(error)
         if UNKNOWN_VERSION not in text:
@@ -229,36 +256,11 @@ def settle(tables: Tables, account: Account) -> None:
     killed process, may depend on later lines of other groups.
     """
     states: list[Numbered] = [(*key, STATE, one.state) for key, one in account.open.items()]
-    known = account.known()
-    _fold(InProcess(), tables.where, account, known, states, _BUCKETS, settles=True)
-
-
-def _fold(
-    engine: Engine, where: str, account: Account, known: Mapping[Process, KnownProcess],
-    states: Sequence[Numbered], buckets: int, *, settles: bool = False,
-) -> None:  # fmt: skip
-    """Fold the lines that the engine has read, and add what was found to the account."""
-    sink = FoldSink(known, account.totals.length, account.window)
-    follows, closed = account.follows, account.closed
-    for one in engine.fold(
-        lambda: FoldTask(sink, Parts(where), buckets, follows, settles, closed), states
-    ):
-        _add(account, one)
-    for jobs in account.closed.values():
-        jobs.tidy()
-    violations = account.rows["violations"]
-    if len(violations) > _ROWS:
-        account.rows["violations"] = first_of_each_name(violations)
-
-
-def _reporter(progress: Progress | None) -> Callable[[str], None]:
-    return lambda name: (
-        None if progress is None else progress(name, STEPS.index(name), len(STEPS) + 1)
-    )
+    _fold(InProcess(), tables.where, account, states, _BUCKETS, settles=True)
 
 
 def _read(engine: Engine, where: str, source: Source, account: Account, buckets: int) -> ReadPart:
-    """Read lines, and return what was found in the new lines."""
+    """Read lines, and return what was found in them; identical lines count once."""
     new, twice = _read_once(engine, where, source, buckets)
     if twice:
         before = sum(one.lines for one in new.processes.values())
@@ -266,20 +268,6 @@ def _read(engine: Engine, where: str, source: Source, account: Account, buckets:
         account.repeated += before - sum(one.lines for one in new.processes.values())
     for key, runs in twice.items():
         account.twice.setdefault(key, []).extend(runs)
-    old = account.found.processes
-    over = {process_number(*key) for key, one in old.items() if one.is_over}
-    for key, one in new.processes.items():
-        late = (
-            key in old and one.numbers.runs and one.numbers.runs[0][0] <= old[key].numbers.highest
-        )
-        account.stale = account.stale or bool(late)  # a line came late, or again
-    if any(group[1] in over for group in new.groups):
-        account.stale = True
-    account.add_files(new.written)
-    account.found.merge(new)
-    account.found.written, account.found.groups = [], set()
-    for key in new.processes:
-        account.found.processes[key].numbers.tidy()
     return new
 
 
@@ -303,27 +291,45 @@ def _states(account: Account, new: ReadPart) -> list[Numbered]:
     ]
 
 
-def _add(account: Account, one: Folded) -> None:
-    """Add what a task of the folds found."""
-    account.totals.add(one.counts)
-    for name, rows in one.rows.items():
-        account.rows[name] += rows
-    account.add_files(one.written)
-    for group, state in one.open.items():
-        if state is None:
-            account.open.pop(group, None)
-        else:
-            account.open[group] = state
-    for process, jobs in one.closed.items():
-        account.closed.setdefault(process, LineNumbers()).runs += jobs.runs
-    account.stale = account.stale or one.late > 0
+def _fold(
+    engine: Engine, where: str, account: Account, states: Sequence[Numbered], buckets: int, *,
+    settles: bool = False,
+) -> None:  # fmt: skip
+    """Fold the lines that the engine has read, and add what was found to the account."""
+    sink = FoldSink(account.known(), account.totals.length, account.window)
+    follows, closed = account.follows, account.closed
+    for one in engine.fold(
+        lambda: FoldTask(sink, Parts(where), buckets, follows, settles, closed), states
+    ):
+        account.totals.add(one.counts)
+        for name, rows in one.rows.items():
+            account.rows[name] += rows
+        account.add_files(one.written)
+        for group, state in one.open.items():
+            if state is None:
+                account.open.pop(group, None)
+            else:
+                account.open[group] = state
+        for process, jobs in one.closed.items():
+            account.closed.setdefault(process, LineNumbers()).runs += jobs.runs
+            account.closed[process].tidy()
+        account.stale = account.stale or one.late > 0
+    violations = account.rows["violations"]
+    if len(violations) > _ROWS:
+        account.rows["violations"] = first_of_each_name(violations)
+
+
+def _reporter(progress: Progress | None) -> Callable[[str], None]:
+    return lambda name: (
+        None if progress is None else progress(name, STEPS.index(name), len(STEPS) + 1)
+    )
 
 
 def publish(tables: Tables, account: Account, progress: Progress | None = None) -> PipelineResult:
     """Make the tables equal to an account."""
     report = _reporter(progress)
     report("violations")
-    known, found = account.known(), account.found
+    known, processes = account.known(), account.found.processes
     opened = list(account.open.values())
     files = {name: list(written) for name, written in account.files.items()}
     for one in _write_open(tables.where, opened):
@@ -334,7 +340,7 @@ def publish(tables: Tables, account: Account, progress: Progress | None = None) 
     totals = account.totals.plus(group.counts for group in opened)
     sink = FoldSink(known)
     _check_twice(account, tables, sink)
-    check_lives(list(found.processes.values()), totals.counts["served"], sink)
+    check_lives(list(processes.values()), totals.counts["served"], sink)
     totals.add(sink.counts)
     broken = [
         (*row[:4], is_certain(row[16], known), *row[5:16])
@@ -348,8 +354,38 @@ def publish(tables: Tables, account: Account, progress: Progress | None = None) 
     tables.write_rows(
         "violation_events", [line for row in shown for line in account.stories[row[0]]]
     )
+
     report("totals")
-    return _publish_totals(tables, account, known, totals)
+    found, missing = totals.findings(known), missing_nodes(processes)
+    bad = [(*key, lines, example) for key, (lines, example) in sorted(account.found.bad.items())]
+    dropped = list(drops(processes.values()))
+    rows = nodes(sorted(processes.values(), key=lambda one: one.key), account.clocks)
+    names = [column.name for column in TABLES["nodes"].columns]
+    summary = totals.summary(
+        sum(row[2] for row in bad), account.repeated, len(missing), sum(row[3] for row in dropped),
+        found, [dict(zip(names, row, strict=True)) for row in rows],
+    )  # fmt: skip
+    small: dict[str, Iterable[Values]] = {
+        "bad_lines": bad,
+        "offsets": [one.row for one in account.samples.offsets()],
+        "nodes": rows,
+        "missing_nodes": missing,
+        "findings": found,
+        "latency": totals.latency(),
+        "histogram": totals.histogram(),
+        "utilisation": totals.utilisation(known),
+        "fairness": totals.fairness(),
+        "activity": totals.activity(),
+        "requeues": totals.requeues(),
+        "device_hops": totals.device_hops(),
+        "drops": dropped,
+        "summary": summary,
+    }
+    for name, some in small.items():
+        tables.write_rows(name, some)
+    numbers = {name: value for name, value, _ in summary}
+    certain, uncertain = int(numbers["violations"]), int(numbers["uncertain violations"])
+    return PipelineResult(tables, certain, uncertain, numbers)
 
 
 def _write_open(where: str, groups: Iterable[OpenGroup]) -> Iterator[Written]:
@@ -369,45 +405,6 @@ def _write_open(where: str, groups: Iterable[OpenGroup]) -> Iterator[Written]:
                 (group.files[name],) = parts.close()
             yield group.files[name]
     yield from shared.close()
-
-
-def _publish_totals(
-    tables: Tables, account: Account, known: Mapping[Process, KnownProcess], totals: Totals
-) -> PipelineResult:
-    found = account.found
-    rows = nodes(sorted(found.processes.values(), key=lambda one: one.key), account.clocks)
-    names = [column.name for column in TABLES["nodes"].columns]
-    findings, missing = totals.findings(known), missing_nodes(found.processes)
-    dropped = list(drops(found.processes.values()))
-    bad = [(*key, lines, example) for key, (lines, example) in sorted(found.bad.items())]
-    summary = totals.summary(
-        sum(row[2] for row in bad), account.repeated, len(missing),
-        sum(row[3] for row in dropped), findings,
-        [dict(zip(names, row, strict=True)) for row in rows],
-    )  # fmt: skip
-    for name, some in (
-        ("bad_lines", bad),
-        ("offsets", [
-            (*one.node, *one.peer, one.forward, one.backward, one.messages, one.offset, one.error)
-            for one in offsets(found.samples)
-        ]),
-        ("nodes", rows),
-        ("missing_nodes", missing),
-        ("findings", findings),
-        ("latency", totals.latency()),
-        ("histogram", totals.histogram()),
-        ("utilisation", totals.utilisation(known)),
-        ("fairness", totals.fairness()),
-        ("activity", totals.activity()),
-        ("requeues", totals.requeues()),
-        ("device_hops", totals.device_hops()),
-        ("drops", dropped),
-        ("summary", summary),
-    ):  # fmt: skip
-        tables.write_rows(name, some)
-    numbers = {name: value for name, value, _ in summary}
-    certain = int(numbers["violations"])
-    return PipelineResult(tables, certain, int(numbers["uncertain violations"]), numbers)
 
 
 def _check_silences(
