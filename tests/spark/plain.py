@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
+import msgspec
+
 from wmp.spark.facts import Fact, FoldSink, KnownProcess
 from wmp.spark.folds import fold_group
 from wmp.spark.job_fold import JobFold
 from wmp.spark.lines import LineRow
-from wmp.spark.reading import _FOLDED, _PEERS, _add_due
+from wmp.spark.reading import FOLDED, peer_of
 from wmp.spark.schema import TABLES
 
 
@@ -45,13 +47,11 @@ def known(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], KnownProce
 
 
 def line_of(row: Mapping[str, Any]) -> LineRow:
-    """Return a line as the reading of journals hands it to a fold."""
-    columns = {**row, "announced": row.get("count")}
+    """Return a line as the reading of journals hands it to a fold; it may lack columns."""
+    columns = {name: value for name, value in row.items() if value is not None}
     if (last := columns.pop("last", None)) is not None:
         columns["ids"] = list(range(row["ids"][0], last + 1))
-    if row["what"] == "submitted":
-        _add_due(columns, columns)
-    return LineRow({name: value for name, value in columns.items() if value is not None})
+    return msgspec.convert(columns, LineRow)
 
 
 def fold(texts: Iterable[str]) -> FoldSink:
@@ -60,11 +60,11 @@ def fold(texts: Iterable[str]) -> FoldSink:
     sink = FoldSink(known(rows))
     groups: dict[Any, list[LineRow]] = defaultdict(list)
     for row in rows:
-        process = sink.known[row["node"], row["epoch"]]
-        if row["what"] in _FOLDED and process.kind != "device":
-            peer = row.get(_PEERS.get(row["what"], "source"))
-            other = peer if process.kind == "manager" else None
-            groups[row["node"], row["epoch"], other].append(line_of(row))
+        line = line_of(row)
+        process = sink.known[line.node, line.epoch]
+        if line.what in FOLDED and process.kind != "device":
+            other = peer_of(line) if process.kind == "manager" else None
+            groups[line.node, line.epoch, other].append(line)
     for group in groups.values():
         fold_group(sorted(group, key=attrgetter("n")), sink)
     jobs: dict[tuple[Any, ...], list[Fact]] = defaultdict(list)

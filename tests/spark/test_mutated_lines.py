@@ -13,7 +13,7 @@ import pytest
 from tests.spark.corruptions import Journal, sound_journal
 from wmp.journal.schema import COLUMNS, Type
 from wmp.spark import report
-from wmp.spark.line_parser import parse
+from wmp.spark.lines import parse
 from wmp.spark.schema import TABLES
 from wmp.spark.tables import Tables
 
@@ -68,7 +68,7 @@ def reported(rows, folder):
     (folder / "all-1-000001.jsonl").write_text("\n".join([*text, ""]))
     made = report(folder, folder / "out")
     summary = made.result.summary
-    good = {line for line in text if not isinstance(parse(line, "a"), str)}
+    good = {line for line in text if not isinstance(parse(line.encode(), "a"), str)}
     assert (summary["lines"], summary["lines repeated"]) == (len(good), 0)
     assert summary["bad lines"] == len(text) - len(good)
     for table in TABLES:

@@ -13,7 +13,7 @@ from wmp.errors import ConfigError
 from wmp.spark import report
 from wmp.spark.byte_ranges import ByteRange
 from wmp.spark.journals import find_segments
-from wmp.spark.line_parser import parse
+from wmp.spark.lines import parse
 from wmp.spark.run import STEPS, build
 from wmp.spark.schema import TABLES
 from wmp.spark.tables import Tables
@@ -202,7 +202,9 @@ def test_how_a_journal_was_cut_makes_no_difference(spark, world, tmp_path):
 
 
 def test_lines_of_the_schema_alone_are_good(world):
-    assert [line for text in world.lines if isinstance(line := parse(text, "a"), str)] == []
+    assert [
+        line for text in world.lines if isinstance(line := parse(text.encode(), "a"), str)
+    ] == []
 
 
 def test_lines_that_are_there_twice_count_once(spark, world, tmp_path):

@@ -199,7 +199,7 @@ main()
     assert said.returncode == 2
     assert said.stdout == ""
     assert said.stderr == (
-        "wmp: the pipeline needs pyspark, pandas, pyarrow, jinja2 and plotly, and pyspark is not "
-        "installed; run: pip install 'worker-manager-protocol[spark]'\n"
+        "wmp: the pipeline needs pyspark, pandas, pyarrow, msgspec, jinja2 and plotly, and pyspark "
+        "is not installed; run: pip install 'worker-manager-protocol[spark]'\n"
     )
     assert not list(tmp_path.iterdir())

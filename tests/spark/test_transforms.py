@@ -30,7 +30,7 @@ def line(node: str, n: int, at: int, what: str, **columns: object) -> str:
 def read(*lines: str) -> ReadPart:
     parts = SimpleNamespace(write=lambda *_: None, close=list)
     reader = ReadTask(parts, 4)
-    assert list(reader.read(("a-1-000001.jsonl", text) for text in lines))
+    assert list(reader.read(("a-1-000001.jsonl", text.encode()) for text in lines))
     return reader.found
 
 

@@ -27,7 +27,7 @@ def _need(*names: str) -> None:
     for name in names:
         if importlib.util.find_spec(name) is None:
             raise wmp.errors.ConfigError(
-                "the pipeline needs pyspark, pandas, pyarrow, jinja2 and plotly, and "
+                "the pipeline needs pyspark, pandas, pyarrow, msgspec, jinja2 and plotly, and "
                 f"{name} is not installed; run: pip install 'worker-manager-protocol[spark]'"
             )
 
@@ -43,7 +43,7 @@ _MODULES: typing.Final = {
     "ship": "executor_check",
 }
 _PAGES: typing.Final = ("JournalReport", "follow", "report")
-"""The names that make pages. Only they need the packages for pages, so executors need not."""
+"""The names that make reports. Only they need the packages for reports, so executors need not."""
 
 
 def __getattr__(name: str) -> typing.Any:
@@ -52,5 +52,5 @@ def __getattr__(name: str) -> typing.Any:
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _PAGES:
-        _need("jinja2", "plotly")
+        _need("msgspec", "jinja2", "plotly")
     return getattr(importlib.import_module(f"wmp.spark.{module}"), name)

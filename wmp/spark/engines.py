@@ -49,7 +49,7 @@ class InProcess:
 
     def read(self, source: Source, where: str, buckets: int, *, distinct: bool) -> list[ReadPart]:
         """Read all lines."""
-        lines: Iterable[tuple[str, str]] = source.lines()
+        lines: Iterable[tuple[str, bytes]] = source.lines()
         if distinct:
             lines = {text: (file, text) for file, text in lines}.values()
         task = ReadTask(Parts(where), buckets)

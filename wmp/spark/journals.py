@@ -14,9 +14,10 @@ import pyarrow
 import pyarrow.dataset
 
 from wmp.spark import byte_ranges
+from wmp.spark.arrow import schema_of, to_batch
 from wmp.spark.byte_ranges import ByteRange, pieces
 from wmp.spark.garbage_collector import rare_collections
-from wmp.spark.line_parser import MAPS, text_of
+from wmp.spark.lines import MAPS
 from wmp.spark.reading import ROW, ReadTask, packed
 from wmp.spark.tables import Parts
 
@@ -30,11 +31,11 @@ _TASK: Final = 16 << 20
 _LINE: Final = 300
 """Bytes of a usual line."""
 _BATCH: Final = 4096
-_LINES: Final = "file string, value string"
+_LINES: Final = "file string, value binary"
 
 _Piece = ByteRange | tuple[str, int]
 """A part of a segment, or a file of the table ``events`` with its number of rows."""
-_Line = tuple[str, str]
+_Line = tuple[str, bytes]
 """(file, line)."""
 _Batches = Iterator[pyarrow.RecordBatch]
 
@@ -153,7 +154,7 @@ def _lines_of(task: Iterable[_Piece], torn: bool) -> Iterator[_Line]:
         if isinstance(piece, ByteRange):
             name = piece.path.rpartition("/")[2]
             for line in byte_ranges.read(piece, torn=torn):
-                yield name, text_of(line)
+                yield name, line
             continue
         events = pyarrow.dataset.dataset(piece[0], format="parquet")
         for batch in events.to_batches(batch_size=_BATCH):
@@ -165,17 +166,16 @@ def _rows_of(lines: Iterable[_Line]) -> _Batches:
     """Pack lines as ``_LINES``."""
     left = iter(lines)
     while some := list(islice(left, _BATCH)):
-        columns = [pyarrow.array(column, pyarrow.string()) for column in zip(*some, strict=True)]
-        yield pyarrow.RecordBatch.from_arrays(columns, names=["file", "value"])
+        yield to_batch(list(zip(*some, strict=True)), schema_of(_LINES))
 
 
-def _line_again(row: dict[str, Any]) -> str:
+def _line_again(row: dict[str, Any]) -> bytes:
     line = {name: value for name, value in row.items() if value is not None}
     for name in MAPS & line.keys():
         line[name] = dict(line[name])
     if "last" in line:
         line["ids"] = line["ids"][:1]
-    return json.dumps(line)
+    return json.dumps(line).encode()
 
 
 def _far_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
@@ -184,7 +184,4 @@ def _far_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
     reader = spark.read.option("recursiveFileLookup", True).option("lineSep", "\n")
     text = reader.text(list(paths), wholetext=False)
-    valid = F.when(F.is_valid_utf8("value"), F.col("value")).otherwise(
-        F.concat(F.lit("\N{REPLACEMENT CHARACTER}"), F.make_valid_utf8("value"))
-    )
-    return text.select(F.col("_metadata.file_name").alias("file"), valid.alias("value"))
+    return text.select(F.col("_metadata.file_name").alias("file"), F.col("value").cast("binary"))

@@ -1,84 +1,187 @@
-"""The lines that are folded in Python, in the order of their numbers.
+"""Lines of a journal: parsed and checked, as rows of ``events``, and in order for the folds.
 
-A group has the lines of one worker, or the lines of one manager with one worker. The latter bounds
-the share of one task: a manager writes about half of all lines of its fleet.
+This is plain Python and Arrow, without Spark. A line of this schema is parsed and checked by
+:mod:`msgspec` in one step. Any other line takes a slower way, which finds the defect in words.
 """
 
 from __future__ import annotations
 
-import marshal
-from collections.abc import Iterable, Iterator
+import json
+import typing
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
-__all__ = ["LineRow", "in_order", "steps"]
+import msgspec
+import pyarrow
+from msgspec import Meta
+
+from wmp.errors import ConfigError
+from wmp.journal.schema import (
+    COLUMNS,
+    ENDS,
+    LINES,
+    MOST_JOBS,
+    MOST_TIME,
+    NULLABLE,
+    OF_JOBS,
+    VERSION,
+    Type,
+    what_is_wrong,
+)
+from wmp.spark.arrow import schema_of
+from wmp.spark.schema import ddl
+
+__all__ = [
+    "EVENTS", "MAPS", "UNKNOWN_VERSION", "LineRow", "event_table", "in_order", "packed_lines",
+    "parse", "steps",
+]  # fmt: skip
+
+UNKNOWN_VERSION: Final = "the journal has an unknown version"
+"""Begin of the error about a line of another version."""
+EVENTS: Final = schema_of(ddl("events"))
+MAPS: Final = frozenset(c.name for c in COLUMNS if c.type in (Type.AMOUNTS, Type.NUMBERS))
+"""The columns with a map."""
+
+_Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+_TYPES: Final[dict[Type, Any]] = {
+    Type.INTEGER: _Integer, Type.TEXT: str, Type.TRUTH: bool, Type.INTEGERS: list[_Integer],
+    Type.TEXTS: list[str], Type.AMOUNTS: dict[str, _Integer], Type.NUMBERS: dict[str, float],
+}  # fmt: skip
+_OWN_TYPES: Final[dict[str, Any]] = {
+    "v": Literal[VERSION],
+    "n": Annotated[int, Meta(ge=0, le=2**63 - 1)],
+    "at": Annotated[int, Meta(gt=-MOST_TIME, lt=MOST_TIME)],
+    "wall": Annotated[int, Meta(ge=0, lt=MOST_TIME)],
+    "ends": list[Literal[tuple(sorted(ENDS))]],  # type: ignore[misc]
+    **dict.fromkeys(NULLABLE, list[_Integer | None]),
+}
 
 
-class LineRow:
-    """A line of a worker or manager; the names are those of the journal's columns.
-
-    The columns are the attributes of the instance, so that a line costs no copy.
-    """
-
-    node: str
-    epoch: int
-    n: int
-    at: int
-    step: int
-    what: str
-    command: str | None = None
-    source: str | None = None
-    source_epoch: int | None = None
-    target: str | None = None
-    target_epoch: int | None = None
-    session: int | None = None
-    number: int | None = None
-    ack: int | None = None
-    ready: int | None = None
-    credit: int | None = None
-    standby: bool | None = None
-    announced: int | None = None
-    """The column ``count``."""
-    role: str | None = None
-    lock: int | None = None
-    want: int | None = None
-    hold: int | None = None
-    more: bool | None = None
-    owner: str | None = None
-    owner_epoch: int | None = None
-    unstarted: bool | None = None
-    code: str | None = None
-    about: str | None = None
-    about_number: int | None = None
-    about_peer: str | None = None
-    about_epoch: int | None = None
-    reason: str | None = None
-    lane: int | None = None
-    priority: int | None = None
-    retries: int | None = None
-    ids: list[int] | None = None
-    attempts: list[int] | None = None
-    outcomes: list[int] | None = None
-    ends: list[str] | None = None
-    roles: list[str] | None = None
-    locks: list[int] | None = None
-    needs: dict[str, int] | None = None
-    resources: dict[str, int] | None = None
-    via: list[str] | None = None
-    due: int | None = None
-    """µs on the manager's clock before which no submitted job may time out."""
-
-    def __init__(self, columns: dict[str, Any]) -> None:
-        """Make a line of its columns; others are absent."""
-        self.__dict__ = columns
+class _Columns(msgspec.Struct, gc=False, omit_defaults=True):
+    """The base of :class:`LineRow`."""
 
     def each(self, values: list[Any] | None) -> list[Any]:
-        """Return the column with one entry for each job; a single entry stands for all jobs."""
-        size = len(self.ids or ())
+        """Return a column with one entry for each job; a single entry stands for all jobs."""
+        size = len(self.ids or ())  # type: ignore[attr-defined]
         if values is None:
             return [None] * size
         return values if len(values) == size else values[:1] * size
+
+
+if typing.TYPE_CHECKING:
+
+    class LineRow(_Columns):
+        """A line: each column of :mod:`wmp.journal.schema` is an attribute, None if absent.
+
+        ``ids`` has the numbers of all jobs.
+        """
+
+        ids: list[int] | None
+
+        def __getattr__(self, name: str) -> Any: ...
+else:
+    LineRow = msgspec.defstruct(
+        "LineRow",
+        [
+            (c.name, _OWN_TYPES.get(c.name, _TYPES[c.type]))
+            if c.on == "all"
+            else (c.name, _OWN_TYPES.get(c.name, _TYPES[c.type]) | None, None)
+            for c in COLUMNS
+        ],
+        bases=(_Columns,), module=__name__, gc=False, omit_defaults=True,
+    )  # fmt: skip
+
+_DECODER: Final = msgspec.json.Decoder(LineRow)
+_PACKER: Final = msgspec.msgpack.Encoder()
+_UNPACKER: Final = msgspec.msgpack.Decoder(list[LineRow])
+_NEEDED: Final = {what: attrgetter("n", *needed) for what, needed in LINES.items() if needed}
+"""Returns the columns that lines of a kind must have, beside columns of all lines."""
+_of_jobs: Final = attrgetter(*OF_JOBS)
+
+
+def parse(text: bytes, file: str) -> LineRow | str:
+    """Return a line with all its jobs in ``ids``; of a bad line, return the reason in words.
+
+    Raises:
+        ConfigError: The line has an unknown version; the text begins with ``UNKNOWN_VERSION``.
+    """
+    if b"null" not in text and b'"settings"' not in text:
+        try:
+            line = _DECODER.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return _parse_slowly(text, file)
+        needed = _NEEDED.get(line.what)
+        if (needed is None or None not in needed(line)) and _jobs_fit(line):
+            return line
+    return _parse_slowly(text, file)
+
+
+def _jobs_fit(line: LineRow) -> bool:
+    """List all jobs in ``ids``; return whether the columns of jobs belong to them."""
+    ids, last = line.ids, line.last
+    if last is not None:
+        if ids is None or len(ids) != 1 or not 0 < last - ids[0] < MOST_JOBS:
+            return False
+        ids = line.ids = list(range(ids[0], last + 1))
+    return all(
+        values is None or len(values) == 1 or len(values) == len(ids or ())
+        for values in _of_jobs(line)
+    )
+
+
+def _parse_slowly(text: bytes, file: str) -> LineRow | str:
+    """Parse a line that breaks the schema, or whose columns need a closer look."""
+    try:
+        line: Any = json.loads(text.decode())
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    except (ValueError, RecursionError):
+        torn = text.startswith(b"{") and not text.rstrip().endswith(b"}")
+        return "torn" if torn else "garbage"
+    if not isinstance(line, dict):
+        return "garbage"
+    if b"\\ud" in text or b"\\uD" in text:
+        # Half of a surrogate pair has no encoding, so no table and no page could hold it.
+        line = json.loads(json.dumps(line, ensure_ascii=False).encode(errors="replace"))
+    version = line.get("v")
+    if type(version) is int and version != VERSION:
+        raise ConfigError(
+            f"{UNKNOWN_VERSION}: {version} in {file}; this release reads version {VERSION}: use "
+            "the release that wrote the journal"
+        )
+    wrong = what_is_wrong(line)
+    if wrong is not None:
+        return wrong
+    row = LineRow(**{name: line[name] for name in LineRow.__struct_fields__ if name in line})
+    _jobs_fit(row)
+    return row
+
+
+def event_table(lines: Sequence[LineRow], files: Sequence[str]) -> pyarrow.Table:
+    """Return lines as rows of ``events``.
+
+    Args:
+        lines: The lines, at least one.
+        files: The name of the segment of each line.
+    """
+    arrays = []
+    for column, values in zip(
+        EVENTS, [*zip(*map(msgspec.structs.astuple, lines), strict=True), files], strict=True
+    ):
+        if values.count(None) == len(lines):
+            arrays.append(pyarrow.nulls(len(lines), column.type))
+            continue
+        if column.name in MAPS:
+            values = [None if value is None else list(value.items()) for value in values]
+        arrays.append(pyarrow.array(values, column.type))
+    return pyarrow.Table.from_arrays(arrays, schema=EVENTS)
+
+
+def packed_lines(lines: Sequence[LineRow]) -> bytes:
+    """Return lines as a part for :func:`in_order`."""
+    return _PACKER.encode(lines)
 
 
 def in_order(parts: Iterable[bytes]) -> Iterator[LineRow]:
@@ -88,7 +191,7 @@ def in_order(parts: Iterable[bytes]) -> Iterator[LineRow]:
     """
     waiting: list[LineRow] = []
     for part in parts:
-        lines = [LineRow(columns) for columns in marshal.loads(part)]
+        lines = _UNPACKER.decode(part)
         first = lines[0].n
         if waiting and waiting[-1].n >= first:
             ready = [line for line in waiting if line.n < first]

@@ -42,6 +42,18 @@ _UNSEEN: Final = ("claimed", "after goodbye")
 """Reasons for which a manager ignores a message as if it had not come."""
 
 
+def _due(line: LineRow) -> int | None:
+    """Return the µs on the manager's clock before which no submitted job may time out.
+
+    Times count from the start time. An attempt that exceeds a run limit may end a job at any time.
+    """
+    bounds = [bound for bound in (line.timeout, line.expires_in) if bound is not None]
+    if line.run_limit is not None:
+        bounds = [0]
+    due: int | None = line.at + (line.delay or 0) + min(bounds) if bounds else None
+    return due
+
+
 @define(eq=False)
 class _LeaseRecorder(History):
     """Records the facts that an observer reports to a history, and judges nothing."""
@@ -109,7 +121,7 @@ class ManagerFold:
             elif line.what == "submitted":
                 for job in line.ids or ():
                     self._fact(
-                        line, "submitted", job, value=line.retries, number=line.due,
+                        line, "submitted", job, value=line.retries, number=_due(line),
                         other=line.priority, role=line.role, text=line.needs,
                     )  # fmt: skip
             elif line.what == "cancelled":
@@ -225,7 +237,7 @@ class ManagerFold:
 
     def _wake(self, line: LineRow) -> None:
         credit = self._credit.setdefault(line.target_epoch, [0, 0])
-        credit[1] += line.announced or 0
+        credit[1] += line.count or 0
         if credit[1] > credit[0]:
             text = (
                 f"the WAKEs announced {credit[1]} jobs to {line.target}; its READY has credit "

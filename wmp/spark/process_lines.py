@@ -1,18 +1,24 @@
-"""The facts of one process that its own lines show, collected line by line; they can be merged."""
+"""The facts of one process that its own lines show, collected from lines; they can be merged."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
 from attrs import define, field
+
+from wmp.spark.lines import LineRow
 
 __all__ = ["LineNumbers", "ProcessLines"]
 
 _WORKS: Final = frozenset({"READY", "GIVE", "DONE"})
 _MANAGES: Final = frozenset({"WAKE", "TAKE", "PONG"})
-_IGNORED: Final = frozenset({"received", "undelivered", "garbled", "drop"})
+_IGNORED: Final = ("received", "undelivered", "garbled", "drop")
+_ENDS: Final = ("stop", "closed", "halt")
 
 
 @define(eq=False)
@@ -69,7 +75,7 @@ class ProcessLines:
     numbers: LineNumbers = field(factory=LineNumbers)
     lines: int = 0
     segments: int = 0
-    start: dict[str, Any] | None = None
+    start: LineRow | None = None
     """The ``start`` line of the first segment."""
     first: int = 1 << 62
     """The least ``at``, and then the greatest."""
@@ -81,7 +87,7 @@ class ProcessLines:
     manages: int = 0
     served: int = 0
     """Messages that it heeded."""
-    ends: dict[str, int] = field(factory=dict)
+    ends: Counter[str] = field(factory=Counter)
     """How many lines of each kind end the process."""
     reason: str | None = None
     named: Counter[tuple[str, int | None]] = field(factory=Counter)
@@ -89,59 +95,57 @@ class ProcessLines:
     drops: Counter[str] = field(factory=Counter)
     """Number of the messages that it ignored, by reason."""
 
-    def add(self, line: dict[str, Any], what: str) -> None:
-        """Add a line."""
-        n, at, get = line["n"], line["at"], line.get
-        self.lines += 1
-        if n > 0:
-            self.numbers.add(n)
-        self.first, self.last = min(at, self.first), max(at, self.last)
-        if n < self.wall[0]:
-            self.wall = (n, line["wall"] - at)
-        if what == "received":
-            if (source := get("source")) is not None:
-                self.named[source, get("source_epoch")] += 1
-            if "reason" not in line:
-                self.served += 1
-        elif what == "send":
-            if (target := get("target")) is not None:
-                self.named[target, get("target_epoch")] += 1
-            if get("source") == self.node:
-                self.works += line["command"] in _WORKS
-                self.manages += line["command"] in _MANAGES
-        elif what == "start":
-            self.segments += 1
-            if self.start is None or line["segment"] < self.start["segment"]:
-                self.start = line
-        elif what == "run":
-            self.works += 1
-        elif what in ("submitted", "resolve"):
-            self.manages += 1
-        elif what in ("stop", "closed", "halt"):
-            self.ends[what] = self.ends.get(what, 0) + 1
-            if what == "halt":
-                self.reason = max(self.reason or "", get("reason") or "") or None
-        if what in _IGNORED and (reason := get("reason")) is not None:
-            self.drops[reason] += 1
+    def add(self, lines: Sequence[LineRow]) -> None:
+        """Add lines, in the order of the journal."""
+        kinds: defaultdict[str, list[LineRow]] = defaultdict(list)
+        for line in lines:
+            kinds[line.what].append(line)
+            if line.n > 0:
+                self.numbers.add(line.n)
+        received, sent = kinds["received"], kinds["send"]
+        own = [line.command for line in sent if line.source == self.node]
+        self.lines += len(lines)
+        self.segments += len(kinds["start"])
+        self.served += sum(line.reason is None for line in received)
+        self.works += len(kinds["run"]) + sum(map(_WORKS.__contains__, own))
+        self.manages += len(kinds["submitted"]) + len(kinds["resolve"])
+        self.manages += sum(map(_MANAGES.__contains__, own))
+        self.ends.update({what: len(kinds[what]) for what in _ENDS if kinds[what]})
+        self.named.update((x.source, x.source_epoch) for x in received if x.source is not None)
+        self.named.update((x.target, x.target_epoch) for x in sent if x.target is not None)
+        for what in _IGNORED:
+            self.drops.update(x.reason for x in kinds[what] if x.reason is not None)
+        times, first = [line.at for line in lines], min(lines, key=attrgetter("n"))
+        self._extend(
+            kinds["start"], [line.reason or "" for line in kinds["halt"]], min(times), max(times),
+            (first.n, first.wall - first.at),
+        )  # fmt: skip
 
     def merge(self, other: ProcessLines) -> None:
         """Add the lines of another part of the journal."""
         self.numbers.runs += other.numbers.runs
         self.lines += other.lines
         self.segments += other.segments
-        for start in (other.start,):
-            if start and (self.start is None or start["segment"] < self.start["segment"]):
-                self.start = start
-        self.first, self.last = min(self.first, other.first), max(self.last, other.last)
-        self.wall = min(self.wall, other.wall)
         self.works += other.works
         self.manages += other.manages
         self.served += other.served
-        for what, count in other.ends.items():
-            self.ends[what] = self.ends.get(what, 0) + count
-        self.reason = max(self.reason or "", other.reason or "") or None
+        self.ends.update(other.ends)
         self.named.update(other.named)
         self.drops.update(other.drops)
+        starts = [] if other.start is None else [other.start]
+        self._extend(starts, [other.reason or ""], other.first, other.last, other.wall)
+
+    def _extend(
+        self, starts: Sequence[LineRow], reasons: Sequence[str], first: int, last: int,
+        wall: tuple[int, int],
+    ) -> None:  # fmt: skip
+        """Widen the bounds of the process."""
+        for start in starts:
+            if self.start is None or start.segment < self.start.segment:
+                self.start = start
+        self.reason = max(self.reason or "", *reasons, "") or None
+        self.first, self.last = min(self.first, first), max(self.last, last)
+        self.wall = min(self.wall, wall)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -151,7 +155,8 @@ class ProcessLines:
     @property
     def start_columns(self) -> dict[str, Any]:
         """The columns of its ``start`` line; empty without such a line."""
-        return self.start or {}
+        found: dict[str, Any] = {} if self.start is None else msgspec.to_builtins(self.start)
+        return found
 
     @property
     def kind(self) -> str:

@@ -1,33 +1,33 @@
 """The first task of the pipeline: from lines to events, and to the parts of the folds.
 
 A task parses its lines once. It writes their events, and makes parts for the folds: the lines of
-each process with each of its peers, and both ends of each message. Parts are packed by
-:mod:`marshal`, so Spark moves few rows, whatever their number of lines.
+each process with each of its peers, and both ends of each message. A part is packed as one value,
+so Spark moves few rows, whatever their number of lines.
 """
 
 from __future__ import annotations
 
 import marshal
-import sys
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow
-from attrs import define, field, frozen
+from attrs import define, field
 
 from wmp.spark.arrow import schema_of
 from wmp.spark.facts import Process
-from wmp.spark.line_parser import event_table, parse
-from wmp.spark.lines import LineRow
+from wmp.spark.lines import LineRow, event_table, packed_lines, parse
 from wmp.spark.process_lines import ProcessLines
 from wmp.spark.tables import Parts, Written
 
-__all__ = ["ROW", "Numbered", "ReadPart", "ReadTask", "packed", "process_number"]
+__all__ = [
+    "FOLDED", "ROW", "Numbered", "ReadPart", "ReadTask", "packed", "peer_of", "process_number",
+]  # fmt: skip
 
 ROW: Final = "kind string, process bigint, peer bigint, rank bigint, body binary"
 """Columns of a part: what it is, whose it is, its place among its like, and its content."""
@@ -35,32 +35,30 @@ ROW: Final = "kind string, process bigint, peer bigint, rank bigint, body binary
 Numbered = tuple[str, int, int, int, bytes]
 """A row of ``ROW``."""
 
-_FULL: Final = 32_768
+_FULL: Final = 4_096
 """Number of lines after which a task hands over parts."""
 _EXAMPLE: Final = 200
 _SAMPLED: Final = 64
 """Number of the messages of a stream by which the clocks of its ends are compared."""
 
-_FOLDED: Final = frozenset({
+FOLDED: Final = frozenset({
     "received", "send", "undelivered", "garbled", "drop", "note", "resolve", "submitted",
     "cancelled", "decline", "run", "resized", "finished", "recalled", "instancebegun",
 })  # fmt: skip
 """Kinds of lines that change a state that is rebuilt."""
-_NAMES: Final = {
-    "count" if name == "announced" else name: sys.intern(name) for name in LineRow.__annotations__
-}
-"""Columns that the folds read, with their names there."""
 _PEERS: Final = {"send": "target", "undelivered": "target", "note": "about_peer"}
 
-_HEAD: Final = (
-    "ready", "credit", "window", "roles", "resources", "count", "role", "needs", "lock", "want",
-    "hold", "more", "owner", "owner_epoch", "codec", "unstarted", "expire", "code", "about",
+_head: Final = attrgetter(
+    "command", "ready", "credit", "window", "roles", "count", "role", "lock", "want", "hold",
+    "more", "owner", "owner_epoch", "codec", "unstarted", "expire", "code", "about",
     "about_number", "about_peer", "about_epoch", "label", "challenge", "answer", "standby",
 )  # fmt: skip
-"""Columns of the head that do not change when a message is sent again."""
-_BODY: Final = ("ids", "attempts", "outcomes", "limits", "failed", "waits", "checksums", "bytes")
+"""Columns of the head that do not change when a message is sent again, beside the maps."""
+_maps: Final = attrgetter("resources", "needs")
+_body: Final = attrgetter(
+    "ids", "attempts", "outcomes", "limits", "failed", "waits", "checksums", "bytes"
+)
 """Columns of the jobs that do not change when a message is sent again."""
-_MAPS: Final = frozenset({"resources", "needs"})
 
 
 @define(eq=False)
@@ -120,137 +118,87 @@ class ReadTask:
     buckets: int
     """Number of the parts into which messages are divided."""
     found: ReadPart = field(factory=ReadPart)
-    _events: list[dict[str, Any]] = field(factory=list)
-    _groups: defaultdict[tuple[Process, str | None], list[dict[str, Any]]] = field(
-        factory=lambda: defaultdict(list)
-    )
-    _messages: defaultdict[int, list[tuple[Any, ...]]] = field(factory=lambda: defaultdict(list))
+    _lines: list[LineRow] = field(factory=list)
+    _files: list[str] = field(factory=list)
+    """The segment of each line."""
 
-    def read(self, lines: Iterable[tuple[str, str]]) -> Iterator[list[Numbered]]:
+    def read(self, lines: Iterable[tuple[str, bytes]]) -> Iterator[list[Numbered]]:
         """Read (file, line), and yield parts; after the last, ``found`` is complete."""
         for file, text in lines:
             line = parse(text, file)
-            if isinstance(line, str):
-                if text.strip():
-                    count, example = self.found.bad.get((file, line), (0, text))
-                    self.found.bad[file, line] = (
-                        count + 1, min(example, text)[:_EXAMPLE]
-                    )  # fmt: skip
-                continue
-            self._add(line)
-            if len(self._events) >= _FULL:
-                yield self._flush()
+            if not isinstance(line, str):
+                self._lines.append(line)
+                self._files.append(file)
+                if len(self._lines) >= _FULL:
+                    yield self._flush()
+            elif text.strip():
+                words = text.decode(errors="replace")[:_EXAMPLE]
+                count, example = self.found.bad.get((file, line), (0, words))
+                self.found.bad[file, line] = count + 1, min(example, words)
         yield self._flush()
         self.found.written = self.parts.close()
 
-    def _add(self, line: dict[str, Any]) -> None:
-        what = line["what"]
-        self._events.append(line)
-        key = (line["node"], line["epoch"])
-        process = self.found.processes.get(key)
-        if process is None:
-            process = self.found.processes[key] = ProcessLines(sys.intern(key[0]), key[1])
-        process.add(line, what)
-        if what not in _FOLDED:
-            return
-        picked = _picked(tuple(line))
-        if what in ("send", "received"):
-            self._message(line, what, process, picked)
-        columns = dict(zip(picked.names, picked.kept(line), strict=True))
-        if what == "submitted":
-            _add_due(line, columns)
-        self._groups[key, line.get(_PEERS.get(what, "source"))].append(columns)
-
-    def _message(
-        self, line: dict[str, Any], what: str, process: ProcessLines, picked: _Picked
-    ) -> None:
-        get, command = line.get, line["command"]
-        number, session = get("number"), get("session")
-        if number is None:
-            number = (
-                get("lock") if command == "GIVE" else get("ready") if command == "READY" else None
-            )
-        head = marshal.dumps(picked.head(line), 2)
-        body = None
-        if "ids" in line:
-            body = zlib.crc32(marshal.dumps([get(name) for name in _BODY], 2))
-        numbered = number is not None
-        if number is None:
-            number = process_number(picked.start, head)
-        source, target = get("source") or "", get("target")
-        key = (
-            sys.intern(command), sys.intern(source), get("source_epoch"),
-            None if target is None else sys.intern(target), get("target_epoch"), session, number,
-            numbered, get("want") == 0,
-        )  # fmt: skip
-        bucket = zlib.crc32(f"{source} {target} {session} {number}".encode()) % self.buckets
-        side, hops, at = int(what == "received"), line["hops"], line["at"]
-        via = get("via")
-        self._messages[bucket].append((
-            *key, hops, side, process.node, process.epoch, line["n"], at,
-            None if via is None else tuple(via), zlib.crc32(head, picked.start), body,
-        ))  # fmt: skip
-        if numbered and number <= _SAMPLED:
-            self.found.samples.append(((*key, hops), side, process.key, at))
-
     def _flush(self) -> list[Numbered]:
-        if self._events:
-            self.parts.write("events", event_table(self._events))
+        """Write the events of the lines so far, and return their parts."""
+        lines, files, self._lines, self._files = self._lines, self._files, [], []
+        if not lines:
+            return []
+        self.parts.write("events", event_table(lines, files))
+        own: defaultdict[Process, list[LineRow]] = defaultdict(list)
+        for line in lines:
+            own[line.node, line.epoch].append(line)
         rows: list[Numbered] = []
-        for (process, peer), lines in self._groups.items():
-            lines.sort(key=_number)
-            who, whom = process_number(*process), process_number(peer)
-            self.found.groups.add(("line", who, whom))
-            rows.append(("line", who, whom, lines[0]["n"], marshal.dumps(lines)))
-        for bucket, ends in self._messages.items():
-            self.found.groups.add(("message", bucket, 0))
-            rows.append(("message", bucket, 0, 0, marshal.dumps(ends)))
-        self._events, self._groups = [], defaultdict(list)
-        self._messages = defaultdict(list)
+        messages: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        for key, some in own.items():
+            process = self.found.processes.get(key)
+            if process is None:
+                process = self.found.processes[key] = ProcessLines(*key)
+            process.add(some)
+            peers: defaultdict[str | None, list[LineRow]] = defaultdict(list)
+            for line in some:
+                if line.what in FOLDED:
+                    peers[peer_of(line)].append(line)
+                if line.what in ("send", "received"):
+                    self._message(line, key, messages)
+            for peer, part in peers.items():
+                part.sort(key=_number)
+                group = ("line", process_number(*key), process_number(peer))
+                rows.append((*group, part[0].n, packed_lines(part)))
+        rows += [("message", n, 0, 0, marshal.dumps(ends)) for n, ends in messages.items()]
+        self.found.groups |= {row[:3] for row in rows}
         return rows
 
-
-def _number(line: dict[str, Any]) -> int:
-    n: int = line["n"]
-    return n
-
-
-def _add_due(line: dict[str, Any], columns: dict[str, Any]) -> None:
-    """Add the µs on the manager's clock before which no submitted job may time out.
-
-    Times count from the start time. An attempt that exceeds a run limit may end a job at any time.
-    """
-    bounds = [line[name] for name in ("timeout", "expires_in") if name in line]
-    if bounds or "run_limit" in line:
-        bound = 0 if "run_limit" in line else min(bounds)
-        columns["due"] = line["at"] + line.get("delay", 0) + bound
-
-
-@frozen
-class _Picked:
-    """The columns that are picked from lines with the same columns."""
-
-    kept: Callable[[dict[str, Any]], tuple[Any, ...]]
-    """Returns the values that folds read."""
-    names: tuple[str, ...]
-    """The names of these values in folds."""
-    head: Callable[[dict[str, Any]], Any]
-    """Returns the values of the head that do not change when a message is sent again."""
-    start: int
-    """A checksum of the names of the head."""
+    def _message(
+        self, line: LineRow, process: Process, messages: Mapping[int, list[tuple[Any, ...]]]
+    ) -> None:
+        """Add an end of a message to the part of its message."""
+        command, number = line.command, line.number
+        if number is None:
+            number = {"GIVE": line.lock, "READY": line.ready}.get(command)
+        maps = [amounts and sorted(amounts.items()) for amounts in _maps(line)]
+        head = marshal.dumps((_head(line), maps), 2)
+        body = None if line.ids is None else zlib.crc32(marshal.dumps(_body(line), 2))
+        numbered = number is not None
+        if number is None:
+            number = int.from_bytes(blake2b(head, digest_size=8).digest(), "big", signed=True)
+        source, target = line.source or "", line.target
+        key = (
+            command, source, line.source_epoch, target, line.target_epoch, line.session, number,
+            numbered, line.want == 0,
+        )  # fmt: skip
+        side, via = int(line.what == "received"), line.via and tuple(line.via)
+        bucket = (process_number(source, target, line.session) + number) % self.buckets
+        messages[bucket].append(
+            (*key, line.hops, side, *process, line.n, line.at, via, zlib.crc32(head), body)
+        )
+        if numbered and number <= _SAMPLED:
+            self.found.samples.append(((*key, line.hops), side, process, line.at))
 
 
-@lru_cache(4096)
-def _picked(columns: tuple[str, ...]) -> _Picked:
-    kept = [name for name in columns if name in _NAMES]
-    names = [name for name in _HEAD if name in columns]
-    head: Callable[[dict[str, Any]], Any] = itemgetter(*names, "command")
-    if not _MAPS.isdisjoint(names):
-        plain = [name for name in names if name not in _MAPS]
-        some, maps = itemgetter(*plain, "command"), [name for name in names if name in _MAPS]
+_number: Final = attrgetter("n")
 
-        def head(line: dict[str, Any]) -> Any:
-            return some(line), [sorted(line[name].items()) for name in maps]
 
-    start = zlib.crc32(" ".join(names).encode())
-    return _Picked(itemgetter(*kept), tuple(_NAMES[name] for name in kept), head, start)
+def peer_of(line: LineRow) -> str | None:
+    """Return the identity of the peer with which a manager's line is folded."""
+    peer: str | None = getattr(line, _PEERS.get(line.what, "source"))
+    return peer

@@ -26,7 +26,7 @@ from wmp.spark.engines import Engine, InProcess, OnSpark
 from wmp.spark.facts import ALWAYS, FoldSink, KnownProcess, Process, Window, is_certain
 from wmp.spark.folds import STATE, FoldTask, Group, OpenGroup
 from wmp.spark.journals import Source, find_segments
-from wmp.spark.line_parser import UNKNOWN_VERSION
+from wmp.spark.lines import UNKNOWN_VERSION
 from wmp.spark.message_fold import GONE
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.processes import check_lives, known_processes, nodes

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from wmp.errors import ConfigError
 from wmp.spark import byte_ranges
 from wmp.spark.arrow import schema_of
-from wmp.spark.line_parser import event_table, parse, text_of
+from wmp.spark.lines import event_table, parse
 from wmp.spark.row_sink import RowSink, RowStreamSink
 from wmp.spark.schema import ddl
 
@@ -134,12 +134,12 @@ class _SourceOptions:
         """Yield the rows of a range, in batches."""
         name = span.path.rpartition("/")[2]
         rows: list[Any] = []
-        for text in map(text_of, byte_ranges.read(span)):
+        for text in byte_ranges.read(span):
             if self.lines:
-                rows.append(text)
+                rows.append(text.decode(errors="replace"))
             else:
                 line = parse(text, name)
-                if isinstance(line, dict) and self.node in (None, line["node"]):
+                if not isinstance(line, str) and self.node in (None, line.node):
                     rows.append(line)
             if len(rows) == _BATCH:
                 yield from self._batches(rows, name)
@@ -152,7 +152,7 @@ class _SourceOptions:
             columns = [pyarrow.array([name] * len(rows)), pyarrow.array(rows)]
             yield pyarrow.RecordBatch.from_arrays(columns, schema=schema_of(_LINES))
         else:
-            yield from event_table(rows).to_batches()
+            yield from event_table(rows, [name] * len(rows)).to_batches()
 
 
 class _JournalPart(InputPartition):  # type: ignore[misc]

@@ -225,7 +225,7 @@ class WorkerFold:
                 if before is not None:
                     self._report_wake(manager, before, None)
                 ready = None if self._ready is None else self._ready[1]
-                self._wakes[manager] = _Wake(line.role, line.announced, line.at, ready)
+                self._wakes[manager] = _Wake(line.role, line.count, line.at, ready)
             case "TAKE" | "NO":
                 lock = self._lock_of(line)
                 if lock is not None:
