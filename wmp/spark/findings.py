@@ -9,22 +9,15 @@ from wmp.testing.invariants import INVARIANTS
 
 __all__ = ["FINDINGS"]
 
+_INVARIANTS: Final = (
+    "every job ends", "one end for each job", "executions", "leases are lost for a cause",
+    "no stale result", "cancelled stays cancelled", "retries are kept", "ends have a cause",
+    "no double booking", "one process for each identity",
+)  # fmt: skip
+"""The invariants that journals can show to be broken."""
+
 FINDINGS: Final[Mapping[str, str]] = {
-    **{
-        name: INVARIANTS[name]
-        for name in (
-            "every job ends",
-            "one end for each job",
-            "executions",
-            "leases are lost for a cause",
-            "no stale result",
-            "cancelled stays cancelled",
-            "retries are kept",
-            "ends have a cause",
-            "no double booking",
-            "one process for each identity",
-        )
-    },
+    **{name: INVARIANTS[name] for name in _INVARIANTS},
     "messages arrive as sent": "a received message was sent by its source, with the same columns",
     "one line for each number": "a process writes one line with each number",
     "WMP-3.2": "every READY with new content has a greater number than the one before",

@@ -7,6 +7,7 @@ counts and no samples, and this module is plain Python.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,18 +17,9 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.spark.arrow import Values
-from wmp.spark.facts import (
-    ALWAYS,
-    Counts,
-    KnownProcess,
-    Process,
-    Window,
-    add_count,
-    is_certain,
-)
+from wmp.spark.facts import ALWAYS, Counts, KnownProcess, Process, Window, is_certain
 from wmp.spark.findings import FINDINGS
 from wmp.spark.process_lines import ProcessLines
-from wmp.spark.schema import NUMBERS
 
 __all__ = ["Totals", "drops", "missing_nodes", "spread", "stretch"]
 
@@ -40,8 +32,9 @@ _GROUPS: Final = ("role", "manager", "worker", "device", "hour")
 _TIMED: Final = {"busy": 3, "had": 3, "submitted": 1, "ended": 1}
 """Counts of stretches, with the place of the begin of the stretch in their keys."""
 
-_Entry = list[int]
-"""As in :data:`wmp.spark.facts.Counts`."""
+_Entry = tuple[int, int, int]
+"""(number, sum, greatest) of samples, which is never changed, so totals can share it."""
+_Samples = dict[Any, _Entry]
 
 
 def stretch(seconds: float) -> int:
@@ -55,15 +48,11 @@ def spread(values: Mapping[int, Sequence[int]]) -> Values:
     order = sorted(values)
     ends = list(accumulate(values[value][0] for value in order))
     count, total = ends[-1], sum(entry[1] for entry in values.values())
-
-    def at(place: int) -> int:
-        return next(value for value, end in zip(order, ends, strict=True) if place < end)
-
     shares = []
     for share in _SHARES:
         place = share * (count - 1)
-        low, part = at(math.floor(place)), place % 1
-        shares.append(int(round(low + part * (at(math.ceil(place)) - low), 6)))
+        low, high = (order[bisect_right(ends, one(place))] for one in (math.floor, math.ceil))
+        shares.append(int(round(low + place % 1 * (high - low), 6)))
     return (count, total / count, *shares, max(entry[2] for entry in values.values()))
 
 
@@ -75,11 +64,9 @@ class Totals:
     """µs of a stretch."""
     window: Window = ALWAYS
     """The time for which there are counts."""
-    counts: defaultdict[str, dict[tuple[Any, ...], _Entry]] = field(
-        factory=lambda: defaultdict(dict)
-    )
+    counts: defaultdict[str, _Samples] = field(factory=lambda: defaultdict(dict))
     """Counts by key, by name."""
-    phases: dict[tuple[str, str, Any], dict[int, _Entry]] = field(factory=dict)
+    phases: dict[tuple[str, str, Any], _Samples] = field(factory=dict)
     """Samples by their rounded length, by (phase, by, key)."""
     _rows: dict[tuple[str, str, Any], Values] = field(factory=dict)
     """The spread of each group that has not changed."""
@@ -88,50 +75,39 @@ class Totals:
         """Add counts: (count, total, top) by (name, key…)."""
         for (name, *key), entry in counts.items():
             if name == "phase":
-                self._add_samples(key, entry)
+                phase, *who, value = key
+                for by, one in (("all", ""), *zip(_GROUPS, who, strict=True)):
+                    if one is not None or by == "role":
+                        group = (phase, by, one)
+                        self._rows.pop(group, None)
+                        _add(self.phases.setdefault(group, {}), value, entry)
                 continue
             if (place := _TIMED.get(name)) is not None:
                 key[place] = key[place] // self.length * self.length
-            add_count(self.counts[name], tuple(key), entry)
-
-    def _add_samples(self, key: Sequence[Any], entry: Sequence[int]) -> None:
-        phase, *who, hour, value = key
-        for by, one in (("all", ""), *zip(_GROUPS, (*who, hour), strict=True)):
-            if one is not None or by == "role":
-                group = (phase, by, one)
-                self._rows.pop(group, None)
-                add_count(self.phases.setdefault(group, {}), value, entry)
+            _add(self.counts[name], tuple(key), entry)
 
     def lengthen(self, length: int) -> None:
         """Use longer stretches from now on."""
         self.length = length
         for name in _TIMED:
-            self.add({(name, *key): one for key, one in self.counts.pop(name, {}).items()})
+            for (*key,), entry in self.counts.pop(name, {}).items():
+                self.add({(name, *key): list(entry)})
 
     def plus(self, counts: Iterable[Counts]) -> Totals:
         """Return these totals with further counts; these totals do not change."""
-        whole = Totals(self.length, self.window, phases=dict(self.phases), rows=dict(self._rows))
-        for name, some in self.counts.items():
-            whole.counts[name] = {key: list(entry) for key, entry in some.items()}
-        copied: set[Any] = set()
+        whole = Totals(self.length, self.window, rows=dict(self._rows))
+        whole.counts.update({name: dict(some) for name, some in self.counts.items()})
+        whole.phases = {group: dict(values) for group, values in self.phases.items()}
         for more in counts:
-            for key in more:
-                if key[0] == "phase":
-                    for by, one in (("all", ""), *zip(_GROUPS, key[2:7], strict=True)):
-                        group = (key[1], by, one)
-                        if group in self.phases and group not in copied:
-                            copied.add(group)
-                            known = self.phases[group]
-                            whole.phases[group] = {v: list(entry) for v, entry in known.items()}
             whole.add(more)
         return whole
 
     def _sum(self, name: str, place: int = 0) -> int:
         return sum(entry[place] for entry in self.counts[name].values())
 
-    def _top(self, name: str) -> int | None:
-        entry = self.counts[name].get(())
-        return None if entry is None else entry[2]
+    def _numbers(self, name: str) -> dict[Any, int]:
+        """Return the numbers of a count by the first word of its keys."""
+        return {key[0]: entry[0] for key, entry in self.counts[name].items()}
 
     # -- tables
 
@@ -231,52 +207,62 @@ class Totals:
         nodes: Sequence[Mapping[str, Any]],
     ) -> list[Values]:  # fmt: skip
         """Return the rows of ``summary``."""
-        jobs = {key[0]: entry[0] for key, entry in self.counts["jobs"].items()}
-        locks = {key[0]: entry[0] for key, entry in self.counts["locks"].items()}
-        leases = {key[0]: entry[0] for key, entry in self.counts["leases"].items()}
+        jobs, locks, leases = map(self._numbers, ("jobs", "locks", "leases"))
         found = {True: 0, False: 0}
         for _, _, certain, count in findings:
             found[certain] += count
         kinds = [row["kind"] for row in nodes]
         first = min((row["first"] for row in nodes), default=0)
         last = max((row["last"] for row in nodes), default=0)
-        errors = [row["clock_error"] for row in nodes if row["clock_error"] is not None]
-        begin, end = self._top("first submission"), self._top("last end")
-        took = None if begin is None or end is None else (end + begin) / 1e6
-        ended = sum(count for word, count in jobs.items() if word is not None)
-        numbers = {
-            "nodes": len(nodes),
-            **{f"{kind}s": kinds.count(kind) for kind in ("manager", "worker", "device")},
-            "lines": sum(row["lines"] for row in nodes),
-            "lines missing": sum(row["missing"] for row in nodes),
-            "lines repeated": repeated,
-            "without an end": sum(row["end"] is None for row in nodes),
-            "seconds": (last - first) / 1e6,
-            "clock error": max(errors, default=0),
-            "nodes missing": missing,
-            "bad lines": bad_lines,
-            "jobs": sum(jobs.values()),
-            **{f"jobs {end}": jobs.get(end, 0)
-               for end in ("ok", "error", "cancelled", "timeout", "lost")},
-            "jobs open": jobs.get(None, 0),
-            "jobs tried again": self._sum("jobs", 1),
-            "jobs per second": ended / took if took else 0,
-            "leases": sum(leases.values()),
-            "leases over": sum(count for cause, count in leases.items() if cause is not None),
-            "leases handed back": leases.get("handed back", 0),
-            "leases refused": leases.get("refused", 0),
-            "wakes": self._sum("wakes"),
-            "wakes wasted": self._sum("wakes", 1),
-            "locks": sum(locks.values()),
-            "locks taken": locks.get("TAKE", 0),
-            "locks refused": locks.get("NO", 0),
-            "locks timed out": locks.get("timeout", 0),
-            "jobs late": self._sum("locks", 1),
-            "violations": found[True],
-            "uncertain violations": found[False],
-            "drops": drops,
-        }  # fmt: skip
-        return [(name, float(value), NUMBERS[name]) for name, value in numbers.items()]
+        bounds = (*self.counts["first submission"].values(), *self.counts["last end"].values())
+        took = sum(top for _, _, top in bounds) / 1e6 if len(bounds) == 2 else 0
+        rows: list[tuple[str, float, str]] = [
+            ("nodes", len(nodes), "processes that wrote a journal"),
+            *((f"{kind}s", kinds.count(kind), f"processes that are {kind}s")
+              for kind in ("manager", "worker", "device")),
+            ("lines", sum(row["lines"] for row in nodes), "lines read"),
+            ("lines missing", sum(row["missing"] for row in nodes),
+             "numbered lines that are missing or could not be read"),
+            ("lines repeated", repeated,
+             "lines that were left out, because an identical line was read"),
+            ("without an end", sum(row["end"] is None for row in nodes),
+             "processes that were killed or still run"),
+            ("seconds", (last - first) / 1e6, "seconds from the first line to the last"),
+            ("clock error", max((row["clock_error"] or 0 for row in nodes), default=0),
+             "µs by which the common clock may be wrong"),
+            ("nodes missing", missing, "processes without a journal that other journals name"),
+            ("bad lines", bad_lines, "lines that could not be read"),
+            ("jobs", sum(jobs.values()), "jobs submitted"),
+            *((f"jobs {end}", jobs.get(end, 0), f"jobs that ended {end}")
+              for end in ("ok", "error", "cancelled", "timeout", "lost")),
+            ("jobs open", jobs.get(None, 0), "jobs without a known end"),
+            ("jobs tried again", self._sum("jobs", 1), "jobs with more than one lease"),
+            ("jobs per second", (sum(jobs.values()) - jobs.get(None, 0)) / took if took else 0,
+             "jobs that ended in a second, from the first submission to the last end"),
+            ("leases", sum(leases.values()), "leases granted"),
+            ("leases over", sum(leases.values()) - leases.get(None, 0),
+             "leases that ended without a result"),
+            ("leases handed back", leases.get("handed back", 0),
+             "leases that workers handed back before the job began"),
+            ("leases refused", leases.get("refused", 0), "leases that workers refused"),
+            ("wakes", self._sum("wakes"), "WAKEs received by workers"),
+            ("wakes wasted", self._sum("wakes", 1), "WAKEs that brought no job"),
+            ("locks", sum(locks.values()), "GIVEs sent"),
+            ("locks taken", locks.get("TAKE", 0), "GIVEs answered by TAKE"),
+            ("locks refused", locks.get("NO", 0), "GIVEs answered by NO"),
+            ("locks timed out", locks.get("timeout", 0), "GIVEs never answered"),
+            ("jobs late", self._sum("locks", 1), "jobs that came after their lock was closed"),
+            ("violations", found[True], "certain violations"),
+            ("uncertain violations", found[False],
+             "possible violations, which may be due to gaps in the journals"),
+            ("drops", drops, "messages ignored, whole or in part"),
+        ]  # fmt: skip
+        return [(name, float(value), doc) for name, value, doc in rows]
+
+
+def _add(samples: _Samples, key: Any, entry: Sequence[int]) -> None:
+    number, total, top = samples.get(key, (0, 0, entry[2]))
+    samples[key] = (number + entry[0], total + entry[1], max(top, entry[2]))
 
 
 def _hour(hour: int) -> str:
