@@ -92,6 +92,10 @@ def example_report(**tables: list[Mapping[str, Any]]) -> ReportData:
         "drops": [row("drops", node="m", epoch=1, reason="duplicate", lines=4)],
         "bad_lines": [row("bad_lines", file="w1.jsonl", reason="torn", lines=1, example="{")],
         "missing_nodes": [row("missing_nodes", node="m2", epoch=1, messages=11)],
+        "findings": [
+            row("findings", name="no stale result", text="a result is accepted", certain=True,
+                violations=1)
+        ],
         "violations": [
             row("violations", violation="v1", name="no stale result", text="a result is accepted",
                 detail=EVIL, certain=True, node="m", epoch=1, owner="m", owner_epoch=1, job=7,
@@ -111,5 +115,4 @@ def example_report(**tables: list[Mapping[str, Any]]) -> ReportData:
         story(3, "w1", "received", "TAKE", **take),
         story(4, "m", "resolve", ids=[7], attempts=[1], text="ends=[ok]"),
     ]
-    names = {("no stale result", "a result is accepted", True): 1}
-    return ReportData(("journal",), some, numbers, names, {"v1": lines})
+    return ReportData(("journal",), some, numbers, {"v1": lines})

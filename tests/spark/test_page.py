@@ -64,7 +64,6 @@ def hostile(text: str) -> ReportData:
         (text,),
         {name: told(name) for name in some.tables},
         some.numbers,
-        {(text, text, True): 1},
         {text: [{**line, "node": text, "source": text, "target": text, "text": text,
                  "what": "send" if line["what"] == "send" else text, "command": text}
                 for line in some.stories["v1"]]},
@@ -114,13 +113,13 @@ def test_only_the_scripts_of_the_page_may_run_whatever_a_journal_has(words):
     ],
 )
 def test_the_verdict(numbers, verdict):
-    nothing = ReportData((), dict.fromkeys(example_report().tables, ()), numbers, {}, {})
+    nothing = ReportData((), dict.fromkeys(example_report().tables, ()), numbers, {})
 
     assert f">{verdict}</h1>" in page(nothing)
 
 
 def test_an_empty_journal_shows_no_pictures():
-    nothing = ReportData((), dict.fromkeys(example_report().tables, ()), {}, {}, {})
+    nothing = ReportData((), dict.fromkeys(example_report().tables, ()), {}, {})
 
     assert [g["id"] for tag, g in Tags(page(nothing)).seen if tag == "section"] == ["tables"]
 
@@ -135,8 +134,8 @@ def test_much_of_anything_is_bounded():
             activity=[row("activity", role=f"r{n}", time=BEGIN, length=10**6, submitted=1, ended=1,
                           failed=0, mean_total=1.0) for n in many],
             violations=worst,
+            findings=[row("findings", name="x", text="y", certain=True, violations=1000)],
         ),
-        names={("x", "y", True): 1000},
         stories={one["violation"]: [story(1, "m", "halt")] * 80 for one in worst},
     )  # fmt: skip
 

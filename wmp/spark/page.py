@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, Final
@@ -12,8 +12,8 @@ from attrs import frozen
 from markupsafe import Markup
 
 from wmp.pages.template import amount, duration, render
-from wmp.spark import pictures
 from wmp.spark.charts import MOST_ROLES, figures, plotly, script_hash, to_json
+from wmp.spark.pictures import timeline
 from wmp.spark.report_data import MOST_VIOLATIONS, ReportData, Row, name_of
 from wmp.spark.schema import PHASES, TABLES
 from wmp.spark.violation_diagram import violation_diagram
@@ -22,17 +22,14 @@ __all__ = ["page"]
 
 _LIBRARY: Final = "<!-- plotly -->"
 """Stands for Plotly's script until the page is rendered; no text of a journal has this markup."""
-_STARTER: Final = files("wmp.pages").joinpath("templates", "report.js").read_text("utf-8")
+_STARTER: Final = files("wmp.pages").joinpath("templates", "report.js").read_text("utf-8").strip()
 _MOST: Final = 200
 """Largest number of rows of a list."""
-
-_Nodes = Mapping[tuple[str, int], Row]
-"""The rows of ``nodes`` by (node, epoch)."""
 
 
 @frozen
 class _Cell:
-    """A cell of a list with a tooltip, a class or a bar."""
+    """A cell of a list with a tooltip or a bar."""
 
     text: str
     title: str = ""
@@ -42,21 +39,25 @@ class _Cell:
 
 
 @frozen
-class _List:
-    """A list of rows under headings; a list without rows is not shown."""
+class _Column:
+    """A column of a list: its heading, and the cell of a row."""
 
-    heads: Sequence[str]
-    all_rows: Sequence[Sequence[str | _Cell]] = ()
-    left: int = 1
-    """Number of columns with words, from the left; the other columns have numbers."""
+    head: str
+    cell: Callable[[Row], _Cell]
+    is_number: bool = False
+
+
+@frozen
+class _List:
+    """A list of rows; a list without rows is not shown."""
+
+    columns: Sequence[_Column]
+    all_rows: Sequence[Row] = ()
 
     @property
-    def rows(self) -> list[list[_Cell]]:
+    def rows(self) -> Sequence[Row]:
         """The rows that are shown."""
-        return [
-            [cell if isinstance(cell, _Cell) else _Cell(cell) for cell in row]
-            for row in self.all_rows[:_MOST]
-        ]
+        return self.all_rows[:_MOST]
 
     @property
     def more(self) -> int:
@@ -64,50 +65,49 @@ class _List:
         return max(len(self.all_rows) - _MOST, 0)
 
 
+def _text(
+    head: str, key: str = "", words: Callable[[Any], str] = str, absent: str = "–"
+) -> _Column:
+    """Make a column of words; the key is the heading if it is not given."""
+
+    def cell(row: Row) -> _Cell:
+        value = row[key or head]
+        return _Cell(absent if value is None else words(value))
+
+    return _Column(head, cell)
+
+
+def _number(head: str, key: str = "", words: Callable[[Any], str] = amount) -> _Column:
+    return _Column(head, lambda row: _Cell(words(row[key or head])), is_number=True)
+
+
+def _time(head: str, key: str = "") -> _Column:
+    return _number(head, key, duration)
+
+
 def page(data: ReportData) -> str:
     """Render the page, as HTML."""
-    nodes = {(row["node"], row["epoch"]): row for row in data.tables["nodes"]}
     charts = figures(data)
-    starter = _STARTER.strip()
     text = render(
         "report.html",
-        empty=not data.number("lines"),
-        sources=data.sources,
-        began=_began(data),
-        length=data.number("seconds") * 1e6,
-        compared_with=", ".join(data.before.sources) if data.before is not None else "",
-        verdict=_verdict(data),
-        tiles=_tiles(data),
-        gaps=_gaps(data),
-        names=_names(data),
-        violations=_violations(data, nodes),
-        violations_left_out=sum(data.names.values()) - len(data.tables["violations"]),
-        most_violations=MOST_VIOLATIONS,
-        pictures=pictures,
         data=data,
-        lists={
-            "compared": _compared(data),
-            "slowest": _jobs(data, "slowest"),
-            "failed": _jobs(data, "failed"),
-            "requeued": _jobs(data, "requeued"),
-            "phases": _phases(data),
-            "latency": _latency(data),
-            "handshakes": _handshakes(data),
-            "workers": _workers(data, nodes),
-            "requeues": _requeues(data),
-            "drops": _drops(data),
-            "fairness": _fairness(data, nodes),
-            "hops": _hops(data),
-            "nodes": _nodes(data),
-        },
+        began=_began(data),
+        findings=_findings(data),
+        gaps=_gaps(data),
+        violations=_violations(data),
+        violations_left_out=max(0, sum(row["violations"] for row in data.tables["findings"])
+                                - len(data.tables["violations"])),
+        most_violations=MOST_VIOLATIONS,
+        timeline=timeline(data),
+        lists=_lists(data),
         tables=TABLES,
         charts=charts,
         figures=Markup(to_json(charts)),
         library=Markup(_LIBRARY),
-        starter=Markup(starter),
-        scripts=Markup(f"{script_hash(plotly())} {script_hash(starter)}") if charts else "'none'",
-        roles_left_out=max(len({r["role"] for r in data.tables["activity"]}) - MOST_ROLES, 0),
-    )
+        starter=Markup(_STARTER),
+        scripts=Markup(f"{script_hash(plotly())} {script_hash(_STARTER)}") if charts else "'none'",
+        roles_left_out=max(len({row["role"] for row in data.tables["activity"]}) - MOST_ROLES, 0),
+    )  # fmt: skip
     # Plotly has four megabytes, so it passes through no template.
     return str(text).replace(_LIBRARY, plotly(), 1) if charts else str(text)
 
@@ -118,291 +118,216 @@ def _began(data: ReportData) -> str:
     return f"{datetime.fromtimestamp(min(first) / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC" if first else ""
 
 
-def _verdict(data: ReportData) -> Mapping[str, str]:
-    certain, uncertain = int(data.number("violations")), int(data.number("uncertain violations"))
-    if not data.number("lines"):
-        words = "none", "The journal is empty", "the journal has no readable line"
-    elif certain:
-        headline = f"{_plural(certain, 'violation')} found"
-        words = "bad", headline, "the section Violations shows what happened"
-    elif uncertain:
-        detail = f"{_plural(uncertain, 'possible violation')} may be due to gaps in the journals"
-        words = "unsure", "No certain violation", detail
-    else:
-        detail = "every job, lock and stream was checked against the rules"
-        words = "good", "No violation found", detail
-    return dict(zip(("look", "headline", "detail"), words, strict=True))
-
-
-def _tiles(data: ReportData) -> list[tuple[str, str, str]]:
-    """Return (number, its meaning, detail) of each tile."""
-    n = data.number
-    latency = {row["phase"]: row for row in data.tables["latency"]}.get("total")
-    half, slow = (latency["p50"], latency["p99"]) if latency else (None, None)
-    lost = n("leases over") - n("leases handed back") - n("leases refused")
-    again, managers, devices = n("jobs tried again"), n("managers"), n("devices")
+def _sums(rows: Iterable[Row], value: str, *by: str) -> list[Row]:
+    """Return the sums of a column and the numbers of rows, by other columns, from the greatest."""
+    sums: Counter[tuple[Any, ...]] = Counter()
+    numbers: Counter[tuple[Any, ...]] = Counter()
+    for row in rows:
+        key = tuple(row[name] for name in by)
+        sums[key] += row[value]
+        numbers[key] += 1
     return [
-        (amount(n("jobs")), "jobs", f"{amount(n('jobs ok'))} ok"),
-        (amount(n("jobs per second")), "jobs/s", "from the first submission to the last end"),
-        (duration(half), "p50 of a job", f"p99: {duration(slow)}" if latency else ""),
-        (
-            amount(n("workers")),
-            "workers",
-            f"{_plural(managers, 'manager')}, {_plural(devices, 'device')}",
-        ),
-        (amount(lost), "leases lost", f"{_plural(again, 'job')} tried again"),
-        (amount(n("lines")), "lines read", f"{amount(n('bad lines'))} unreadable"),
+        {**dict(zip(by, key, strict=True)), value: total, "rows": numbers[key]}
+        for key, total in sums.most_common()
     ]
 
 
-def _plural(count: float, noun: str) -> str:
-    return f"{amount(count)} {noun}{'s' * (count != 1)}"
-
-
-def _gaps(data: ReportData) -> dict[str, _List]:
+def _gaps(data: ReportData) -> Mapping[str, _List]:
     """List missing and unreadable lines, which make all other results less certain."""
-    reasons: Counter[str] = Counter()
-    for row in data.tables["bad_lines"]:
-        reasons[row["reason"]] += row["lines"]
-    unread = [(reason, amount(lines)) for reason, lines in reasons.most_common()]
-    gone = [
-        (row["node"], str(row["epoch"]), amount(row["messages"]))
-        for row in sorted(data.tables["missing_nodes"], key=lambda row: -row["messages"])
-    ]
-    torn = [
-        (_name(row), amount(row["missing"]) if row["missing"] else "its start")
-        for row in data.tables["nodes"]
-        if row["missing"] or row["kind"] is None
-    ]
     lists = {
-        "Lines that could not be read": _List(("reason", "lines"), unread),
-        "Processes without a journal": _List(
-            ("node", "epoch", "lines of other journals that name it"), gone
+        "Lines that could not be read": _List(
+            (_text("reason"), _number("lines")), _sums(data.tables["bad_lines"], "lines", "reason")
         ),
-        "Lines that are missing": _List(("node", "lines"), torn),
-    }
+        "Processes without a journal": _List(
+            (_text("node"), _number("epoch", words=str),
+             _number("lines of other journals that name it", "messages")),
+            sorted(data.tables["missing_nodes"], key=lambda row: -row["messages"]),
+        ),
+        "Lines that are missing": _List(
+            (_node("node", data),
+             _number("lines", "missing", lambda lines: amount(lines) if lines else "its start")),
+            [row for row in data.tables["nodes"] if row["missing"] or row["kind"] is None],
+        ),
+    }  # fmt: skip
     return {title: one for title, one in lists.items() if one.all_rows}
 
 
-def _names(data: ReportData) -> _List:
-    rows = [
-        (name, meaning, "yes" if certain else "no", amount(count))
-        for (name, meaning, certain), count in data.names.items()
-    ]
-    return _List(("name", "rule", "certain", "violations"), rows, left=3)
+def _findings(data: ReportData) -> _List:
+    certain = _text("certain", words=lambda certain: "yes" if certain else "no")
+    return _List(
+        (_text("name"), _text("rule", "text"), certain, _number("violations")),
+        sorted(
+            data.tables["findings"],
+            key=lambda row: (not row["certain"], -row["violations"], row["name"]),
+        ),
+    )
 
 
-def _violations(data: ReportData, nodes: _Nodes) -> list[Mapping[str, Any]]:
+def _violations(data: ReportData) -> list[Mapping[str, Any]]:
     """List the violations that are drawn; the first violation of each name is unfolded."""
     drawn: list[Mapping[str, Any]] = []
     names: set[str] = set()
     for row in data.tables["violations"]:
         story = data.stories.get(row["violation"], [])
-        drawn.append(
-            {
-                "row": row,
-                "at": _name_at(nodes, row["node"], row["epoch"]),
-                "diagram": violation_diagram(row, story, nodes),
-                "open": row["name"] not in names,
-            }
-        )
+        drawn.append({
+            "row": row,
+            "at": _name(data, row["node"], row["epoch"]),
+            "diagram": violation_diagram(row, story, data.nodes),
+            "open": row["name"] not in names,
+        })  # fmt: skip
         names.add(row["name"])
     return drawn
 
 
-def _jobs(data: ReportData, which: str) -> _List:
-    labels = {(row["node"], row["epoch"]): row["label"] for row in data.tables["nodes"]}
-    rows = []
-    for row in data.tables[which]:
-        owner = (row["owner"], row["owner_epoch"])
-        name = _Cell(name_of(row["owner"], labels.get(owner)), f"{owner[0]} {owner[1]}")
-        rows.append((
-            str(row["job"]), name, row["role"] or "–", row["end"] or "open",
-            name_of(row["worker"]) if row["worker"] else "–", _clock(row["submitted"]),
-            amount(row["attempts"]), amount(row["over"]), duration(row["queue_wait"]),
-            duration(row["total"]),
-        ))  # fmt: skip
-    heads = (
-        "job", "manager", "role", "end", "last worker", "submitted", "leases", "without result",
-        "queue wait", "total",
+def _lists(data: ReportData) -> Mapping[str, _List]:
+    """Return the other lists by the id of their section."""
+    tables, latency = data.tables, data.latency()
+    spread = (
+        _number("samples", "count"), _time("p50"), _time("p90"), _time("p99"),
+        _time("longest", "most"),
     )  # fmt: skip
-    return _List(heads, rows, left=6)
+    job = (
+        _text("job"), _node("manager", data, "owner"), _text("role"), _text("end", absent="open"),
+        _text("last worker", "worker", name_of), _text("submitted", words=_clock),
+        _number("leases", "attempts"), _number("without result", "over"),
+        _time("queue wait", "queue_wait"), _time("total"),
+    )  # fmt: skip
+    return {
+        "compared": _List(
+            (_text(""), *(_number(key, words=str) for key in ("before", "now", "now / before"))),
+            _compared(data),
+        ),
+        **{name: _List(job, tables[name]) for name in ("slowest", "failed", "requeued")},
+        "phases": _List(
+            (_Column("phase", lambda row: _Cell(row["phase"], PHASES[row["phase"]])), *spread),
+            [latency[phase] for phase in PHASES if phase in latency],
+        ),
+        "latency": _List(
+            (_text("phase"), _text("by"), _text("", "key"), *spread),
+            sorted(
+                tables["grouped"],
+                key=lambda row: (
+                    row["phase"], ("role", "worker", "hour").index(row["by"]), row["key"],
+                ),
+            ),
+        ),
+        "handshakes": _List(
+            (_text(""), _number("number"), _number("share", words=str)), _handshakes(data)
+        ),
+        "workers": _List(
+            (_node("worker", data, "worker"), _text("resource"),
+             _Column("taken", lambda row: _Cell(f"{row['share']:.1%}", share=min(row["share"], 1))),
+             _number("has", "have")),
+            _workers(data),
+        ),
+        "requeues": _List(
+            (_text("cause"), _text("role"), _number("leases")),
+            _sums(tables["requeues"], "leases", "cause", "role"),
+        ),
+        "drops": _List(
+            (_text("reason"), _number("messages", "lines"), _number("processes", "rows")),
+            _sums(tables["drops"], "lines", "reason"),
+        ),
+        "fairness": _List(
+            (_text("among the", "by"), _node("of", data),
+             _text("measure", words=lambda one: "time in handlers" if one == "handler" else one),
+             _number("parties"), _share("least"), _share("most"),
+             _number("Jain's index", "jain", lambda jain: "–" if jain is None else f"{jain:.3f}")),
+            sorted(
+                (row for row in tables["fairness"] if row["parties"] > 1 and row["node"]),
+                key=lambda row: (row["by"], row["measure"] != "jobs", row["node"]),
+            ),
+        ),
+        "hops": _List(
+            (_text("device"), _text("direction"), _number("messages", "count"), _time("p50"),
+             _time("p99"), _time("longest", "most"), _time("without: p50", "direct")),
+            sorted(tables["device_hops"], key=lambda row: (row["device"], row["direction"])),
+        ),
+        "nodes": _List(
+            (_node("node", data), _text("kind", absent="?"), _text("host"),
+             _Column("ended", lambda row: _Cell(": ".join(filter(None, (
+                 row["end"] or "killed or still running", row["reason"]))))),
+             _number("segments"), _number("lines"),
+             _number("clock", "clock_error",
+                     lambda us: "own wall clock" if us is None else f"± {duration(us)}")),
+            sorted(
+                tables["nodes"],
+                key=lambda row: (row["kind"] or "", row["label"] or row["node"], row["epoch"]),
+            ),
+        ),
+    }  # fmt: skip
 
 
-def _clock(micros: int | None) -> str:
+def _clock(micros: int) -> str:
     """Return a time of day in UTC."""
-    if micros is None:
-        return "–"
     return f"{datetime.fromtimestamp(micros / 1e6, UTC):%H:%M:%S.%f}"[:-3]
 
 
-def _phases(data: ReportData) -> _List:
-    latency = {row["phase"]: row for row in data.tables["latency"]}
-    rows: list[tuple[str | _Cell, ...]] = []
-    for phase, meaning in PHASES.items():
-        if (row := latency.get(phase)) is not None:
-            times = [duration(row[name]) for name in ("p50", "p90", "p99", "most")]
-            rows.append((_Cell(phase, meaning), amount(row["count"]), *times))
-    return _List(("phase", "samples", "p50", "p90", "p99", "longest"), rows)
+def _share(head: str) -> _Column:
+    """Make a column of shares, which are jobs or times."""
+
+    def cell(row: Row) -> _Cell:
+        return _Cell((duration if row["measure"] == "handler" else amount)(row[head]))
+
+    return _Column(head, cell, is_number=True)
 
 
-def _latency(data: ReportData) -> _List:
-    order = ("role", "worker", "hour")
-    rows = [
-        (row["phase"], row["by"], row["key"], amount(row["count"]),
-         *(duration(row[name]) for name in ("p50", "p90", "p99", "most")))
-        for row in sorted(
-            data.tables["grouped"],
-            key=lambda row: (row["phase"], order.index(row["by"]), row["key"]),
-        )
-    ]  # fmt: skip
-    return _List(("phase", "by", "", "samples", "p50", "p90", "p99", "longest"), rows, left=3)
-
-
-def _compared(data: ReportData) -> _List:
+def _compared(data: ReportData) -> list[Row]:
     """Compare the numbers of two reports."""
     if data.before is None:
-        return _List(())
-    rows: list[tuple[str, str, str, str]] = []
+        return []
+    rows: list[Row] = []
 
     def add(title: str, old: float | None, new: float | None, words: Callable[..., str]) -> None:
         ratio = f"{new / old:.2f} ×" if old and new is not None else "–"
-        rows.append((title, words(old), words(new), ratio))
+        rows.append({"": title, "before": words(old), "now": words(new), "now / before": ratio})
 
     for name in ("jobs", "jobs ok", "jobs per second", "leases over", "violations", "seconds"):
         add(name, data.before.number(name), data.number(name), amount)
-    latest = {row["phase"]: row for row in data.tables["latency"]}
-    for row in data.before.tables["latency"]:
-        now = latest.get(row["phase"])
+    for phase, row in data.before.latency().items():
+        now = data.latency().get(phase, {})
         for share in ("p50", "p99"):
-            add(
-                f"{row['phase']}, {share}",
-                row[share],
-                None if now is None else now[share],
-                duration,
-            )
-    return _List(("", "before", "now", "now / before"), rows)
+            add(f"{phase}, {share}", row[share], now.get(share), duration)
+    return rows
 
 
-def _handshakes(data: ReportData) -> _List:
+def _handshakes(data: ReportData) -> list[Row]:
+    counted = (
+        ("WAKEs received", "wakes", ""), ("brought no job", "wakes wasted", "wakes"),
+        ("GIVEs sent", "locks", ""), ("answered TAKE", "locks taken", "locks"),
+        ("answered NO", "locks refused", "locks"), ("never answered", "locks timed out", "locks"),
+        ("jobs that came after their lock had closed", "jobs late", ""),
+    )  # fmt: skip
     n = data.number
     if not n("wakes") and not n("locks"):
-        return _List(())
-
-    def counted(title: str, name: str, whole: str = "") -> tuple[str, str, str]:
-        share = (f"{n(name) / n(whole):.1%}" if n(whole) else "–") if whole else ""
-        return title, amount(n(name)), share
-
-    rows = [
-        counted("WAKEs received", "wakes"),
-        counted("brought no job", "wakes wasted", "wakes"),
-        counted("GIVEs sent", "locks"),
-        counted("answered TAKE", "locks taken", "locks"),
-        counted("answered NO", "locks refused", "locks"),
-        counted("never answered", "locks timed out", "locks"),
-        counted("jobs that came after their lock had closed", "jobs late"),
-    ]
-    return _List(("", "number", "share"), rows)
+        return []
+    return [
+        {"": title, "number": n(name),
+         "share": "" if not whole else f"{n(name) / n(whole):.1%}" if n(whole) else "–"}
+        for title, name, whole in counted
+    ]  # fmt: skip
 
 
-def _workers(data: ReportData, nodes: _Nodes) -> _List:
+def _workers(data: ReportData) -> list[Row]:
+    """Add up the use of each resource of each worker."""
     sums: dict[tuple[str, int, str], list[int]] = {}
     for row in data.tables["utilisation"]:
-        one = sums.setdefault((row["worker"], row["worker_epoch"], row["resource"]), [0, 0, 0])
-        one[0] += row["busy"]
-        one[1] += row["length"] * row["have"]
-        one[2] = row["have"]
-    rows = []
-    for (worker, epoch, resource), (busy, available, have) in sorted(sums.items()):
-        share = busy / available if available else 0.0
-        taken = _Cell(f"{share:.1%}", share=min(share, 1.0))
-        rows.append((_name_at(nodes, worker, epoch), resource, taken, amount(have)))
-    return _List(("worker", "resource", "taken", "has"), rows, left=3)
-
-
-def _fairness(data: ReportData, nodes: _Nodes) -> _List:
-    rows = []
-    for row in sorted(
-        data.tables["fairness"], key=lambda r: (r["by"], r["measure"] != "jobs", r["node"])
-    ):
-        if row["parties"] < 2 or row["node"] is None:
-            continue
-        timed = row["measure"] == "handler"
-        words = duration if timed else amount
-        rows.append(
-            (
-                row["by"],
-                _name_at(nodes, row["node"], row["epoch"]),
-                "time in handlers" if timed else row["measure"],
-                amount(row["parties"]),
-                words(row["least"]),
-                words(row["most"]),
-                f"{row['jain']:.3f}" if row["jain"] is not None else "–",
-            )
-        )
-    heads = ("among the", "of", "measure", "parties", "least", "most", "Jain's index")
-    return _List(heads, rows, left=3)
-
-
-def _requeues(data: ReportData) -> _List:
-    causes: Counter[tuple[str, str]] = Counter()
-    for row in data.tables["requeues"]:
-        causes[row["cause"], row["role"] or "–"] += row["leases"]
-    rows = [(cause, role, amount(count)) for (cause, role), count in causes.most_common()]
-    return _List(("cause", "role", "leases"), rows, left=2)
-
-
-def _hops(data: ReportData) -> _List:
-    rows = [
-        (
-            row["device"],
-            row["direction"],
-            amount(row["count"]),
-            *(duration(row[name]) for name in ("p50", "p99", "most", "direct")),
-        )
-        for row in sorted(data.tables["device_hops"], key=lambda r: (r["device"], r["direction"]))
+        key = (row["worker"], row["worker_epoch"], row["resource"])
+        busy, available, _ = sums.get(key, (0, 0, 0))
+        there = available + row["length"] * row["have"]
+        sums[key] = [busy + row["busy"], there, row["have"]]
+    columns = ("worker", "worker_epoch", "resource", "share", "have")
+    return [
+        dict(zip(columns, (*key, busy / available if available else 0.0, have), strict=True))
+        for key, (busy, available, have) in sorted(sums.items())
     ]
-    heads = ("device", "direction", "messages", "p50", "p99", "longest", "without: p50")
-    return _List(heads, rows, left=2)
 
 
-def _drops(data: ReportData) -> _List:
-    reasons: Counter[str] = Counter()
-    by: dict[str, set[tuple[str, int]]] = {}
-    for row in data.tables["drops"]:
-        reasons[row["reason"]] += row["lines"]
-        by.setdefault(row["reason"], set()).add((row["node"], row["epoch"]))
-    rows = [(one, amount(count), amount(len(by[one]))) for one, count in reasons.most_common()]
-    return _List(("reason", "messages", "processes"), rows)
+def _node(head: str, data: ReportData, column: str = "node") -> _Column:
+    """Make a column of processes: names with identity and epoch in a tooltip."""
+    epoch = "epoch" if column == "node" else f"{column}_epoch"
+    return _Column(head, lambda row: _name(data, row[column], row[epoch]))
 
 
-def _nodes(data: ReportData) -> _List:
-    rows = []
-    for row in sorted(
-        data.tables["nodes"], key=lambda r: (r["kind"] or "", r["label"] or r["node"], r["epoch"])
-    ):
-        end = row["end"] or "killed or still running"
-        error = row["clock_error"]
-        rows.append(
-            (
-                _name(row),
-                row["kind"] or "?",
-                row["host"] or "–",
-                f"{end}: {row['reason']}" if row["reason"] else end,
-                amount(row["segments"]),
-                amount(row["lines"]),
-                "own wall clock" if error is None else f"± {duration(error)}",
-            )
-        )
-    heads = ("node", "kind", "host", "ended", "segments", "lines", "clock")
-    return _List(heads, rows, left=4)
-
-
-def _name(row: Row) -> _Cell:
-    """Return the name of a node with identity and epoch in a tooltip."""
-    return _Cell(name_of(row["node"], row["label"]), f"{row['node']} {row['epoch']}")
-
-
-def _name_at(nodes: _Nodes, node: str, epoch: int) -> _Cell:
-    row = nodes.get((node, epoch))
-    return _name(row) if row else _Cell(str(node))
+def _name(data: ReportData, node: str, epoch: int) -> _Cell:
+    return _Cell(name_of(node, data.nodes.get((node, epoch))), f"{node} {epoch}")

@@ -60,7 +60,7 @@ def timeline(data: ReportData) -> Picture | None:
     sheet.time_axis(scale, 0, _ROW * len(drawn) + 2, low)
     for place, node in enumerate(drawn):
         key, y = (node["node"], node["epoch"]), place * _ROW + 3
-        name = name_of(node["node"], node["label"])
+        name = name_of(node["node"], node)
         sheet.text(_LEFT - 10, y + 12, name, "name", "end", f"{node['node']} {node['epoch']}")
         begin = scale.at(min(max(node["first"], low), high))
         end = scale.at(min(max(node["last"], low), high))

@@ -4,53 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Final
 
 import pyarrow
 import pyarrow.compute as pc
 import pyarrow.parquet
-from attrs import frozen
+from attrs import field, frozen
 
 from wmp.pages.svg import clip
 from wmp.spark.facts import ALWAYS, Window
 from wmp.spark.tables import Tables
 
-__all__ = [
-    "MOST_JOBS",
-    "MOST_LINES",
-    "MOST_VIOLATIONS",
-    "ReportData",
-    "Row",
-    "name_of",
-    "rank_of",
-    "read_report_data",
-]
+__all__ = ["MOST_VIOLATIONS", "ReportData", "Row", "name_of", "rank_of", "read_report_data"]
 
 Row = Mapping[str, Any]
 """A row: values by column; times are µs since 1970."""
 
-_KINDS: Final = ("manager", "device", "worker")
-
 MOST_VIOLATIONS: Final = 40
 """Largest number of violations that are drawn."""
-MOST_LINES: Final = 80
+_MOST_LINES: Final = 80
 """Number of the last lines of a story that are drawn."""
+_MOST_JOBS: Final = 15
+"""Largest number of the slowest, failed and requeued jobs that are listed."""
 
+_KINDS: Final = ("manager", "device", "worker")
 _WHOLE: Final = (
     "activity", "bad_lines", "device_hops", "drops", "fairness", "findings", "histogram",
     "missing_nodes", "nodes", "requeues", "utilisation",
 )  # fmt: skip
-MOST_JOBS: Final = 15
-"""Largest number of the slowest, failed and requeued jobs that are listed."""
 _GROUPS: Final = ("role", "worker", "hour")
 _GROUPED: Final = ("total", "queue wait", "handler")
-_ORDERS: Final = {"slowest": "total", "failed": "total", "requeued": "over"}
-"""The column by which the worst jobs of each list come first."""
 _OF_A_JOB: Final = (
     "owner", "owner_epoch", "job", "role", "submitted", "end", "attempts", "over", "worker",
     "queue_wait", "total",
 )  # fmt: skip
+_WORST: Final = {
+    "slowest": ("total", pc.field("total").is_valid()),
+    "failed": ("total", pc.field("end").isin(["error", "lost", "timeout"])),
+    "requeued": ("over", pc.field("over") > 0),
+}
+"""The column by which the worst jobs of a list come first, and the condition of the list."""
 
 
 @frozen
@@ -63,23 +57,31 @@ class ReportData:
     """Rows by name of table."""
     numbers: Mapping[str, float]
     """The table ``summary``."""
-    names: Mapping[tuple[str, str, bool], int]
-    """Number of violations by name, meaning and certainty."""
     stories: Mapping[str, Sequence[Row]]
     """The last lines of the story of each violation in ``tables``, by the violation's key."""
     before: ReportData | None = None
     """Another report, with which this report is compared."""
     window: Window = ALWAYS
     """The time that the report covers."""
+    nodes: Mapping[tuple[str, int], Row] = field(init=False)
+    """The rows of ``nodes`` by (node, epoch)."""
+
+    @nodes.default
+    def _nodes(self) -> Mapping[tuple[str, int], Row]:
+        return {(row["node"], row["epoch"]): row for row in self.tables["nodes"]}
 
     def number(self, name: str) -> float:
         """Return a number of the table ``summary``; 0 if the table does not have it."""
         return self.numbers.get(name, 0.0)
 
+    def latency(self) -> Mapping[str, Row]:
+        """Return the rows of ``latency`` for all jobs, by phase."""
+        return {row["phase"]: row for row in self.tables["latency"]}
 
-def name_of(node: str, label: str | None = None) -> str:
-    """Return the name of a node for people: its label, or else its identity."""
-    return clip(label or node, 22)
+
+def name_of(node: str, row: Row | None = None) -> str:
+    """Return the name of a node for people: the label in its row of ``nodes``, or its identity."""
+    return clip((row and row["label"]) or node, 22)
 
 
 def rank_of(kind: str | None) -> int:
@@ -97,30 +99,22 @@ def read_report_data(
         sources: Names of the journals.
         before: The tables of another report, with which this report is compared.
     """
-    tables = {name: _rows(_table(where, name)) for name in _WHOLE}
-    by = pc.field("by")
-    tables["latency"] = _rows(_table(where, "latency", by == "all"))
-    grouped = by.isin(_GROUPS) & pc.field("phase").isin(_GROUPED)
-    tables["grouped"] = _rows(_table(where, "latency", grouped))
-    tables |= _jobs(where)
-    names = {
-        (row["name"], row["text"], row["certain"]): row["violations"] for row in tables["findings"]
-    }
+    tables = {name: _rows(where.dataset(name).to_table()) for name in _WHOLE} | _jobs(where)
+    latency = where.dataset("latency").to_table()
+    by, phase = pc.field("by"), pc.field("phase")
+    tables["latency"] = _rows(latency.filter(by == "all"))
+    tables["grouped"] = _rows(latency.filter(by.isin(_GROUPS) & phase.isin(_GROUPED)))
     order = [("certain", "descending"), ("time", "ascending"), ("violation", "ascending")]
-    found = _table(where, "violations").drop_columns(["events"])
-    worst = _rows(found.sort_by(order).slice(0, MOST_VIOLATIONS))
-    tables["violations"] = worst
+    found = where.dataset("violations").to_table().drop_columns(["events"])
+    worst = tables["violations"] = _rows(found.sort_by(order).slice(0, MOST_VIOLATIONS))
     keys = pyarrow.array([row["violation"] for row in worst], pyarrow.string())
-    story = _table(where, "violation_events", pc.field("violation").isin(keys))
-    stories: dict[str, list[Row]] = {}
-    for row in _rows(story.sort_by([("violation", "ascending"), ("place", "ascending")])):
-        stories.setdefault(row["violation"], []).append(row)
+    lines = where.dataset("violation_events").to_table(filter=pc.field("violation").isin(keys))
+    story = _rows(lines.sort_by([("violation", "ascending"), ("place", "ascending")]))
     return ReportData(
         tuple(sources),
         tables,
-        {row["name"]: row["value"] for row in _rows(_table(where, "summary"))},
-        dict(sorted(names.items(), key=lambda one: (not one[0][2], -one[1], one[0]))),
-        {key: lines[-MOST_LINES:] for key, lines in stories.items()},
+        {row["name"]: row["value"] for row in _rows(where.dataset("summary").to_table())},
+        {key: list(some)[-_MOST_LINES:] for key, some in groupby(story, lambda r: r["violation"])},
         None if before is None else read_report_data(before),
     )
 
@@ -128,14 +122,15 @@ def read_report_data(
 def _jobs(where: Tables) -> dict[str, list[Row]]:
     """Return the slowest jobs, the jobs that failed, and the jobs that were queued again."""
     if where.far:
-        return _worst(where.dataset("jobs", _OF_A_JOB).to_table())
-    found = [_worst_of_file(str(path)) for path in where.files("jobs")]
+        found = [_worst(where.dataset("jobs", _OF_A_JOB).to_table())]
+    else:
+        found = [_worst_of_file(str(path)) for path in where.files("jobs")]
     return {
         name: sorted(
             chain.from_iterable(one[name] for one in found),
             key=lambda row: (-(row[order] or 0), row["owner"], row["job"]),
-        )[:MOST_JOBS]
-        for name, order in _ORDERS.items()
+        )[:_MOST_JOBS]
+        for name, (order, _) in _WORST.items()
     }
 
 
@@ -146,28 +141,16 @@ def _worst_of_file(path: str) -> dict[str, list[Row]]:
 
 
 def _worst(jobs: pyarrow.Table) -> dict[str, list[Row]]:
-    wanted = {
-        "slowest": pc.field("total").is_valid(),
-        "failed": pc.field("end").isin(["error", "lost", "timeout"]),
-        "requeued": pc.field("over") > 0,
-    }
     found = {}
-    for name, rows in wanted.items():
-        some = jobs.filter(rows)
-        keys = [(_ORDERS[name], "descending"), ("owner", "ascending"), ("job", "ascending")]
-        found[name] = _rows(some.take(pc.select_k_unstable(some, MOST_JOBS, keys)))
+    for name, (order, wanted) in _WORST.items():
+        some = jobs.filter(wanted)
+        keys = [(order, "descending"), ("owner", "ascending"), ("job", "ascending")]
+        found[name] = _rows(some.take(pc.select_k_unstable(some, _MOST_JOBS, keys)))
     return found
 
 
-def _table(
-    where: Tables, name: str, wanted: pyarrow.compute.Expression | None = None
-) -> pyarrow.Table:
-    return where.dataset(name).to_table(filter=wanted)
-
-
 def _rows(table: pyarrow.Table) -> list[Row]:
-    for place, column in enumerate(table.schema):
-        if pyarrow.types.is_timestamp(column.type):
-            micros = table.column(place).cast(pyarrow.timestamp("us"), safe=False)
-            table = table.set_column(place, column.name, micros.cast(pyarrow.int64()))
-    return list(table.to_pylist())
+    """Return the rows of a table; times become µs since 1970."""
+    times = pyarrow.types.is_timestamp
+    kinds = [(one.name, pyarrow.int64() if times(one.type) else one.type) for one in table.schema]
+    return list(table.cast(pyarrow.schema(kinds)).to_pylist())

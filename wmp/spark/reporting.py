@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Final
 
-from attrs import define, evolve, frozen
+from attrs import evolve, frozen
 
 from wmp.errors import ConfigError
 from wmp.spark.engines import InProcess, OnSpark
@@ -20,7 +21,7 @@ from wmp.spark.journals import Source, find_segments
 from wmp.spark.page import page
 from wmp.spark.report_data import read_report_data
 from wmp.spark.run import STEPS, PipelineResult, Progress, build_tables
-from wmp.spark.tables import Tables
+from wmp.spark.tables import Tables, is_far
 
 if typing.TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +31,6 @@ if sys.platform != "win32":
 __all__ = [
     "PAGE",
     "JournalReport",
-    "LazySession",
     "alone",
     "check_out",
     "report",
@@ -93,19 +93,21 @@ def report(
     paths = [journals] if isinstance(journals, (str, Path)) else list(journals)
     where = check_out(out)
     segments = find_segments(paths)  # a missing journal is reported before Spark starts
-    before = None if compare is None else _report_in(compare)
+    if compare is not None and not (is_far(str(compare)) or Path(compare, "summary").is_dir()):
+        raise ConfigError(
+            f"there is no report in {compare} to compare: expected the folder of an earlier report"
+        )
     window = (_micros(since, ALWAYS[0]), _micros(until, ALWAYS[1]))
-    began = time.monotonic()
-    with alone(where), session(spark, master) as start:
-        source, tables = Source.of(segments), Tables(start, where)
-        start.few = source.bytes <= _SMALL
+    began, source = time.monotonic(), Source.of(segments)
+    with alone(where), session(spark, master, few=source.bytes <= _SMALL) as start:
+        tables = Tables(start, where)
         here = source.is_small and not tables.far and spark is None and master is None
         engine = InProcess() if here else OnSpark(start())
         result = build_tables(tables, engine, source, progress, window)
         if progress is not None:
             progress("page", len(STEPS), len(STEPS) + 1)
-        old = None if before is None else Tables(start, before)
-        path = write_page(tables, paths, old, window)
+        before = None if compare is None else Tables(start, str(compare))
+        path = write_page(tables, paths, before, window)
     return JournalReport(path, result, time.monotonic() - began)
 
 
@@ -115,19 +117,6 @@ def _micros(time: datetime | None, absent: int) -> int:
         return absent
     known = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return round(known.timestamp() * 1e6)
-
-
-def _report_in(where: str | Path) -> str:
-    """Return the directory or URL of a report.
-
-    Raises:
-        ConfigError: There is no report.
-    """
-    if "://" not in str(where) and not (Path(where) / "summary").is_dir():
-        raise ConfigError(
-            f"there is no report in {where} to compare: expected the folder of an earlier report"
-        )
-    return str(where)
 
 
 def write_page(
@@ -181,40 +170,36 @@ def alone(where: str) -> Iterator[None]:
         yield  # the system releases the lock of a process that is killed
 
 
-@define(eq=False)
-class LazySession:
-    """The given session, or else the active session, or else a session that starts when needed."""
+@contextmanager
+def session(
+    spark: SparkSession | None, master: str | None, *, few: bool = False
+) -> Iterator[Callable[[], SparkSession]]:
+    """Yield a function that returns a session, which it starts if need be.
 
-    given: SparkSession | None
-    master: str | None
-    """The master URL of a new session."""
-    few: bool = False
-    """Whether a new session reads few lines."""
-    started: SparkSession | None = None
+    A session that was started is stopped after the block.
 
-    def __call__(self) -> SparkSession:
-        """Return the session."""
+    Args:
+        spark: The session; by default the active session, if no master is given.
+        master: The master URL of a new session.
+        few: Whether a new session reads few lines.
+    """
+    started: list[SparkSession] = []
+
+    @cache
+    def start() -> SparkSession:
         from pyspark.sql import SparkSession
 
         from wmp.spark.session import FEW, start_session, use_this_python
 
-        if self.given is None and self.master is None:
-            self.given = SparkSession.getActiveSession()
-        if self.given is not None:
-            use_this_python(self.given)
-            return self.given
-        if self.started is None:
-            confs = FEW if self.few else None
-            self.started = start_session(self.master, confs=confs, name="wmp report")
-        return self.started
+        given = spark or (None if master else SparkSession.getActiveSession())
+        if given is not None:
+            use_this_python(given)
+            return given
+        started.append(start_session(master, confs=FEW if few else None, name="wmp report"))
+        return started[0]
 
-
-@contextmanager
-def session(spark: SparkSession | None, master: str | None) -> Iterator[LazySession]:
-    """Yield a session, which is stopped after the block if it was started in it."""
-    lazy = LazySession(spark, master)
     try:
-        yield lazy
+        yield start
     finally:
-        if lazy.started is not None:
-            lazy.started.stop()
+        for one in started:
+            one.stop()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
-import pyarrow
 import pyarrow.compute as pc
 
 from wmp.spark.arrow import Values
@@ -17,6 +17,8 @@ __all__ = ["MOST_OF_A_NAME", "check_silences", "find_lines", "first_of_each_name
 
 MOST_OF_A_NAME: Final = 100
 """Largest number of violations of one name and certainty in the table; all are counted."""
+_KEY, _NAME, _CERTAIN, _TIME, _EVENTS = 0, 1, 4, 14, 15
+"""Places of columns in a row of ``violations``."""
 _WAITED: Final = 100_000
 """µs: a node that wrote no line for this long was idle."""
 _SHOWN: Final = (
@@ -30,11 +32,11 @@ _COLUMNS: Final = (
 
 def first_of_each_name(found: Sequence[Values]) -> list[Values]:
     """Return the first violations of each name and certainty, in the order of time."""
-    kept: defaultdict[Any, int] = defaultdict(int)
+    kept: Counter[Any] = Counter()
     first = []
-    for row in sorted(found, key=lambda row: (row[14] or 0, row[0])):
-        kept[row[1], row[4]] += 1
-        if kept[row[1], row[4]] <= MOST_OF_A_NAME:
+    for row in sorted(found, key=lambda row: (row[_TIME] or 0, row[_KEY])):
+        kept[row[_NAME], row[_CERTAIN]] += 1
+        if kept[row[_NAME], row[_CERTAIN]] <= MOST_OF_A_NAME:
             first.append(row)
     return first
 
@@ -46,31 +48,22 @@ def find_lines(
 
     Of the column ``n`` the values themselves count, of any of the processes.
     """
-    if not wanted:
+    values = sorted(set(chain.from_iterable(wanted.values())))
+    if not values:
         return []
-    names = sorted({node for node, _ in wanted})
-    if by == "n":
-        low, high = 0, 0
-        each = sorted({n for values in wanted.values() for n in values})
-    else:
-        low = min(min(values) for values in wanted.values())
-        high = max(max(values) for values in wanted.values())
-        each = []
     if tables.far:
         from pyspark.sql import functions as F
 
-        column = F.col(by)
-        right = column.isin(each) if each else column.between(low, high)
-        frame = tables.read("events").where(F.col("node").isin(names) & right)
-        lines: list[dict[str, Any]] = frame.select(*columns).toArrow().to_pylist()
-        return lines
-    one = pc.field(by)
-    part = pc.field("node").isin(pyarrow.array(names, pyarrow.string()))
-    if each:
-        part &= one.isin(pyarrow.array(each, pyarrow.int64()))
+        field: Any = F.col
     else:
-        part &= (one >= low) & (one <= high)
-    found = tables.dataset("events").to_table(columns=list(columns), filter=part)
+        field = pc.field
+    one = field(by)
+    lines = one.isin(values) if by == "n" else (one >= values[0]) & (one <= values[-1])
+    lines &= field("node").isin(sorted({node for node, _ in wanted}))
+    if tables.far:
+        found = tables.read("events").where(lines).select(*columns).toArrow()
+    else:
+        found = tables.dataset("events").to_table(columns=list(columns), filter=lines)
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 
@@ -84,7 +77,7 @@ def stories(
     """
     wanted: defaultdict[Process, list[int]] = defaultdict(list)
     for row in violations:
-        for node, epoch, n in row[15]:
+        for node, epoch, n in row[_EVENTS]:
             wanted[node, epoch].append(n)
     rows: defaultdict[Any, list[dict[str, Any]]] = defaultdict(list)
     for line in find_lines(tables, wanted, "n", _COLUMNS):
@@ -92,15 +85,15 @@ def stories(
     found = {}
     for row in violations:
         lines = []
-        for one in row[15]:
-            process = known.get(one[:2])
-            clock = 0 if process is None else process.clock
-            lines += [(line["at"] + clock, *one, line) for line in rows[tuple(one)]]
+        for node, epoch, n in row[_EVENTS]:
+            clock = known[node, epoch].clock if (node, epoch) in known else 0
+            lines += [(line["at"] + clock, node, epoch, n, line) for line in rows[node, epoch, n]]
         lines.sort(key=lambda line: line[:4])
-        found[row[0]] = [
+        found[row[_KEY]] = [
             (
-                row[0], place, node, epoch, n, time, line["what"], line["command"], line["source"],
-                line["target"], line["ids"], line["attempts"], _text(line),
+                row[_KEY], place, node, epoch, n, time,
+                line["what"], line["command"], line["source"], line["target"], line["ids"],
+                line["attempts"], _text(line),
             )
             for place, (time, node, epoch, n, line) in enumerate(lines, 1)
         ]  # fmt: skip
@@ -139,12 +132,11 @@ def check_silences(silences: Sequence[Values], tables: Tables, sink: FoldSink) -
         ]
         if not seen:
             continue
-        detail = (
-            f"worker {peer} was silent for {silent:.3f} s, and the manager kept its lease of job "
-            f"{job}"
-        )
         me = (node, epoch)
         sink.violation(
-            "WMP-9.3", detail, (*me, n, at), [(*me, max(seen)), (*me, n)], owner=me, job=job,
-            attempt=attempt, worker=(peer, peer_epoch),
+            "WMP-9.3",
+            f"worker {peer} was silent for {silent:.3f} s, and the manager kept its lease of job "
+            f"{job}",
+            (*me, n, at), [(*me, max(seen)), (*me, n)], owner=me, job=job, attempt=attempt,
+            worker=(peer, peer_epoch),
         )  # fmt: skip

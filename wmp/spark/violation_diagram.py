@@ -80,7 +80,7 @@ def _lifelines(
     lanes: Sequence[tuple[str, int]], nodes: Mapping[tuple[str, int], Row]
 ) -> list[Lifeline]:
     """Return the lifelines; the epoch distinguishes processes of the same name."""
-    names = {lane: name_of(lane[0], (nodes.get(lane) or {}).get("label")) for lane in lanes}
+    names = {lane: name_of(lane[0], nodes.get(lane)) for lane in lanes}
     same = Counter(names.values())
     return [
         Lifeline(f"{name} {lane[1]}" if same[name] > 1 else name, f"{lane[0]} {lane[1]}")
