@@ -98,7 +98,8 @@ _PACKER: Final = msgspec.msgpack.Encoder()
 _UNPACKER: Final = msgspec.msgpack.Decoder(list[LineRow])
 _NEEDED: Final = {what: attrgetter("n", *needed) for what, needed in LINES.items() if needed}
 """Returns the columns that lines of a kind must have, beside columns of all lines."""
-_of_jobs: Final = attrgetter(*OF_JOBS)
+_of_jobs: Final = attrgetter("ids", "last", *OF_JOBS)
+_NO_JOBS: Final = (None,) * (2 + len(OF_JOBS))
 
 
 def parse(text: bytes, file: str) -> LineRow | str:
@@ -120,15 +121,16 @@ def parse(text: bytes, file: str) -> LineRow | str:
 
 def _jobs_fit(line: LineRow) -> bool:
     """List all jobs in ``ids``; return whether the columns of jobs belong to them."""
-    ids, last = line.ids, line.last
+    columns = _of_jobs(line)
+    if columns == _NO_JOBS:
+        return True
+    ids, last, *columns = columns
     if last is not None:
         if ids is None or len(ids) != 1 or not 0 < last - ids[0] < MOST_JOBS:
             return False
         ids = line.ids = list(range(ids[0], last + 1))
-    return all(
-        values is None or len(values) == 1 or len(values) == len(ids or ())
-        for values in _of_jobs(line)
-    )
+    sizes = (1, len(ids or ()))
+    return all(values is None or len(values) in sizes for values in columns)
 
 
 def _parse_slowly(text: bytes, file: str) -> LineRow | str:

@@ -36,7 +36,9 @@ Numbered = tuple[str, int, int, int, bytes]
 """A row of ``ROW``."""
 
 _FULL: Final = 4_096
-"""Number of lines after which a task hands over parts."""
+"""Number of lines of a batch; a larger batch does not fit into the processor's cache."""
+_TABLES: Final = 8
+"""Number of such batches that are written together."""
 _EXAMPLE: Final = 200
 _SAMPLED: Final = 64
 """Number of the messages of a stream by which the clocks of its ends are compared."""
@@ -121,6 +123,7 @@ class ReadTask:
     _lines: list[LineRow] = field(factory=list)
     _files: list[str] = field(factory=list)
     """The segment of each line."""
+    _events: list[pyarrow.Table] = field(factory=list)
 
     def read(self, lines: Iterable[tuple[str, bytes]]) -> Iterator[list[Numbered]]:
         """Read (file, line), and yield parts; after the last, ``found`` is complete."""
@@ -136,14 +139,22 @@ class ReadTask:
                 count, example = self.found.bad.get((file, line), (0, words))
                 self.found.bad[file, line] = count + 1, min(example, words)
         yield self._flush()
+        self._write()
         self.found.written = self.parts.close()
+
+    def _write(self) -> None:
+        if self._events:
+            self.parts.write("events", pyarrow.concat_tables(self._events))
+            self._events.clear()
 
     def _flush(self) -> list[Numbered]:
         """Write the events of the lines so far, and return their parts."""
         lines, files, self._lines, self._files = self._lines, self._files, [], []
         if not lines:
             return []
-        self.parts.write("events", event_table(lines, files))
+        self._events.append(event_table(lines, files))
+        if len(self._events) >= _TABLES:
+            self._write()
         own: defaultdict[Process, list[LineRow]] = defaultdict(list)
         for line in lines:
             own[line.node, line.epoch].append(line)
@@ -175,8 +186,10 @@ class ReadTask:
         command, number = line.command, line.number
         if number is None:
             number = {"GIVE": line.lock, "READY": line.ready}.get(command)
-        maps = [amounts and sorted(amounts.items()) for amounts in _maps(line)]
-        head = marshal.dumps((_head(line), maps), 2)
+        maps = _maps(line)
+        if maps != (None, None):
+            maps = tuple(amounts and sorted(amounts.items()) for amounts in maps)
+        head = marshal.dumps(_head(line) + maps, 2)
         body = None if line.ids is None else zlib.crc32(marshal.dumps(_body(line), 2))
         numbered = number is not None
         if number is None:
