@@ -68,12 +68,11 @@ def fold(texts: Iterable[str]) -> FoldSink:
     for group in groups.values():
         fold_group(sorted(group, key=attrgetter("n")), sink)
     jobs: dict[tuple[Any, ...], list[Fact]] = defaultdict(list)
-    for fact in sink.rows.get("fact", []):
+    for fact in sink.facts:
         jobs[fact.owner, fact.owner_epoch, fact.job].append(fact)
     for facts in jobs.values():
-        order = attrgetter("side", "node", "epoch", "n")
         sink.begin()
-        JobFold(sorted(facts, key=lambda f: (order(f), f.event == "granted")), sink).fold()
+        JobFold(sorted(facts, key=attrgetter("side", "node", "epoch", "n")), sink).fold()
     return sink
 
 

@@ -129,7 +129,7 @@ def what_is_rebuilt(folder):
             worker = (row["worker"], row["worker_epoch"])
             seen.leases[key] = Lease(worker, row["lock"], row["cause"], row["outcome"])
     left = set()
-    for one in sorted(sink.rows.get("fact", []), key=lambda fact: fact.n):
+    for one in sorted(sink.facts, key=lambda fact: fact.n):
         if one.event == "lost" and one.value:
             job = (one.owner, one.owner_epoch, one.job)
             worker = (*job, seen.leases[*job, one.attempt].worker[0])

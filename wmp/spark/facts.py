@@ -5,12 +5,13 @@ A fold is plain Python. It appends to a :class:`FoldSink`.
 
 from __future__ import annotations
 
-import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 from attrs import define, field, frozen
 
 from wmp.spark.arrow import Values
@@ -39,6 +40,8 @@ ALWAYS: Final[Window] = (-(1 << 62), 1 << 62)
 Counts = dict[tuple[Any, ...], list[int]]
 """[number, sum, greatest] of samples, by (name, key…); those of two sets of lines add up."""
 
+_HOUR: Final = 3_600_000_000
+"""In µs."""
 _MOST_OF_A_NAME: Final = 50
 """Largest number of violations of one name that one group of lines reports; all are counted."""
 _MOST_LINES: Final = 200
@@ -70,7 +73,7 @@ class KnownProcess:
     """Whether ``clock`` is that of the common clock, and not only its own wall clock."""
 
 
-class Fact(NamedTuple):
+class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):
     """One event of one job, in a line of a manager (side 0) or worker (side 1).
 
     ========= ==== =========== =========== ================= ================== ================
@@ -108,18 +111,27 @@ class Fact(NamedTuple):
     epoch: int
     n: int
     at: int
+    """The time on the clock of its process."""
+    time: int
+    """The time on the common clock; so is the time when a job began."""
     event: str
     attempt: int | None = None
     peer: str | None = None
     peer_epoch: int | None = None
     value: int | None = None
     session: int | None = None
+    """Of the DONE; of a job that finished, the µs for which it ran."""
     number: int | None = None
     word: str | None = None
     other: int | None = None
     role: str | None = None
     text: Any = None
     """``needs`` of a job or lane, ``via`` of a TAKE."""
+
+    @property
+    def process(self) -> Process:
+        """The process that wrote the line."""
+        return self.node, self.epoch
 
 
 def is_certain(processes: Sequence[Process] | None, known: Mapping[Process, KnownProcess]) -> bool:
@@ -142,9 +154,9 @@ def add_count(counts: dict[Any, list[int]], key: Any, entry: Sequence[int]) -> N
 
 def rounded(micros: int) -> int:
     """Round µs to three digits, so that there are few different values."""
-    if micros < 1000:
-        return micros
-    unit: int = 10 ** (int(math.log10(micros)) - 2)
+    unit = 1
+    while micros >= 1000 * unit:
+        unit *= 10
     return micros // unit * unit
 
 
@@ -157,28 +169,34 @@ class FoldSink:
     """µs of a stretch of time, for the load of workers and roles."""
     window: Window = ALWAYS
     """The jobs submitted in this time, and the locks, WAKEs and load in it, become rows."""
-    rows: dict[str, list[Values]] = field(factory=dict)
-    """Rows by the name of their struct."""
+    rows: defaultdict[str, list[Values]] = field(factory=lambda: defaultdict(list))
+    """Rows by the name of their table."""
+    facts: list[Fact] = field(factory=list)
     counts: Counts = field(factory=dict)
-    _broken: dict[str, int] = field(factory=dict)
+    _samples: defaultdict[tuple[Any, ...], list[int]] = field(factory=lambda: defaultdict(list))
+    """µs that are not in ``counts`` yet, by their key there without the rounded µs."""
+    _broken: Counter[str] = field(factory=Counter)
     """Number of violations of the present group, by name."""
 
     def add(self, table: str, row: Values) -> None:
         """Add a row."""
-        self.rows.setdefault(table, []).append(row)
+        self.rows[table].append(row)
 
     @contextmanager
-    def apart(self) -> Iterator[tuple[dict[str, list[Values]], Counts]]:
-        """Collect the rows and counts of the block apart from all others, and yield them."""
+    def apart(self) -> Iterator[FoldSink]:
+        """Collect the rows and counts of the block in a sink of their own, and yield this sink."""
+        self.settle()
+        other = FoldSink({})
         kept = self.rows, self.counts
-        self.rows, self.counts = {}, {}
+        self.rows, self.counts = other.rows, other.counts
         try:
-            yield self.rows, self.counts
+            yield other
         finally:
+            self.settle()
             self.rows, self.counts = kept
 
     def count(self, amount: int, *key: Any) -> None:
-        """Count a sample; the key begins with the name of the count."""
+        """Count a number; the key begins with the name of the count."""
         entry = self.counts.get(key)
         if entry is None:
             self.counts[key] = [1, amount, amount]
@@ -193,9 +211,23 @@ class FoldSink:
         entry = self.counts.setdefault(key, [0, 0, value])
         entry[2] = max(entry[2], value)
 
-    def sample(self, phase: str, took: int, at: int, role: str | None, *who: Any) -> None:
-        """Count a sample of a phase; ``who`` is (manager, worker, device)."""
-        self.count(took, "phase", phase, role, *who, at // 3_600_000_000, rounded(took))
+    def sample(self, took: int, *key: Any) -> None:
+        """Count µs under a key that ends in the rounded µs."""
+        self._samples[key].append(took)
+
+    def phase(self, phase: str, took: int, time: int, *who: str | None) -> None:
+        """Count a sample of a phase; ``who`` is (role, manager, worker, device)."""
+        self._samples["phase", phase, *who, time // _HOUR].append(took)
+
+    def settle(self) -> None:
+        """Add all samples to the counts."""
+        for key, values in self._samples.items():
+            alike: defaultdict[int, list[int]] = defaultdict(list)
+            for took in values:
+                alike[rounded(took)].append(took)
+            for value, some in alike.items():
+                add_count(self.counts, (*key, value), (len(some), sum(some), max(some)))
+        self._samples.clear()
 
     def shows(self, time: int | None) -> bool:
         """Return whether rows of this time on the common clock are wanted."""
@@ -246,7 +278,7 @@ class FoldSink:
         processes |= {who for who in (owner, worker) if who is not None}
         judged = None if certain else tuple(sorted(processes))
         self.count(1, "violation", name, judged)
-        self._broken[name] = self._broken.get(name, 0) + 1
+        self._broken[name] += 1
         if self._broken[name] > _MOST_OF_A_NAME:
             return
         text = "|".join(map(str, (name, node, epoch, n, owner, job, detail)))

@@ -15,9 +15,10 @@ import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
+import msgspec
 import pyarrow
 from attrs import define, field
 
@@ -37,10 +38,12 @@ __all__ = ["STATE", "FoldTask", "Folded", "Group", "OpenGroup", "fold_group"]
 STATE: Final = -(1 << 62)
 """The rank of a state, which stands before all new parts of its group."""
 _FULL: Final = 16_384
-"""Number of rows of a table after which a task writes them."""
+"""Number of rows of a table, or of steps, after which a task writes rows."""
 _FOLDS: Final = {"manager": ManagerFold, "worker": WorkerFold}
 _COLLECTED: Final[tuple[str, ...]] = ("violations", "silence")
 """Rows that the calling process needs, and no task writes."""
+_FACTS: Final = msgspec.msgpack.Decoder(list[Fact])
+order_of_facts: Final = attrgetter("side", "node", "epoch", "n")
 
 Group = tuple[str, int, int]
 """(kind, process, peer), as in ``ROW``."""
@@ -129,6 +132,7 @@ class FoldTask:
     def end(self) -> Folded:
         """Write all rows that are left; return the findings."""
         assert not self._flush(last=True)
+        self.sink.settle()
         self.found.counts = self.sink.counts
         self.found.written = self.parts.close()
         return self.found
@@ -148,9 +152,9 @@ class FoldTask:
             fold = _FOLDS[me.kind](me, self.sink)
             rows = chain([first], rows)
         self.sink.begin()
-        for some in steps(in_order(map(itemgetter(4), rows))):
+        for number, some in enumerate(steps(in_order(map(itemgetter(4), rows))), 1):
             fold.step(some)
-            if any(len(rows) >= _FULL for rows in self.sink.rows.values()):
+            if number % _FULL == 0:
                 yield self._flush()
         if not self.follows or (me.end is not None and me.whole):
             fold.finish()
@@ -161,7 +165,7 @@ class FoldTask:
         fold.attach(me, self.sink)
         with self.sink.apart() as apart:
             fold.finish()
-        self.found.open[group] = _open_group(state, *apart)
+        self.found.open[group] = _open_group(state, apart)
 
     # -- messages
 
@@ -178,7 +182,7 @@ class FoldTask:
         if fold.open:
             with self.sink.apart() as apart:
                 fold.report_open(self.sink)
-            self.found.open[group] = _open_group(pickle.dumps(fold.open), *apart)
+            self.found.open[group] = _open_group(pickle.dumps(fold.open), apart)
 
     # -- the facts of jobs
 
@@ -187,13 +191,13 @@ class FoldTask:
         new = self.settles
         for *_, rank, body in rows:
             new = new or rank != STATE
-            for values in marshal.loads(body):
-                jobs[values[:3]].append(Fact._make(values))
+            for fact in _FACTS.decode(body):
+                jobs[fact.owner, fact.owner_epoch, fact.job].append(fact)
         if not new:
             return
         kept: dict[tuple[str, int, int], list[Fact]] = {}
         for (owner, epoch, job), facts in jobs.items():
-            facts.sort(key=_order)
+            facts.sort(key=order_of_facts)
             before = self.closed.get((owner, epoch))
             if before is not None and job in before:
                 self.found.late += len(facts)
@@ -208,8 +212,8 @@ class FoldTask:
             with self.sink.apart() as apart:
                 for facts in kept.values():
                     self._fold_job(facts)
-            state = marshal.dumps([tuple(fact) for facts in kept.values() for fact in facts])
-            self.found.open[group] = _open_group(state, *apart)
+            state = msgspec.msgpack.encode(list(chain.from_iterable(kept.values())))
+            self.found.open[group] = _open_group(state, apart)
 
     def _fold_job(self, facts: list[Fact]) -> None:
         self.sink.begin()
@@ -219,11 +223,10 @@ class FoldTask:
 
     def _flush(self, *, last: bool = False) -> list[Numbered]:
         """Write the rows of full tables, return the facts of jobs; at the end, write all rows."""
-        facts: list[Numbered] = []
+        facts = _packed_facts(self.sink.facts, self.buckets)
+        self.sink.facts.clear()
         for table, rows in self.sink.rows.items():
-            if table == "fact":
-                facts = _packed_facts(rows, self.buckets)
-            elif not rows or (len(rows) < _FULL and not last):
+            if not rows or (len(rows) < _FULL and not last):
                 continue
             elif table in _COLLECTED:
                 self.found.rows.setdefault(table, []).extend(rows)
@@ -233,23 +236,19 @@ class FoldTask:
         return facts
 
 
-def _open_group(state: bytes, rows: dict[str, list[Values]], counts: Counts) -> OpenGroup:
-    collected = {name: rows.pop(name) for name in _COLLECTED if name in rows}
-    tables = {name: arrow_table(name, some) for name, some in rows.items()}
-    return OpenGroup(state, tables, collected, counts)
+def _open_group(state: bytes, apart: FoldSink) -> OpenGroup:
+    collected = {name: apart.rows.pop(name) for name in _COLLECTED if name in apart.rows}
+    tables = {name: arrow_table(name, rows) for name, rows in apart.rows.items()}
+    return OpenGroup(state, tables, collected, apart.counts)
 
 
-def _order(fact: Fact) -> tuple[Any, ...]:
-    # A TAKE that opens a session ends the leases of the old session first.
-    return fact.side, fact.node, fact.epoch, fact.n, fact.event == "granted"
-
-
-def _packed_facts(facts: Iterable[Values], buckets: int) -> list[Numbered]:
-    parts: defaultdict[int, list[Values]] = defaultdict(list)
+def _packed_facts(facts: Iterable[Fact], buckets: int) -> list[Numbered]:
+    parts: defaultdict[int, list[Fact]] = defaultdict(list)
     for fact in facts:
         # Jobs of one manager are numbered one after the other.
-        parts[(process_number(fact[0], fact[1]) + fact[2]) % buckets].append(tuple(fact))
-    return [("fact", bucket, 0, 0, marshal.dumps(some)) for bucket, some in parts.items()]
+        bucket = (process_number(fact.owner, fact.owner_epoch) + fact.job) % buckets
+        parts[bucket].append(fact)
+    return [("fact", bucket, 0, 0, msgspec.msgpack.encode(some)) for bucket, some in parts.items()]
 
 
 def fold_group(group: Iterable[LineRow], sink: FoldSink) -> None:

@@ -8,8 +8,7 @@ the order of their lines: first those of the manager, and then those of each wor
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from attrs import define, field
@@ -36,21 +35,28 @@ _ROUNDED: Final = 2
 """Tolerance for rounded times, in µs."""
 _ANY: Final = {End.OK: b"", End.ERROR: b""}
 """The payload of every result here, because a journal holds no results of handlers."""
-_RESULTS: Final = {End.OK.value: Outcome.OK, End.ERROR.value: Outcome.ERROR}
+_RESULTS: Final = {End.OK: Outcome.OK, End.ERROR: Outcome.ERROR}
 
 
 @define(eq=False)
-class _HeldAttempt:
-    """A job at one process of a worker."""
+class _JobAtWorker:
+    """The job at one process of a worker."""
 
     state: ExecutionState = ExecutionState.ABSENT
     attempt: int = 0
     due: int = 0
     """Number of DONE entries still to be sent."""
-    answers: Counter[tuple[int | None, int | None]] = field(factory=Counter)
+    answers: dict[tuple[int | None, int | None], int] = field(factory=dict)
     """Number of times that a DONE was sent, by its session and number."""
     reached: set[int] = field(factory=set)
     """The outcomes that lanes reported."""
+
+    def step(self, what: ExecutionInput) -> bool:
+        """Make a step in the table of executions; return whether the table has it."""
+        state = execution_lifecycle.TRANSITIONS.get((self.state, what))
+        if state is not None:
+            self.state = state
+        return state is not None
 
 
 @define(eq=False)
@@ -59,229 +65,210 @@ class JobFold:
 
     facts: Sequence[Fact]
     sink: FoldSink
-    history: History = field(factory=History)
-    state: JobState = JobState.QUEUED
-    _submitted: Fact | None = None
+    _owner: Peer = field(init=False)
+    _history: History = field(factory=History)
+    _broken: bool = False
+    """Whether the history is broken; later violations follow from this one."""
+    _state: JobState = JobState.QUEUED
+    _arrived: set[tuple[int | None, int | None]] = field(factory=set)
+    """Attempt and outcome of each DONE that the manager received."""
     _stored: bool = False
     """Whether a store owns the job: any manager of the store may grant and end it."""
     _workers: dict[int, Process] = field(factory=dict)
     """The worker to which each attempt of a stored job was granted."""
     _end: str | None = None
     """The end of a stored job that was reported first."""
-    _held: dict[Process, _HeldAttempt] = field(factory=dict)
-    _rows: JobRows = field(init=False)
 
     def fold(self) -> None:
         """Add the rows of the job to the sink."""
-        first = self.facts[0]
-        if any(fact.event == "declined" or fact.word == JOINED for fact in self.facts):
+        facts, owner = self.facts, (self.facts[0].owner, self.facts[0].owner_epoch)
+        first = {fact.event: fact for fact in reversed(facts)}
+        if "declined" in first or any(fact.word == JOINED for fact in facts):
             return  # the manager did not accept the job, or has it under another number
-        owner: Peer = (first.owner.encode(), first.owner_epoch)
-        known = self.sink.known.get((first.owner, first.owner_epoch))
-        end = next((f for f in self.facts if f.event == "resolved"), None)
-        alive = known is not None and (
+        known, end = self.sink.known.get(owner), first.get("resolved")
+        self._owner = (owner[0].encode(), owner[1])
+        self._stored = any(fact.side == 0 and fact.process != owner for fact in facts)
+        alive = known is not None and "submitted" in first and (
             known.end == "stop" or (end is not None and known.last > end.at + _LATER)
-        )
-        self._submitted = next((f for f in self.facts if f.event == "submitted"), None)
-        self._stored = any(
-            f.side == 0 and (f.node, f.epoch) != (f.owner, f.owner_epoch) for f in self.facts
-        )
-        if self._submitted is None or self._stored:
-            # The lines of several managers have no common order, and this one may have lost some.
+        )  # fmt: skip
+        at_manager = _AT_STORE if self._stored else _AT_MANAGER
+        if "submitted" not in first:
             # The journal of the manager is missing, so only the lines of workers can be checked.
-            self.history.accepted(owner, first.job, _ANY)
-        self._rows = JobRows(self.facts, self.sink, self._submitted)
-        history: History | None = self.history
-        for fact in self.facts:
-            self._rows.keep(fact)
-            if fact.side == 1 and not (alive and self._submitted):
-                self.history.died(owner)  # the manager's journal may lack its last lines
-            if history is not None and not (self._stored and fact.event != "run"):
-                try:
-                    self._record(history, owner, fact)
-                except Violation as violation:
-                    # The only other name is that of a job that was not submitted before.
-                    name = violation.name if violation.name in FINDINGS else "WMP-6.1"
-                    self._break(name, violation.detail, fact)
-                    history = None  # later violations follow from this one
-            wrong = None
-            if fact.side == 1:
-                wrong = self._at_worker(fact)
-            elif self._stored:
-                wrong = self._of_store(fact)
-            elif history is not None and self._submitted:
-                wrong = self._at_manager(fact)
-            if wrong is not None:
-                self._break(*wrong, fact)
-        if history is not None and alive and self._submitted:
+            at_manager = {} if not self._stored else at_manager
+        if self._stored or "submitted" not in first:
+            # The lines of several managers have no common order, and one may have lost some.
+            self._history.accepted(self._owner, facts[0].job, _ANY)
+        rows, workers = JobRows(self.sink, first), dict[Process, _JobAtWorker]()
+        for fact in facts:
+            rows.keep(fact)
             try:
-                history.finish()
+                if fact.side == 0:
+                    if fact.event in at_manager and not self._broken:
+                        at_manager[fact.event](self, fact)
+                elif fact.event in _AT_WORKER:
+                    if not alive:
+                        self._history.died(self._owner)  # its journal may lack its last lines
+                    held = workers.get(fact.process)
+                    if held is None:
+                        held = workers[fact.process] = _JobAtWorker()
+                    _AT_WORKER[fact.event](self, fact, held)
             except Violation as violation:
-                last = [fact for fact in self.facts if fact.side == 0][-1]
-                self._break(violation.name, violation.detail, last._replace(peer=None))
-        self._rows.report(self.state)
+                # The only other name is that of a job that was not submitted before.
+                name = violation.name if violation.name in FINDINGS else "WMP-6.1"
+                self._break(name, violation.detail, fact)
+                self._broken = True
+        if alive and not self._broken:
+            try:
+                self._history.finish()
+            except Violation as violation:
+                last = [fact for fact in facts if fact.side == 0][-1]
+                self._report(violation.name, violation.detail, last, None)
+        rows.report(facts[0], self._state)
 
-    # -- verdicts
+    # -- lines of the manager
 
-    def _record(self, history: History, owner: Peer, fact: Fact) -> None:
-        """Record an event of the job in its history."""
-        job, attempt = fact.job, fact.attempt or 0
-        accepted = self._submitted is not None
-        match fact.event:
-            case "submitted":
-                history.accepted(owner, job, _ANY, fact.value or 0)
-                if fact.number is not None:
-                    history.limited(owner, job, fact.number - _ROUNDED)
-            case "asked":
-                history.asked(owner, job)
-            case "granted" if accepted and fact.value:
-                worker = ((fact.peer or "").encode(), fact.peer_epoch or 0)
-                history.granted(owner, job, attempt, worker)
-            case "lost" if accepted:
-                counts = fact.value or 0
-                history.lost(owner, job, attempt, counts=counts > 0, leaving=counts > 1)
-            case "resolved" if accepted:
-                by = None if fact.peer is None else (fact.peer.encode(), fact.peer_epoch or 0)
-                history.resolved(owner, job, End(fact.word), b"", attempt, by, fact.at)
-            case "run":
-                history.begun((fact.node.encode(), fact.epoch), owner, job, attempt)
-            case "answered":
-                worker = (fact.node.encode(), fact.epoch)
-                history.answered(worker, owner, job, attempt, fact.value or 0)
+    def _submitted(self, fact: Fact) -> None:
+        self._history.accepted(self._owner, fact.job, _ANY, fact.value or 0)
+        if fact.number is not None:
+            self._history.limited(self._owner, fact.job, fact.number - _ROUNDED)
 
-    def _at_manager(self, fact: Fact) -> tuple[str, str] | None:
-        """Make a step in the table of jobs; return the violation if the table has no such step."""
-        match fact.event:
-            case "granted" if fact.value:
-                return self._step(JobInput.GRANT)
-            case "lost" if self.state in (JobState.LEASED, JobState.CANCELLING):
-                known = self.history.jobs[fact.owner.encode(), fact.owner_epoch][fact.job]
-                if not fact.value:
-                    return self._step(JobInput.RETURN)
-                return self._step(JobInput.SPEND if known.spent > known.retries else JobInput.LOSE)
-            case "asked" if (self.state, JobInput.CANCEL) in job_lifecycle.TRANSITIONS:
-                return self._step(JobInput.CANCEL)
-            case "resolved":
-                end = End(fact.word)
-                if end in (End.OK, End.ERROR):
-                    wrong = self._step(JobInput.RESULT)
-                    if (
-                        wrong is None
-                        and (fact.attempt, _RESULTS[end.value]) not in self._rows.results
-                    ):
-                        text = (
-                            f"the job ended {end.value} with attempt {fact.attempt}, but the "
-                            "manager received no such DONE"
-                        )
-                        return "WMP-6.2", text
-                    return wrong
-                if end is End.TIMEOUT:
-                    return self._step(JobInput.EXPIRE)
-                if self.state is not JobState.ENDED:
-                    return (
-                        "WMP-6.1",
-                        f"the job ended as {end.value} in the state {self.state.name.lower()}",
-                    )
-        return None
+    def _asked(self, fact: Fact) -> None:
+        self._history.asked(self._owner, fact.job)
+        if (self._state, JobInput.CANCEL) in job_lifecycle.TRANSITIONS:
+            self._step(JobInput.CANCEL, fact)
 
-    def _of_store(self, fact: Fact) -> tuple[str, str] | None:
-        """Compare what the managers of a store did with one job."""
-        if fact.event == "granted":
-            worker = (fact.peer or "", fact.peer_epoch or 0)
-            first = self._workers.setdefault(fact.attempt or 0, worker)
-            if first != worker:
-                text = f"attempt {fact.attempt} was granted to {first[0]} and to {worker[0]}"
-                return "WMP-14.2", text
-        elif fact.event == "resolved":
-            if self._end not in (None, fact.word):
-                return "one end for each job", f"the job ended {self._end}, and {fact.word}"
-            self._end = fact.word
-            self.state = JobState.ENDED
-        return None
+    def _granted(self, fact: Fact) -> None:
+        if fact.value:
+            worker = ((fact.peer or "").encode(), fact.peer_epoch or 0)
+            self._history.granted(self._owner, fact.job, fact.attempt or 0, worker)
+            self._step(JobInput.GRANT, fact)
 
-    def _step(self, what: JobInput) -> tuple[str, str] | None:
-        state = job_lifecycle.TRANSITIONS.get((self.state, what))
+    def _lost(self, fact: Fact) -> None:
+        counts, owner = fact.value or 0, self._owner
+        self._history.lost(
+            owner, fact.job, fact.attempt or 0, counts=counts > 0, leaving=counts > 1
+        )
+        if self._state in (JobState.LEASED, JobState.CANCELLING):
+            known = self._history.jobs[owner][fact.job]
+            lost = JobInput.SPEND if known.spent > known.retries else JobInput.LOSE
+            self._step(lost if counts else JobInput.RETURN, fact)
+
+    def _received(self, fact: Fact) -> None:
+        self._arrived.add((fact.attempt, fact.value))
+
+    def _resolved(self, fact: Fact) -> None:
+        by = None if fact.peer is None else (fact.peer.encode(), fact.peer_epoch or 0)
+        end, attempt = End(fact.word), fact.attempt
+        self._history.resolved(self._owner, fact.job, end, b"", attempt or 0, by, fact.at)
+        if end is End.TIMEOUT:
+            self._step(JobInput.EXPIRE, fact)
+        elif end in _RESULTS:
+            fits = self._step(JobInput.RESULT, fact)
+            if fits and (attempt, _RESULTS[end]) not in self._arrived:
+                text = (
+                    f"the job ended {end.value} with attempt {attempt}, but the manager received "
+                    "no such DONE"
+                )
+                self._break("WMP-6.2", text, fact)
+        elif self._state is not JobState.ENDED:
+            text = f"the job ended as {end.value} in the state {self._state.name.lower()}"
+            self._break("WMP-6.1", text, fact)
+
+    def _step(self, what: JobInput, fact: Fact) -> bool:
+        """Make a step in the table of jobs; return whether the table has it."""
+        state = job_lifecycle.TRANSITIONS.get((self._state, what))
         if state is None:
-            return (
-                "WMP-6.1",
-                f"the input {what.name.lower()} came in the state {self.state.name.lower()}",
-            )
-        self.state = state
-        return None
+            came = f"the input {what.name.lower()} came in the state {self._state.name.lower()}"
+            self._break("WMP-6.1", came, fact)
+            return False
+        self._state = state
+        return True
 
-    def _at_worker(self, fact: Fact) -> tuple[str, str] | None:
-        """Make a step in the worker's table; return the violation if the table has no such step."""
-        held = self._held.get((fact.node, fact.epoch))
-        if held is None:
-            held = self._held[fact.node, fact.epoch] = _HeldAttempt()
-        table, attempt = execution_lifecycle.TRANSITIONS, fact.attempt or 0
-        match fact.event:
-            case "taken":
-                if held.state is ExecutionState.ABSENT:
-                    held.due += 1
-                    held.attempt = attempt
-                held.attempt = max(held.attempt, attempt)
-                held.state = table[held.state, ExecutionInput.TAKE]
-            case "run":
-                state = table.get((held.state, ExecutionInput.START))
-                if state is None:
-                    return (
-                        "WMP-6.6",
-                        f"the job was handed to a lane in the state {held.state.name.lower()}",
-                    )
-                held.state = state
-            case "finished":
-                what = ExecutionInput.RECALLED if fact.word else ExecutionInput.FINISH
-                held.state = table.get((held.state, what), held.state)
-                if fact.value is not None:
-                    held.reached.add(fact.value)
-            case "cancel":
-                if held.state is ExecutionState.ABSENT or held.attempt != attempt:
-                    held.due += 1  # the worker does not hold the job, and answers at once
-                else:
-                    what = ExecutionInput.UNSTARTED if fact.value else ExecutionInput.CANCEL
-                    held.state = table.get((held.state, what), held.state)
-            case "forgotten":
-                held.state, held.due = ExecutionState.ABSENT, 0
-            case "refused":
-                if held.answers.pop((fact.session, fact.number), 0):
-                    held.due += 1  # another DONE stands in place of the refused DONE (WMP-7.11)
-            case "answered":
-                return self._answered(held, fact)
-        return None
+    # -- lines of the managers of a store, which have no common order
 
-    def _answered(self, held: _HeldAttempt, fact: Fact) -> tuple[str, str] | None:
-        """Judge an entry of a DONE."""
+    def _granted_by_one(self, fact: Fact) -> None:
+        worker = (fact.peer or "", fact.peer_epoch or 0)
+        first = self._workers.setdefault(fact.attempt or 0, worker)
+        if first != worker:
+            text = f"attempt {fact.attempt} was granted to {first[0]} and to {worker[0]}"
+            self._break("WMP-14.2", text, fact)
+
+    def _resolved_by_one(self, fact: Fact) -> None:
+        if self._end not in (None, fact.word):
+            text = f"the job ended {self._end}, and {fact.word}"
+            self._break("one end for each job", text, fact)
+            return
+        self._end, self._state = fact.word, JobState.ENDED
+
+    # -- lines of workers
+
+    def _taken(self, fact: Fact, held: _JobAtWorker) -> None:
+        attempt = fact.attempt or 0
+        if held.state is ExecutionState.ABSENT:
+            held.due += 1
+            held.attempt = attempt
+        held.attempt = max(held.attempt, attempt)
+        held.step(ExecutionInput.TAKE)
+
+    def _run(self, fact: Fact, held: _JobAtWorker) -> None:
+        state = held.state
+        if not held.step(ExecutionInput.START):
+            text = f"the job was handed to a lane in the state {state.name.lower()}"
+            self._break("WMP-6.6", text, fact)
+        if not self._broken:
+            worker = (fact.node.encode(), fact.epoch)
+            self._history.begun(worker, self._owner, fact.job, fact.attempt or 0)
+
+    def _finished(self, fact: Fact, held: _JobAtWorker) -> None:
+        held.step(ExecutionInput.RECALLED if fact.word else ExecutionInput.FINISH)
+        if fact.value is not None:
+            held.reached.add(fact.value)
+
+    def _cancelled(self, fact: Fact, held: _JobAtWorker) -> None:
+        if held.state is ExecutionState.ABSENT or held.attempt != (fact.attempt or 0):
+            held.due += 1  # the worker does not hold the job, and answers at once
+        else:
+            held.step(ExecutionInput.UNSTARTED if fact.value else ExecutionInput.CANCEL)
+
+    def _forgotten(self, fact: Fact, held: _JobAtWorker) -> None:
+        held.state, held.due = ExecutionState.ABSENT, 0
+
+    def _refused(self, fact: Fact, held: _JobAtWorker) -> None:
+        if held.answers.pop((fact.session, fact.number), 0):
+            held.due += 1  # another DONE stands in place of the refused DONE (WMP-7.11)
+
+    def _answered(self, fact: Fact, held: _JobAtWorker) -> None:
         outcome, key = fact.value or 0, (fact.session, fact.number)
-        held.answers[key] += 1
-        if held.answers[key] == MOST_RESENDS:
+        if not self._stored:
+            worker = (fact.node.encode(), fact.epoch)
+            self._history.answered(worker, self._owner, fact.job, fact.attempt or 0, outcome)
+        times = held.answers[key] = held.answers.get(key, 0) + 1
+        if times == MOST_RESENDS:
             held.due += 1  # another DONE may replace this one (WMP-7.12)
-        if held.answers[key] > 1:
-            return None  # the same DONE, sent again
+        if times > 1:
+            return  # the same DONE, sent again
         if self._stored and len(held.answers) > 1:
             held.due += 1  # a successor gets results that may not be stored (WMP-14.6)
         held.due -= 1
         if held.state is ExecutionState.PARKED and held.attempt == fact.attempt:
             held.state = ExecutionState.ABSENT  # refused, expired or handed back
-        word = OUTCOMES.get(outcome, str(outcome))
+        what = f"attempt {fact.attempt} was answered as {OUTCOMES.get(outcome, str(outcome))}"
         if held.due < 0:
-            return (
-                "WMP-6.6",
-                f"attempt {fact.attempt} was answered as {word}; no manager waits for it",
-            )
-        if outcome in (Outcome.OK, Outcome.ERROR) and outcome not in held.reached:
+            self._break("WMP-6.6", f"{what}; no manager waits for it", fact)
+        elif outcome in (Outcome.OK, Outcome.ERROR) and outcome not in held.reached:
             reached = ", ".join(OUTCOMES.get(one, str(one)) for one in sorted(held.reached))
-            text = (
-                f"attempt {fact.attempt} was answered as {word}; its lanes reported "
-                f"{reached or 'no outcome'}"
-            )
-            return "WMP-6.10", text
-        return None
+            text = f"{what}; its lanes reported {reached or 'no outcome'}"
+            self._break("WMP-6.10", text, fact)
+
+    # -- violations
 
     def _break(self, name: str, detail: str, fact: Fact) -> None:
-        worker = (fact.node, fact.epoch) if fact.side == 1 else None
+        worker = fact.process if fact.side == 1 else None
         if worker is None and fact.peer is not None:
             worker = (fact.peer, fact.peer_epoch or 0)
+        self._report(name, detail, fact, worker)
+
+    def _report(self, name: str, detail: str, fact: Fact, worker: Process | None) -> None:
         self.sink.violation(
             name, detail, (fact.node, fact.epoch, fact.n, fact.at),
             list(dict.fromkeys((f.node, f.epoch, f.n) for f in self.facts)),
@@ -290,15 +277,40 @@ class JobFold:
         )  # fmt: skip
 
 
+_AtManager = Mapping[str, Callable[[JobFold, Fact], None]]
+_AT_MANAGER: Final[_AtManager] = {
+    "submitted": JobFold._submitted,
+    "asked": JobFold._asked,
+    "granted": JobFold._granted,
+    "lost": JobFold._lost,
+    "arrived": JobFold._received,
+    "resolved": JobFold._resolved,
+}
+_AT_STORE: Final[_AtManager] = {
+    "granted": JobFold._granted_by_one,
+    "resolved": JobFold._resolved_by_one,
+}
+_AT_WORKER: Final[Mapping[str, Callable[[JobFold, Fact, _JobAtWorker], None]]] = {
+    "taken": JobFold._taken,
+    "run": JobFold._run,
+    "finished": JobFold._finished,
+    "cancel": JobFold._cancelled,
+    "forgotten": JobFold._forgotten,
+    "refused": JobFold._refused,
+    "answered": JobFold._answered,
+}
+
+
 def is_settled(facts: Sequence[Fact], known: Mapping[Process, KnownProcess]) -> bool:
     """Return whether a job has ended, and no further line about it is expected."""
-    end = next((fact for fact in facts if fact.event == "resolved"), None)
-    owner = None if end is None else known.get((end.node, end.epoch))
-    if end is None or owner is None or not any(fact.event == "submitted" for fact in facts):
-        return any(fact.event == "declined" for fact in facts)
+    first = {fact.event: fact for fact in reversed(facts)}
+    end = first.get("resolved")
+    owner = None if end is None else known.get(end.process)
+    if end is None or owner is None or "submitted" not in first:
+        return "declined" in first
     if owner.end is None and owner.last <= end.at + _LATER:
         return False
-    answered = {(f.node, f.epoch, f.attempt) for f in facts if f.event == "answered"}
+    answered = {(*f.process, f.attempt) for f in facts if f.event == "answered"}
     for fact in facts:
         worker = known.get((fact.peer or "", fact.peer_epoch or 0))
         if fact.event != "granted" or worker is None or worker.end is not None:

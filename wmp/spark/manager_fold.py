@@ -145,13 +145,13 @@ class ManagerFold:
 
     def _fact(self, line: LineRow, event: str, job: int, **more: Any) -> None:
         me = self.me
-        stored = self._store is not None and job < FIRST_UNSTORED
-        owner = self._store if stored else None
-        fact = Fact(
-            *(owner or (me.node, me.epoch)), job, 0, me.node, me.epoch, line.n, line.at, event,
-            **more,
-        )  # fmt: skip
-        self.sink.add("fact", fact)
+        owner = (me.node, me.epoch)
+        if self._store is not None and job < FIRST_UNSTORED:
+            owner = self._store
+        time = line.at + me.clock
+        self.sink.facts.append(
+            Fact(*owner, job, 0, me.node, me.epoch, line.n, line.at, time, event, **more)
+        )
 
     def _received(self, line: LineRow) -> None:
         self._streams.received(line)
@@ -216,6 +216,7 @@ class ManagerFold:
         if line.command == "TAKE":
             new = {(job, attempt) for what, job, attempt, _ in self._recorder.events
                    if what == "granted"}  # fmt: skip
+            self._ended(line)  # a TAKE that opens a session ends the leases of the old session
             for job, attempt in zip(line.ids or (), line.each(line.attempts), strict=True):
                 self._fact(
                     line, "granted", job, attempt=attempt, peer=line.target,

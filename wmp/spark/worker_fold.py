@@ -129,9 +129,9 @@ class WorkerFold:
     # -- facts and violations
 
     def _fact(self, line: LineRow, event: str, owner: Process, job: int, **more: Any) -> None:
-        me = self.me
-        self.sink.add(
-            "fact", Fact(*owner, job, 1, me.node, me.epoch, line.n, line.at, event, **more)
+        time = line.at + self.me.clock
+        self.sink.facts.append(
+            Fact(*owner, job, 1, line.node, line.epoch, line.n, line.at, time, event, **more)
         )
 
     def _break(self, line: LineRow, name: str, detail: str, **about: Any) -> None:
@@ -346,7 +346,7 @@ class WorkerFold:
             ("give to no", give.at, lock.answered if lock.answer == "NO" else None),
         ):
             if first is not None and last is not None:
-                sink.sample(phase, last - first, last + clock, *who)
+                sink.phase(phase, last - first, last + clock, *who)
 
     # -- lanes
 
@@ -384,7 +384,7 @@ class WorkerFold:
                 continue
             about: dict[str, Any] = {"word": "recalled"}
             if not recalled:
-                begun = int(lane.since + share * place)
+                begun = int(lane.since + share * place) + self.me.clock
                 about = {"value": outcome, "number": begun, "session": int(share)}
             attempt = lane.jobs.pop(job)
             self._fact(line, "finished", lane.owner, job, attempt=attempt, other=line.lane, **about)
