@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,8 @@ from attrs import evolve
 
 from tests.markup import HARMLESS, HOSTILE, SHOWN, Tags
 from tests.spark.pages import BEGIN, EVIL, example_report, node, row, story
-from wmp.spark.charts import plotly, script_hash
+from wmp.spark.charts import figures, plotly, script_hash
+from wmp.spark.facts import ALWAYS
 from wmp.spark.page import page as whole_page
 from wmp.spark.report_data import ReportData
 from wmp.spark.schema import TABLES
@@ -23,6 +25,11 @@ from wmp.spark.violation_diagram import violation_diagram
 def page(data: ReportData) -> str:
     """Return the page without Plotly's script, which has four megabytes."""
     return whole_page(data).replace(plotly(), "")
+
+
+def words_of(data: ReportData) -> str:
+    """Return the text of the page, with one space between words."""
+    return " ".join(" ".join(Tags(page(data)).words).split())
 
 
 def test_all_of_it_is_there():
@@ -156,16 +163,92 @@ def test_two_reports_are_compared():
 
     assert "compared" in [given["id"] for tag, given in tags.seen if tag == "section"]
     words = " ".join(tags.words)
-    assert "total, p99 12 ms 24 ms 2.00 ×" in words
-    assert "total, p50 2 ms 2 ms 1.00 ×" in words
+    assert "total 2 ms 2 ms 1 × 12 ms 24 ms 2 ×" in words
+
+
+def test_a_comparison_names_the_other_report_and_counts_lost_leases():
+    numbers = {"lines": 9.0, "leases over": 5.0, "leases refused": 3.0}
+    before = ReportData(("/reports/yesterday",), example_report().tables, numbers, {})
+
+    words = words_of(evolve(example_report(), before=before))
+
+    assert "Before: the report in /reports/yesterday." in words
+    assert "leases lost 2 3 1.5 ×" in words
+
+
+def test_each_violation_shows_its_rule_and_its_story():
+    rule = "a manager gives a worker up after `expire` without a message"
+    some = example_report()
+    broken = [{**some.tables["violations"][0], "violation": key, "text": rule} for key in "ab"]
+    stories = {"a": some.stories["v1"], "b": some.stories["v1"]}
+
+    text = page(evolve(example_report(violations=broken), stories=stories))
+
+    drawn = re.findall(r"<details class=\"violation\".*?</details>", text, re.DOTALL)
+    assert len(drawn) == 2
+    for one in drawn:
+        assert "Rule: a manager gives a worker up after “expire” without a message<" in one
+        assert "<svg" in one
+    assert [" open>" in one for one in drawn] == [True, False]
+
+
+def test_many_workers_leave_room_for_roles_and_hours():
+    """The slowest workers are listed first, each with its label."""
+    some = example_report().tables["grouped"]
+    groups = [
+        {**some[0], "phase": phase, "by": by, "key": key, "p99": 1000 * place}
+        for phase in ("total", "queue wait", "handler")
+        for by, keys in (
+            ("worker", ["w1", *(f"w{n}" for n in range(1000, 1300))]),
+            ("role", ["count"]),
+            ("hour", ["2026-11-27 00:00"]),
+        )
+        for place, key in enumerate(keys)
+    ]
+    lives = [node("m", "manager", 900), {**node("w1299", "worker", 900), "label": "the last"}]
+
+    words = words_of(example_report(grouped=groups, nodes=lives))
+
+    assert "worker jobs total, p50 total, p99" in words
+    assert "the last 57 2 ms 300 ms 2 ms 300 ms 2 ms 300 ms w1298 57" in words
+    assert "101 more are in the tables" in words
+    assert "role jobs total, p50" in words
+    assert "2026-11-27 00:00 57 2 ms 0 µs" in words
+
+
+def test_a_job_names_its_worker_by_its_label_and_its_day():
+    job = {**example_report().tables["slowest"][0], "worker": "w9"}
+    lives = [node("m", "manager", 900), {**node("w9", "worker", 900), "label": "worker nine"}]
+
+    words = words_of(example_report(slowest=[job], nodes=lives))
+
+    assert "error worker nine 2023-11-14 22:13:20.000 3 2" in words
+
+
+def test_the_page_of_a_part_of_the_time_says_so():
+    since = evolve(example_report(), window=(BEGIN + 300_000, ALWAYS[1]))
+    whole = evolve(example_report(), window=(BEGIN + 300_000, BEGIN + 500_000))
+
+    assert "Only the jobs" not in page(example_report())
+    begin = "Only the jobs submitted from 2023-11-14 22:13:20.300"
+    assert f"{begin} UTC." in page(since)
+    assert f"{begin} until 2023-11-14 22:13:20.500 UTC." in page(whole)
+    assert "· 2023-11-14 22:13:20.300 UTC, 200 ms<" in page(whole)
+
+
+def test_an_axis_of_durations_has_minutes_and_hours():
+    axis = figures(example_report())["chart-phases"]["layout"]["xaxis"]
+
+    assert axis["ticktext"][6:] == ["1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "100 h"]
+    assert axis["tickvals"][8] == pytest.approx(math.log10(60e6))
 
 
 def test_the_axis_is_in_utc_and_the_window_is_its_range():
     later = evolve(example_report(), window=(BEGIN + 300_000, BEGIN + 500_000))
 
-    assert ">22:13:20.00<" in page(example_report())
-    assert ">22:13:20.00<" not in page(later)
-    assert ">22:13:20.30<" in page(later)
+    assert ">22:13:20.000<" in page(example_report())
+    assert ">22:13:20.000<" not in page(later)
+    assert ">22:13:20.300<" in page(later)
 
 
 def test_refused_leases_are_not_lost():
@@ -178,9 +261,8 @@ def test_refused_leases_are_not_lost():
 
 def test_a_message_is_an_arrow_from_sender_to_receiver():
     one = example_report()
-    nodes = {(n["node"], n["epoch"]): n for n in one.tables["nodes"]}
 
-    svg = violation_diagram(one.tables["violations"][0], one.stories["v1"], nodes)
+    svg = violation_diagram(one.tables["violations"][0], one)
 
     lives = dict(re.findall(r'<text x="([\d.]+)"[^>]*class="head"[^>]*><title>(\w+) 1<', svg))
     manager, worker = (next(x for x, who in lives.items() if who == name) for name in ("m", "w1"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from importlib import resources
 from xml.etree import ElementTree
 
@@ -98,9 +99,29 @@ def test_words_for_amounts() -> None:
     ]  # fmt: skip
 
 
-def test_an_axis_of_time_has_a_handful_of_round_ticks() -> None:
-    scale = TimeScale(5e6, 5e6 + 3.7e6, 100, 200)
+@pytest.mark.parametrize(
+    ("low", "seconds", "shown"),
+    [
+        ("2026-11-27 00:47:00.283", 0.5, ["00:47:00.300", "00:47:00.400", "00:47:00.500",
+                                          "00:47:00.600", "00:47:00.700"]),
+        ("2026-11-27 00:47:00", 0.001, ["00:47:00.000000", "00:47:00.000200", "00:47:00.000400",
+                                        "00:47:00.000600", "00:47:00.000800", "00:47:00.001000"]),
+        ("2026-11-27 00:47:03", 100, ["00:47:15", "00:47:30", "00:47:45", "00:48:00", "00:48:15",
+                                      "00:48:30"]),
+        ("2026-11-27 23:10", 3 * 3600, ["23:30:00", "00:00:00", "00:30:00", "01:00:00", "01:30:00",
+                                        "02:00:00"]),
+        ("2026-12-31 20:10", 86_400, ["12-31 21:00", "01-01 00:00", "01-01 03:00", "01-01 06:00",
+                                      "01-01 09:00", "01-01 12:00", "01-01 15:00", "01-01 18:00"]),
+        ("2026-11-27", 86_400 * 9, ["2026-11-27", "2026-11-29", "2026-12-01", "2026-12-03",
+                                    "2026-12-05"]),
+        ("2026-11-27", 0, ["00:00:00.000000"]),
+    ],
+)  # fmt: skip
+def test_an_axis_of_time_has_a_handful_of_ticks_that_a_clock_shows(low, seconds, shown) -> None:
+    begin = int(datetime.fromisoformat(f"{low}+00:00").timestamp() * 1e6)
+    scale, sheet = TimeScale(begin, begin + int(seconds * 1e6), 100, 200), Drawing(200, 20)
+    sheet.time_axis(scale, 0, 10)
 
-    assert [scale.at(5e6), scale.at(8.7e6)] == [100, 200]
-    assert scale.ticks() == pytest.approx([0, 5e5, 1e6, 1.5e6, 2e6, 2.5e6, 3e6, 3.5e6])
-    assert TimeScale(5, 5, 100, 200).ticks() == [0]
+    assert [shape.text for shape in sheet.shapes if shape.tag == "text"] == shown
+    assert [scale(begin - 1), scale(begin)] == [100, 100]
+    assert scale(begin + 10**12) == (200 if seconds else 100)

@@ -10,7 +10,7 @@ from typing import Final
 from attrs import define, field, frozen
 from markupsafe import Markup
 
-from wmp.pages.template import duration, render
+from wmp.pages.template import render
 
 __all__ = ["Drawing", "Shape", "TimeScale", "clip"]
 
@@ -18,6 +18,17 @@ _TIP: Final = 8.0
 """Length of the tip of an arrow."""
 _TICKS: Final = 8
 """Limit of the ticks of an axis of time."""
+_HALF_A_LABEL: Final = 40
+"""Half of the width of a tick's label."""
+_SECOND: Final = 1_000_000
+_DAY: Final = 86_400 * _SECOND
+_STEPS: Final = (
+    *(k * 10**power for power in range(6) for k in (1, 2, 5)),
+    *(unit * k * _SECOND for unit in (1, 60) for k in (1, 2, 5, 10, 15, 30)),
+    *(3600 * k * _SECOND for k in (1, 2, 3, 6, 12)),
+    *(k * 10**power * _DAY for power in range(6) for k in (1, 2, 5)),
+)
+"""µs between two ticks of an axis of time."""
 
 
 def clip(text: str, most: int) -> str:
@@ -103,27 +114,26 @@ class Drawing:
         place = {"cx": _number(x), "cy": _number(y), "r": f"{radius:g}", "class": look or None}
         self.shapes.append(Shape("circle", place, title=title))
 
-    def time_axis(
-        self, scale: TimeScale, top: float, bottom: float, begin: float | None = None
-    ) -> None:
-        """Add an axis of time along the lower edge, with a vertical line at each tick.
+    def time_axis(self, scale: TimeScale, top: float, bottom: float) -> None:
+        """Add an axis in UTC along the lower edge, with a vertical line at each tick.
 
         Args:
             scale: The scale.
             top: Upper end of the lines.
             bottom: Lower end of the lines.
-            begin: µs since 1970 at 0, for an axis in UTC; None for an axis of durations.
         """
-        ticks = scale.ticks()
-        fine = any(tick % 1_000_000 for tick in ticks)
+        step, ticks = scale.ticks()
+        if scale.high - scale.low >= _DAY:
+            pattern = "%m-%d %H:%M" if step < _DAY else "%Y-%m-%d"
+        else:
+            pattern = "%H:%M:%S.%f" if step < _SECOND else "%H:%M:%S"
         for tick in ticks:
+            text = datetime.fromtimestamp(tick / 1e6, UTC).strftime(pattern)
             x = scale(tick)
             self.line(x, top, x, bottom, "grid")
-            text = duration(tick) if tick else "0"
-            if begin is not None:
-                moment = datetime.fromtimestamp((begin + tick) / 1e6, UTC)
-                text = f"{moment:%H:%M:%S.%f}"[:-4] if fine else f"{moment:%H:%M:%S}"
-            self.text(x, bottom + 14, text, "small", "middle")
+            text = text[:-3] if 1000 <= step < _SECOND else text
+            anchor = "middle" if x < self.width - _HALF_A_LABEL else "end"
+            self.text(x, bottom + 14, text, "small", anchor)
 
     def svg(self, description: str, look: str = "", least: float = 0) -> Markup:
         """Render the drawing.
@@ -140,29 +150,22 @@ def _number(value: float) -> str:
     return f"{value:.1f}"
 
 
-@define
+@frozen
 class TimeScale:
-    """A linear scale from µs to positions."""
+    """A linear scale from µs since 1970 to positions."""
 
-    low: float
-    """The time at ``begin``; ticks are counted from this time."""
-    high: float
+    low: int
+    """The time at ``begin``."""
+    high: int
     begin: float
     end: float
 
     def __call__(self, micros: float) -> float:
-        """Return the position of a time since ``low``."""
-        return self.begin + micros * (self.end - self.begin) / max(self.high - self.low, 1)
+        """Return the position of a time; a time outside of the scale is at its nearer end."""
+        inside = min(max(micros, self.low), self.high) - self.low
+        return self.begin + inside * (self.end - self.begin) / max(self.high - self.low, 1)
 
-    def at(self, micros: float) -> float:
-        """Return the position of a time."""
-        return self(micros - self.low)
-
-    def ticks(self) -> list[float]:
-        """Return about five round times since ``low``."""
-        span = self.high - self.low
-        if span <= 0:
-            return [0.0]
-        step = 10 ** math.floor(math.log10(span / 5))
-        step = next((step * k for k in (1, 2, 5, 10) if span / (step * k) <= _TICKS), step)
-        return [tick * step for tick in range(int(span / step) + 1)]
+    def ticks(self) -> tuple[int, range]:
+        """Return a round step in µs, and its few multiples from low to high."""
+        step = next(step for step in _STEPS if self.high - self.low <= step * _TICKS)
+        return step, range(-(-self.low // step) * step, self.high + 1, step)

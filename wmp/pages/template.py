@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-__all__ = ["amount", "duration", "render"]
+__all__ = ["amount", "duration", "moment", "render"]
 
 _UNITS: Final = ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"))
 
@@ -26,6 +27,11 @@ def duration(micros: float | None) -> str:
             value = micros / unit
             return f"{value:.3g} {name}" if value < 1000 else f"{value:.0f} {name}"
     return f"{micros:.0f} µs"
+
+
+def moment(micros: float) -> str:
+    """Return a time of µs since 1970 in UTC: ``2026-11-27 00:47:01.409``."""
+    return f"{datetime.fromtimestamp(micros / 1e6, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 
 def amount(value: float | None) -> str:
@@ -52,7 +58,7 @@ _ENVIRONMENT: Final = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters.update(amount=amount, duration=duration)
+_ENVIRONMENT.filters.update(amount=amount, duration=duration, moment=moment)
 
 
 def render(template: str, **values: Any) -> Markup:

@@ -13,14 +13,13 @@ import math
 from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
-from wmp.pages.template import amount, duration
+from wmp.pages.template import amount, duration, moment
 from wmp.spark.report_data import ReportData, Row
 from wmp.spark.schema import PHASES
 
@@ -37,10 +36,11 @@ _BARS: Final = 4
 
 _NAMES: Final = {"type": "category", "autorange": "reversed"}
 """An axis of names, from top to bottom."""
-_TENS: Final = range(12)
+_ROUND: Final = (*(10.0**power for power in range(8)), 6e7, 6e8, 3.6e9, 3.6e10, 3.6e11)
 _DURATIONS: Final = {
-    "tickvals": list(_TENS), "ticktext": [duration(10.0**ten) for ten in _TENS],
-}  # fmt: skip
+    "tickvals": [math.log10(micros) for micros in _ROUND],
+    "ticktext": [duration(micros) for micros in _ROUND],
+}
 """An axis whose values are the decimal logarithms of µs."""
 _NINES: Final = (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999)
 _SHARES: Final = {
@@ -101,7 +101,7 @@ def figures(data: ReportData) -> dict[str, _Figure]:
 
 def _load(data: ReportData) -> _Figure | None:
     """Draw a row for each role, and a cell for each stretch; more jobs make it darker."""
-    rows = [row for row in data.tables["activity"] if row["time"] is not None]
+    rows = data.tables["activity"]
     if not rows:
         return None
     total: Counter[str] = Counter()
@@ -109,11 +109,9 @@ def _load(data: ReportData) -> _Figure | None:
         total[row["role"]] += row["ended"] + row["submitted"]
     roles = sorted(total, key=lambda role: (-total[role], role or ""))[:MOST_ROLES]
     length = rows[0]["length"]
-    lives = [row["first"] for row in data.tables["nodes"] if row["first"] is not None]
-    first = max(min(lives, default=0), data.window[0])
-    begin = min(first // length * length, *(row["time"] for row in rows))
+    begin = min(data.span[0] // length * length, *(row["time"] for row in rows))
     times = range(begin, max(row["time"] for row in rows) + 1, length)
-    middles = [_time(time + length / 2) for time in times]
+    middles = [moment(time + length / 2) for time in times]
     cells = {(row["role"], row["time"]): row for row in rows}
     table = [[cells.get((role, time)) for time in times] for role in roles]
     names = [_text(role) for role in roles]
@@ -136,7 +134,7 @@ def _load(data: ReportData) -> _Figure | None:
 
 def _load_text(row: Row) -> str:
     return (
-        f"{_text(row['role'])} from {_time(row['time'])} for {duration(row['length'])}<br>"
+        f"{_text(row['role'])} from {moment(row['time'])} for {duration(row['length'])}<br>"
         f"{amount(row['submitted'])} submitted, {amount(row['ended'])} ended, "
         f"{amount(row['failed'])} of them not ok; mean {duration(row['mean_total'])}"
     )
@@ -241,7 +239,3 @@ def _log(micros: float) -> float:
 def _text(words: str | None) -> str:
     """Return text that Plotly shows as it is: otherwise Plotly reads some tags."""
     return html.escape(words or "", quote=False)
-
-
-def _time(micros: float) -> str:
-    return datetime.fromtimestamp(micros / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, Final
 
 from attrs import frozen
 from markupsafe import Markup
 
-from wmp.pages.template import amount, duration, render
+from wmp.pages.template import amount, duration, moment, render
 from wmp.spark.charts import MOST_ROLES, figures, plotly, script_hash, to_json
-from wmp.spark.pictures import timeline
-from wmp.spark.report_data import MOST_VIOLATIONS, ReportData, Row, name_of
+from wmp.spark.facts import ALWAYS
+from wmp.spark.pictures import MOST_ROWS, timeline
+from wmp.spark.report_data import GROUPED, ReportData, Row, name_of
 from wmp.spark.schema import PHASES, TABLES
 from wmp.spark.violation_diagram import violation_diagram
 
@@ -91,14 +92,14 @@ def page(data: ReportData) -> str:
     text = render(
         "report.html",
         data=data,
-        began=_began(data),
-        findings=_findings(data),
+        always=ALWAYS,
         gaps=_gaps(data),
-        violations=_violations(data),
-        violations_left_out=max(0, sum(row["violations"] for row in data.tables["findings"])
-                                - len(data.tables["violations"])),
-        most_violations=MOST_VIOLATIONS,
+        node=_node("", data).cell,
+        rule=_rule,
+        unfolded={row["name"]: row for row in reversed(data.tables["violations"])},
+        diagram=lambda row: violation_diagram(row, data),
         timeline=timeline(data),
+        most_processes=MOST_ROWS,
         lists=_lists(data),
         tables=TABLES,
         charts=charts,
@@ -107,15 +108,9 @@ def page(data: ReportData) -> str:
         starter=Markup(_STARTER),
         scripts=Markup(f"{script_hash(plotly())} {script_hash(_STARTER)}") if charts else "'none'",
         roles_left_out=max(len({row["role"] for row in data.tables["activity"]}) - MOST_ROLES, 0),
-    )  # fmt: skip
+    )
     # Plotly has four megabytes, so it passes through no template.
     return str(text).replace(_LIBRARY, plotly(), 1) if charts else str(text)
-
-
-def _began(data: ReportData) -> str:
-    """Return the time of the first line; empty if no line has a time."""
-    first = [row["first"] for row in data.tables["nodes"] if row["first"] is not None]
-    return f"{datetime.fromtimestamp(min(first) / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC" if first else ""
 
 
 def _sums(rows: Iterable[Row], value: str, *by: str) -> list[Row]:
@@ -152,65 +147,50 @@ def _gaps(data: ReportData) -> Mapping[str, _List]:
     return {title: one for title, one in lists.items() if one.all_rows}
 
 
-def _findings(data: ReportData) -> _List:
-    certain = _text("certain", words=lambda certain: "yes" if certain else "no")
-    return _List(
-        (_text("name"), _text("rule", "text"), certain, _number("violations")),
-        sorted(
-            data.tables["findings"],
-            key=lambda row: (not row["certain"], -row["violations"], row["name"]),
-        ),
-    )
-
-
-def _violations(data: ReportData) -> list[Mapping[str, Any]]:
-    """List the violations that are drawn; the first violation of each name is unfolded."""
-    drawn: list[Mapping[str, Any]] = []
-    names: set[str] = set()
-    for row in data.tables["violations"]:
-        story = data.stories.get(row["violation"], [])
-        drawn.append({
-            "row": row,
-            "at": _name(data, row["node"], row["epoch"]),
-            "diagram": violation_diagram(row, story, data.nodes),
-            "open": row["name"] not in names,
-        })  # fmt: skip
-        names.add(row["name"])
-    return drawn
-
-
 def _lists(data: ReportData) -> Mapping[str, _List]:
-    """Return the other lists by the id of their section."""
+    """Return the other lists by their names in the template."""
     tables, latency = data.tables, data.latency()
     spread = (
         _number("samples", "count"), _time("p50"), _time("p90"), _time("p99"),
         _time("longest", "most"),
     )  # fmt: skip
+    groups = (
+        _number("jobs"),
+        *(_time(f"{phase}, {share}") for phase in GROUPED for share in ("p50", "p99")),
+    )
     job = (
         _text("job"), _node("manager", data, "owner"), _text("role"), _text("end", absent="open"),
-        _text("last worker", "worker", name_of), _text("submitted", words=_clock),
+        _node("last worker", data, "worker"), _text("submitted", words=moment),
         _number("leases", "attempts"), _number("without result", "over"),
         _time("queue wait", "queue_wait"), _time("total"),
     )  # fmt: skip
     return {
+        "findings": _List(
+            (_text("name"), _text("rule", "text", _rule),
+             _text("certain", words=lambda certain: "yes" if certain else "no"),
+             _number("violations")),
+            sorted(
+                tables["findings"],
+                key=lambda row: (not row["certain"], -row["violations"], row["name"]),
+            ),
+        ),
         "compared": _List(
-            (_text(""), *(_number(key, words=str) for key in ("before", "now", "now / before"))),
-            _compared(data),
+            (_text(""), _number("before"), _number("now"), _ratio("now / before")), _numbers(data)
+        ),
+        "compared phases": _List(
+            (_text("phase"),
+             _time("p50 before"), _time("p50 now"), _ratio("p50 now / before"),
+             _time("p99 before"), _time("p99 now"), _ratio("p99 now / before")),
+            _compared_phases(data),
         ),
         **{name: _List(job, tables[name]) for name in ("slowest", "failed", "requeued")},
         "phases": _List(
             (_Column("phase", lambda row: _Cell(row["phase"], PHASES[row["phase"]])), *spread),
             [latency[phase] for phase in PHASES if phase in latency],
         ),
-        "latency": _List(
-            (_text("phase"), _text("by"), _text("", "key"), *spread),
-            sorted(
-                tables["grouped"],
-                key=lambda row: (
-                    row["phase"], ("role", "worker", "hour").index(row["by"]), row["key"],
-                ),
-            ),
-        ),
+        "by role": _List((_text("role", "key"), *groups), _grouped(data, "role")),
+        "by worker": _List((_node("worker", data), *groups), _grouped(data, "worker")),
+        "by hour": _List((_text("hour (UTC)", "key"), *groups), _grouped(data, "hour")),
         "handshakes": _List(
             (_text(""), _number("number"), _number("share", words=str)), _handshakes(data)
         ),
@@ -258,9 +238,9 @@ def _lists(data: ReportData) -> Mapping[str, _List]:
     }  # fmt: skip
 
 
-def _clock(micros: int) -> str:
-    """Return a time of day in UTC."""
-    return f"{datetime.fromtimestamp(micros / 1e6, UTC):%H:%M:%S.%f}"[:-3]
+def _rule(text: str) -> str:
+    """Return the text of a rule, which has words of the protocol in backticks, for people."""
+    return re.sub("`(.*?)`", r"“\1”", text)
 
 
 def _share(head: str) -> _Column:
@@ -272,23 +252,55 @@ def _share(head: str) -> _Column:
     return _Column(head, cell, is_number=True)
 
 
-def _compared(data: ReportData) -> list[Row]:
+def _ratio(head: str) -> _Column:
+    def words(ratio: float | None) -> str:
+        if ratio is None:
+            return "–"
+        return "< 0.01 ×" if 0 < ratio < 0.01 else f"{amount(ratio)} ×"
+
+    return _number(head, words=words)
+
+
+def _compared(before: float | None, now: float | None, prefix: str = "") -> Row:
+    ratio = now / before if before and now is not None else None
+    return {f"{prefix}before": before, f"{prefix}now": now, f"{prefix}now / before": ratio}
+
+
+def _numbers(data: ReportData) -> list[Row]:
     """Compare the numbers of two reports."""
-    if data.before is None:
-        return []
-    rows: list[Row] = []
+    return [] if data.before is None else [
+        {"": name, **_compared(data.before.number(name), data.number(name))}
+        for name in ("jobs", "jobs ok", "jobs per second", "leases lost", "violations", "seconds")
+    ]  # fmt: skip
 
-    def add(title: str, old: float | None, new: float | None, words: Callable[..., str]) -> None:
-        ratio = f"{new / old:.2f} ×" if old and new is not None else "–"
-        rows.append({"": title, "before": words(old), "now": words(new), "now / before": ratio})
 
-    for name in ("jobs", "jobs ok", "jobs per second", "leases over", "violations", "seconds"):
-        add(name, data.before.number(name), data.number(name), amount)
-    for phase, row in data.before.latency().items():
-        now = data.latency().get(phase, {})
-        for share in ("p50", "p99"):
-            add(f"{phase}, {share}", row[share], now.get(share), duration)
-    return rows
+def _compared_phases(data: ReportData) -> list[Row]:
+    """Compare the phases of two reports."""
+    before, now = {} if data.before is None else data.before.latency(), data.latency()
+    return [
+        {"phase": phase,
+         **_compared(before[phase]["p50"], now.get(phase, {}).get("p50"), "p50 "),
+         **_compared(before[phase]["p99"], now.get(phase, {}).get("p99"), "p99 ")}
+        for phase in PHASES if phase in before
+    ]  # fmt: skip
+
+
+def _grouped(data: ReportData, by: str) -> list[Row]:
+    """Return the latency of each role, worker or hour: the slowest first, or the first hour."""
+    empty = {f"{phase}, {share}": None for phase in GROUPED for share in ("p50", "p99")}
+    epochs = dict(data.nodes.keys())
+    rows: dict[str, dict[str, Any]] = {}
+    for one in data.tables["grouped"]:
+        if one["by"] == by:
+            key, phase = one["key"], one["phase"]
+            process = {"node": key, "epoch": epochs.get(key)}
+            row = rows.setdefault(key, {"key": key, **process, "jobs": None, **empty})
+            row |= {f"{phase}, {share}": one[share] for share in ("p50", "p99")}
+            if phase == "total":
+                row["jobs"] = one["count"]
+    if by == "hour":
+        return sorted(rows.values(), key=lambda row: row["key"])
+    return sorted(rows.values(), key=lambda row: (-(row["total, p99"] or 0), row["key"]))
 
 
 def _handshakes(data: ReportData) -> list[Row]:
@@ -325,9 +337,12 @@ def _workers(data: ReportData) -> list[Row]:
 
 def _node(head: str, data: ReportData, column: str = "node") -> _Column:
     """Make a column of processes: names with identity and epoch in a tooltip."""
-    epoch = "epoch" if column == "node" else f"{column}_epoch"
-    return _Column(head, lambda row: _name(data, row[column], row[epoch]))
+    column_of_epoch = "epoch" if column == "node" else f"{column}_epoch"
 
+    def cell(row: Row) -> _Cell:
+        node, epoch = row[column], row[column_of_epoch]
+        if node is None:
+            return _Cell("–")
+        return _Cell(name_of(node, data.nodes.get((node, epoch))), f"{node} {epoch}")
 
-def _name(data: ReportData, node: str, epoch: int) -> _Cell:
-    return _Cell(name_of(node, data.nodes.get((node, epoch))), f"{node} {epoch}")
+    return _Column(head, cell)

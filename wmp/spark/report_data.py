@@ -16,12 +16,12 @@ from wmp.pages.svg import clip
 from wmp.spark.facts import ALWAYS, Window
 from wmp.spark.tables import Tables
 
-__all__ = ["MOST_VIOLATIONS", "ReportData", "Row", "name_of", "rank_of", "read_report_data"]
+__all__ = ["GROUPED", "ReportData", "Row", "name_of", "rank_of", "read_report_data"]
 
 Row = Mapping[str, Any]
 """A row: values by column; times are µs since 1970."""
 
-MOST_VIOLATIONS: Final = 40
+_MOST_VIOLATIONS: Final = 40
 """Largest number of violations that are drawn."""
 _MOST_LINES: Final = 80
 """Number of the last lines of a story that are drawn."""
@@ -34,10 +34,11 @@ _WHOLE: Final = (
     "missing_nodes", "nodes", "requeues", "utilisation",
 )  # fmt: skip
 _GROUPS: Final = ("role", "worker", "hour")
-_GROUPED: Final = ("total", "queue wait", "handler")
+GROUPED: Final = ("total", "queue wait", "handler")
+"""The phases that are shown by role, worker and hour."""
 _OF_A_JOB: Final = (
     "owner", "owner_epoch", "job", "role", "submitted", "end", "attempts", "over", "worker",
-    "queue_wait", "total",
+    "worker_epoch", "queue_wait", "total",
 )  # fmt: skip
 _WORST: Final = {
     "slowest": ("total", pc.field("total").is_valid()),
@@ -70,8 +71,19 @@ class ReportData:
     def _nodes(self) -> Mapping[tuple[str, int], Row]:
         return {(row["node"], row["epoch"]): row for row in self.tables["nodes"]}
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last time that the page shows, in µs since 1970."""
+        first = min((row["first"] for row in self.tables["nodes"]), default=0)
+        last = max((row["last"] for row in self.tables["nodes"]), default=0)
+        begin = max(first, self.window[0])
+        return begin, max(min(last, self.window[1]), begin)
+
     def number(self, name: str) -> float:
-        """Return a number of the table ``summary``; 0 if the table does not have it."""
+        """Return a number of the table ``summary``, or ``leases lost``; 0 if it is absent."""
+        if name == "leases lost":
+            kept = self.number("leases handed back") + self.number("leases refused")
+            return self.number("leases over") - kept
         return self.numbers.get(name, 0.0)
 
     def latency(self) -> Mapping[str, Row]:
@@ -103,10 +115,10 @@ def read_report_data(
     latency = where.dataset("latency").to_table()
     by, phase = pc.field("by"), pc.field("phase")
     tables["latency"] = _rows(latency.filter(by == "all"))
-    tables["grouped"] = _rows(latency.filter(by.isin(_GROUPS) & phase.isin(_GROUPED)))
+    tables["grouped"] = _rows(latency.filter(by.isin(_GROUPS) & phase.isin(GROUPED)))
     order = [("certain", "descending"), ("time", "ascending"), ("violation", "ascending")]
     found = where.dataset("violations").to_table().drop_columns(["events"])
-    worst = tables["violations"] = _rows(found.sort_by(order).slice(0, MOST_VIOLATIONS))
+    worst = tables["violations"] = _rows(found.sort_by(order).slice(0, _MOST_VIOLATIONS))
     keys = pyarrow.array([row["violation"] for row in worst], pyarrow.string())
     lines = where.dataset("violation_events").to_table(filter=pc.field("violation").isin(keys))
     story = _rows(lines.sort_by([("violation", "ascending"), ("place", "ascending")]))
@@ -115,7 +127,7 @@ def read_report_data(
         tables,
         {row["name"]: row["value"] for row in _rows(where.dataset("summary").to_table())},
         {key: list(some)[-_MOST_LINES:] for key, some in groupby(story, lambda r: r["violation"])},
-        None if before is None else read_report_data(before),
+        None if before is None else read_report_data(before, (before.where,)),
     )
 
 
