@@ -8,25 +8,15 @@ leases end. Here the observer reads lines instead of events. A manager's lines w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, Final
 
 from attrs import define, field
 
-from wmp.actions import Send
 from wmp.core.manager.requeue import CONNECTION_ENDED
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.core.protocol.settings import ManagerSettings
-from wmp.events import Received, Ticked, Undelivered
-from wmp.message import (
-    NUMBERED_BY_MANAGERS,
-    NUMBERED_BY_WORKERS,
-    Columns,
-    Command,
-    Field,
-    Message,
-    Peer,
-)
+from wmp.events import Ticked, Undelivered
+from wmp.message import Columns, Command, Field, Message, Peer
 from wmp.spark.facts import Fact, FoldSink, KnownProcess, Process
 from wmp.spark.lines import LineRow
 from wmp.spark.streams import UNACCEPTED, Streams
@@ -38,6 +28,8 @@ __all__ = ["ManagerFold"]
 _NOBODY: Final = ManagerSettings(identity=b"", epoch=0)
 _SLACK: Final = 2
 """Tolerance for rounded times, in µs."""
+_SIGNS_OF_LIFE: Final = ("READY", "GIVE")
+"""Messages that change no lease."""
 _UNSEEN: Final = ("claimed", "after goodbye")
 """Reasons for which a manager ignores a message as if it had not come."""
 
@@ -81,9 +73,12 @@ class ManagerFold:
     me: KnownProcess
     sink: FoldSink
     _settings: ManagerSettings = field(init=False)
+    _peer: Peer = field(init=False)
     _recorder: _LeaseRecorder = field(factory=_LeaseRecorder)
     _observer: Observer = field(init=False)
     _streams: Streams = field(init=False)
+    _served: dict[Process, tuple[int, int] | None] = field(factory=dict)
+    """The times of the first and last READY or GIVE that was not ignored, by worker."""
     _credit: dict[int | None, list[int]] = field(factory=dict)
     """Credit of the last READY and the jobs of the WAKEs since then, by epoch of the worker."""
     _granting: tuple[int, int, str] | None = None
@@ -93,9 +88,9 @@ class ManagerFold:
 
     def __attrs_post_init__(self) -> None:
         expire = (self.me.expire or _NOBODY.expire) * 1e6 - _SLACK
-        identity = self.me.node.encode()
+        self._peer = (self.me.node.encode(), self.me.epoch)
         self._settings = ManagerSettings(
-            identity=identity, epoch=self.me.epoch, expire=expire, reconnect_grace=None
+            identity=self._peer[0], epoch=self.me.epoch, expire=expire, reconnect_grace=None
         )
         self._observer = Observer(self._recorder)
         self._streams = Streams(self.me, self.sink)
@@ -103,37 +98,33 @@ class ManagerFold:
     def step(self, lines: Sequence[LineRow]) -> None:
         """Fold the lines of one step."""
         # The errors of jobs that end in this step are not tried again.
-        ended = frozenset(chain.from_iterable(x.ids or () for x in lines if x.what == "resolve"))
+        self._observer.ended = [job for x in lines if x.what == "resolve" for job in x.ids or ()]
         for line in lines:
-            self._observer.ended = ended
             if line.command is not None and line.command not in Command.__members__:
                 continue  # a command of a later release
             if line.owner is not None and line.owner != line.node:
                 self._store = line.owner, line.owner_epoch or 0
-            if line.what == "received":
-                self._received(line)
-            elif line.what == "send":
-                self._sent(line)
-            elif line.what == "resolve":
-                self._resolved(line)
-            elif line.what == "note":
-                self._note(line)
-            elif line.what == "submitted":
-                for job in line.ids or ():
-                    self._fact(
-                        line, "submitted", job, value=line.retries, number=_due(line),
+            match line.what:
+                case "received":
+                    self._received(line)
+                case "send":
+                    self._sent(line)
+                case "resolve":
+                    self._resolved(line)
+                case "note":
+                    self._note(line)
+                case "submitted":
+                    self._facts(
+                        line, "submitted", value=line.retries, number=_due(line),
                         other=line.priority, role=line.role, text=line.needs,
                     )  # fmt: skip
-            elif line.what == "cancelled":
-                for job in line.ids or ():
-                    self._fact(line, "asked", job)
-            elif line.what == "decline":
-                for job in line.ids or ():
-                    self._fact(line, "declined", job)
-            elif line.what == "undelivered" and line.target is not None:
-                self._observe(line, Undelivered(0, self._message(line)))
-            if self._recorder.events:
-                self._ended(line)
+                case "cancelled":
+                    self._facts(line, "asked")
+                case "decline":
+                    self._facts(line, "declined")
+                case "undelivered" if line.target is not None:
+                    self._observe(line, Undelivered(0, self._message(line)))
+            self._end_leases(line)
 
     def attach(self, me: KnownProcess | None, sink: FoldSink | None) -> None:
         """Continue with these facts of the process and this sink; None before a pause."""
@@ -141,54 +132,70 @@ class ManagerFold:
         self.sink = self._streams.sink = sink  # type: ignore[assignment]
 
     def finish(self) -> None:
-        """Do nothing: all is reported when it happens."""
+        """Report which workers were served, and from when to when."""
+        for worker, times in self._served.items():
+            both = (self.me.node, self.me.epoch, *worker)
+            self.sink.bound(0, "shares", *both)
+            if times is not None:
+                self.sink.bound(-times[0], "served", *both, "first")
+                self.sink.bound(times[1], "served", *both, "last")
 
     def _fact(self, line: LineRow, event: str, job: int, **more: Any) -> None:
-        me = self.me
-        owner = (me.node, me.epoch)
+        """Add a fact of one job."""
+        owner = (line.node, line.epoch)
         if self._store is not None and job < FIRST_UNSTORED:
             owner = self._store
-        time = line.at + me.clock
+        time = line.at + self.me.clock
         self.sink.facts.append(
-            Fact(*owner, job, 0, me.node, me.epoch, line.n, line.at, time, event, **more)
+            Fact(*owner, job, 0, line.node, line.epoch, line.n, line.at, time, event, **more)
         )
+
+    def _facts(
+        self, line: LineRow, event: str, column: str = "word", values: Any = None, **more: Any
+    ) -> None:
+        """Add a fact of each job of a line, which may have a column of the line."""
+        each = zip(line.ids or (), line.each(line.attempts), line.each(values), strict=True)
+        for job, attempt, value in each:
+            if values is not None:
+                more[column] = value
+            self._fact(line, event, job, attempt=attempt, **more)
+
+    # -- messages
 
     def _received(self, line: LineRow) -> None:
         self._streams.received(line)
         if line.source is None or line.reason in _UNSEEN:
             return
-        mine = line.target is None or (line.target, line.target_epoch) == (line.node, line.epoch)
-        if line.command in ("READY", "GIVE"):
-            worker = (line.source, line.source_epoch or 0)
-            self.sink.bound(0, "shares", line.node, line.epoch, *worker)
+        worker, command = (line.source, line.source_epoch or 0), line.command
+        if command in _SIGNS_OF_LIFE:
+            first, last = self._served.setdefault(worker, None) or (line.at, line.at)
             if line.reason is None:
-                self.sink.bound(line.at, "served", line.node, line.epoch, *worker, "last")
-                self.sink.bound(-line.at, "served", line.node, line.epoch, *worker, "first")
-        if line.command == "READY" and line.reason is None:
-            self._credit[line.source_epoch] = [line.credit or 0, 0]
-        if line.command == "DONE" and line.reason not in UNACCEPTED and mine:
-            rows = zip(
-                line.ids or (), line.each(line.attempts), line.each(line.outcomes), strict=True
-            )
+                self._served[worker] = (min(first, line.at), max(last, line.at))
+                if command == "READY":
+                    self._credit[line.source_epoch] = [line.credit or 0, 0]
+        if line.target is not None and (line.target, line.target_epoch) != (line.node, line.epoch):
+            return
+        if command == "DONE" and line.reason not in UNACCEPTED:
             owner = (line.owner, line.owner_epoch)
             if owner in ((line.node, line.epoch), (None, None), self._store):
-                for job, attempt, outcome in rows:
-                    self._fact(
-                        line, "arrived", job, attempt=attempt, peer=line.source,
-                        peer_epoch=line.source_epoch, value=outcome,
-                    )  # fmt: skip
-        if mine:
-            if line.command != "ERROR":
-                self._silence(line)
-            self._observe(line, Received(0, self._message(line)))
+                self._facts(
+                    line, "arrived", "value", line.outcomes,
+                    peer=line.source, peer_epoch=line.source_epoch,
+                )  # fmt: skip
+        if command == "ERROR":
+            return  # ERROR is no sign of life, because a device may have sent it
+        self._silence(line)
+        if command in _SIGNS_OF_LIFE:
+            self._observer.seen(self._peer, (line.source.encode(), worker[1]), line.at)
+        else:
+            self._observer.received(self._peer, self._message(line), line.at)
 
     def _silence(self, line: LineRow) -> None:
         """Report a worker that was silent for too long, and kept its leases all the same.
 
         Whether the manager could notice the silence is checked later, by its other lines.
         """
-        contacts = self._observer._contacts.get((self._settings.identity, self.me.epoch), {})
-        contact = contacts.get((line.source or "").encode())
+        contact = self._observer._contacts.get(self._peer, {}).get((line.source or "").encode())
         if contact is None or not contact.leases or contact.epoch != line.source_epoch:
             return
         due = contact.last_message + self._settings.expire
@@ -212,11 +219,11 @@ class ManagerFold:
                 self._wake(line)
         if line.target is None:
             return
-        self._observe(line, None, Send(0, self._message(line)))
+        if line.session is not None:
+            self._observer.sent(self._peer, self._message(line), line.at)
         if line.command == "TAKE":
-            new = {(job, attempt) for what, job, attempt, _ in self._recorder.events
-                   if what == "granted"}  # fmt: skip
-            self._ended(line)  # a TAKE that opens a session ends the leases of the old session
+            new = {event[1:3] for event in self._recorder.events if event[0] == "granted"}
+            self._end_leases(line)  # a TAKE that opens a session ends the leases of the old one
             for job, attempt in zip(line.ids or (), line.each(line.attempts), strict=True):
                 self._fact(
                     line, "granted", job, attempt=attempt, peer=line.target,
@@ -255,36 +262,31 @@ class ManagerFold:
             # A note names the cause of ended leases. Only silence ends leases without a message or
             # note; the observer finds silence by the clock.
             self._observe(line, Ticked())
-        for job, attempt in zip(line.ids or (), line.each(line.attempts), strict=True):
-            self._fact(
-                line, "noted", job, attempt=attempt, peer=line.about_peer,
-                peer_epoch=line.about_epoch, word=line.reason,
-            )  # fmt: skip
+        self._facts(
+            line, "noted", peer=line.about_peer, peer_epoch=line.about_epoch, word=line.reason
+        )
 
     def _resolved(self, line: LineRow) -> None:
         if line.source is not None:
             self._observer.settled(self._peer, line.source.encode(), line.ids or ())
-        rows = zip(line.ids or (), line.each(line.attempts), line.each(line.ends), strict=True)
-        for job, attempt, end in rows:
-            self._fact(
-                line, "resolved", job, attempt=attempt, peer=line.source,
-                peer_epoch=line.source_epoch, word=end,
-            )  # fmt: skip
+        self._facts(
+            line, "resolved", "word", line.ends, peer=line.source, peer_epoch=line.source_epoch
+        )
 
-    def _ended(self, line: LineRow) -> None:
-        for what, job, attempt, counts in self._recorder.events:
-            if what == "lost":
-                self._fact(line, "lost", job, attempt=attempt, value=counts)
-        self._recorder.events.clear()
+    def _end_leases(self, line: LineRow) -> None:
+        """Add the facts of the leases whose end the observer concluded from a line."""
+        if self._recorder.events:
+            for what, job, attempt, counts in self._recorder.events:
+                if what == "lost":
+                    self._fact(line, "lost", job, attempt=attempt, value=counts)
+            self._recorder.events.clear()
 
     # -- the observer
 
-    @property
-    def _peer(self) -> Peer:
-        return (self._settings.identity, self.me.epoch)
-
-    def _observe(self, line: LineRow, event: object, *actions: object) -> None:
-        self._observer.manager_did(self._settings, event, actions, line.at)
+    def _observe(self, line: LineRow, event: object) -> None:
+        ended = self._observer.ended
+        self._observer.manager_did(self._settings, event, (), line.at)
+        self._observer.ended = ended
 
     def _message(self, line: LineRow) -> Message:
         """Return the message of a line, as far as the observer reads messages."""
@@ -292,22 +294,14 @@ class ManagerFold:
         if line.ids is not None:
             outcomes = None if line.outcomes is None else line.each(line.outcomes)
             columns = Columns(line.ids, line.each(line.attempts), outcomes=outcomes)
-        known = Command[line.command or ""]
-        fields: dict[int | str, Any] = {}
-        if known in NUMBERED_BY_MANAGERS | NUMBERED_BY_WORKERS:
-            fields = {Field.SESSION: 0, Field.NUMBER: 0}  # a damaged line may lack its number
-        for key, value in (
-            (Field.SESSION, line.session),
-            (Field.NUMBER, line.number),
-            (Field.ACK, line.ack),
-        ):
-            if value is not None:
-                fields[key] = value
+        fields: dict[int | str, Any] = {
+            Field.SESSION: line.session, Field.NUMBER: line.number, Field.ACK: line.ack or 0,
+        }  # fmt: skip
         if line.owner is not None:
             fields[Field.MANAGER] = (line.owner.encode(), line.owner_epoch or 0)
+        source: Any = self._peer
+        to: Any = (line.target_epoch or 0, (line.target or "").encode())
         if line.what == "received":
+            source = ((line.source or "").encode(), line.source_epoch or 0)
             to = () if line.target is None else self._peer[::-1]
-            source: Any = ((line.source or "").encode(), line.source_epoch or 0)
-            return Message(known, to, source, fields, columns)
-        to = (line.target_epoch or 0, (line.target or "").encode())
-        return Message(known, to, self._peer, fields, columns)
+        return Message(Command[line.command or ""], to, source, fields, columns)

@@ -184,6 +184,23 @@ class Observer:
             if ms is not None:
                 self.history.begin_by(me, owner, id, attempt, now + ms / 1000)
 
+    def seen(self, me: Peer, worker: Peer, now: float) -> None:
+        """Record a message of a worker that is only a sign of life."""
+        self._meet(me, self._contacts.setdefault(me, {}), worker, now)
+
+    def received(self, me: Peer, message: Message, now: float) -> None:
+        """Record a message of a worker whose actions are recorded by other calls."""
+        contacts = self._contacts.setdefault(me, {})
+        self._read(me, contacts, 0, message, now)
+        if message.sender[0] in contacts:
+            self._tried_again(me, contacts[message.sender[0]], now)
+
+    def sent(self, me: Peer, message: Message, now: float) -> None:
+        """Record a message that a manager sent."""
+        contacts = self._contacts.setdefault(me, {})
+        self._enter(me, contacts, message, now)
+        self._sent(me, contacts, message, now)
+
     def gave_up(self, me: Peer, identity: bytes) -> None:
         """Record that a manager gave a worker up because its connection ended (WMP-9.16)."""
         contact = self._contacts.get(me, {}).get(identity)
@@ -195,13 +212,11 @@ class Observer:
         self._contacts.pop(owner, None)
         self.history.died(owner)
 
-    def _read(
-        self, me: Peer, contacts: dict[bytes, _Contact], link: Link, message: Message, now: float
-    ) -> None:
-        """Record the changes of a worker's leases that its message causes."""
-        if message.command is Command.ERROR:
-            return  # ERROR is no sign of life, because a device may have sent it
-        identity, epoch = message.sender
+    def _meet(
+        self, me: Peer, contacts: dict[bytes, _Contact], worker: Peer, now: float
+    ) -> _Contact:
+        """Record a sign of life of a worker."""
+        identity, epoch = worker
         contact = contacts.get(identity)
         if contact is None:
             contact = contacts[identity] = _Contact(epoch, now)
@@ -209,6 +224,15 @@ class Observer:
             self._forget(me, contact)
             contact.epoch, contact.window = epoch, 0
         contact.last_message, contact.parted = now, None
+        return contact
+
+    def _read(
+        self, me: Peer, contacts: dict[bytes, _Contact], link: Link, message: Message, now: float
+    ) -> None:
+        """Record the changes of a worker's leases that its message causes."""
+        if message.command is Command.ERROR:
+            return  # ERROR is no sign of life, because a device may have sent it
+        contact = self._meet(me, contacts, message.sender, now)
         contact.link = None if message.hops else link
         command, fields, columns = message.command, message.fields, message.columns
         if command in (Command.READY, Command.GIVE):
