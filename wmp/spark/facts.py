@@ -6,12 +6,13 @@ A fold is plain Python. It appends to a :class:`FoldSink`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
+import pyarrow
 from attrs import define, field, frozen
 
 from wmp.spark.arrow import Values
@@ -171,6 +172,8 @@ class FoldSink:
     """The jobs submitted in this time, and the locks, WAKEs and load in it, become rows."""
     rows: defaultdict[str, list[Values]] = field(factory=lambda: defaultdict(list))
     """Rows by the name of their table."""
+    tables: defaultdict[str, list[pyarrow.Table]] = field(factory=lambda: defaultdict(list))
+    """Further rows by the name of their table."""
     facts: list[Fact] = field(factory=list)
     counts: Counts = field(factory=dict)
     _samples: defaultdict[tuple[Any, ...], list[int]] = field(factory=lambda: defaultdict(list))
@@ -187,13 +190,13 @@ class FoldSink:
         """Collect the rows and counts of the block in a sink of their own, and yield this sink."""
         self.settle()
         other = FoldSink({})
-        kept = self.rows, self.counts
-        self.rows, self.counts = other.rows, other.counts
+        kept = self.rows, self.tables, self.counts
+        self.rows, self.tables, self.counts = other.rows, other.tables, other.counts
         try:
             yield other
         finally:
             self.settle()
-            self.rows, self.counts = kept
+            self.rows, self.tables, self.counts = kept
 
     def count(self, amount: int, *key: Any) -> None:
         """Count a number; the key begins with the name of the count."""
@@ -214,6 +217,10 @@ class FoldSink:
     def sample(self, took: int, *key: Any) -> None:
         """Count µs under a key that ends in the rounded µs."""
         self._samples[key].append(took)
+
+    def samples(self, took: Iterable[int], *key: Any) -> None:
+        """Count several samples, as :meth:`sample` does."""
+        self._samples[key].extend(took)
 
     def phase(self, phase: str, took: int, time: int, *who: str | None) -> None:
         """Count a sample of a phase; ``who`` is (role, manager, worker, device)."""

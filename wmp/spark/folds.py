@@ -10,7 +10,6 @@ that grows is folded once, line by line, and a complete journal is one call with
 
 from __future__ import annotations
 
-import marshal
 import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -171,18 +170,15 @@ class FoldTask:
 
     def _fold_messages(self, group: Group, rows: Iterable[Numbered]) -> None:
         fold = MessageFold()
-        for *_, rank, body in rows:
-            if rank == STATE:
-                fold.open = pickle.loads(body)
-            else:
-                fold.add(marshal.loads(body))
+        for row in rows:
+            fold.add(row[4])
         self.sink.begin()
         fold.report(self.sink, last=not self.follows)
         self.found.open[group] = None
-        if fold.open:
+        if state := fold.state:
             with self.sink.apart() as apart:
                 fold.report_open(self.sink)
-            self.found.open[group] = _open_group(pickle.dumps(fold.open), apart)
+            self.found.open[group] = _open_group(state, apart)
 
     # -- the facts of jobs
 
@@ -233,12 +229,17 @@ class FoldTask:
             else:
                 self.parts.write(table, arrow_table(table, rows))
             rows.clear()
+        for table, some in self.sink.tables.items():
+            if some and (last or sum(map(len, some)) >= _FULL):
+                self.parts.write(table, pyarrow.concat_tables(some))
+                some.clear()
         return facts
 
 
 def _open_group(state: bytes, apart: FoldSink) -> OpenGroup:
     collected = {name: apart.rows.pop(name) for name in _COLLECTED if name in apart.rows}
     tables = {name: arrow_table(name, rows) for name, rows in apart.rows.items()}
+    tables |= {name: pyarrow.concat_tables(some) for name, some in apart.tables.items()}
     return OpenGroup(state, tables, collected, apart.counts)
 
 

@@ -121,10 +121,10 @@ def parse(text: bytes, file: str) -> LineRow | str:
 
 def _jobs_fit(line: LineRow) -> bool:
     """List all jobs in ``ids``; return whether the columns of jobs belong to them."""
-    columns = _of_jobs(line)
-    if columns == _NO_JOBS:
+    found = _of_jobs(line)
+    if found == _NO_JOBS:
         return True
-    ids, last, *columns = columns
+    ids, last, *columns = found
     if last is not None:
         if ids is None or len(ids) != 1 or not 0 < last - ids[0] < MOST_JOBS:
             return False

@@ -1,21 +1,28 @@
 """The messages of one part, folded: both ends of each message on each connection.
 
 A message that is received must have been sent, with the same columns. A message that was sent once
-and received once is a row of ``links``.
+and received once is a row of ``links``. A part has thousands of messages, so they are compared as
+arrays.
 """
 
 from __future__ import annotations
 
+import marshal
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+import pyarrow
 from attrs import define, field
 
 from wmp.message import SENT_BY_MANAGERS, SENT_BY_WORKERS
+from wmp.spark.arrow import schema_of
 from wmp.spark.facts import FoldSink, KnownProcess, Process
+from wmp.spark.schema import ddl
 
-__all__ = ["GONE", "MessageFold"]
+__all__ = ["GONE", "MessageFold", "MessageStream"]
 
 _UP: Final = frozenset(command.name for command in SENT_BY_WORKERS - SENT_BY_MANAGERS)
 """Commands that only workers send, so that their direction is up."""
@@ -26,41 +33,70 @@ _AGAIN: Final = 60_000_000
 GONE: Final = 300_000_000
 """µs after which no line about a message that one end lacks is expected; a journal that comes later
 makes all tables stale."""
+_LINKS: Final = schema_of(ddl("links"))
 
-_Message = tuple[Any, ...]
-"""(command, source, source_epoch, target, target_epoch, session, number, whether the number is that
-of the message, whether a GIVE wants no job)."""
+_Array = np.ndarray[Any, Any]
 
 
-class _LineEnd(NamedTuple):
-    """A line about a message on one connection."""
+class MessageStream(NamedTuple):
+    """The common values of the lines of one process about the messages of one stream."""
 
+    command: str
+    source: str
+    source_epoch: int | None
+    target: str | None
+    target_epoch: int | None
+    session: int | None
+    numbered: bool
+    """Whether the number is that of the message, and no checksum."""
+    withdrawn: bool
+    """Whether a GIVE wants no job."""
     hops: int
     """Number of devices before the connection."""
     side: int
-    """0: the message was sent; 1: received."""
+    """0: the messages were sent; 1: received."""
     node: str
     epoch: int
+    via: tuple[str, ...] | None
+
+    @property
+    def process(self) -> Process:
+        """The process that wrote the lines."""
+        return self.node, self.epoch
+
+
+class _Line(NamedTuple):
+    """The values of one line."""
+
+    number: int
     n: int
     at: int
-    via: tuple[str, ...] | None
     head: int
     """Checksum of the columns of the head."""
-    body: int | None
-    """Checksum of the columns of the jobs."""
+    body: int
+    """Checksum of the columns of the jobs, -1 without jobs."""
+
+
+_End = tuple[MessageStream, _Line]
 
 
 @define(eq=False)
 class MessageFold:
     """The messages whose place is in one part; a message with all its connections is in one."""
 
-    open: defaultdict[_Message, list[tuple[Any, ...]]] = field(factory=lambda: defaultdict(list))
-    """The values of all :class:`_LineEnd` of each message."""
+    _lines: defaultdict[tuple[Any, ...], list[bytes]] = field(factory=lambda: defaultdict(list))
+    """The values of all lines as 64-bit numbers, by stream."""
 
-    def add(self, lines: Iterable[tuple[Any, ...]]) -> None:
-        """Add lines, as :mod:`wmp.spark.reading` packs them."""
-        for line in lines:
-            self.open[line[:9]].append(line[9:])
+    def add(self, part: bytes) -> None:
+        """Add (stream, lines) as :mod:`wmp.spark.reading` packs them, or as :attr:`state`."""
+        for stream, lines in marshal.loads(part):
+            self._lines[stream].append(lines)
+
+    @property
+    def state(self) -> bytes:
+        """The messages that were not reported, for :meth:`add`; empty without a message."""
+        some = [(stream, b"".join(lines)) for stream, lines in self._lines.items()]
+        return marshal.dumps(some) if some else b""
 
     def report(self, sink: FoldSink, *, last: bool) -> None:
         """Report and forget the messages about which no further line is expected.
@@ -69,45 +105,193 @@ class MessageFold:
             sink: Gets the rows.
             last: Whether no further line comes at all.
         """
-        nodes: defaultdict[str, list[KnownProcess]] = defaultdict(list)
-        for one in sink.known.values():
-            nodes[one.node].append(one)
-        for key, ends in list(self.open.items()):
-            if last or _is_settled(key, list(map(_LineEnd._make, ends)), sink.known, nodes):
-                _report(key, ends, sink)
-                del self.open[key]
+        ends = _Ends.of(self._lines)
+        done = np.full(len(ends.stream), fill_value=True) if last else ends.settled(sink.known)
+        ends.only(done).report(sink)
+        rest = ends.only(~done)
+        order = np.argsort(rest.stream, kind="stable")
+        streams, starts = np.unique(rest.stream[order], return_index=True)
+        self._lines.clear()
+        for place, lines in zip(streams, np.split(rest.lines[order], starts[1:]), strict=False):
+            self._lines[tuple(ends.streams[place])].append(lines.tobytes())
 
     def report_open(self, sink: FoldSink) -> None:
         """Report the messages that are not settled, as far as they are known."""
-        for key, ends in self.open.items():
-            _report(key, ends, sink)
+        _Ends.of(self._lines).report(sink)
+
+
+@define(eq=False)
+class _Ends:
+    """Lines about messages, sorted by message, connection and side."""
+
+    streams: Sequence[MessageStream]
+    stream: _Array
+    """The place of each line's stream."""
+    lines: _Array
+    """A row for each line, as :class:`_Line`."""
+    message: _Array
+    """The number of each line's message in this object."""
+
+    @classmethod
+    def of(cls, lines: Mapping[tuple[Any, ...], Sequence[bytes]]) -> _Ends:
+        """Sort lines."""
+        packed = list(map(b"".join, lines.values()))
+        values = np.frombuffer(b"".join(packed), np.int64).reshape(-1, len(_Line._fields))
+        sizes = [len(one) // (8 * len(_Line._fields)) for one in packed]
+        stream = np.repeat(np.arange(len(sizes)), sizes)
+        ends = cls(list(map(MessageStream._make, lines)), stream, values, stream)
+        numbers: defaultdict[tuple[Any, ...], int] = defaultdict(lambda: len(numbers))
+        family = ends.each(lambda one: numbers[one[: MessageStream._fields.index("hops")]])
+        order = np.lexsort((ends.side, ends.hops, values[:, 0], family))
+        return cls(
+            ends.streams, stream[order], values[order],
+            _runs(family[order], values[order, 0]),
+        )  # fmt: skip
+
+    def only(self, chosen: Any) -> _Ends:
+        """Return some of the lines."""
+        return _Ends(self.streams, self.stream[chosen], self.lines[chosen], self.message[chosen])
+
+    def each(self, value: Callable[[MessageStream], int]) -> _Array:
+        """Return a number of the stream of each line."""
+        return np.array(list(map(value, self.streams)), np.int64)[self.stream]
+
+    @property
+    def hops(self) -> _Array:
+        """The number of devices before each line's connection."""
+        return self.each(attrgetter("hops"))
+
+    @property
+    def side(self) -> _Array:
+        """0 for sent, 1 for received."""
+        return self.each(attrgetter("side"))
+
+    def times(self, known: Mapping[Process, KnownProcess]) -> _Array:
+        """Return the time of each line on the common clock."""
+        return self.lines[:, 2] + self.each(lambda one: known[one.process].clock)
+
+    def __iter__(self) -> Iterator[_End]:
+        lines = map(_Line._make, self.lines.tolist())
+        return zip(map(self.streams.__getitem__, self.stream.tolist()), lines, strict=True)
+
+    def settled(self, known: Mapping[Process, KnownProcess]) -> _Array:
+        """Return for each line whether no process writes a further line about its message."""
+        nodes: defaultdict[str, list[KnownProcess]] = defaultdict(list)
+        for one in known.values():
+            nodes[one.node].append(one)
+        messages: defaultdict[int, list[_End]] = defaultdict(list)
+        for number, end in zip(self.message.tolist(), self, strict=True):
+            messages[number].append(end)
+        found = [_is_settled(ends, known, nodes) for ends in messages.values()]
+        return np.repeat(np.array(found, bool), list(map(len, messages.values())))
+
+    def report(self, sink: FoldSink) -> None:
+        """Add the rows and violations of all messages."""
+        self._compare(sink)
+        cells = _runs(self.message, self.hops, self.side)
+        start = np.flatnonzero(np.diff(cells, prepend=-1))
+        alone = np.diff(start, append=len(cells)) == 1
+        first, last = self.only(start[:-1]), self.only(start[1:])
+        pairs = alone[:-1] & alone[1:] & (first.side < last.side)
+        pairs &= (first.message == last.message) & (first.hops == last.hops)
+        pairs &= first.each(attrgetter("numbered")) > 0
+        first, last = first.only(pairs), last.only(pairs)
+        _add_links(first, last, sink)
+        _count_hops(last.only(slice(None, -1)), first.only(slice(1, None)), sink)
+
+    def _compare(self, sink: FoldSink) -> None:
+        """Report the messages that were received, but not sent with the same columns."""
+        received = self.side == 1
+        sent = ~received & (self.hops == 0)
+        head, body = (self.message << 32 | self.lines[:, place] for place in (3, 4))
+        same = np.isin(head, head[sent]) & ((self.lines[:, 4] < 0) | np.isin(body, body[sent]))
+        known = self.each(lambda one: (one.source, one.source_epoch) in sink.known) > 0
+        for number in np.unique(self.message[received & ~same & known]):
+            begin, end = np.searchsorted(self.message, [number, number + 1])
+            _suspect(list(self.only(slice(begin, end))), sink)
+
+
+def _runs(*columns: _Array) -> _Array:
+    """Number the rows; neighbours with equal values have one number."""
+    changed = np.zeros(len(columns[0]), bool)
+    for column in columns:
+        changed[1:] |= column[1:] != column[:-1]
+    return np.cumsum(changed)
+
+
+def _add_links(first: _Ends, last: _Ends, sink: FoldSink) -> None:
+    """Add a row of ``links`` for each pair of a sent and a received line."""
+    if not len(first.stream):
+        return
+    began, ended = first.times(sink.known), last.times(sink.known)
+    # The receiver is mostly farther on the route, so its line names more devices.
+    via = np.where(last.each(lambda one: bool(one.via)), last.stream, first.stream)
+    columns = {
+        **{name: (name, first.stream) for name in MessageStream._fields[:6]},
+        "via": ("via", via),
+        "sender": ("node", first.stream), "sender_epoch": ("epoch", first.stream),
+        "receiver": ("node", last.stream), "receiver_epoch": ("epoch", last.stream),
+    }  # fmt: skip
+    numbers = {
+        "number": first.lines[:, 0], "hops": first.hops, "sent_n": first.lines[:, 1],
+        "sent_at": first.lines[:, 2], "sent": began, "received_n": last.lines[:, 1],
+        "received_at": last.lines[:, 2], "received": ended, "trip": ended - began,
+    }  # fmt: skip
+    arrays = []
+    for column in _LINKS:
+        if column.name in numbers:
+            arrays.append(pyarrow.array(numbers[column.name]).cast(column.type))
+            continue
+        name, streams = columns[column.name]
+        values = pyarrow.array([getattr(one, name) for one in first.streams], column.type)
+        arrays.append(values.take(pyarrow.array(streams)))
+    sink.tables["links"].append(pyarrow.Table.from_arrays(arrays, schema=_LINKS))
+    direct = np.array([not one.via for one in first.streams])[via]
+    sink.samples(np.maximum(ended - began, 0)[direct].tolist(), "hop", None, None)
+
+
+def _count_hops(received: _Ends, sent: _Ends, sink: FoldSink) -> None:
+    """Count how long a device keeps messages, from neighbouring links."""
+    numbers: defaultdict[Process, int] = defaultdict(lambda: len(numbers))
+    device = lambda one: numbers[one.process]  # noqa: E731
+    passed = (received.message == sent.message) & (received.hops + 1 == sent.hops)
+    passed &= received.each(device) == sent.each(device)
+    took = (sent.lines[:, 2] - received.lines[:, 2])[passed]
+    streams = received.stream[passed]
+    for place in np.unique(streams):
+        stream = received.streams[place]
+        direction = "up" if stream.command in _UP else "down"
+        sink.samples(took[streams == place].tolist(), "hop", stream.node, direction)
 
 
 def _is_settled(
-    key: _Message, ends: Sequence[_LineEnd],
-    known: Mapping[Process, KnownProcess], nodes: Mapping[str, Sequence[KnownProcess]],
+    ends: Sequence[_End], known: Mapping[Process, KnownProcess],
+    nodes: Mapping[str, Sequence[KnownProcess]],
 ) -> bool:  # fmt: skip
     """Return whether no process writes a further line about a message.
 
     Args:
-        key: The message.
-        ends: Its lines.
+        ends: The lines of the message.
         known: All processes.
         nodes: All processes by identity.
     """
-    _, source, source_epoch, target, target_epoch, *_ = key
-    lines, top = Counter((end.hops, end.side) for end in ends), max(end.hops for end in ends)
+    first = ends[0][0]
+    target = first.target
+    lines = Counter((stream.hops, stream.side) for stream, _ in ends)
+    top = max(stream.hops for stream, _ in ends)
     whole = all(lines[hops, 1] >= lines[hops, 0] > 0 for hops in range(top + 1)) and (
-        target is None or any(end.side and end.hops == top and end.node == target for end in ends)
+        target is None or any(s.side and s.hops == top and s.node == target for s, _ in ends)
     )
     wait = _AGAIN if whole else GONE
-    times = [(known[end.node, end.epoch], end.at) for end in ends]
+    times = [(known[stream.process], line.at) for stream, line in ends]
     late = [one for one, at in times if one.last <= at + wait]
     if any(one.end is None for one in late):
         return False
-    parties: set[tuple[str | None, int | None]] = {(source, source_epoch), (target, target_epoch)}
-    parties |= {(end.node, end.epoch) for end in ends}
-    parties |= {(device, None) for end in ends for device in end.via or ()}
+    parties: set[tuple[str | None, int | None]] = {
+        (first.source, first.source_epoch), (target, first.target_epoch)
+    }  # fmt: skip
+    parties |= {stream.process for stream, _ in ends}
+    parties |= {(device, None) for stream, _ in ends for device in stream.via or ()}
     concerned = {
         (node, epoch): [one for one in nodes.get(node, ()) if epoch in (None, one.epoch)]
         for node, epoch in parties
@@ -126,74 +310,33 @@ def _is_settled(
     return whole or not unknown or not late
 
 
-def _report(key: _Message, ends: Sequence[tuple[Any, ...]], sink: FoldSink) -> None:
-    connections: defaultdict[int, tuple[list[_LineEnd], list[_LineEnd]]]
-    connections = defaultdict(lambda: ([], []))
-    for values in ends:
-        end = _LineEnd._make(values)
-        connections[end.hops][end.side].append(end)
-    sent = connections[0][0]
-    got = [end for _, received in connections.values() for end in received]
-    heads, bodies = {end.head for end in sent}, {end.body for end in sent}
-    for end in got:
-        if end.head not in heads or (end.body is not None and end.body not in bodies):
-            _suspect(key, sent, got, sink)
-            break
-    if not key[7]:
-        return
-    pairs = {
-        hops: (sent[0], received[0])
-        for hops, (sent, received) in connections.items()
-        if len(sent) == 1 and len(received) == 1
-    }
-    for hops, (first, last) in pairs.items():
-        sender, receiver = first[2:4], last[2:4]
-        via = last.via or first.via
-        began, ended = first.at + sink.known[sender].clock, last.at + sink.known[receiver].clock
-        sink.add(
-            "links",
-            (
-                *key[:7], hops, via, *sender, first.n, first.at, began,
-                *receiver, last.n, last.at, ended, ended - began,
-            ),
-        )  # fmt: skip
-        if not via:
-            sink.sample(max(ended - began, 0), "hop", None, None)
-        after = pairs.get(hops + 1)
-        if after is not None and after[0][2:4] == receiver:
-            direction = "up" if key[0] in _UP else "down"
-            sink.sample(after[0].at - last.at, "hop", receiver[0], direction)
-
-
-def _suspect(
-    key: _Message, sent: Sequence[_LineEnd], got: Sequence[_LineEnd], sink: FoldSink
-) -> None:
+def _suspect(ends: Sequence[_End], sink: FoldSink) -> None:
     """Report a message that was received, but not sent with the same columns.
 
-    A process that was killed loses its last lines. A message whose source wrote no journal is left
-    out.
+    A process that was killed loses its last lines.
     """
-    command, source, source_epoch, _, _, session, number, numbered, _ = key
-    origin = sink.known.get((source, source_epoch))
+    stream, (number, *_) = ends[0]
+    source = (stream.source, stream.source_epoch or 0)
+    origin = sink.known[source]
+    sent = [line.n for one, line in ends if (one.side, one.hops) == (0, 0)]
     # A receiver behind devices compares its columns with those of the source.
-    last = max(got, key=lambda end: (end.hops > 0, end.n, end.at))
-    receiver = (last.node, last.epoch)
-    if origin is None:
-        return
-    when = last.at + sink.known[receiver].clock
+    got, last = max(
+        (end for end in ends if end[0].side),
+        key=lambda end: (end[0].hops > 0, end[1].n, end[1].at),
+    )
+    when = last.at + sink.known[got.process].clock
     early = origin.compared and when < origin.last + origin.clock - _SLACK
     if not (sent or origin.end is not None or early):
         return
     what = (
-        f"{command}{f' {number}' if numbered else ''}"
-        f"{'' if session is None else f' of session {session}'} from {source}"
+        f"{stream.command}{f' {number}' if stream.numbered else ''}"
+        f"{'' if stream.session is None else f' of session {stream.session}'} from {source[0]}"
     )
-    story = [(*receiver, last.n)]
+    story = [(*got.process, last.n)]
     detail = f"{what} was received, but its source did not send it"
     if sent:
-        story.insert(0, (source, source_epoch, max((end.n, end.at) for end in sent)[0]))
+        story.insert(0, (*source, max(sent)))
         detail = f"{what} was received with other columns than its source sent"
     sink.violation(
-        "messages arrive as sent", detail, (*receiver, last.n, last.at), story,
-        others=[(source, source_epoch)],
-    )  # fmt: skip
+        "messages arrive as sent", detail, (*got.process, last.n, last.at), story, others=[source]
+    )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import marshal
 import zlib
+from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from operator import attrgetter
@@ -56,11 +57,15 @@ _head: Final = attrgetter(
     "about_number", "about_peer", "about_epoch", "label", "challenge", "answer", "standby",
 )  # fmt: skip
 """Columns of the head that do not change when a message is sent again, beside the maps."""
-_maps: Final = attrgetter("resources", "needs")
+_maps: Final[Callable[[LineRow], tuple[Any, ...]]] = attrgetter("resources", "needs")
 _body: Final = attrgetter(
     "ids", "attempts", "outcomes", "limits", "failed", "waits", "checksums", "bytes"
 )
 """Columns of the jobs that do not change when a message is sent again."""
+
+
+_Messages = defaultdict[int, defaultdict[tuple[Any, ...], "array[int]"]]
+"""The values of :mod:`wmp.spark.message_fold`, by stream, by part."""
 
 
 @define(eq=False)
@@ -159,7 +164,7 @@ class ReadTask:
         for line in lines:
             own[line.node, line.epoch].append(line)
         rows: list[Numbered] = []
-        messages: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        messages: _Messages = defaultdict(lambda: defaultdict(lambda: array("q")))
         for key, some in own.items():
             process = self.found.processes.get(key)
             if process is None:
@@ -175,37 +180,38 @@ class ReadTask:
                 part.sort(key=_number)
                 group = ("line", process_number(*key), process_number(peer))
                 rows.append((*group, part[0].n, packed_lines(part)))
-        rows += [("message", n, 0, 0, marshal.dumps(ends)) for n, ends in messages.items()]
+        for bucket, streams in messages.items():
+            ends = [(stream, values.tobytes()) for stream, values in streams.items()]
+            rows.append(("message", bucket, 0, 0, marshal.dumps(ends)))
         self.found.groups |= {row[:3] for row in rows}
         return rows
 
-    def _message(
-        self, line: LineRow, process: Process, messages: Mapping[int, list[tuple[Any, ...]]]
-    ) -> None:
+    def _message(self, line: LineRow, process: Process, messages: _Messages) -> None:
         """Add an end of a message to the part of its message."""
         command, number = line.command, line.number
         if number is None:
             number = {"GIVE": line.lock, "READY": line.ready}.get(command)
-        maps = _maps(line)
-        if maps != (None, None):
-            maps = tuple(amounts and sorted(amounts.items()) for amounts in maps)
-        head = marshal.dumps(_head(line) + maps, 2)
-        body = None if line.ids is None else zlib.crc32(marshal.dumps(_body(line), 2))
+        amounts = _maps(line)
+        if amounts != (None, None):
+            amounts = tuple(some and sorted(some.items()) for some in amounts)
+        head = marshal.dumps(_head(line) + amounts, 2)
+        body = -1 if line.ids is None else zlib.crc32(marshal.dumps(_body(line), 2))
         numbered = number is not None
         if number is None:
             number = int.from_bytes(blake2b(head, digest_size=8).digest(), "big", signed=True)
-        source, target = line.source or "", line.target
-        key = (
-            command, source, line.source_epoch, target, line.target_epoch, line.session, number,
-            numbered, line.want == 0,
-        )  # fmt: skip
+        source, target, session, hops = line.source or "", line.target, line.session, line.hops
         side, via = int(line.what == "received"), line.via and tuple(line.via)
-        bucket = (process_number(source, target, line.session) + number) % self.buckets
-        messages[bucket].append(
-            (*key, line.hops, side, *process, line.n, line.at, via, zlib.crc32(head), body)
-        )
+        message = (
+            command, source, line.source_epoch, target, line.target_epoch, session, numbered,
+            line.want == 0,
+        )  # fmt: skip
+        # Neighbours in a stream are in one part, so a part has few streams.
+        block = number >> 8 if numbered else number & 7
+        bucket = (process_number(source, target, session) + block) % self.buckets
+        ends = messages[bucket][*message, hops, side, *process, via]
+        ends.extend((number, line.n, line.at, zlib.crc32(head), body))
         if numbered and number <= _SAMPLED:
-            self.found.samples.append(((*key, line.hops), side, process, line.at))
+            self.found.samples.append(((*message, number, hops), side, process, line.at))
 
 
 _number: Final = attrgetter("n")
