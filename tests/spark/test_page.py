@@ -59,7 +59,7 @@ def hostile(text: str) -> ReportData:
     some = example_report()
 
     def told(table: str) -> list[Mapping[str, Any]]:
-        known = {"grouped": "latency", **dict.fromkeys(("slowest", "failed", "requeued"), "jobs")}
+        known = dict.fromkeys(("slowest", "failed", "requeued"), "jobs")
         kinds = {column.name: column.type for column in TABLES[known.get(table, table)].columns}
         return [
             {name: text if kinds[name] == "string" and name not in ("phase", "by") else value
@@ -194,9 +194,9 @@ def test_each_violation_shows_its_rule_and_its_story():
 
 def test_many_workers_leave_room_for_roles_and_hours():
     """The slowest workers are listed first, each with its label."""
-    some = example_report().tables["grouped"]
+    some = example_report().tables["latency"][0]
     groups = [
-        {**some[0], "phase": phase, "by": by, "key": key, "p99": 1000 * place}
+        {**some, "phase": phase, "by": by, "key": key, "p99": 1000 * place}
         for phase in ("total", "queue wait", "handler")
         for by, keys in (
             ("worker", ["w1", *(f"w{n}" for n in range(1000, 1300))]),
@@ -207,13 +207,13 @@ def test_many_workers_leave_room_for_roles_and_hours():
     ]
     lives = [node("m", "manager", 900), {**node("w1299", "worker", 900), "label": "the last"}]
 
-    words = words_of(example_report(grouped=groups, nodes=lives))
+    words = words_of(example_report(latency=groups, nodes=lives))
 
     assert "worker jobs total, p50 total, p99" in words
-    assert "the last 57 2 ms 300 ms 2 ms 300 ms 2 ms 300 ms w1298 57" in words
+    assert "the last 114 2 ms 300 ms 2 ms 300 ms 2 ms 300 ms w1298 114" in words
     assert "101 more are in the tables" in words
     assert "role jobs total, p50" in words
-    assert "2026-11-27 00:00 57 2 ms 0 µs" in words
+    assert "2026-11-27 00:00 114 2 ms 0 µs" in words
 
 
 def test_a_job_names_its_worker_by_its_label_and_its_day():

@@ -12,7 +12,7 @@ import json
 import math
 from base64 import b64encode
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from itertools import accumulate
@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from wmp.pages.template import amount, duration, moment
-from wmp.spark.report_data import ReportData, Row
+from wmp.spark.report_data import GROUPED, ReportData, Row
 from wmp.spark.schema import PHASES
 
 __all__ = ["MOST_ROLES", "figures", "plotly", "script_hash", "to_json"]
 
 MOST_ROLES: Final = 24
 """Limit of the roles in a chart; the chart of load has the most active roles."""
+_MOST_CURVES: Final = 8
+"""Limit of the roles in a chart of percentiles; it has the roles with the most samples."""
 _CURVES: Final = (
     "queue wait", "take trip", "lane wait", "handler", "done trip", "lease", "total",
 )  # fmt: skip
@@ -78,11 +80,14 @@ def to_json(value: object) -> str:
 
 def figures(data: ReportData) -> dict[str, _Figure]:
     """Return the figures by the id of their element; a figure without data is left out."""
-    roles: defaultdict[str, defaultdict[str | None, Counter[int]]]
+    roles: defaultdict[str, defaultdict[str, Counter[int]]]
     roles = defaultdict(lambda: defaultdict(Counter))
+    phases: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for row in data.tables["histogram"]:
-        roles[row["phase"]][row["role"]][round(math.log2(row["low"]) * _BARS)] = row["count"]
-    phases = {phase: sum(parts.values(), Counter()) for phase, parts in roles.items()}
+        bar = round(math.log2(row["low"]) * _BARS)
+        phases[row["phase"]][bar] += row["count"]
+        if row["role"] is not None:
+            roles[row["phase"]][row["role"]][bar] = row["count"]
     made = {
         "chart-load": _load(data),
         "chart-phases": _phases(phases, data.latency()),
@@ -90,20 +95,19 @@ def figures(data: ReportData) -> dict[str, _Figure]:
             "phases", {phase: phases[phase] for phase in _CURVES if phase in phases}
         ),
     }
-    for phase in ("total", "queue wait", "handler"):
-        parts = {role: bars for role, bars in roles[phase].items() if role is not None}
-        if len(parts) > 1:
-            busiest = sorted(parts, key=lambda role: -parts[role].total())[:8]
-            name = f"chart-{phase.replace(' ', '-')}"
-            made[name] = _curves(f"{phase}, by role", {role: parts[role] for role in busiest})
-    return {name: figure for name, figure in made.items() if figure is not None}
+    for phase in GROUPED:
+        if len(parts := roles[phase]) > 1:
+            busiest = sorted(parts, key=lambda role: -parts[role].total())[:_MOST_CURVES]
+            figure = _curves(f"{phase}, by role", {role: parts[role] for role in busiest})
+            made[f"chart-{phase.replace(' ', '-')}"] = figure
+    return {name: figure for name, figure in made.items() if figure}
 
 
-def _load(data: ReportData) -> _Figure | None:
+def _load(data: ReportData) -> _Figure:
     """Draw a row for each role, and a cell for each stretch; more jobs make it darker."""
     rows = data.tables["activity"]
     if not rows:
-        return None
+        return {}
     total: Counter[str] = Counter()
     for row in rows:
         total[row["role"]] += row["ended"] + row["submitted"]
@@ -111,25 +115,18 @@ def _load(data: ReportData) -> _Figure | None:
     length = rows[0]["length"]
     begin = min(data.span[0] // length * length, *(row["time"] for row in rows))
     times = range(begin, max(row["time"] for row in rows) + 1, length)
-    middles = [moment(time + length / 2) for time in times]
     cells = {(row["role"], row["time"]): row for row in rows}
     table = [[cells.get((role, time)) for time in times] for role in roles]
-    names = [_text(role) for role in roles]
-    heat = _heat(
-        "jobs ended", middles, names,
-        [[(row["ended"], _load_text(row)) if row else (None, "") for row in line]
-         for line in table],
-        xgap=1, ygap=2,
-    )  # fmt: skip
-    failed = [
-        (middle, name)
-        for name, line in zip(names, table, strict=True)
-        for middle, row in zip(middles, line, strict=True)
-        if row and row["failed"]
-    ]
-    bad = _marks("some did not end ok", failed, symbol="x", size=7, color="#dc2626")
+    heat = {
+        **_heat("jobs ended", [moment(time + length / 2) for time in times], map(_text, roles)),
+        "z": [[row and row["ended"] for row in line] for line in table],
+        "hovertext": [[_load_text(row) if row else "" for row in line] for line in table],
+        "text": [["✖" if row and row["failed"] else "" for row in line] for line in table],
+        "texttemplate": "%{text}", "textfont": {"color": "#dc2626", "size": 13},
+        "xgap": 1, "ygap": 2,
+    }  # fmt: skip
     layout = _layout(150 + 26 * len(roles), xaxis={"type": "date"}, yaxis=_NAMES)
-    return {"data": [heat, *([bad] if failed else [])], "layout": layout}
+    return {"data": [heat], "layout": layout}
 
 
 def _load_text(row: Row) -> str:
@@ -140,39 +137,41 @@ def _load_text(row: Row) -> str:
     )
 
 
-def _phases(phases: Mapping[str, _Bars], latency: Mapping[str, Row]) -> _Figure | None:
+def _phases(phases: Mapping[str, _Bars], latency: Mapping[str, Row]) -> _Figure:
     """Draw a row for each phase on one logarithmic axis: its samples, its p50 and its p99."""
     there = [phase for phase in PHASES if phase in phases and phase in latency]
     if not there:
-        return None
+        return {}
     used = [bar for phase in there for bar in phases[phase]]
     bars = range(min(used), max(used) + 1)
-
-    def cell(phase: str, bar: int) -> tuple[float | None, str]:
-        count = phases[phase].get(bar, 0)
-        ends = f"from {duration(_low(bar))} to {duration(_low(bar + 1))}"
-        return count / sum(phases[phase].values()) or None, f"{phase}: {amount(count)} {ends}"
-
-    heat = _heat(
-        "samples", [_log(_low(bar + 0.5)) for bar in bars], there,
-        [[cell(phase, bar) for bar in bars] for phase in there],
-        ygap=6, format=".0%",
-    )  # fmt: skip
-    marks = []
-    for name, colour in (("p50", "#0f766e"), ("p99", "#dc2626")):
-        times = {phase: latency[phase][name] for phase in there}
-        places = [(_log(time), phase) for phase, time in times.items()]
-        words = [f"{name} of {phase}: {duration(time)}" for phase, time in times.items()]
-        one = _marks(name, places, symbol="line-ns-open", size=18, color=colour, line={"width": 3})
-        marks.append({**one, "hoverinfo": "text", "text": words})
+    numbers = [[phases[phase].get(bar, 0) for bar in bars] for phase in there]
+    ends = [f"from {duration(_low(bar))} to {duration(_low(bar + 1))}" for bar in bars]
+    heat = {
+        **_heat("samples", [_log(_low(bar + 0.5)) for bar in bars], there, format=".0%"),
+        "z": [[number / sum(line) or None for number in line] for line in numbers],
+        "hovertext": [
+            [f"{phase}: {amount(number)} {end}" for number, end in zip(line, ends, strict=True)]
+            for phase, line in zip(there, numbers, strict=True)
+        ],
+        "ygap": 6,
+    }  # fmt: skip
+    marks = [
+        {
+            "type": "scatter", "mode": "markers", "name": name, "y": there,
+            "x": [_log(latency[phase][name]) for phase in there], "hoverinfo": "text",
+            "text": [f"{name} of {phase}: {duration(latency[phase][name])}" for phase in there],
+            "marker": {"symbol": "line-ns-open", "size": 18, "color": colour, "line": {"width": 3}},
+        }
+        for name, colour in (("p50", "#0f766e"), ("p99", "#dc2626"))
+    ]  # fmt: skip
     layout = _layout(80 + 34 * len(there), xaxis=_DURATIONS, yaxis=_NAMES)
     return {"data": [heat, *marks], "layout": layout}
 
 
-def _curves(title: str, lines: Mapping[str, _Bars]) -> _Figure | None:
+def _curves(title: str, lines: Mapping[str, _Bars]) -> _Figure:
     """Draw percentile curves: the time within which a share of the samples ends."""
     if not lines:
-        return None
+        return {}
     count = max(sum(bars.values()) for bars in lines.values())
     reach = min(max(math.log10(max(count, 2)), 1.0), 4.0)
     drawn = []
@@ -190,40 +189,26 @@ def _curves(title: str, lines: Mapping[str, _Bars]) -> _Figure | None:
                 for share, value in zip(shares, values, strict=True)
             ],
         })  # fmt: skip
-    title_and_key = {"title": {"text": title}, "showlegend": True}
+    layout = _layout(340, xaxis=_SHARES, yaxis=_DURATIONS)
+    return {"data": drawn, "layout": {**layout, "title": {"text": title}, "showlegend": True}}
+
+
+def _heat(title: str, x: Sequence[Any], y: Iterable[str], format: str = "") -> _Figure:
+    """Make a table of cells in shades of blue, with a colour scale."""
     return {
-        "data": drawn, "layout": _layout(340, xaxis=_SHARES, yaxis=_DURATIONS, **title_and_key)
+        "type": "heatmap", "name": title, "x": x, "y": list(y), "zmin": 0, "hoverinfo": "text",
+        "colorscale": _COLOURS,
+        "colorbar": {"title": {"text": title}, "thickness": 12, "tickformat": format},
     }  # fmt: skip
 
 
-def _heat(
-    title: str, x: Sequence[Any], y: Sequence[str],
-    cells: Sequence[Sequence[tuple[float | None, str]]], *, format: str = "", **gaps: int,
-) -> _Figure:  # fmt: skip
-    """Draw rows of cells (number, tooltip) in shades of blue, with a colour scale."""
-    return {
-        "type": "heatmap", "name": title, "x": x, "y": y, "zmin": 0, "colorscale": _COLOURS,
-        "z": [[number for number, _ in row] for row in cells],
-        "text": [[words for _, words in row] for row in cells], "hoverinfo": "text",
-        "colorbar": {"title": {"text": title}, "thickness": 12, "tickformat": format}, **gaps,
-    }  # fmt: skip
-
-
-def _marks(name: str, places: Sequence[tuple[Any, str]], **marker: Any) -> _Figure:
-    x, y = zip(*places, strict=True) if places else ((), ())
-    return {
-        "type": "scatter", "mode": "markers", "name": name, "x": x, "y": y, "marker": marker,
-        "hoverinfo": "skip",
-    }  # fmt: skip
-
-
-def _layout(height: int, *, xaxis: _Figure, yaxis: _Figure, **more: Any) -> _Figure:
+def _layout(height: int, *, xaxis: _Figure, yaxis: _Figure) -> _Figure:
     axis = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "automargin": True}
     return {
         "height": height, "margin": {"l": 10, "r": 10, "t": 30, "b": 30},
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
         "modebar": {"bgcolor": "rgba(0,0,0,0)"}, "hovermode": "closest",
-        "legend": {"orientation": "h"}, "xaxis": axis | xaxis, "yaxis": axis | yaxis, **more,
+        "legend": {"orientation": "h"}, "xaxis": axis | xaxis, "yaxis": axis | yaxis,
     }  # fmt: skip
 
 

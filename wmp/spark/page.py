@@ -40,7 +40,7 @@ class _Cell:
 
 
 @frozen
-class _Column:
+class _ListColumn:
     """A column of a list: its heading, and the cell of a row."""
 
     head: str
@@ -52,37 +52,27 @@ class _Column:
 class _List:
     """A list of rows; a list without rows is not shown."""
 
-    columns: Sequence[_Column]
-    all_rows: Sequence[Row] = ()
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        """The rows that are shown."""
-        return self.all_rows[:_MOST]
-
-    @property
-    def more(self) -> int:
-        """Number of the rows that are not shown."""
-        return max(len(self.all_rows) - _MOST, 0)
+    columns: Sequence[_ListColumn]
+    rows: Sequence[Row]
 
 
 def _text(
     head: str, key: str = "", words: Callable[[Any], str] = str, absent: str = "–"
-) -> _Column:
+) -> _ListColumn:
     """Make a column of words; the key is the heading if it is not given."""
 
     def cell(row: Row) -> _Cell:
-        value = row[key or head]
+        value = row.get(key or head)
         return _Cell(absent if value is None else words(value))
 
-    return _Column(head, cell)
+    return _ListColumn(head, cell)
 
 
-def _number(head: str, key: str = "", words: Callable[[Any], str] = amount) -> _Column:
-    return _Column(head, lambda row: _Cell(words(row[key or head])), is_number=True)
+def _number(head: str, key: str = "", words: Callable[[Any], str] = amount) -> _ListColumn:
+    return _ListColumn(head, lambda row: _Cell(words(row.get(key or head))), is_number=True)
 
 
-def _time(head: str, key: str = "") -> _Column:
+def _time(head: str, key: str = "") -> _ListColumn:
     return _number(head, key, duration)
 
 
@@ -99,6 +89,7 @@ def page(data: ReportData) -> str:
         unfolded={row["name"]: row for row in reversed(data.tables["violations"])},
         diagram=lambda row: violation_diagram(row, data),
         timeline=timeline(data),
+        most_rows=_MOST,
         most_processes=MOST_ROWS,
         lists=_lists(data),
         tables=TABLES,
@@ -144,7 +135,7 @@ def _gaps(data: ReportData) -> Mapping[str, _List]:
             [row for row in data.tables["nodes"] if row["missing"] or row["kind"] is None],
         ),
     }  # fmt: skip
-    return {title: one for title, one in lists.items() if one.all_rows}
+    return {title: one for title, one in lists.items() if one.rows}
 
 
 def _lists(data: ReportData) -> Mapping[str, _List]:
@@ -185,18 +176,16 @@ def _lists(data: ReportData) -> Mapping[str, _List]:
         ),
         **{name: _List(job, tables[name]) for name in ("slowest", "failed", "requeued")},
         "phases": _List(
-            (_Column("phase", lambda row: _Cell(row["phase"], PHASES[row["phase"]])), *spread),
+            (_ListColumn("phase", lambda row: _Cell(row["phase"], PHASES[row["phase"]])), *spread),
             [latency[phase] for phase in PHASES if phase in latency],
         ),
         "by role": _List((_text("role", "key"), *groups), _grouped(data, "role")),
         "by worker": _List((_node("worker", data), *groups), _grouped(data, "worker")),
         "by hour": _List((_text("hour (UTC)", "key"), *groups), _grouped(data, "hour")),
-        "handshakes": _List(
-            (_text(""), _number("number"), _number("share", words=str)), _handshakes(data)
-        ),
         "workers": _List(
             (_node("worker", data, "worker"), _text("resource"),
-             _Column("taken", lambda row: _Cell(f"{row['share']:.1%}", share=min(row["share"], 1))),
+             _ListColumn(
+                 "taken", lambda row: _Cell(f"{row['share']:.1%}", share=min(row["share"], 1.0))),
              _number("has", "have")),
             _workers(data),
         ),
@@ -225,7 +214,7 @@ def _lists(data: ReportData) -> Mapping[str, _List]:
         ),
         "nodes": _List(
             (_node("node", data), _text("kind", absent="?"), _text("host"),
-             _Column("ended", lambda row: _Cell(": ".join(filter(None, (
+             _ListColumn("ended", lambda row: _Cell(": ".join(filter(None, (
                  row["end"] or "killed or still running", row["reason"]))))),
              _number("segments"), _number("lines"),
              _number("clock", "clock_error",
@@ -243,16 +232,16 @@ def _rule(text: str) -> str:
     return re.sub("`(.*?)`", r"“\1”", text)
 
 
-def _share(head: str) -> _Column:
+def _share(head: str) -> _ListColumn:
     """Make a column of shares, which are jobs or times."""
 
     def cell(row: Row) -> _Cell:
         return _Cell((duration if row["measure"] == "handler" else amount)(row[head]))
 
-    return _Column(head, cell, is_number=True)
+    return _ListColumn(head, cell, is_number=True)
 
 
-def _ratio(head: str) -> _Column:
+def _ratio(head: str) -> _ListColumn:
     def words(ratio: float | None) -> str:
         if ratio is None:
             return "–"
@@ -287,37 +276,18 @@ def _compared_phases(data: ReportData) -> list[Row]:
 
 def _grouped(data: ReportData, by: str) -> list[Row]:
     """Return the latency of each role, worker or hour: the slowest first, or the first hour."""
-    empty = {f"{phase}, {share}": None for phase in GROUPED for share in ("p50", "p99")}
     epochs = dict(data.nodes.keys())
     rows: dict[str, dict[str, Any]] = {}
-    for one in data.tables["grouped"]:
-        if one["by"] == by:
-            key, phase = one["key"], one["phase"]
-            process = {"node": key, "epoch": epochs.get(key)}
-            row = rows.setdefault(key, {"key": key, **process, "jobs": None, **empty})
-            row |= {f"{phase}, {share}": one[share] for share in ("p50", "p99")}
+    for one in data.tables["latency"]:
+        if one["by"] == by and (phase := one["phase"]) in GROUPED:
+            key = one["key"]
+            row = rows.setdefault(key, {"key": key, "node": key, "epoch": epochs.get(key)})
+            row |= {f"{phase}, p50": one["p50"], f"{phase}, p99": one["p99"]}
             if phase == "total":
                 row["jobs"] = one["count"]
     if by == "hour":
         return sorted(rows.values(), key=lambda row: row["key"])
-    return sorted(rows.values(), key=lambda row: (-(row["total, p99"] or 0), row["key"]))
-
-
-def _handshakes(data: ReportData) -> list[Row]:
-    counted = (
-        ("WAKEs received", "wakes", ""), ("brought no job", "wakes wasted", "wakes"),
-        ("GIVEs sent", "locks", ""), ("answered TAKE", "locks taken", "locks"),
-        ("answered NO", "locks refused", "locks"), ("never answered", "locks timed out", "locks"),
-        ("jobs that came after their lock had closed", "jobs late", ""),
-    )  # fmt: skip
-    n = data.number
-    if not n("wakes") and not n("locks"):
-        return []
-    return [
-        {"": title, "number": n(name),
-         "share": "" if not whole else f"{n(name) / n(whole):.1%}" if n(whole) else "–"}
-        for title, name, whole in counted
-    ]  # fmt: skip
+    return sorted(rows.values(), key=lambda row: (-row.get("total, p99", 0), row["key"]))
 
 
 def _workers(data: ReportData) -> list[Row]:
@@ -335,7 +305,7 @@ def _workers(data: ReportData) -> list[Row]:
     ]
 
 
-def _node(head: str, data: ReportData, column: str = "node") -> _Column:
+def _node(head: str, data: ReportData, column: str = "node") -> _ListColumn:
     """Make a column of processes: names with identity and epoch in a tooltip."""
     column_of_epoch = "epoch" if column == "node" else f"{column}_epoch"
 
@@ -345,4 +315,4 @@ def _node(head: str, data: ReportData, column: str = "node") -> _Column:
             return _Cell("–")
         return _Cell(name_of(node, data.nodes.get((node, epoch))), f"{node} {epoch}")
 
-    return _Column(head, cell)
+    return _ListColumn(head, cell)

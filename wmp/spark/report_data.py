@@ -31,9 +31,8 @@ _MOST_JOBS: Final = 15
 _KINDS: Final = ("manager", "device", "worker")
 _WHOLE: Final = (
     "activity", "bad_lines", "device_hops", "drops", "fairness", "findings", "histogram",
-    "missing_nodes", "nodes", "requeues", "utilisation",
+    "latency", "missing_nodes", "nodes", "requeues", "utilisation",
 )  # fmt: skip
-_GROUPS: Final = ("role", "worker", "hour")
 GROUPED: Final = ("total", "queue wait", "handler")
 """The phases that are shown by role, worker and hour."""
 _OF_A_JOB: Final = (
@@ -88,7 +87,7 @@ class ReportData:
 
     def latency(self) -> Mapping[str, Row]:
         """Return the rows of ``latency`` for all jobs, by phase."""
-        return {row["phase"]: row for row in self.tables["latency"]}
+        return {row["phase"]: row for row in self.tables["latency"] if row["by"] == "all"}
 
 
 def name_of(node: str, row: Row | None = None) -> str:
@@ -112,10 +111,6 @@ def read_report_data(
         before: The tables of another report, with which this report is compared.
     """
     tables = {name: _rows(where.dataset(name).to_table()) for name in _WHOLE} | _jobs(where)
-    latency = where.dataset("latency").to_table()
-    by, phase = pc.field("by"), pc.field("phase")
-    tables["latency"] = _rows(latency.filter(by == "all"))
-    tables["grouped"] = _rows(latency.filter(by.isin(_GROUPS) & phase.isin(GROUPED)))
     order = [("certain", "descending"), ("time", "ascending"), ("violation", "ascending")]
     found = where.dataset("violations").to_table().drop_columns(["events"])
     worst = tables["violations"] = _rows(found.sort_by(order).slice(0, _MOST_VIOLATIONS))

@@ -135,8 +135,7 @@ jobs: one job
     over            bigint         leases that ended without a result
     executions      bigint         number of times that the job was handed to a lane
     worker          process        the worker of the last lease
-    queue_wait      bigint         µs from submission to the first TAKE
-    total           bigint         µs from submission to the end
+    queue_wait,total  bigint       µs of the phase of this name
 
 attempts: one lease of a job
     (job)
@@ -331,11 +330,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "(spread)": """
         count       bigint     samples
         mean        double     µs: the mean
-        p50         bigint     µs: 50 % of the samples are this long or shorter
-        p90         bigint     µs: 90 % of the samples are this long or shorter
-        p95         bigint     µs: 95 % of the samples are this long or shorter
-        p99         bigint     µs: 99 % of the samples are this long or shorter
-        p999        bigint     µs: 99.9 % of the samples are this long or shorter
+        p50,p90,p95,p99,p999  bigint  µs: 50 % (… 99.9 %) of the samples are not longer
         most        bigint     µs: the longest""",
 }
 
