@@ -171,8 +171,9 @@ class ReadTask:
                 process = self.found.processes[key] = ProcessLines(*key)
             process.add(some)
             peers: defaultdict[str | None, list[LineRow]] = defaultdict(list)
+            is_device = process.start is not None and process.kind == "device"
             for line in some:
-                if line.what in FOLDED:
+                if line.what in FOLDED and not is_device:
                     peers[peer_of(line)].append(line)
                 if line.what in ("send", "received"):
                     self._message(line, key, messages)
