@@ -21,8 +21,10 @@ import pytest
 from tests.spark.corruptions import CORRUPTIONS, corrupted, sound_journal
 from tests.spark.worlds import rows_of
 from wmp.errors import ConfigError
-from wmp.spark import account_store, byte_ranges, follow, following, report, run
+from wmp.spark import account, account_store, byte_ranges, follow, following, publishing, report
+from wmp.spark.account import Account
 from wmp.spark.journals import Source
+from wmp.spark.publishing import Publisher
 from wmp.spark.reporting import JournalReport, alone, check_out
 from wmp.spark.schema import TABLES
 from wmp.testing.journals import Journals
@@ -132,7 +134,7 @@ def test_the_tables_of_a_growing_journal_equal_those_of_a_report(
 def test_it_ends_when_nothing_is_added(spark, tmp_path, monkeypatch, whole):
     if not whole:  # test_report.py makes the tables of an empty journal
         made = SimpleNamespace(summary={"lines": 0})
-        monkeypatch.setattr(following, "publish", lambda *_, **__: made)
+        monkeypatch.setattr(Publisher, "publish", lambda *_: made)
         monkeypatch.setattr(following, "write_page", lambda *_: tmp_path / "report.html")
     (tmp_path / "journal").mkdir()
     counts = []
@@ -186,9 +188,10 @@ def test_lines_of_one_end_settle_what_the_other_end_left_open(tmp_path, monkeypa
         assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
 
 
-def test_groups_with_many_rows_have_files_of_their_own(tmp_path, monkeypatch):
+def test_ten_lines_change_few_files(tmp_path, monkeypatch):
     """Ten lines do not write the rows of all open groups again, and the tables stay the same."""
-    monkeypatch.setattr(run, "_SHARED", 4)
+    monkeypatch.setattr(publishing, "_SHELF", 4)
+    monkeypatch.setattr(account, "_OPEN", 500)
     monkeypatch.setattr(account_store, "_FILES", 2)
     monkeypatch.setattr(following, "_LOOK", 0.01)
     monkeypatch.setattr(following, "_REST", 0.0)
@@ -196,30 +199,41 @@ def test_groups_with_many_rows_have_files_of_their_own(tmp_path, monkeypatch):
     World(seed=8, journals=Journals(tmp_path / "world")).play()
     journal, out = tmp_path / "journal", tmp_path / "out"
     journal.mkdir()
-    left, kept = {}, []
+    left, kept, divided = {}, [], []
     for path in (tmp_path / "world").iterdir():
         lines = path.read_bytes().splitlines(keepends=True)
-        left[journal / f".{path.name.removeprefix('.')}"] = lines[-30:]
-        (journal / f".{path.name.removeprefix('.')}").write_bytes(b"".join(lines[:-30]))
+        tens = [b"".join(lines[-at:][:10]) for at in (30, 20, 10)]
+        left[journal / f".{path.name.removeprefix('.')}"] = [
+            b"".join(lines[:10]), b"".join(lines[10:-30]), *tens,
+        ]  # fmt: skip
+    divide = Account.divide
+
+    def divide_and_note(*arguments):
+        divided.append(divide(*arguments))
+        return divided[-1]
+
+    monkeypatch.setattr(Account, "divide", divide_and_note)
 
     def append(made, count):
         kept.append({path.name for path in (out / "links").iterdir()})
-        path = max(left, key=lambda path: len(left[path]))
-        with path.open("ab") as file:
-            file.writelines(left[path][:10])
-        del left[path][:10]
-        return any(left.values())
+        more = len(next(iter(left.values()))) > 3
+        paths = list(left) if more else [max(left, key=lambda path: len(left[path]))]
+        for path in paths:
+            with path.open("ab") as file:
+                file.write(b"".join(left[path][:1]))
+            del left[path][:1]
+        return True
 
-    follow(journal, out, append)
-    files = len(list((out / "_account").glob("*.groups")))
-    last = follow(journal, out, lambda made, count: True, idle=0)
-    whole = report(journal, tmp_path / "whole")
-
+    whole = None
+    for _ in range(2):  # the second call continues with the saved account
+        last = follow(journal, out, append, idle=0.0)
+        whole = whole or report(journal, tmp_path / "whole")
+        assert last.result.summary == whole.result.summary
+        for table in TABLES:
+            assert rows_of(out, table) == rows_of(tmp_path / "whole", table), table
+    assert any(divided)
     assert any(len(before & after) > 2 for before, after in itertools.pairwise(kept))
-    assert files <= 3
-    assert last.result.summary == whole.result.summary
-    for table in TABLES:
-        assert rows_of(out, table) == rows_of(tmp_path / "whole", table), table
+    assert len(list((out / "_account").glob("*.groups"))) <= 3
 
 
 @pytest.mark.parametrize(
@@ -239,7 +253,7 @@ def test_uneven_reading_makes_the_tables_of_a_report(tmp_path, monkeypatch, seed
             by_step = itertools.groupby(lines, key=lambda line: json.loads(line)["step"])
             steps[journal / f".{path.name.removeprefix('.')}"] = [list(some) for _, some in by_step]
         with monkeypatch.context() as patch:  # only the last call makes a report
-            patch.setattr(following, "publish", lambda *_, **__: SimpleNamespace(summary={}))
+            patch.setattr(Publisher, "publish", lambda *_: SimpleNamespace(summary={}))
             patch.setattr(following, "write_page", lambda *_: Path())
             patch.setattr(following, "settle", lambda *_: None)
             while any(steps.values()):

@@ -10,6 +10,7 @@ that grows is folded once, line by line, and a complete journal is one call with
 
 from __future__ import annotations
 
+import marshal
 import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,13 +27,13 @@ from wmp.spark.facts import Counts, Fact, FoldSink, Process
 from wmp.spark.job_fold import JobFold, is_settled
 from wmp.spark.lines import LineRow, in_order, steps
 from wmp.spark.manager_fold import ManagerFold
-from wmp.spark.message_fold import MessageFold
+from wmp.spark.message_fold import MessageFold, parts_of_messages
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.reading import Numbered, process_number
 from wmp.spark.tables import Parts, Written, arrow_table
 from wmp.spark.worker_fold import WorkerFold
 
-__all__ = ["STATE", "FoldTask", "Folded", "Group", "OpenGroup", "fold_group"]
+__all__ = ["STATE", "FoldTask", "Folded", "Group", "OpenGroup", "divided", "fold_group"]
 
 STATE: Final = -(1 << 62)
 """The rank of a state, which stands before all new parts of its group."""
@@ -59,14 +60,6 @@ class OpenGroup:
     """Its rows so far that no task writes."""
     counts: Counts
     """Its counts so far."""
-    files: dict[str, Written] = field(factory=dict)
-    """The files of its own with its rows, by table."""
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.state, self.tables, self.rows, self.counts
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.__init__(*state)  # type: ignore[misc]
 
 
 @define(eq=False)
@@ -250,6 +243,20 @@ def _packed_facts(facts: Iterable[Fact], buckets: int) -> list[Numbered]:
         bucket = (process_number(fact.owner, fact.owner_epoch) + fact.job) % buckets
         parts[bucket].append(fact)
     return [("fact", bucket, 0, 0, msgspec.msgpack.encode(some)) for bucket, some in parts.items()]
+
+
+def divided(states: Iterable[Numbered], buckets: int) -> list[Numbered]:
+    """Return the states of messages and jobs as those of another number of parts."""
+    facts: list[Fact] = []
+    messages: defaultdict[int, list[tuple[tuple[Any, ...], bytes]]] = defaultdict(list)
+    for kind, *_, body in states:
+        if kind == "fact":
+            facts += _FACTS.decode(body)
+            continue
+        for bucket, stream, lines in parts_of_messages(body, buckets):
+            messages[bucket].append((stream, lines))
+    rows = [("message", bucket, 0, STATE, marshal.dumps(x)) for bucket, x in messages.items()]
+    return rows + [(*row[:3], STATE, row[4]) for row in _packed_facts(facts, buckets)]
 
 
 def fold_group(group: Iterable[LineRow], sink: FoldSink) -> None:

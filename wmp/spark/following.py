@@ -1,6 +1,6 @@
 """A report that follows its journals while they grow, at the cost of the new lines.
 
-The state of the lines so far is an account (:class:`wmp.spark.run.Account`), in one folder.
+The state of the lines so far is an account (:class:`wmp.spark.account.Account`), in one folder.
 Each batch of new lines is added to the account. The rows of jobs, locks and messages that get no
 more lines are in files that do not change. The account names these files and the positions in the
 journals, and is saved at once (:mod:`wmp.spark.account_store`). So after a kill at any moment the
@@ -14,11 +14,10 @@ report of all lines. This happens at most for a tenth of the time.
 from __future__ import annotations
 
 import math
-import re
 import time
 import typing
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,12 +27,15 @@ from attrs import define, field
 from wmp.errors import ConfigError
 from wmp.journal.schema import SUFFIX
 from wmp.spark import byte_ranges
+from wmp.spark.account import LARGE, Account
 from wmp.spark.account_store import AccountStore
 from wmp.spark.byte_ranges import ByteRange
-from wmp.spark.engines import Engine, InProcess, OnSpark
+from wmp.spark.engines import InProcess, OnSpark
 from wmp.spark.journals import Source
+from wmp.spark.process_lines import LineNumbers
+from wmp.spark.publishing import Publisher
 from wmp.spark.reporting import JournalReport, alone, check_out, session, write_page
-from wmp.spark.run import LARGE, Account, Progress, publish, settle, take_in
+from wmp.spark.run import Progress, reporter, settle, take_in
 from wmp.spark.tables import Parts, Tables, Written
 
 if typing.TYPE_CHECKING:
@@ -52,9 +54,10 @@ _QUIET: Final = 10.0
 """Seconds without new lines after which open jobs and messages are settled."""
 _REMADE: Final = 10.0
 """Least ratio of the time between two remakings, or settlings, to the time that one takes."""
-_FILES: Final = 16
+_FILES: Final = 8
 """Number of files of one size of a table that become one file."""
-_NUMBER: Final = re.compile(r"-(\d{6,})" + re.escape(SUFFIX))
+_LARGE: Final = 1 << 15
+"""Number of rows from which a file is large enough; so one report never rewrites many rows."""
 
 Made = Callable[[JournalReport, int], bool]
 """Called with each report and the number of its lines; returns whether to continue."""
@@ -109,33 +112,33 @@ class _Followed:
     account: Account = field(factory=lambda: Account(follows=True))
     positions: dict[str, int] = field(factory=dict)
     """The byte up to which each segment was read; finished segments are in ``done``."""
-    done: dict[str, tuple[int, int]] = field(factory=dict)
-    """(first, last) of the finished segments with consecutive numbers, by name without number."""
+    done: defaultdict[str, LineNumbers] = field(factory=lambda: defaultdict(LineNumbers))
+    """The numbers of the finished segments, by name without number."""
     lines: int = 0
     unsettled: bool = False
     """Whether lines came since the open groups were settled."""
 
 
+@define(eq=False)
 class _Follower:
     """Takes in new lines, and makes a report of them."""
 
-    def __init__(
-        self,
-        tables: Tables,
-        journals: Sequence[str | Path],
-        made: Made,
-        progress: Progress | None,
-    ) -> None:
-        self._tables = tables
-        self._journals = journals
-        self._made = made
-        self._progress = progress
-        self._store = AccountStore(Path(tables.path(_KEPT)))
-        self._kept = _Followed()
+    tables: Tables
+    journals: Sequence[str | Path]
+    made: Made
+    progress: Progress | None
+    _store: AccountStore = field(init=False)
+    _publisher: Publisher = field(init=False)
+    _kept: _Followed = field(factory=_Followed)
+    _may_settle: float = 0.0
+    """The time before which open groups are not settled again, and tables not made again."""
+    _may_remake: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        self._store = AccountStore(Path(self.tables.path(_KEPT)))
+        self._publisher = Publisher(self.tables)
         if (saved := self._store.load()) is not None:
             self._kept, self._kept.account.open = saved
-        self._remade, self._took = time.monotonic(), 0.0
-        self._settled, self._settling = time.monotonic(), 0.0
 
     def run(self, idle: float | None) -> JournalReport:
         """Make reports until ``made`` returns False or no line comes for ``idle`` seconds."""
@@ -154,7 +157,7 @@ class _Follower:
             if (waits or last is None) and rested and not (more and last is None):
                 last = self._report(began)
                 waits, reported = False, time.monotonic()
-                if not self._made(last, self._kept.lines):
+                if not self.made(last, self._kept.lines):
                     return last
             elif last is not None and last_look:
                 return last
@@ -162,39 +165,42 @@ class _Follower:
                 time.sleep(min(_LOOK, idle or _LOOK) if idle != 0 else 0.01)
 
     def _report(self, began: float) -> JournalReport:
-        result = publish(self._tables, self._kept.account, self._progress)
-        path = write_page(self._tables, self._journals)
+        result = self._publisher.publish(self._kept.account, reporter(self.progress))
+        path = write_page(self.tables, self.journals)
         return JournalReport(path, result, time.monotonic() - began)
 
     def _take_in(self) -> bool:
         """Read new lines; return whether there were any."""
         kept = self._kept
-        found = {
-            name: entry
-            for name, entry in byte_ranges.find(self._journals).items()
-            if not _is_done(name, kept.done)
-        }
+        found = byte_ranges.find(self.journals)
+        for name in list(found):
+            stem, number = _numbered(name)
+            if stem in kept.done and number in kept.done[stem]:
+                del found[name]
         end = byte_ranges.advance(kept.positions, found, _BYTES)
         spans = [
-            ByteRange(found[name][0], kept.positions.get(name, 0), at)
+            ByteRange(found[name][0], begin, at)
             for name, at in end.items()
-            if at > kept.positions.get(name, 0)
+            if at > (begin := kept.positions.get(name, 0))
         ]
         if spans:
-            source = Source(spans, torn=False)
-            take_in(
-                self._tables, _engine(self._tables, source), source, kept.account, self._progress
-            )
+            self._read(Source(spans), kept.account)
             kept.lines, kept.unsettled = kept.account.found.lines, True
             kept.positions = end
             self._merge_files()
-        finished = [name for name, at in end.items() if _is_finished(name, at, found)]
-        for name in finished:
-            if _add_done(name, kept.done):
+        for name, (path, size) in found.items():
+            if kept.positions.get(name) == size and Path(path).exists():  # it is finished
+                stem, number = _numbered(name)
+                kept.done[stem].add(number)
+                kept.done[stem].tidy()
                 del kept.positions[name]
         if spans:
             self._commit()
         return bool(spans)
+
+    def _read(self, source: Source, account: Account) -> None:
+        engine = InProcess() if source.is_small else OnSpark(self.tables.spark)
+        take_in(self.tables, engine, source, account, self.progress)
 
     def _commit(self) -> None:
         account = self._kept.account
@@ -204,26 +210,27 @@ class _Follower:
 
     def _settle(self, quiet: float, *, last: bool) -> bool:
         """Settle open jobs and messages while no line comes; return whether this was done."""
-        kept, began = self._kept, time.monotonic()
-        rests = began - self._settled >= max(_QUIET, _REMADE * self._settling)
-        if not kept.unsettled or not (last or (rests and began - quiet >= _QUIET)):
+        began = time.monotonic()
+        late = began >= max(self._may_settle, quiet + _QUIET)
+        if not self._kept.unsettled or not (last or late):
             return False
-        settle(self._tables, kept.account)
-        kept.unsettled = False
+        settle(self.tables, self._kept.account)
+        self._kept.unsettled = False
         self._commit()
-        self._settled, self._settling = time.monotonic(), time.monotonic() - began
+        self._may_settle = _later(began)
         return True
 
     def _remake(self, *, last: bool) -> bool:
         """Make all tables again if final rows have changed; return whether this was done."""
-        kept, began = self._kept, time.monotonic()
-        if not kept.account.stale or not (last or began - self._remade >= _REMADE * self._took):
+        began, old = time.monotonic(), self._kept.account
+        if not old.stale or not (last or began >= self._may_remake):
             return False
-        files = kept.account.files["events"]
-        events = [(str(_where(self._tables, "events", one)), one[2]) for one in files]
-        kept.account = _remade(self._tables, events, kept.account)
+        events = [(str(self._where("events", one)), one[2]) for one in old.files["events"]]
+        self._kept.account = new = Account(follows=True, repeated=old.repeated)
+        new.found.bad = old.found.bad
+        self._read(Source(events=events), new)
         self._commit()
-        self._remade, self._took = time.monotonic(), time.monotonic() - began
+        self._may_remake = _later(began)
         return True
 
     def _merge_files(self) -> None:
@@ -232,61 +239,34 @@ class _Follower:
             tiers: defaultdict[int, list[Written]] = defaultdict(list)
             files = self._kept.account.files[table]
             for one in files:
-                tiers[int(math.log(max(one[2], 1), _FILES))].append(one)
+                if one[2] < _LARGE:
+                    tiers[int(math.log(max(one[2], 1), _FILES))].append(one)
             for some in tiers.values():
                 if len(some) < _FILES:
                     continue
-                parts = Parts(self._tables.where)
-                paths = [str(_where(self._tables, table, one)) for one in some]
-                whole = pyarrow.dataset.dataset(paths, format="parquet")
-                for batch in whole.to_batches():
+                parts = Parts(self.tables.where)
+                paths = [str(self._where(table, one)) for one in some]
+                for batch in pyarrow.dataset.dataset(paths, format="parquet").to_batches():
                     if batch.num_rows:
                         parts.write(table, pyarrow.Table.from_batches([batch]))
                 gone = {one[1] for one in some}
                 files[:] = [one for one in files if one[1] not in gone] + parts.close()
 
-
-def _where(tables: Tables, table: str, one: Written) -> Path:
-    """Return the present path of a file, which may still have its hidden name."""
-    hidden = Path(tables.path(table), f".{one[1]}")
-    return hidden if hidden.exists() else hidden.with_name(one[1])
-
-
-def _engine(tables: Tables, source: Source) -> Engine:
-    return InProcess() if source.is_small else OnSpark(tables.spark)
+    def _where(self, table: str, one: Written) -> Path:
+        """Return the present path of a file, which may still have its hidden name."""
+        hidden = Path(self.tables.path(table), f".{one[1]}")
+        return hidden if hidden.exists() else hidden.with_name(one[1])
 
 
-def _remade(tables: Tables, events: Sequence[tuple[str, int]], old: Account) -> Account:
-    account, source = Account(follows=True, repeated=old.repeated), Source(events=events)
-    account.found.bad = old.found.bad
-    take_in(tables, _engine(tables, source), source, account)
-    return account
+def _later(began: float) -> float:
+    """Return the time at which work that began at a time, and ends now, may be repeated."""
+    now = time.monotonic()
+    return now + max(_QUIET, _REMADE * (now - began))
 
 
-def _is_finished(name: str, at: int, found: Mapping[str, tuple[str, int]]) -> bool:
-    entry = found.get(name)
-    return entry is not None and at == entry[1] and Path(entry[0]).exists()
-
-
-def _parted(name: str) -> tuple[str, int] | None:
-    number = _NUMBER.search(name)
-    return None if number is None else (name[: number.start()], int(number[1]))
-
-
-def _is_done(name: str, done: Mapping[str, tuple[int, int]]) -> bool:
-    parted = _parted(name)
-    low, high = done.get(parted[0], (1, 0)) if parted is not None else (1, 0)
-    return parted is not None and low <= parted[1] <= high
-
-
-def _add_done(name: str, done: dict[str, tuple[int, int]]) -> bool:
-    """Remember a finished segment by its number alone, if its number is the next."""
-    parted = _parted(name)
-    if parted is None:
-        return False
-    stem, number = parted
-    low, high = done.get(stem, (number, number - 1))
-    if number != high + 1:
-        return False
-    done[stem] = (low, number)
-    return True
+def _numbered(name: str) -> tuple[str, int]:
+    """Return the name of a segment without its number, and the number."""
+    stem, _, number = name.removesuffix(SUFFIX).rpartition("-")
+    if number.isdecimal() and name == f"{stem}-{int(number):06}{SUFFIX}":
+        return stem, int(number)
+    return name, 0

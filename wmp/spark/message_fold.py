@@ -20,9 +20,10 @@ from attrs import define, field
 from wmp.message import SENT_BY_MANAGERS, SENT_BY_WORKERS
 from wmp.spark.arrow import schema_of
 from wmp.spark.facts import FoldSink, KnownProcess, Process
+from wmp.spark.reading import process_number
 from wmp.spark.schema import ddl
 
-__all__ = ["GONE", "MessageFold", "MessageStream"]
+__all__ = ["GONE", "MessageFold", "MessageStream", "parts_of_messages"]
 
 _UP: Final = frozenset(command.name for command in SENT_BY_WORKERS - SENT_BY_MANAGERS)
 """Commands that only workers send, so that their direction is up."""
@@ -118,6 +119,17 @@ class MessageFold:
     def report_open(self, sink: FoldSink) -> None:
         """Report the messages that are not settled, as far as they are known."""
         _Ends.of(self._lines).report(sink)
+
+
+def parts_of_messages(state: bytes, buckets: int) -> Iterator[tuple[int, tuple[Any, ...], bytes]]:
+    """Yield (part, stream, lines) of a state, for another number of parts."""
+    for stream, packed in marshal.loads(state):
+        _, source, _, target, _, session, numbered, *_ = stream
+        lines = np.frombuffer(packed, np.int64).reshape(-1, len(_Line._fields))
+        blocks = lines[:, 0] >> 8 if numbered else lines[:, 0] & 7
+        parts = (process_number(source, target, session) % buckets + blocks) % buckets
+        for part in np.unique(parts).tolist():
+            yield part, stream, lines[parts == part].tobytes()
 
 
 @define(eq=False)

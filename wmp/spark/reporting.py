@@ -19,8 +19,9 @@ from wmp.spark.engines import InProcess, OnSpark
 from wmp.spark.facts import ALWAYS, Window
 from wmp.spark.journals import Source, find_segments
 from wmp.spark.page import page
+from wmp.spark.publishing import PipelineResult
 from wmp.spark.report_data import read_report_data
-from wmp.spark.run import STEPS, PipelineResult, Progress, build_tables
+from wmp.spark.run import STEPS, Progress, build_tables
 from wmp.spark.tables import Tables, is_far
 
 if typing.TYPE_CHECKING:

@@ -32,6 +32,11 @@ _GROUPS: Final = ("role", "manager", "worker", "device", "hour")
 _TIMED: Final = {"busy": 3, "had": 3, "submitted": 1, "ended": 1}
 """Counts of stretches, with the place of the begin of the stretch in their keys."""
 
+_GREATEST: Final = frozenset({"phase", "hop", "first submission", "last end", "served"})
+"""Counts whose greatest value is in a table."""
+_UNKNOWN: Final = -(1 << 62)
+"""Stands for a greatest value that is not known."""
+
 _Entry = tuple[int, int, int]
 """(number, sum, greatest) of samples, which is never changed, so totals can share it."""
 _Samples = dict[Any, _Entry]
@@ -73,18 +78,58 @@ class Totals:
 
     def add(self, counts: Counts) -> None:
         """Add counts: (count, total, top) by (name, key…)."""
-        for (name, *key), entry in counts.items():
-            if name == "phase":
-                phase, *who, value = key
-                for by, one in (("all", ""), *zip(_GROUPS, who, strict=True)):
-                    if one is not None or by == "role":
-                        group = (phase, by, one)
-                        self._rows.pop(group, None)
-                        _add(self.phases.setdefault(group, {}), value, entry)
-                continue
-            if (place := _TIMED.get(name)) is not None:
-                key[place] = key[place] // self.length * self.length
-            _add(self.counts[name], tuple(key), entry)
+        for key, entry in counts.items():
+            for samples, place in self._places(*key):
+                _add(samples, place, entry)
+
+    def _places(self, name: str, *key: Any) -> Iterator[tuple[_Samples, Any]]:
+        """Yield the places of a count."""
+        if name == "phase":
+            phase, *who, value = key
+            for by, one in (("all", ""), *zip(_GROUPS, who, strict=True)):
+                if one is not None or by == "role":
+                    group = (phase, by, one)
+                    self._rows.pop(group, None)
+                    yield self.phases.setdefault(group, {}), value
+            return
+        if (part := _TIMED.get(name)) is not None:
+            begin = key[part] // self.length * self.length
+            key = (*key[:part], begin, *key[part + 1 :])
+        yield self.counts[name], key
+
+    def change(self, changed: Iterable[tuple[Counts, Counts]], added: Iterable[Counts]) -> bool:
+        """Replace counts, in pairs of old and new counts, and add counts.
+
+        Return whether these totals are right. They are wrong if the greatest value of some samples
+        is gone, because the greatest of the others is not known.
+        """
+        lost: list[tuple[_Samples, Any, int]] = []
+        empty: list[tuple[_Samples, Any, bool]] = []
+        more = list(added)
+        for old, new in changed:
+            for key, entry in old.items():
+                if new.get(key) == entry:
+                    continue
+                # The least sample of a rounded length is that length.
+                known = key[0] not in _GREATEST or entry[2] == key[-1] > 0
+                for samples, place in self._places(*key):
+                    number, total, top = samples[place]
+                    if number == entry[0] > 0:
+                        empty.append((samples, place, key[0] != "shares"))
+                        top = _UNKNOWN
+                    elif top == entry[2] and not known:
+                        lost.append((samples, place, top))
+                        top = _UNKNOWN
+                    samples[place] = number - entry[0], total - entry[1], top
+            more.append({key: entry for key, entry in new.items() if old.get(key) != entry})
+        for counts in more:
+            self.add(counts)
+        for samples, place, alone in empty:
+            if place in samples and not samples[place][0]:
+                if not alone:
+                    return False  # a worker without a job has an entry, too
+                del samples[place]
+        return all(samples[place][2] >= top for samples, place, top in lost if place in samples)
 
     def lengthen(self, length: int) -> None:
         """Use longer stretches from now on."""
@@ -126,7 +171,7 @@ class Totals:
         """Return the rows of ``latency``."""
         for group, values in sorted(self.phases.items(), key=repr):
             phase, by, key = group
-            if key is None:
+            if key is None or not values:
                 continue
             if group not in self._rows:
                 self._rows[group] = spread(values)

@@ -1,0 +1,219 @@
+"""The tables of an account: the rows of open groups, violations, and the small tables.
+
+A report that follows journals publishes its account again and again. So the files of groups that
+did not change stay, the totals change by what changed, and an equal table is not written again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import Final
+
+import pyarrow
+from attrs import define, field, frozen
+
+from wmp.spark.account import Account
+from wmp.spark.arrow import Values
+from wmp.spark.facts import Counts, FoldSink, KnownProcess, Process, is_certain
+from wmp.spark.folds import Group, OpenGroup
+from wmp.spark.processes import check_lives, nodes
+from wmp.spark.schema import TABLES
+from wmp.spark.stories import check_silences, find_lines, first_of_each_name, stories
+from wmp.spark.tables import Parts, Tables, Written
+from wmp.spark.totals import Totals, drops, missing_nodes
+
+__all__ = ["PipelineResult", "Publisher"]
+
+_SHELF: Final = 2048
+"""Number of rows of open groups from which a file is full."""
+_TWICE: Final = 2048
+"""Largest number of lines of a process that are looked up because their number came twice."""
+_CHECKED: Final[Group] = ("checked", 0, 0)
+"""Stands for the counts of the checks of this module among the open groups."""
+
+
+@frozen
+class PipelineResult:
+    """The result of a run."""
+
+    tables: Tables
+    violations: int
+    """Number of the certain violations."""
+    uncertain: int
+    """Number of the violations that gaps in the journals may explain."""
+    summary: dict[str, float]
+    """The table ``summary``: values by name."""
+
+
+@define(eq=False)
+class Publisher:
+    """Makes the tables equal to an account, after each of its changes."""
+
+    tables: Tables
+    _account: Account | None = None
+    """The account of the last call, to which all that is kept here belongs."""
+    _shelves: list[tuple[dict[Group, OpenGroup], list[Written]]] = field(factory=list)
+    """Open groups, and the files with their rows."""
+    _totals: Totals | None = None
+    """The totals of the account with those of its open groups."""
+    _counts: dict[Group, Counts] = field(factory=dict)
+    """The counts of each open group, as the totals have them."""
+    _wanted: dict[Process, list[int]] = field(factory=dict)
+    """Numbers of lines that came twice, and the times of these lines."""
+    _times: dict[tuple[str, int, int], list[int]] = field(factory=dict)
+    _written: dict[str, list[Values]] = field(factory=dict)
+    """The rows of the small tables that were written last."""
+
+    def publish(self, account: Account, report: Callable[[str], None]) -> PipelineResult:
+        """Write all tables that have changed.
+
+        Args:
+            account: The account. Groups that have changed are other objects than before.
+            report: Called with the name of each step.
+        """
+        report("violations")
+        if account is not self._account:
+            self._account, self._totals, self._wanted = account, None, {}
+        known, processes = account.known(), account.found.processes
+        files = {name: list(written) for name, written in account.files.items()}
+        for one in self._write_open(account.open):
+            files[one[0]].append(one)
+        self.tables.publish(files)
+
+        self._check_silences(account, known)
+        sink = FoldSink(known)
+        self._check_twice(account, sink)
+        counts = {group: one.counts for group, one in account.open.items()}
+        totals = self._add_up(account, counts | {_CHECKED: self._counts.get(_CHECKED, {})})
+        check_lives(list(processes.values()), totals.counts["served"], sink)
+        totals = self._add_up(account, counts | {_CHECKED: sink.counts})
+        broken = [
+            (*row[:4], is_certain(row[16], known), *row[5:16])
+            for rows in (account.rows, *(one.rows for one in account.open.values()), sink.rows)
+            for row in rows.get("violations", ())
+        ]
+        shown = first_of_each_name(broken)
+        new = [row for row in shown if row[0] not in account.stories]
+        found = account.stories | (stories(new, self.tables, known) if new else {})
+        account.stories = {row[0]: found[row[0]] for row in shown}
+
+        report("totals")
+        findings, missing = totals.findings(known), missing_nodes(processes)
+        bad = [(*key, *lines) for key, lines in sorted(account.found.bad.items())]
+        dropped = list(drops(processes.values()))
+        rows = nodes(sorted(processes.values(), key=lambda one: one.key), account.clocks)
+        names = [column.name for column in TABLES["nodes"].columns]
+        summary = totals.summary(
+            sum(row[2] for row in bad), account.repeated, len(missing),
+            sum(row[3] for row in dropped), findings,
+            [dict(zip(names, row, strict=True)) for row in rows],
+        )  # fmt: skip
+        small: dict[str, Iterable[Values]] = {
+            "violations": shown,
+            "violation_events": [line for lines in account.stories.values() for line in lines],
+            "bad_lines": bad,
+            "offsets": [one.row for one in account.offsets],
+            "nodes": rows,
+            "missing_nodes": missing,
+            "findings": findings,
+            "latency": totals.latency(),
+            "histogram": totals.histogram(),
+            "utilisation": totals.utilisation(known),
+            "fairness": totals.fairness(),
+            "activity": totals.activity(),
+            "requeues": totals.requeues(),
+            "device_hops": totals.device_hops(),
+            "drops": dropped,
+            "summary": summary,
+        }
+        for name, some in small.items():
+            if (values := list(some)) != self._written.get(name):
+                self.tables.write_rows(name, values)
+                self._written[name] = values
+        numbers = {name: value for name, value, _ in summary}
+        certain, uncertain = int(numbers["violations"]), int(numbers["uncertain violations"])
+        return PipelineResult(self.tables, certain, uncertain, numbers)
+
+    def _write_open(self, groups: Mapping[Group, OpenGroup]) -> list[Written]:
+        """Return files with the rows of open groups.
+
+        A file has the rows of several groups of one kind. If one of its groups has changed, its
+        other groups get new files, too.
+        """
+        left = {group: one for group, one in groups.items() if one.tables}
+        kept = []
+        for some, files in self._shelves:
+            if all(left.get(group) is one for group, one in some.items()):
+                kept.append((some, files))
+                for group in some:
+                    del left[group]
+        for _, alike in groupby(sorted(left), key=itemgetter(0)):
+            some, rows = {}, 0
+            for group in alike:
+                some[group] = left[group]
+                rows += sum(map(len, left[group].tables.values()))
+                if rows >= _SHELF:
+                    kept.append((some, self._write(some.values())))
+                    some, rows = {}, 0
+            kept.append((some, self._write(some.values())))
+        self._shelves = kept
+        return [one for _, files in kept for one in files]
+
+    def _write(self, groups: Iterable[OpenGroup]) -> list[Written]:
+        parts, tables = Parts(self.tables.where), defaultdict(list)
+        for group in groups:
+            for name, rows in group.tables.items():
+                tables[name].append(rows)
+        for name, some in tables.items():
+            parts.write(name, pyarrow.concat_tables(some))
+        return parts.close()
+
+    def _add_up(self, account: Account, counts: dict[Group, Counts]) -> Totals:
+        """Return the totals of an account with the counts of its open groups."""
+        old, totals = self._counts, self._totals
+        changed = [
+            (old.get(group, {}), counts.get(group, {}))
+            for group in old.keys() | counts.keys()
+            if old.get(group) is not counts.get(group)
+        ]
+        added, account.added, self._counts = account.added, [], counts
+        if (
+            totals is None
+            or totals.length != account.totals.length
+            or not totals.change(changed, added)
+        ):
+            totals = account.totals.plus(counts.values())
+        self._totals = totals
+        return totals
+
+    def _check_silences(self, account: Account, known: Mapping[Process, KnownProcess]) -> None:
+        """Check the silences that were not checked yet; all lines about them have been read."""
+        if silences := account.rows["silence"]:
+            sink = FoldSink(known)
+            check_silences(silences, self.tables, sink)
+            account.rows["violations"] += sink.rows.get("violations", [])
+            account.add_counts(sink.counts)
+            account.rows["silence"] = []
+
+    def _check_twice(self, account: Account, sink: FoldSink) -> None:
+        """Report different lines with one number."""
+        wanted = {
+            key: [n for first, last in runs for n in range(first, last + 1)][:_TWICE]
+            for key, runs in account.twice.items()
+        }
+        if wanted != self._wanted:
+            times: defaultdict[tuple[str, int, int], list[int]] = defaultdict(list)
+            for line in find_lines(self.tables, wanted, "n", ("node", "epoch", "n", "at")):
+                if line["n"] in wanted.get((line["node"], line["epoch"]), ()):
+                    times[line["node"], line["epoch"], line["n"]].append(line["at"])
+            self._wanted, self._times = wanted, times
+        for (node, epoch, n), ats in sorted(self._times.items()):
+            detail = (
+                f"{node}:{epoch} has {len(ats)} different lines with the number {n}: a line was "
+                "changed, or two processes wrote journals under one name and epoch"
+            )
+            where = (node, epoch, n, min(ats))
+            sink.violation("one line for each number", detail, where, certain=True)
