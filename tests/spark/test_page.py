@@ -17,8 +17,9 @@ from tests.spark.pages import BEGIN, EVIL, example_report, node, row, story
 from wmp.spark.charts import figures, plotly, script_hash
 from wmp.spark.facts import ALWAYS
 from wmp.spark.page import page as whole_page
-from wmp.spark.report_data import ReportData
+from wmp.spark.report_data import ReportData, read_report_data
 from wmp.spark.schema import TABLES
+from wmp.spark.tables import Tables
 from wmp.spark.violation_diagram import violation_diagram
 
 
@@ -223,6 +224,48 @@ def test_a_job_names_its_worker_by_its_label_and_its_day():
     words = words_of(example_report(slowest=[job], nodes=lives))
 
     assert "error worker nine 2023-11-14 22:13:20.000 3 2" in words
+
+
+def test_workers_are_in_the_order_of_their_labels():
+    used = {**example_report().tables["utilisation"][0], "worker_epoch": 1}
+    lives = [{**node(name, "worker", 900), "label": f"worker {place}"}
+             for place, name in enumerate("cab")]  # fmt: skip
+    use = [{**used, "worker": name} for name in "abc"]
+
+    words = words_of(example_report(nodes=lives, utilisation=use))
+
+    shown = " ".join(f"worker {place} slots 0.0% 2" for place in range(3))
+    assert f"worker resource taken has {shown}" in words
+
+
+def test_the_worst_jobs_are_slow_or_failed_or_had_several_leases(tmp_path):
+    tables = Tables(None, str(tmp_path))
+    for name in TABLES:
+        tables.write_rows(name, [])
+    jobs = [
+        row("jobs", owner="m", owner_epoch=1, job=job, end=end, attempts=attempts, over=over,
+            total=total)
+        for job, end, attempts, over, total in (
+            (1, "ok", 1, 0, 50), (2, "error", 1, 0, 40), (3, "timeout", 1, 1, 30),
+            (4, "ok", 3, 2, 90), (5, "lost", 2, 2, 95), (6, None, 2, 1, None),
+        )
+    ]  # fmt: skip
+    tables.write_rows("jobs", [tuple(one.values()) for one in jobs])
+
+    found = read_report_data(tables).tables
+
+    shown = {
+        name: [one["job"] for one in found[name]] for name in ("slowest", "failed", "requeued")
+    }
+    assert shown == {"slowest": [5, 4, 1, 2, 3], "failed": [5, 2, 3], "requeued": [4, 5, 6]}
+
+
+def test_more_has_a_stronger_colour_on_any_background():
+    scale = figures(example_report())["chart-load"]["data"][0]["colorscale"]
+
+    blues = [re.fullmatch(r"rgba\((.*),([\d.]+)\)", colour) for _, colour in scale]
+    assert len({blue[1] for blue in blues}) == 1
+    assert sorted(float(blue[2]) for blue in blues) == [float(blue[2]) for blue in blues]
 
 
 def test_the_page_of_a_part_of_the_time_says_so():

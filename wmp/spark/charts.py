@@ -32,7 +32,10 @@ _MOST_CURVES: Final = 8
 _CURVES: Final = (
     "queue wait", "take trip", "lane wait", "handler", "done trip", "lease", "total",
 )  # fmt: skip
-_COLOURS: Final = [[0.0, "rgba(37,99,235,0.06)"], [0.3, "#7dabf8"], [1.0, "#1e3a8a"]]
+_COLOURS: Final = [
+    [share, f"rgba(59,130,246,{opacity})"] for share, opacity in ((0.0, 0.07), (0.3, 0.5), (1.0, 1))
+]
+"""One blue, whose opacity grows: so more stands out on a light and on a dark page."""
 _BARS: Final = 4
 """Bars of a histogram between a power of two and the next."""
 
@@ -104,7 +107,7 @@ def figures(data: ReportData) -> dict[str, _Figure]:
 
 
 def _load(data: ReportData) -> _Figure:
-    """Draw a row for each role, and a cell for each stretch; more jobs make it darker."""
+    """Draw a row for each role, and a cell for each stretch; more jobs make it stronger."""
     rows = data.tables["activity"]
     if not rows:
         return {}
@@ -162,7 +165,7 @@ def _phases(phases: Mapping[str, _Bars], latency: Mapping[str, Row]) -> _Figure:
             "text": [f"{name} of {phase}: {duration(latency[phase][name])}" for phase in there],
             "marker": {"symbol": "line-ns-open", "size": 18, "color": colour, "line": {"width": 3}},
         }
-        for name, colour in (("p50", "#0f766e"), ("p99", "#dc2626"))
+        for name, colour in (("p50", "#0d9488"), ("p99", "#dc2626"))
     ]  # fmt: skip
     layout = _layout(80 + 34 * len(there), xaxis=_DURATIONS, yaxis=_NAMES)
     return {"data": [heat, *marks], "layout": layout}

@@ -292,17 +292,22 @@ def _grouped(data: ReportData, by: str) -> list[Row]:
 
 def _workers(data: ReportData) -> list[Row]:
     """Add up the use of each resource of each worker."""
-    sums: dict[tuple[str, int, str], list[int]] = {}
-    for row in data.tables["utilisation"]:
-        key = (row["worker"], row["worker_epoch"], row["resource"])
-        busy, available, _ = sums.get(key, (0, 0, 0))
-        there = available + row["length"] * row["have"]
-        sums[key] = [busy + row["busy"], there, row["have"]]
-    columns = ("worker", "worker_epoch", "resource", "share", "have")
-    return [
-        dict(zip(columns, (*key, busy / available if available else 0.0, have), strict=True))
-        for key, (busy, available, have) in sorted(sums.items())
-    ]
+    columns = ("worker", "worker_epoch", "resource")
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for one in data.tables["utilisation"]:
+        key = {name: one[name] for name in columns}
+        row = rows.setdefault(tuple(key.values()), {**key, "busy": 0, "available": 0})
+        row["busy"] += one["busy"]
+        row["available"] += one["length"] * one["have"]
+        row["have"] = one["have"]
+    for row in rows.values():
+        row["share"] = row["busy"] / row["available"] if row["available"] else 0.0
+
+    def order(row: Row) -> tuple[Any, ...]:
+        process = (row["worker"], row["worker_epoch"])
+        return name_of(row["worker"], data.nodes.get(process)), *process, row["resource"]
+
+    return sorted(rows.values(), key=order)
 
 
 def _node(head: str, data: ReportData, column: str = "node") -> _ListColumn:

@@ -42,7 +42,7 @@ _OF_A_JOB: Final = (
 _WORST: Final = {
     "slowest": ("total", pc.field("total").is_valid()),
     "failed": ("total", pc.field("end").isin(["error", "lost", "timeout"])),
-    "requeued": ("over", pc.field("over") > 0),
+    "requeued": ("over", pc.field("attempts") > 1),
 }
 """The column by which the worst jobs of a list come first, and the condition of the list."""
 
