@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final
@@ -104,25 +103,26 @@ def page(data: ReportData) -> str:
     return str(text).replace(_LIBRARY, plotly(), 1) if charts else str(text)
 
 
-def _sums(rows: Iterable[Row], value: str, *by: str) -> list[Row]:
-    """Return the sums of a column and the numbers of rows, by other columns, from the greatest."""
-    sums: Counter[tuple[Any, ...]] = Counter()
-    numbers: Counter[tuple[Any, ...]] = Counter()
+def _sums(rows: Iterable[Row], by: Sequence[str], *columns: str) -> list[Row]:
+    """Add up columns of the rows with the same values in ``by``, and count these rows.
+
+    The other columns are those of the last of these rows.
+    """
+    sums: dict[tuple[Any, ...], Row] = {}
     for row in rows:
         key = tuple(row[name] for name in by)
-        sums[key] += row[value]
-        numbers[key] += 1
-    return [
-        {**dict(zip(by, key, strict=True)), value: total, "rows": numbers[key]}
-        for key, total in sums.most_common()
-    ]
+        old = sums.get(key, {})
+        totals = {name: old.get(name, 0) + row[name] for name in columns}
+        sums[key] = {**row, **totals, "rows": old.get("rows", 0) + 1}
+    return sorted(sums.values(), key=lambda row: -row[columns[0]])
 
 
 def _gaps(data: ReportData) -> Mapping[str, _List]:
     """List missing and unreadable lines, which make all other results less certain."""
     lists = {
         "Lines that could not be read": _List(
-            (_text("reason"), _number("lines")), _sums(data.tables["bad_lines"], "lines", "reason")
+            (_text("reason"), _number("lines")),
+            _sums(data.tables["bad_lines"], ["reason"], "lines"),
         ),
         "Processes without a journal": _List(
             (_text("node"), _number("epoch", words=str),
@@ -141,6 +141,7 @@ def _gaps(data: ReportData) -> Mapping[str, _List]:
 def _lists(data: ReportData) -> Mapping[str, _List]:
     """Return the other lists by their names in the template."""
     tables, latency = data.tables, data.latency()
+    compared, compared_phases = _compared(data)
     spread = (
         _number("samples", "count"), _time("p50"), _time("p90"), _time("p99"),
         _time("longest", "most"),
@@ -166,13 +167,13 @@ def _lists(data: ReportData) -> Mapping[str, _List]:
             ),
         ),
         "compared": _List(
-            (_text(""), _number("before"), _number("now"), _ratio("now / before")), _numbers(data)
+            (_text(""), _number("before"), _number("now"), _ratio()), compared
         ),
         "compared phases": _List(
             (_text("phase"),
-             _time("p50 before"), _time("p50 now"), _ratio("p50 now / before"),
-             _time("p99 before"), _time("p99 now"), _ratio("p99 now / before")),
-            _compared_phases(data),
+             _time("p50 before"), _time("p50 now"), _ratio("p50 "),
+             _time("p99 before"), _time("p99 now"), _ratio("p99 ")),
+            compared_phases,
         ),
         **{name: _List(job, tables[name]) for name in ("slowest", "failed", "requeued")},
         "phases": _List(
@@ -183,19 +184,17 @@ def _lists(data: ReportData) -> Mapping[str, _List]:
         "by worker": _List((_node("worker", data), *groups), _grouped(data, "worker")),
         "by hour": _List((_text("hour (UTC)", "key"), *groups), _grouped(data, "hour")),
         "workers": _List(
-            (_node("worker", data, "worker"), _text("resource"),
-             _ListColumn(
-                 "taken", lambda row: _Cell(f"{row['share']:.1%}", share=min(row["share"], 1.0))),
+            (_node("worker", data, "worker"), _text("resource"), _ListColumn("taken", _taken),
              _number("has", "have")),
             _workers(data),
         ),
         "requeues": _List(
             (_text("cause"), _text("role"), _number("leases")),
-            _sums(tables["requeues"], "leases", "cause", "role"),
+            _sums(tables["requeues"], ["cause", "role"], "leases"),
         ),
         "drops": _List(
             (_text("reason"), _number("messages", "lines"), _number("processes", "rows")),
-            _sums(tables["drops"], "lines", "reason"),
+            _sums(tables["drops"], ["reason"], "lines"),
         ),
         "fairness": _List(
             (_text("among the", "by"), _node("of", data),
@@ -241,37 +240,35 @@ def _share(head: str) -> _ListColumn:
     return _ListColumn(head, cell, is_number=True)
 
 
-def _ratio(head: str) -> _ListColumn:
-    def words(ratio: float | None) -> str:
-        if ratio is None:
-            return "–"
-        return "< 0.01 ×" if 0 < ratio < 0.01 else f"{amount(ratio)} ×"
+def _ratio(prefix: str = "") -> _ListColumn:
+    def cell(row: Row) -> _Cell:
+        before, now = row[f"{prefix}before"], row[f"{prefix}now"]
+        ratio = now / before if before and now is not None else None
+        small = ratio is not None and 0 < ratio < 0.01
+        return _Cell("–" if ratio is None else "< 0.01 ×" if small else f"{amount(ratio)} ×")
 
-    return _number(head, words=words)
-
-
-def _compared(before: float | None, now: float | None, prefix: str = "") -> Row:
-    ratio = now / before if before and now is not None else None
-    return {f"{prefix}before": before, f"{prefix}now": now, f"{prefix}now / before": ratio}
+    return _ListColumn(f"{prefix}now / before", cell, is_number=True)
 
 
-def _numbers(data: ReportData) -> list[Row]:
-    """Compare the numbers of two reports."""
-    return [] if data.before is None else [
-        {"": name, **_compared(data.before.number(name), data.number(name))}
-        for name in ("jobs", "jobs ok", "jobs per second", "leases lost", "violations", "seconds")
-    ]  # fmt: skip
-
-
-def _compared_phases(data: ReportData) -> list[Row]:
-    """Compare the phases of two reports."""
-    before, now = {} if data.before is None else data.before.latency(), data.latency()
-    return [
-        {"phase": phase,
-         **_compared(before[phase]["p50"], now.get(phase, {}).get("p50"), "p50 "),
-         **_compared(before[phase]["p99"], now.get(phase, {}).get("p99"), "p99 ")}
-        for phase in PHASES if phase in before
-    ]  # fmt: skip
+def _compared(data: ReportData) -> tuple[list[Row], list[Row]]:
+    """Return the numbers and the phases of two reports."""
+    old = data.before
+    if old is None:
+        return [], []
+    names = ("jobs", "jobs ok", "jobs per second", "leases lost", "violations", "seconds")
+    before, now = old.latency(), data.latency()
+    return (
+        [{"": name, "before": old.number(name), "now": data.number(name)} for name in names],
+        [
+            {
+                "phase": phase,
+                **{f"{share} before": before[phase][share] for share in ("p50", "p99")},
+                **{f"{share} now": now.get(phase, {}).get(share) for share in ("p50", "p99")},
+            }
+            for phase in PHASES
+            if phase in before
+        ],
+    )
 
 
 def _grouped(data: ReportData, by: str) -> list[Row]:
@@ -292,22 +289,21 @@ def _grouped(data: ReportData, by: str) -> list[Row]:
 
 def _workers(data: ReportData) -> list[Row]:
     """Add up the use of each resource of each worker."""
-    columns = ("worker", "worker_epoch", "resource")
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for one in data.tables["utilisation"]:
-        key = {name: one[name] for name in columns}
-        row = rows.setdefault(tuple(key.values()), {**key, "busy": 0, "available": 0})
-        row["busy"] += one["busy"]
-        row["available"] += one["length"] * one["have"]
-        row["have"] = one["have"]
-    for row in rows.values():
-        row["share"] = row["busy"] / row["available"] if row["available"] else 0.0
+    rows = ({**row, "had": row["length"] * row["have"]} for row in data.tables["utilisation"])
+    by = ("worker", "worker_epoch", "resource")
+    return sorted(
+        _sums(rows, by, "busy", "had"),
+        key=lambda row: (_label(data, row["worker"], row["worker_epoch"]), *map(row.get, by)),
+    )
 
-    def order(row: Row) -> tuple[Any, ...]:
-        process = (row["worker"], row["worker_epoch"])
-        return name_of(row["worker"], data.nodes.get(process)), *process, row["resource"]
 
-    return sorted(rows.values(), key=order)
+def _taken(row: Row) -> _Cell:
+    share = row["busy"] / row["had"] if row["had"] else 0.0
+    return _Cell(f"{share:.1%}", share=min(share, 1.0))
+
+
+def _label(data: ReportData, node: str, epoch: int) -> str:
+    return name_of(node, data.nodes.get((node, epoch)))
 
 
 def _node(head: str, data: ReportData, column: str = "node") -> _ListColumn:
@@ -318,6 +314,6 @@ def _node(head: str, data: ReportData, column: str = "node") -> _ListColumn:
         node, epoch = row[column], row[column_of_epoch]
         if node is None:
             return _Cell("–")
-        return _Cell(name_of(node, data.nodes.get((node, epoch))), f"{node} {epoch}")
+        return _Cell(_label(data, node, epoch), f"{node} {epoch}")
 
     return _ListColumn(head, cell)
