@@ -13,7 +13,7 @@ import pytest
 from tests.spark.corruptions import Journal, sound_journal
 from wmp.journal.schema import COLUMNS, Type
 from wmp.spark import report
-from wmp.spark.lines import parse
+from wmp.spark.lines import LineRow, parse, parse_slowly
 from wmp.spark.schema import TABLES
 from wmp.spark.tables import Tables
 
@@ -88,6 +88,36 @@ def test_changed_columns_do_not_end_the_report(rows, tmp_path, seeds):
         print("seed", seed)
         (tmp_path / str(seed)).mkdir()
         reported(some, tmp_path / str(seed))
+
+
+TAILS = (
+    b"", b',"shoes":"\xff"', b',"shoes":"\\q"', b',"shoes":"\\ud800"', b',"sh\xffoes":1',
+    b',"shoes":[1', b',"shoes":01', b',"shoes":NaN', b',"shoes":' + b"[" * 5000 + b"]" * 5000,
+    b',"label":"\xc3\xa9"', b',"label":"null"', b',"label":"\\ud83d\\ude00"', b',"label":"\\ud83d"',
+    b',"epoch":null', b',"epoch":1.0', b',"epoch":true', b',"epoch":9223372036854775808',
+    b',"v":1.0', b',"n":-1', b',"at":9007199254740992', b',"wall":-1', b',"ids":[1],"last":1',
+    b',"ids":[1],"last":3,"attempts":[1,2]', b',"ids":[1],"last":3,"attempts":[1,2,3]',
+    b',"attempts":[1,2]', b',"ends":["x"]', b',"ends":["ok"]', b',"ids":[4,5],"left":[null,1]',
+    b',"ids":[null]', b',"settings":{"a":9007199254740993}', b',"resources":{"a":1.0}',
+    b',"what":"run"', b',"what":7', b'} {', b',"node":"m",',
+)  # fmt: skip
+
+
+def test_both_ways_of_parsing_a_line_agree(rows):
+    """The fast way must not accept a line that the check of the schema refuses."""
+    begin = b'{"v":1,"node":"m","epoch":1,"n":5,"step":1,"at":0,"wall":5,"what":"ticked"'
+    texts = [begin + tail + b"}" for tail in TAILS]
+    for seed in range(300):
+        random, some = Random(seed), json.loads(json.dumps(rows[:40]))
+        for _ in range(20):
+            mutate(random, some)
+        texts += [json.dumps(row).encode() for row in some]
+
+    pairs = [(parse(text, "a"), parse_slowly(text, "a")) for text in texts]
+
+    assert [text for text, (one, other) in zip(texts, pairs, strict=True) if one != other] == []
+    kinds = {type(one) for one, _ in pairs}
+    assert kinds == {str, LineRow}
 
 
 MUTATIONS: dict[str, tuple[tuple[str, str | None, str], dict[str, Any]]] = {

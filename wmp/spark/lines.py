@@ -35,7 +35,7 @@ from wmp.spark.schema import ddl
 
 __all__ = [
     "EVENTS", "MAPS", "UNKNOWN_VERSION", "LineRow", "event_table", "in_order", "packed_lines",
-    "parse", "steps",
+    "parse", "parse_slowly", "steps",
 ]  # fmt: skip
 
 UNKNOWN_VERSION: Final = "the journal has an unknown version"
@@ -108,15 +108,15 @@ def parse(text: bytes, file: str) -> LineRow | str:
     Raises:
         ConfigError: The line has an unknown version; the text begins with ``UNKNOWN_VERSION``.
     """
-    if b"null" not in text and b'"settings"' not in text:
+    if text.isascii() and b"null" not in text and b'"settings"' not in text:
         try:
             line = _DECODER.decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return _parse_slowly(text, file)
+            return parse_slowly(text, file)
         needed = _NEEDED.get(line.what)
         if (needed is None or None not in needed(line)) and _jobs_fit(line):
             return line
-    return _parse_slowly(text, file)
+    return parse_slowly(text, file)
 
 
 def _jobs_fit(line: LineRow) -> bool:
@@ -133,8 +133,8 @@ def _jobs_fit(line: LineRow) -> bool:
     return all(values is None or len(values) in sizes for values in columns)
 
 
-def _parse_slowly(text: bytes, file: str) -> LineRow | str:
-    """Parse a line that breaks the schema, or whose columns need a closer look."""
+def parse_slowly(text: bytes, file: str) -> LineRow | str:
+    """Parse any line as :func:`parse` does; this takes several times as long."""
     try:
         line: Any = json.loads(text.decode())
     except UnicodeDecodeError:
