@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, groupby
 from typing import Any, Final
@@ -101,14 +101,16 @@ def rank_of(kind: str | None) -> int:
 
 
 def read_report_data(
-    where: Tables, sources: Iterable[str] = (), before: Tables | None = None
-) -> ReportData:
+    where: Tables, sources: Sequence[str] = (), before: Tables | None = None,
+    window: Window = ALWAYS,
+) -> ReportData:  # fmt: skip
     """Read the data of a report from its tables.
 
     Args:
         where: The tables.
         sources: Names of the journals.
         before: The tables of another report, with which this report is compared.
+        window: The time that the report covers.
     """
     tables = {name: _rows(where.dataset(name).to_table()) for name in _WHOLE} | _jobs(where)
     order = [("certain", "descending"), ("time", "ascending"), ("violation", "ascending")]
@@ -118,11 +120,12 @@ def read_report_data(
     lines = where.dataset("violation_events").to_table(filter=pc.field("violation").isin(keys))
     story = _rows(lines.sort_by([("violation", "ascending"), ("place", "ascending")]))
     return ReportData(
-        tuple(sources),
+        sources,
         tables,
         {row["name"]: row["value"] for row in _rows(where.dataset("summary").to_table())},
         {key: list(some)[-_MOST_LINES:] for key, some in groupby(story, lambda r: r["violation"])},
         None if before is None else read_report_data(before, (before.where,)),
+        window,
     )
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from wmp.errors import ConfigError
 from wmp.spark.engines import InProcess, OnSpark
@@ -29,17 +29,9 @@ if typing.TYPE_CHECKING:
 if sys.platform != "win32":
     import fcntl
 
-__all__ = [
-    "PAGE",
-    "JournalReport",
-    "alone",
-    "check_out",
-    "report",
-    "session",
-    "write_page",
-]
+__all__ = ["JournalReport", "alone", "check_out", "report", "session", "write_page"]
 
-PAGE: Final = "report.html"
+_PAGE: Final = "report.html"
 """Name of the page's file, beside the tables."""
 _SMALL: Final = 64 << 20
 """Number of bytes, about 200,000 lines, up to which Java compiles with its first compiler alone."""
@@ -98,7 +90,10 @@ def report(
         raise ConfigError(
             f"there is no report in {compare} to compare: expected the folder of an earlier report"
         )
-    window = (_micros(since, ALWAYS[0]), _micros(until, ALWAYS[1]))
+    window = (
+        ALWAYS[0] if since is None else _micros(since),
+        ALWAYS[1] if until is None else _micros(until),
+    )
     began, source = time.monotonic(), Source.of(segments)
     with alone(where), session(spark, master, few=source.bytes <= _SMALL) as start:
         tables = Tables(start, where)
@@ -112,23 +107,18 @@ def report(
     return JournalReport(path, result, time.monotonic() - began)
 
 
-def _micros(time: datetime | None, absent: int) -> int:
+def _micros(time: datetime) -> int:
     """Return µs since 1970; a time without a time zone is in UTC."""
-    if time is None:
-        return absent
-    known = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return round(known.timestamp() * 1e6)
+    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1e6)
 
 
 def write_page(
-    tables: Tables,
-    journals: Sequence[str | Path],
-    before: Tables | None = None,
+    tables: Tables, journals: Sequence[str | Path], before: Tables | None = None,
     window: Window = ALWAYS,
-) -> Path | str:
+) -> Path | str:  # fmt: skip
     """Write the page of tables, and return its path or URL."""
-    data = read_report_data(tables, map(str, journals), before)
-    path = tables.write_text(PAGE, page(evolve(data, window=window)))
+    data = read_report_data(tables, tuple(map(str, journals)), before, window)
+    path = tables.write_text(_PAGE, page(data))
     return path if tables.far else Path(path)
 
 
@@ -138,7 +128,7 @@ def check_out(out: str | Path) -> str:
     Raises:
         ConfigError: It is no directory, or cannot be made.
     """
-    if "://" in str(out):
+    if is_far(str(out)):
         return str(out)
     where = Path(out).resolve()
     try:
@@ -157,7 +147,7 @@ def alone(where: str) -> Iterator[None]:
         ConfigError: Another process writes a report there.
     """
     # Windows has no such locks, so several reports could write here.
-    if sys.platform == "win32" or "://" in where:
+    if sys.platform == "win32" or is_far(where):
         yield
         return
     with open(Path(where, _LOCK), "w", encoding="utf-8") as lock:
