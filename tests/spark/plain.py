@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from wmp.spark.facts import Fact, FoldSink, KnownProcess
+from wmp.spark.facts import FoldSink, KnownProcess
 from wmp.spark.folds import fold_group
 from wmp.spark.job_fold import JobFold
 from wmp.spark.lines import LineRow
@@ -67,12 +67,9 @@ def fold(texts: Iterable[str]) -> FoldSink:
             groups[line.node, line.epoch, other].append(line)
     for group in groups.values():
         fold_group(sorted(group, key=attrgetter("n")), sink)
-    jobs: dict[tuple[Any, ...], list[Fact]] = defaultdict(list)
-    for fact in sink.facts:
-        jobs[fact.owner, fact.owner_epoch, fact.job].append(fact)
-    for facts in jobs.values():
+    for job, facts in sink.facts.items():
         sink.begin()
-        JobFold(sorted(facts, key=attrgetter("side", "node", "epoch", "n")), sink).fold()
+        JobFold(job, sorted(facts, key=attrgetter("side", "node", "epoch", "n")), sink).fold()
     return sink
 
 

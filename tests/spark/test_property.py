@@ -129,9 +129,9 @@ def what_is_rebuilt(folder):
             worker = (row["worker"], row["worker_epoch"])
             seen.leases[key] = Lease(worker, row["lock"], row["cause"], row["outcome"])
     left = set()
-    for one in sorted(sink.facts, key=lambda fact: fact.n):
+    facts = [(fact, job) for job, facts in sink.facts.items() for fact in facts]
+    for one, job in sorted(facts, key=lambda fact: fact[0].n):
         if one.event == "lost" and one.value:
-            job = (one.owner, one.owner_epoch, one.job)
             worker = (*job, seen.leases[*job, one.attempt].worker[0])
             # If one worker loses several leases of a job by leaving, only one of them counts.
             seen.jobs[job].lost += one.value == 1 or worker not in left

@@ -23,6 +23,7 @@ __all__ = [
     "Counts",
     "Fact",
     "FoldSink",
+    "Job",
     "KnownProcess",
     "Process",
     "Window",
@@ -33,6 +34,9 @@ __all__ = [
 
 Process = tuple[str, int]
 """(identity, epoch)."""
+
+Job = tuple[str, int, int]
+"""(owner, epoch of the owner, number)."""
 
 Window = tuple[int, int]
 """The first µs since 1970 of a part of a journal, and the µs after its last."""
@@ -104,9 +108,6 @@ class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):
     ========= ==== =========== =========== ================= ================== ================
     """
 
-    owner: str
-    owner_epoch: int
-    job: int
     side: int
     node: str
     epoch: int
@@ -174,10 +175,12 @@ class FoldSink:
     """Rows by the name of their table."""
     tables: defaultdict[str, list[pyarrow.Table]] = field(factory=lambda: defaultdict(list))
     """Further rows by the name of their table."""
-    facts: list[Fact] = field(factory=list)
-    counts: Counts = field(factory=dict)
+    facts: defaultdict[Job, list[Fact]] = field(factory=lambda: defaultdict(list))
+    _counts: Counts = field(factory=dict)
+    _amounts: defaultdict[tuple[Any, ...], list[int]] = field(factory=lambda: defaultdict(list))
+    """Numbers that are not in the counts yet, by their key there."""
     _samples: defaultdict[tuple[Any, ...], list[int]] = field(factory=lambda: defaultdict(list))
-    """µs that are not in ``counts`` yet, by their key there without the rounded µs."""
+    """µs that are not in the counts yet, by their key there without the rounded µs."""
     _broken: Counter[str] = field(factory=Counter)
     """Number of violations of the present group, by name."""
 
@@ -188,31 +191,34 @@ class FoldSink:
     @contextmanager
     def apart(self) -> Iterator[FoldSink]:
         """Collect the rows and counts of the block in a sink of their own, and yield this sink."""
-        self.settle()
         other = FoldSink({})
         kept = self.rows, self.tables, self.counts
-        self.rows, self.tables, self.counts = other.rows, other.tables, other.counts
+        self.rows, self.tables, self._counts = other.rows, other.tables, other.counts
         try:
             yield other
         finally:
-            self.settle()
-            self.rows, self.tables, self.counts = kept
+            assert self.counts is other.counts
+            self.rows, self.tables, self._counts = kept
+
+    @property
+    def counts(self) -> Counts:
+        """The counts so far."""
+        for key, values in self._samples.items():
+            for took in values:
+                self._amounts[*key, rounded(took)].append(took)
+        for key, values in self._amounts.items():
+            add_count(self._counts, key, (len(values), sum(values), max(values)))
+        self._samples.clear()
+        self._amounts.clear()
+        return self._counts
 
     def count(self, amount: int, *key: Any) -> None:
         """Count a number; the key begins with the name of the count."""
-        entry = self.counts.get(key)
-        if entry is None:
-            self.counts[key] = [1, amount, amount]
-            return
-        entry[0] += 1
-        entry[1] += amount
-        if amount > entry[2]:
-            entry[2] = amount
+        self._amounts[key].append(amount)
 
     def bound(self, value: int, *key: Any) -> None:
         """Remember the greatest of these values."""
-        entry = self.counts.setdefault(key, [0, 0, value])
-        entry[2] = max(entry[2], value)
+        add_count(self._counts, key, (0, 0, value))
 
     def sample(self, took: int, *key: Any) -> None:
         """Count µs under a key that ends in the rounded µs."""
@@ -225,16 +231,6 @@ class FoldSink:
     def phase(self, phase: str, took: int, time: int, *who: str | None) -> None:
         """Count a sample of a phase; ``who`` is (role, manager, worker, device)."""
         self._samples["phase", phase, *who, time // _HOUR].append(took)
-
-    def settle(self) -> None:
-        """Add all samples to the counts."""
-        for key, values in self._samples.items():
-            alike: defaultdict[int, list[int]] = defaultdict(list)
-            for took in values:
-                alike[rounded(took)].append(took)
-            for value, some in alike.items():
-                add_count(self.counts, (*key, value), (len(some), sum(some), max(some)))
-        self._samples.clear()
 
     def shows(self, time: int | None) -> bool:
         """Return whether rows of this time on the common clock are wanted."""

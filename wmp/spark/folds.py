@@ -23,7 +23,7 @@ import pyarrow
 from attrs import define, field
 
 from wmp.spark.arrow import Values
-from wmp.spark.facts import Counts, Fact, FoldSink, Process
+from wmp.spark.facts import Counts, Fact, FoldSink, Job, Process
 from wmp.spark.job_fold import JobFold, is_settled
 from wmp.spark.lines import LineRow, in_order, steps
 from wmp.spark.manager_fold import ManagerFold
@@ -42,7 +42,7 @@ _FULL: Final = 16_384
 _FOLDS: Final = {"manager": ManagerFold, "worker": WorkerFold}
 _COLLECTED: Final[tuple[str, ...]] = ("violations", "silence")
 """Rows that the calling process needs, and no task writes."""
-_FACTS: Final = msgspec.msgpack.Decoder(list[Fact])
+_FACTS: Final = msgspec.msgpack.Decoder(list[tuple[Job, list[Fact]]])
 order_of_facts: Final = attrgetter("side", "node", "epoch", "n")
 
 Group = tuple[str, int, int]
@@ -124,7 +124,6 @@ class FoldTask:
     def end(self) -> Folded:
         """Write all rows that are left; return the findings."""
         assert not self._flush(last=True)
-        self.sink.settle()
         self.found.counts = self.sink.counts
         self.found.written = self.parts.close()
         return self.found
@@ -176,43 +175,43 @@ class FoldTask:
     # -- the facts of jobs
 
     def _fold_jobs(self, group: Group, rows: Iterable[Numbered]) -> None:
-        jobs: defaultdict[tuple[str, int, int], list[Fact]] = defaultdict(list)
+        jobs: defaultdict[Job, list[Fact]] = defaultdict(list)
         new = self.settles
         for *_, rank, body in rows:
             new = new or rank != STATE
-            for fact in _FACTS.decode(body):
-                jobs[fact.owner, fact.owner_epoch, fact.job].append(fact)
+            for job, facts in _FACTS.decode(body):
+                jobs[job] += facts
         if not new:
             return
-        kept: dict[tuple[str, int, int], list[Fact]] = {}
-        for (owner, epoch, job), facts in jobs.items():
+        kept: dict[Job, list[Fact]] = {}
+        for job, facts in jobs.items():
             facts.sort(key=order_of_facts)
-            before = self.closed.get((owner, epoch))
-            if before is not None and job in before:
+            before = self.closed.get(job[:2])
+            if before is not None and job[2] in before:
                 self.found.late += len(facts)
             elif self.follows and not is_settled(facts, self.sink.known):
-                kept[owner, epoch, job] = facts
+                kept[job] = facts
             else:
-                self._fold_job(facts)
+                self._fold_job(job, facts)
                 if self.follows:
-                    self.found.closed.setdefault((owner, epoch), LineNumbers()).add(job)
+                    self.found.closed.setdefault(job[:2], LineNumbers()).add(job[2])
         self.found.open[group] = None
         if kept:
             with self.sink.apart() as apart:
-                for facts in kept.values():
-                    self._fold_job(facts)
-            state = msgspec.msgpack.encode(list(chain.from_iterable(kept.values())))
+                for job, facts in kept.items():
+                    self._fold_job(job, facts)
+            state = msgspec.msgpack.encode(list(kept.items()))
             self.found.open[group] = _open_group(state, apart)
 
-    def _fold_job(self, facts: list[Fact]) -> None:
+    def _fold_job(self, job: Job, facts: list[Fact]) -> None:
         self.sink.begin()
-        JobFold(facts, self.sink).fold()
+        JobFold(job, facts, self.sink).fold()
 
     # -- results
 
     def _flush(self, *, last: bool = False) -> list[Numbered]:
         """Write the rows of full tables, return the facts of jobs; at the end, write all rows."""
-        facts = _packed_facts(self.sink.facts, self.buckets)
+        facts = _packed_facts(self.sink.facts.items(), self.buckets)
         self.sink.facts.clear()
         for table, rows in self.sink.rows.items():
             if not rows or (len(rows) < _FULL and not last):
@@ -236,18 +235,17 @@ def _open_group(state: bytes, apart: FoldSink) -> OpenGroup:
     return OpenGroup(state, tables, collected, apart.counts)
 
 
-def _packed_facts(facts: Iterable[Fact], buckets: int) -> list[Numbered]:
-    parts: defaultdict[int, list[Fact]] = defaultdict(list)
-    for fact in facts:
+def _packed_facts(facts: Iterable[tuple[Job, list[Fact]]], buckets: int) -> list[Numbered]:
+    parts: defaultdict[int, list[tuple[Job, list[Fact]]]] = defaultdict(list)
+    for job, some in facts:
         # Jobs of one manager are numbered one after the other.
-        bucket = (process_number(fact.owner, fact.owner_epoch) + fact.job) % buckets
-        parts[bucket].append(fact)
+        parts[(process_number(*job[:2]) + job[2]) % buckets].append((job, some))
     return [("fact", bucket, 0, 0, msgspec.msgpack.encode(some)) for bucket, some in parts.items()]
 
 
 def divided(states: Iterable[Numbered], buckets: int) -> list[Numbered]:
     """Return the states of messages and jobs as those of another number of parts."""
-    facts: list[Fact] = []
+    facts: list[tuple[Job, list[Fact]]] = []
     messages: defaultdict[int, list[tuple[tuple[Any, ...], bytes]]] = defaultdict(list)
     for kind, *_, body in states:
         if kind == "fact":

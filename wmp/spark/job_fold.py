@@ -20,7 +20,7 @@ from wmp.core.protocol.outbound import MOST_RESENDS
 from wmp.core.worker import execution_lifecycle
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
 from wmp.message import Outcome, Peer
-from wmp.spark.facts import Fact, FoldSink, KnownProcess, Process
+from wmp.spark.facts import Fact, FoldSink, Job, KnownProcess, Process
 from wmp.spark.findings import FINDINGS
 from wmp.spark.job_rows import OUTCOMES, JobRows
 from wmp.testing.invariants import History, Violation
@@ -63,6 +63,7 @@ class _JobAtWorker:
 class JobFold:
     """A job with all its facts."""
 
+    job: Job
     facts: Sequence[Fact]
     sink: FoldSink
     _owner: Peer = field(init=False)
@@ -81,37 +82,34 @@ class JobFold:
 
     def fold(self) -> None:
         """Add the rows of the job to the sink."""
-        facts, owner = self.facts, (self.facts[0].owner, self.facts[0].owner_epoch)
-        first = {fact.event: fact for fact in reversed(facts)}
-        if "declined" in first or any(fact.word == JOINED for fact in facts):
+        facts, owner = self.facts, self.job[:2]
+        rows = JobRows(self.job, facts, self.sink)
+        if "declined" in rows.first or any(fact.word == JOINED for fact in facts):
             return  # the manager did not accept the job, or has it under another number
-        known, end = self.sink.known.get(owner), first.get("resolved")
-        self._owner = (owner[0].encode(), owner[1])
-        self._stored = any(fact.side == 0 and fact.process != owner for fact in facts)
-        alive = known is not None and "submitted" in first and (
+        known, end = self.sink.known.get(owner), rows.first.get("resolved")
+        accepted = "submitted" in rows.first
+        alive = accepted and known is not None and (
             known.end == "stop" or (end is not None and known.last > end.at + _LATER)
         )  # fmt: skip
-        at_manager = _AT_STORE if self._stored else _AT_MANAGER
-        if "submitted" not in first:
-            # The journal of the manager is missing, so only the lines of workers can be checked.
-            at_manager = {} if not self._stored else at_manager
-        if self._stored or "submitted" not in first:
+        self._owner = (owner[0].encode(), owner[1])
+        self._stored = any(fact.side == 0 and fact.process != owner for fact in facts)
+        if self._stored or not accepted:
             # The lines of several managers have no common order, and one may have lost some.
-            self._history.accepted(self._owner, facts[0].job, _ANY)
-        rows, workers = JobRows(self.sink, first), dict[Process, _JobAtWorker]()
+            self._history.accepted(self._owner, self.job[2], _ANY)
+        at_manager = _AT_STORE if self._stored else _AT_MANAGER if accepted else {}
+        workers: dict[Process, _JobAtWorker] = {}
         for fact in facts:
-            rows.keep(fact)
             try:
                 if fact.side == 0:
                     if fact.event in at_manager and not self._broken:
                         at_manager[fact.event](self, fact)
-                elif fact.event in _AT_WORKER:
-                    if not alive:
-                        self._history.died(self._owner)  # its journal may lack its last lines
-                    held = workers.get(fact.process)
-                    if held is None:
-                        held = workers[fact.process] = _JobAtWorker()
-                    _AT_WORKER[fact.event](self, fact, held)
+                    continue
+                if not alive:
+                    self._history.died(self._owner)  # its journal may lack its last lines
+                held = workers.get((fact.node, fact.epoch))
+                if held is None:
+                    held = workers[fact.node, fact.epoch] = _JobAtWorker()
+                _AT_WORKER[fact.event](self, fact, held)
             except Violation as violation:
                 # The only other name is that of a job that was not submitted before.
                 name = violation.name if violation.name in FINDINGS else "WMP-6.1"
@@ -123,33 +121,33 @@ class JobFold:
             except Violation as violation:
                 last = [fact for fact in facts if fact.side == 0][-1]
                 self._report(violation.name, violation.detail, last, None)
-        rows.report(facts[0], self._state)
+        rows.report(self._state)
 
     # -- lines of the manager
 
     def _submitted(self, fact: Fact) -> None:
-        self._history.accepted(self._owner, fact.job, _ANY, fact.value or 0)
+        self._history.accepted(self._owner, self.job[2], _ANY, fact.value or 0)
         if fact.number is not None:
-            self._history.limited(self._owner, fact.job, fact.number - _ROUNDED)
+            self._history.limited(self._owner, self.job[2], fact.number - _ROUNDED)
 
     def _asked(self, fact: Fact) -> None:
-        self._history.asked(self._owner, fact.job)
+        self._history.asked(self._owner, self.job[2])
         if (self._state, JobInput.CANCEL) in job_lifecycle.TRANSITIONS:
             self._step(JobInput.CANCEL, fact)
 
     def _granted(self, fact: Fact) -> None:
         if fact.value:
             worker = ((fact.peer or "").encode(), fact.peer_epoch or 0)
-            self._history.granted(self._owner, fact.job, fact.attempt or 0, worker)
+            self._history.granted(self._owner, self.job[2], fact.attempt or 0, worker)
             self._step(JobInput.GRANT, fact)
 
     def _lost(self, fact: Fact) -> None:
         counts, owner = fact.value or 0, self._owner
         self._history.lost(
-            owner, fact.job, fact.attempt or 0, counts=counts > 0, leaving=counts > 1
+            owner, self.job[2], fact.attempt or 0, counts=counts > 0, leaving=counts > 1
         )
         if self._state in (JobState.LEASED, JobState.CANCELLING):
-            known = self._history.jobs[owner][fact.job]
+            known = self._history.jobs[owner][self.job[2]]
             lost = JobInput.SPEND if known.spent > known.retries else JobInput.LOSE
             self._step(lost if counts else JobInput.RETURN, fact)
 
@@ -159,7 +157,7 @@ class JobFold:
     def _resolved(self, fact: Fact) -> None:
         by = None if fact.peer is None else (fact.peer.encode(), fact.peer_epoch or 0)
         end, attempt = End(fact.word), fact.attempt
-        self._history.resolved(self._owner, fact.job, end, b"", attempt or 0, by, fact.at)
+        self._history.resolved(self._owner, self.job[2], end, b"", attempt or 0, by, fact.at)
         if end is End.TIMEOUT:
             self._step(JobInput.EXPIRE, fact)
         elif end in _RESULTS:
@@ -217,7 +215,7 @@ class JobFold:
             self._break("WMP-6.6", text, fact)
         if not self._broken:
             worker = (fact.node.encode(), fact.epoch)
-            self._history.begun(worker, self._owner, fact.job, fact.attempt or 0)
+            self._history.begun(worker, self._owner, self.job[2], fact.attempt or 0)
 
     def _finished(self, fact: Fact, held: _JobAtWorker) -> None:
         held.step(ExecutionInput.RECALLED if fact.word else ExecutionInput.FINISH)
@@ -241,7 +239,7 @@ class JobFold:
         outcome, key = fact.value or 0, (fact.session, fact.number)
         if not self._stored:
             worker = (fact.node.encode(), fact.epoch)
-            self._history.answered(worker, self._owner, fact.job, fact.attempt or 0, outcome)
+            self._history.answered(worker, self._owner, self.job[2], fact.attempt or 0, outcome)
         times = held.answers[key] = held.answers.get(key, 0) + 1
         if times == MOST_RESENDS:
             held.due += 1  # another DONE may replace this one (WMP-7.12)
@@ -272,8 +270,7 @@ class JobFold:
         self.sink.violation(
             name, detail, (fact.node, fact.epoch, fact.n, fact.at),
             list(dict.fromkeys((f.node, f.epoch, f.n) for f in self.facts)),
-            owner=(fact.owner, fact.owner_epoch), job=fact.job, attempt=fact.attempt,
-            worker=worker,
+            owner=self.job[:2], job=self.job[2], attempt=fact.attempt, worker=worker,
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from attrs import define, field
@@ -11,12 +11,16 @@ from attrs import define, field
 from wmp.actions import End
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.message import Outcome
-from wmp.spark.facts import Fact, FoldSink
+from wmp.spark.facts import Fact, FoldSink, Job
 
 __all__ = ["OUTCOMES", "JobRows"]
 
 OUTCOMES: Final = {int(outcome): outcome.name.lower() for outcome in Outcome}
 """The name of each outcome, as in the tables."""
+_OF_LEASES: Final = frozenset({
+    "granted", "taken", "run", "answered", "arrived", "noted", "resolved",
+})  # fmt: skip
+"""Events that belong to a lease."""
 _GIVEN_BACK: Final = {
     int(Outcome.REFUSED): "refused",
     int(Outcome.CANCELLED): "handed back",
@@ -26,10 +30,12 @@ _GIVEN_BACK: Final = {
 
 @define(eq=False)
 class JobRows:
-    """Sorts the facts of a job by lease and lane, and makes rows of them."""
+    """Sorts the facts of a job by event, lease and lane, and makes rows of them."""
 
+    job: Job
+    facts: Sequence[Fact]
     sink: FoldSink
-    first: Mapping[str, Fact]
+    first: dict[str, Fact] = field(factory=dict)
     """The first fact of each event."""
     _leases: defaultdict[int, dict[str, Fact]] = field(factory=lambda: defaultdict(dict))
     """The first fact of each event, by attempt; of the ends only a timeout."""
@@ -38,33 +44,31 @@ class JobRows:
     _ends: dict[Fact, Fact] = field(factory=dict)
     """When it ended there."""
 
-    def keep(self, fact: Fact) -> None:
-        """Record a fact; the first of several equal facts counts."""
-        event = fact.event
-        if event == "finished":
-            run = self._runs.get((fact.node, fact.epoch, fact.other or 0))
-            if run is not None:
-                self._ends.setdefault(run, fact)
-            return
-        if event == "run":
-            self._runs[fact.node, fact.epoch, fact.value or 0] = fact
-        elif event == "resolved" and not (fact.word == End.TIMEOUT.value and fact.attempt):
-            return
-        self._leases[fact.attempt or 0].setdefault(event, fact)
+    def __attrs_post_init__(self) -> None:
+        for fact in self.facts:
+            event = fact.event
+            if event not in self.first:
+                self.first[event] = fact
+            if event == "finished":
+                run = self._runs.get((fact.node, fact.epoch, fact.other or 0))
+                if run is not None:
+                    self._ends.setdefault(run, fact)
+                continue
+            if event == "run":
+                self._runs[fact.node, fact.epoch, fact.value or 0] = fact
+            elif event == "resolved" and not (fact.attempt and fact.word == End.TIMEOUT.value):
+                continue
+            if event in _OF_LEASES:
+                self._leases[fact.attempt or 0].setdefault(event, fact)
 
-    def report(self, first: Fact, state: JobState) -> None:
-        """Add the rows to the sink.
-
-        Args:
-            first: The first fact of the job.
-            state: The last state of the job.
-        """
+    def report(self, state: JobState) -> None:
+        """Add the rows to the sink; ``state`` is the last state of the job."""
         begin = self.first.get("submitted")
-        if not self.sink.shows((begin or first).time):
+        if not self.sink.shows((begin or self.facts[0]).time):
             return
         for run in self._runs.values():
             self._report_run(run, self._ends.get(run))
-        over = sum([self._report_lease(first, *lease) for lease in self._leases.items()])
+        over = sum([self._report_lease(*lease) for lease in self._leases.items()])
         if begin is not None:
             self._report_job(begin, state, over)
 
@@ -80,24 +84,24 @@ class JobRows:
         sink.add(
             "jobs",
             (
-                begin.owner, begin.owner_epoch, begin.job, begin.role, _map(begin.text),
-                begin.other, begin.value, begin.time, _time(asked), _time(end), word,
-                state.name.lower(), len(grants), over, len(self._runs), *holder, wait, total,
+                *self.job, begin.role, _map(begin.text), begin.other, begin.value, begin.time,
+                _time(asked), _time(end), word, state.name.lower(), len(grants), over,
+                len(self._runs), *holder, wait, total,
             ),
         )  # fmt: skip
-        who = (begin.role, begin.owner, holder[0], None)
+        who = (begin.role, self.job[0], holder[0], None)
         sink.count(int(len(grants) > 1), "jobs", word)
         sink.count(0, "submitted", begin.role, begin.time // sink.length * sink.length)
-        sink.bound(-begin.time, "first submission")
+        sink.count(-begin.time, "first submission")
         if wait is not None:
             sink.phase("queue wait", wait, begin.time, *who)
         if end is not None and total is not None:
             part = end.time // sink.length * sink.length
             sink.count(total, "ended", begin.role, part, word != "ok")
-            sink.bound(end.time, "last end")
+            sink.count(end.time, "last end")
             sink.phase("total", total, end.time, *who)
 
-    def _report_lease(self, first: Fact, attempt: int, lease: Mapping[str, Fact]) -> bool:
+    def _report_lease(self, attempt: int, lease: Mapping[str, Fact]) -> bool:
         """Add the row of a lease; return whether it was granted and ended without a result."""
         grant, received, run = lease.get("granted"), lease.get("taken"), lease.get("run")
         answered, accepted = lease.get("answered"), lease.get("arrived")
@@ -131,7 +135,7 @@ class JobRows:
         sink.add(
             "attempts",
             (
-                first.owner, first.owner_epoch, first.job, attempt, *worker, role,
+                *self.job, attempt, *worker, role,
                 None if grant is None else grant.other, via, _time(grant), _time(received),
                 _time(run), _time(finished), _time(answered), _time(accepted),
                 _time(lease.get("noted")), None if run is None else run.value,
@@ -139,13 +143,13 @@ class JobRows:
                 *[took for _, took, _ in phases[:-1]],
             ),
         )  # fmt: skip
-        who = (role, first.owner, worker[0], via[-1] if via else None)
+        who = (role, self.job[0], worker[0], via[-1] if via else None)
         for phase, took, last in phases:
             if took is not None and last is not None:
                 sink.phase(phase, took, last.time, *who)
         if outcome in (Outcome.OK, Outcome.ERROR):
             handler = 0 if finished is None else finished.session or 0
-            sink.count(handler, "shares", first.owner, first.owner_epoch, *worker)
+            sink.count(handler, "shares", *self.job[:2], *worker)
         if grant is not None:
             sink.count(int(cause is not None), "leases", cause)
         if cause is not None:
@@ -162,9 +166,8 @@ class JobRows:
         self.sink.add(
             "executions",
             (
-                begin.node, begin.epoch, begin.value, begin.owner, begin.owner_epoch, begin.job,
-                begin.attempt, begin.role, _map(begin.text), begin.time, began, ended, outcome,
-                handler,
+                begin.node, begin.epoch, begin.value, *self.job, begin.attempt, begin.role,
+                _map(begin.text), begin.time, began, ended, outcome, handler,
             ),
         )  # fmt: skip
 

@@ -146,8 +146,8 @@ class ManagerFold:
         if self._store is not None and job < FIRST_UNSTORED:
             owner = self._store
         time = line.at + self.me.clock
-        self.sink.facts.append(
-            Fact(*owner, job, 0, line.node, line.epoch, line.n, line.at, time, event, **more)
+        self.sink.facts[*owner, job].append(
+            Fact(0, line.node, line.epoch, line.n, line.at, time, event, **more)
         )
 
     def _facts(

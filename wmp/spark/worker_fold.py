@@ -130,8 +130,8 @@ class WorkerFold:
 
     def _fact(self, line: LineRow, event: str, owner: Process, job: int, **more: Any) -> None:
         time = line.at + self.me.clock
-        self.sink.facts.append(
-            Fact(*owner, job, 1, line.node, line.epoch, line.n, line.at, time, event, **more)
+        self.sink.facts[*owner, job].append(
+            Fact(1, line.node, line.epoch, line.n, line.at, time, event, **more)
         )
 
     def _break(self, line: LineRow, name: str, detail: str, **about: Any) -> None:

@@ -215,32 +215,32 @@ class History:
     ) -> None:
         """Record that a manager sent the first TAKE of this attempt."""
         job = self._job(owner, id)
-        what = f"attempt {attempt} of {_name(owner, id)} was granted to {_peer(worker)}"
-        if job.end is not None:
-            raise Violation(
-                "cancelled stays cancelled", f"{what} after the job had ended as {job.end.value}"
-            )
-        if attempt <= job.attempt:
-            raise Violation(
-                "no stale result", f"{what} after attempt {job.attempt}; expected a greater attempt"
-            )
-        if job.holder is not None:
-            raise Violation(
-                "leases are lost for a cause",
-                f"{what} while {_peer(job.holder)} still held attempt {job.attempt}",
-            )
-        if job.spent > job.retries:
-            lost = counted(job.spent, "lost lease")
-            detail = f"{what} after {lost}; the job has {counted(job.retries, 'retry', 'retries')}"
-            raise Violation("retries are kept", detail)
-        times = None if now is None else job.times
-        if times is not None and now is not None:
-            wrong = times.too_early(now) or times.too_late(now)
-            _hold("times are kept", not wrong, f"{what} {wrong}")
+        wrong = self._wrong_grant(job, attempt, now)
+        if wrong is not None:
+            what = f"attempt {attempt} of {_name(owner, id)} was granted to {_peer(worker)}"
+            raise Violation(wrong[0], f"{what} {wrong[1]}")
         # Attempts that no message showed: granted without a route, and lost before there was a
         # route.
         job.over += attempt - job.attempt - 1
         job.attempt, job.holder = attempt, worker
+
+    @staticmethod
+    def _wrong_grant(job: _JobFacts, attempt: int, now: float | None) -> tuple[str, str] | None:
+        """Return the invariant that the grant of an attempt breaks, with the reason; or None."""
+        if job.end is not None:
+            return "cancelled stays cancelled", f"after the job had ended as {job.end.value}"
+        if attempt <= job.attempt:
+            return "no stale result", f"after attempt {job.attempt}; expected a greater attempt"
+        if job.holder is not None:
+            held = f"while {_peer(job.holder)} still held attempt {job.attempt}"
+            return "leases are lost for a cause", held
+        if job.spent > job.retries:
+            return "retries are kept", f"after {_losses(job)}"
+        if now is not None and job.times is not None:
+            wrong = job.times.too_early(now) or job.times.too_late(now)
+            if wrong:
+                return "times are kept", wrong
+        return None
 
     def leased(self, owner: Peer, worker: Peer, name: str, amount: int, bound: int) -> None:
         """Record the amount of a resource that the leases of a worker need, and its bound."""
@@ -278,22 +278,22 @@ class History:
     ) -> None:
         """Record that a handler began; ``now`` is on the worker's clock."""
         job = self._job(owner, id)
-        what = f"{_name(owner, id)} attempt {attempt} was begun by {_peer(worker)}"
+        name, wrong = "executions", ""
+        until = inf if now is None else self._begin_by.get((worker, owner, id, attempt), inf)
         if self._answered.get((worker, owner, id), 0) >= attempt:
-            raise Violation(
-                "cancelled stays cancelled", f"{what} after its worker answered cancelled"
-            )
-        until = self._begin_by.get((worker, owner, id, attempt), inf)
-        if now is not None and now > until:
-            raise Violation("times are kept", f"{what} at {now}, after its expiry at {until}")
-        if attempt in job.begun:
-            raise Violation("executions", f"{what}, and before by {_peer(job.begun[attempt])}")
-        job.begun[attempt] = worker
-        if owner in self.open and len(job.begun) > 1 + job.over:
-            lost = counted(job.over, "lost lease")
-            raise Violation(
-                "executions", f"{what}, which is execution {len(job.begun)} after {lost}"
-            )
+            name, wrong = "cancelled stays cancelled", " after its worker answered cancelled"
+        elif now is not None and now > until:
+            name, wrong = "times are kept", f" at {now}, after its expiry at {until}"
+        elif attempt in job.begun:
+            wrong = f", and before by {_peer(job.begun[attempt])}"
+        else:
+            job.begun[attempt] = worker
+            if owner in self.open and len(job.begun) > 1 + job.over:
+                lost = counted(job.over, "lost lease")
+                wrong = f", which is execution {len(job.begun)} after {lost}"
+        if wrong:
+            what = f"{_name(owner, id)} attempt {attempt} was begun by {_peer(worker)}"
+            raise Violation(name, f"{what}{wrong}")
 
     def answered(
         self, worker: Peer, owner: Peer, id: int, attempt: int, outcome: Outcome | int
@@ -325,51 +325,45 @@ class History:
             now: The time on the manager's clock.
         """
         job = self._job(owner, id)
-        what = f"{_name(owner, id)} ended {end.value} with attempt {attempt}"
+        wrong = self._wrong_end(job, end, payload, attempt, by, now)
+        if wrong is not None:
+            what = f"{_name(owner, id)} ended {end.value} with attempt {attempt}"
+            raise Violation(wrong[0], f"{what}{wrong[1]}")
+        job.end = end
+        self.open[owner].pop(id)
+
+    def _wrong_end(
+        self, job: _JobFacts, end: End, payload: bytes, attempt: int, by: Peer | None, now: float
+    ) -> tuple[str, str] | None:
+        """Return the invariant that an end breaks, with the reason; or None."""
         if job.end is not None:
-            raise Violation(
-                "one end for each job", f"{what}; it had already ended as {job.end.value}"
-            )
+            return "one end for each job", f"; it had already ended as {job.end.value}"
         if end in (End.OK, End.ERROR):
             if attempt != job.attempt or job.holder is None or job.holder != by:
                 holder = "no worker" if job.holder is None else _peer(job.holder)
                 sender = "no worker" if by is None else _peer(by)
-                raise Violation(
-                    "no stale result",
-                    f"{what} by DONE of {sender}; expected DONE of {holder}, which held attempt "
-                    f"{job.attempt}",
-                )
+                held = f"expected DONE of {holder}, which held attempt {job.attempt}"
+                return "no stale result", f" by DONE of {sender}; {held}"
             if payload != job.results.get(end):
-                raise Violation(
-                    "exact results",
-                    f"{what} and {len(payload)} bytes {payload[:60]!r}; "
-                    f"expected {job.results.get(end, b'')[:60]!r}",
-                )
+                expected = f"expected {job.results.get(end, b'')[:60]!r}"
+                found = f" and {len(payload)} bytes {payload[:60]!r}; {expected}"
+                return "exact results", found
         if end is End.LOST and job.spent <= job.retries:
-            lost = counted(job.spent, "lost lease")
-            detail = f"{what} after {lost}; the job has {counted(job.retries, 'retry', 'retries')}"
-            raise Violation("retries are kept", detail)
+            return "retries are kept", f" after {_losses(job)}"
         if end is End.CANCELLED and not job.asked:
-            raise Violation(
-                "ends have a cause",
-                f"{what}; expected another end, because its submitter did not cancel it",
-            )
+            asked = "; expected another end, because its submitter did not cancel it"
+            return "ends have a cause", asked
         times = job.times
         if end is End.TIMEOUT and (job.deadline is None or now < job.deadline):
             expired = times is not None and (times.overran or times.expired(now))
             if not expired:
-                raise Violation(
-                    "ends have a cause", f"{what} at {now}, before its deadline {job.deadline}"
-                )
+                return "ends have a cause", f" at {now}, before its deadline {job.deadline}"
         if end is End.ERROR and times is not None and not job.asked:
             early = times.gave_up_early(now, job.deadline, self.names)
-            _hold(
-                "tries are kept",
-                not early,
-                f"{what} at {now} after failure {times.failed + 1}; expected a retry",
-            )
-        job.end = end
-        self.open[owner].pop(id)
+            if early:
+                failure = f" at {now} after failure {times.failed + 1}; expected a retry"
+                return "tries are kept", failure
+        return None
 
     def died(self, owner: Peer) -> None:
         """Record that a manager's process ended, and its jobs with the process."""
@@ -402,13 +396,13 @@ class History:
         return job
 
 
-def _hold(name: str, holds: bool, detail: str) -> None:
-    if not holds:
-        raise Violation(name, detail)
-
-
 def _peer(peer: Peer) -> str:
     return f"{peer[0].decode(errors='replace')}:{peer[1]}"
+
+
+def _losses(job: _JobFacts) -> str:
+    lost = counted(job.spent, "lost lease")
+    return f"{lost}; the job has {counted(job.retries, 'retry', 'retries')}"
 
 
 def _name(owner: Peer, id: int) -> str:
