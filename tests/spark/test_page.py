@@ -313,3 +313,22 @@ def test_a_message_is_an_arrow_from_sender_to_receiver():
     assert arrow[0] == manager
     assert 0 < float(worker) - float(arrow[1]) < 10
     assert svg.count('class="highlight"') == 1  # the line with the violation
+
+
+def test_the_words_of_a_story_have_the_width_of_the_page():
+    one, ends = example_report(), "number=1 session=2 outcomes=[0] reason=stale result"
+    alone = story(1, "m", "received", "DONE", source="w1", ids=[7], attempts=[1], text=ends)
+
+    svg = violation_diagram(one.tables["violations"][0], evolve(one, stories={"v1": [alone]}))
+
+    assert f">DONE [7] attempt 1 from w1 {ends}</text>" in svg
+
+
+def test_a_message_that_was_ignored_shows_why():
+    one = example_report()
+    _, take, taken, _ = one.stories["v1"]
+    lines = [take, {**taken, "text": "number=1 outcomes=[0] reason=old session"}]
+
+    svg = violation_diagram(one.tables["violations"][0], evolve(one, stories={"v1": lines}))
+
+    assert ">ignored: old session</text>" in svg

@@ -84,6 +84,7 @@ def page(data: ReportData) -> str:
         always=ALWAYS,
         gaps=_gaps(data),
         node=_node("", data).cell,
+        owner=_node("", data, "owner").cell,
         rule=_rule,
         unfolded={row["name"]: row for row in reversed(data.tables["violations"])},
         diagram=lambda row: violation_diagram(row, data),

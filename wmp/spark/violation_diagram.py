@@ -10,15 +10,17 @@ from typing import Final
 from markupsafe import Markup
 
 from wmp.pages.sequence import Lifeline, SequenceDiagram
-from wmp.pages.svg import clip
 from wmp.pages.template import duration
 from wmp.spark.report_data import ReportData, Row, name_of, rank_of
 
 __all__ = ["violation_diagram"]
 
+_WIDTH: Final = 1000
+"""Width that few lifelines share, so that their texts have much space."""
 _SPACING: Final = 250
-_MARGIN: Final = 300
-"""Space for text beside the last lifeline."""
+"""Least distance between two lifelines."""
+_MARGIN: Final = 50
+"""Further space beside the last lifeline."""
 _MOST: Final = 6
 """Largest number of lifelines. Other processes appear only in the lines of their peers."""
 _JOINED: Final = re.compile(r"\b(?:number|session|ready|lock)=\S+")
@@ -40,7 +42,8 @@ def violation_diagram(violation: Row, data: ReportData) -> Markup:
         Lifeline(f"{name} {epoch}" if names.count(name) > 1 else name, f"{node} {epoch}")
         for name, (node, epoch) in zip(names, lanes, strict=True)
     ]
-    diagram = SequenceDiagram(lifelines, spacing=_SPACING, margin=_MARGIN)
+    spacing = max(_SPACING, _WIDTH / len(lanes))
+    diagram = SequenceDiagram(lifelines, spacing=spacing, margin=spacing + _MARGIN)
     lines = [(lanes.index(lane), row) for lane, row in story if lane in lanes]
     arrivals = _arrivals([row for _, row in lines])
     arrived = set(arrivals.values())
@@ -60,8 +63,8 @@ def violation_diagram(violation: Row, data: ReportData) -> Markup:
         elif row["what"] == "send" and row["command"]:
             diagram.sent(place, lane, words, look, whole)
         elif place in arrived:
-            ignored = f"ignored: {clip(detail, 40)}" if "reason=" in detail else ""
-            diagram.event(place, lane, ignored, look, whole)
+            reason = detail.partition("reason=")[2]
+            diagram.event(place, lane, f"ignored: {reason}" if reason else "", look, whole)
         elif row["what"] == "received":
             source = f" from {name_of(row['source'])}" if row["source"] else ""
             diagram.received(place, lane, f"{words}{source} {detail}".strip(), look)
