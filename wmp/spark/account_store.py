@@ -1,8 +1,8 @@
-"""The file of an account: what changed is appended, so a small change costs little.
+"""The files of an account: what changed is appended, so a small change costs little.
 
-``account.pickle`` has all but the open groups, and the names of the files with these groups. Each
-save writes one more such file, with the groups that changed. When these files are as large as the
-first of them, one file of all groups replaces them. ``account.pickle`` is replaced at once, so
+``account.pickle`` has all but the open groups, and the place of each open group in other files. A
+save writes one more such file, with the groups that changed. It also moves the groups of files
+there that have become small, so there are few files. ``account.pickle`` is replaced at once, so
 after a kill it names only files that are whole.
 """
 
@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping
+from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO
 
 from wmp.spark.folds import Group, OpenGroup
 
 __all__ = ["AccountStore"]
 
-_FILES: Final = 256
-"""Largest number of files with groups."""
-
-_Groups = Mapping[Group, OpenGroup]
+_Place = tuple[str, int, int]
+"""(name of the file, first byte, byte after the last) of a group."""
 
 
 class AccountStore:
@@ -32,43 +30,59 @@ class AccountStore:
         folder.mkdir(exist_ok=True)
         self._folder = folder
         self._path = folder / "account.pickle"
-        self._sizes: dict[str, int] = {}
-        """Bytes of each file with groups, the first of which once had all groups."""
+        self._places: dict[Group, _Place] = {}
         self._saved: dict[Group, OpenGroup] = {}
 
     def load(self) -> tuple[Any, dict[Group, OpenGroup]] | None:
         """Return what was saved last; None if nothing was saved."""
         if not self._path.exists():
             return None
-        rest, open_groups, self._sizes = pickle.loads(self._path.read_bytes())
-        found: dict[Group, OpenGroup] = {}
-        for name in self._sizes:
-            found |= pickle.loads((self._folder / name).read_bytes())
-        self._saved = {group: found[group] for group in open_groups}
+        rest, self._places = pickle.loads(self._path.read_bytes())
+        names = {name for name, _, _ in self._places.values()}
+        files = {name: (self._folder / name).read_bytes() for name in names}
+        self._saved = {
+            group: pickle.loads(files[name][begin:end])
+            for group, (name, begin, end) in self._places.items()
+        }
         return rest, dict(self._saved)
 
-    def save(self, rest: Any, groups: _Groups) -> None:
+    def save(self, rest: Any, groups: dict[Group, OpenGroup]) -> None:
         """Save the differences from the saved account."""
-        changed = {key: one for key, one in groups.items() if self._saved.get(key) is not one}
-        first, *others = self._sizes.values() or (0,)
-        number = 1 + max((int(name.partition(".")[0]) for name in self._sizes), default=0)
-        if sum(others) >= first or len(others) >= _FILES:
-            changed, self._sizes = dict(groups), {}
-        if changed:
-            name = f"{number:09}.groups"
-            self._sizes[name] = self._write(self._folder / name, changed)
+        same = {key for key, one in groups.items() if self._saved.get(key) is one}
+        places = {key: place for key, place in self._places.items() if key in same}
+        sizes: Counter[str] = Counter()
+        for name, begin, end in places.values():
+            sizes[name] += end - begin
+        new = 1 + max((int(path.stem) for path in self._folder.glob("*.groups")), default=0)
+        with (self._folder / f"{new:09}.groups").open("wb") as file:
+
+            def put(group: Group, content: bytes) -> None:
+                begin = file.tell()
+                file.write(content)
+                places[group] = (f"{new:09}.groups", begin, file.tell())
+
+            for group in groups.keys() - same:
+                put(group, pickle.dumps(groups[group], pickle.HIGHEST_PROTOCOL))
+            for name, size in reversed(sizes.most_common()):
+                if size > file.tell():
+                    break
+                content = (self._folder / name).read_bytes()
+                for group, (where, begin, end) in list(places.items()):
+                    if where == name:
+                        put(group, content[begin:end])
+            _sync(file)
         half = self._path.with_suffix(".half")
-        self._write(half, (rest, list(groups), self._sizes))
+        with half.open("wb") as file:
+            pickle.dump((rest, places), file, pickle.HIGHEST_PROTOCOL)
+            _sync(file)
         half.replace(self._path)
-        self._saved = dict(groups)
+        self._places, self._saved = places, dict(groups)
+        used = {name for name, _, _ in places.values()}
         for path in self._folder.glob("*.groups"):
-            if path.name not in self._sizes:
+            if path.name not in used:
                 path.unlink()
 
-    @staticmethod
-    def _write(path: Path, content: Any) -> int:
-        with path.open("wb") as file:
-            pickle.dump(content, file, pickle.HIGHEST_PROTOCOL)
-            file.flush()
-            os.fsync(file.fileno())
-            return file.tell()
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
