@@ -78,11 +78,9 @@ nodes: one process that wrote a journal
     roles           array<string>  roles of the worker; null for other nodes
     resources       map<string,bigint>  resources of the worker; null for other nodes
     settings        map<string,double>  settings of the node that are numbers; times in s
-    segments        bigint         segments read
-    lines           bigint         lines read
+    segments,lines  bigint         number of its segments and lines that were read
     missing         bigint         numbered lines that are missing or could not be read
-    first           timestamp      time of its first line
-    last            timestamp      time of its last line
+    first,last      timestamp      times of its first and of its last line
     clock           bigint         µs: `at` + clock is the time since 1970 on the common clock
     clock_error     bigint         µs by which `clock` may be wrong; null: no clock was compared
     end             string         `stop` (all work finished), `close` (at once, with work left),
@@ -114,8 +112,7 @@ links: one message on one connection, recorded at both ends of the connection
 offsets: two processes of which each received messages of the other
     node            process        the one with the lesser (identity, epoch)
     peer            process        the other process
-    forward         bigint         µs: least difference of the clocks from node to peer
-    backward        bigint         µs: least difference of the clocks from peer to node
+    forward,backward  bigint       µs: least difference of the clocks from node to peer, and back
     messages        bigint         messages paired
     offset          bigint         µs by which the peer's monotonic clock is ahead
     error           bigint         µs by which `offset` may be wrong: half the shortest round trip
@@ -232,10 +229,8 @@ violation_events: one line of the story of a violation
     time            timestamp      when
     what            string         kind of line
     command         string         the command
-    source          string         identity of the node that made the message
-    target          string         identity of the node that receives the message
-    ids             array<bigint>  jobs
-    attempts        array<bigint>  their leases
+    source,target   string         identities of the nodes that make and get the message
+    ids,attempts    array<bigint>  jobs, and their leases
     text            string         all other fields of the line, as text
 
 findings: one rule or invariant that was broken
@@ -253,8 +248,7 @@ latency: one phase of one group of samples
 histogram: one bar of a histogram: samples of a phase between two powers of 2^(1/4)
     phase           string         which
     role            string         role of the jobs; null for handshakes
-    low             double         µs: from here
-    high            double         µs: the upper end, exclusive
+    low,high        double         µs: the ends of the bar; the upper end is exclusive
     count           bigint         samples
 
 utilisation: one resource of one worker in one stretch of time
@@ -271,8 +265,7 @@ fairness: one way in which jobs are shared among workers or managers
     node            process        this manager or worker
     measure         string         measure of the share: `jobs`, or `handler` (µs in handlers)
     parties         bigint         number of parties that share
-    least           bigint         smallest share
-    most            bigint         largest share
+    least,most      bigint         smallest and largest share
     max_min         double         most divided by least; null when least is 0
     jain            double         Jain's index: 1 for equal shares, 1/parties if one has all
 
@@ -280,9 +273,7 @@ activity: one role in one stretch of time
     role            string         which
     time            timestamp      begin of the stretch
     length          bigint         µs
-    submitted       bigint         jobs
-    ended           bigint         jobs
-    failed          bigint         number of jobs that ended otherwise than ok
+    submitted,ended,failed  bigint  jobs; of those that ended, some ended otherwise than ok
     mean_total      double         µs: mean time from submission to end
 
 requeues: one cause of leases that ended without a result
@@ -307,7 +298,7 @@ summary: one number about all journals
     value           double         how much
     doc             string         meaning of the number, with its unit
 """
-"""Each table with its columns: name, type, meaning. A meaning may continue on the next line.
+"""Each table with its columns: names, type, meaning. A meaning may continue on the next line.
 
 The type ``process`` stands for two columns: an identity, and the epoch of the same node. A word in
 parentheses stands for the columns of ``_GROUPS``.
