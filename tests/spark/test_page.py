@@ -6,6 +6,7 @@ import html
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -277,6 +278,18 @@ def test_the_page_of_a_part_of_the_time_says_so():
     assert f"{begin} UTC." in page(since)
     assert f"{begin} until 2023-11-14 22:13:20.500 UTC." in page(whole)
     assert "· 2023-11-14 22:13:20.300 UTC, 200 ms<" in page(whole)
+
+
+def test_the_timeline_of_a_part_has_what_was_there_at_that_time():
+    """A worker that was killed before, and a violation before, are not in the picture."""
+    part = evolve(example_report(), window=(BEGIN + 500_000, BEGIN + 800_000))
+
+    drawn = {
+        name: re.findall(r'class="(name|cross|flag)"', page(data).partition('id="roles"')[0])
+        for name, data in (("whole", example_report()), ("part", part))
+    }
+    assert Counter(drawn["whole"]) == {"name": 4, "cross": 1, "flag": 1}
+    assert Counter(drawn["part"]) == {"name": 3}
 
 
 def test_an_axis_of_durations_has_minutes_and_hours():

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from wmp.pages.template import amount, duration, moment, render
 from wmp.spark.charts import MOST_ROLES, figures, plotly, script_hash, to_json
 from wmp.spark.facts import ALWAYS
-from wmp.spark.pictures import MOST_ROWS, timeline
+from wmp.spark.pictures import timeline
 from wmp.spark.report_data import GROUPED, ReportData, Row, name_of
 from wmp.spark.schema import PHASES, TABLES
 from wmp.spark.violation_diagram import violation_diagram
@@ -90,7 +90,6 @@ def page(data: ReportData) -> str:
         diagram=lambda row: violation_diagram(row, data),
         timeline=timeline(data),
         most_rows=_MOST,
-        most_processes=MOST_ROWS,
         lists=_lists(data),
         tables=TABLES,
         charts=charts,

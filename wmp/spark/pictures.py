@@ -12,9 +12,9 @@ from wmp.pages.svg import Drawing, TimeScale
 from wmp.pages.template import amount, duration
 from wmp.spark.report_data import ReportData, Row, name_of, rank_of
 
-__all__ = ["MOST_ROWS", "timeline"]
+__all__ = ["timeline"]
 
-MOST_ROWS: Final = 48
+_MOST_ROWS: Final = 48
 """Limit of the processes in a picture."""
 
 _WIDTH: Final = 1100
@@ -22,15 +22,19 @@ _LEFT: Final = 170
 _ROW: Final = 22
 
 
-def timeline(data: ReportData) -> Markup:
-    """Draw a row for each process: its life, its load, its end, and the violations seen there."""
-    nodes = sorted(
-        data.tables["nodes"],
-        key=lambda row: (rank_of(row["kind"]), row["label"] or row["node"], row["first"]),
-    )[:MOST_ROWS]
-    if not nodes:
-        return Markup()
+def timeline(data: ReportData) -> tuple[Markup, int]:
+    """Draw a row for each process: its life, its load, its end, and the violations seen there.
+
+    Return the drawing, and the number of processes for which it has no space.
+    """
     low, high = data.span
+    lives = sorted(
+        (row for row in data.tables["nodes"] if row["first"] <= high and row["last"] >= low),
+        key=lambda row: (rank_of(row["kind"]), row["label"] or row["node"], row["first"]),
+    )
+    nodes = lives[:_MOST_ROWS]
+    if not nodes:
+        return Markup(), 0
     scale = TimeScale(low, high, _LEFT, _WIDTH - 10)
     busy: dict[tuple[str, int], dict[int, Row]] = defaultdict(dict)
     for row in data.tables["utilisation"]:
@@ -41,7 +45,8 @@ def timeline(data: ReportData) -> Markup:
     step = min((b - a for a, b in pairwise(steps)), default=high - low)
     found: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in data.tables["violations"]:
-        found[row["node"], row["epoch"]].append(row)
+        if row["time"] is not None and low <= row["time"] <= high:
+            found[row["node"], row["epoch"]].append(row)
     sheet = Drawing(_WIDTH, _ROW * len(nodes) + 26)
     sheet.time_axis(scale, 0, _ROW * len(nodes) + 2)
     for place, node in enumerate(nodes):
@@ -58,10 +63,11 @@ def timeline(data: ReportData) -> Markup:
             title = f"{name}: {share:.0%} of {cell['have']} {cell['resource']} taken"
             shade = 0.08 + 0.92 * share
             sheet.rect(left, y, right - left, height, "busy", title=title, opacity=shade)
-        if node["end"] in (None, "halt"):
+        if node["end"] in (None, "halt") and node["last"] <= high:
             how = "killed or still running" if node["end"] is None else f"halt: {node['reason']}"
             sheet.text(min(end + 3, _WIDTH - 14), y + 13, "✕", "cross", "start", f"{name}: {how}")
         for row in found[key]:
             x, title = scale(row["time"]), f"{row['name']}: {row['detail']}"
             sheet.path([(x - 5, y - 2), (x + 5, y - 2), (x, y + 7)], "flag", title=title)
-    return sheet.svg(f"Timeline of {len(nodes)} processes over {duration(high - low)}")
+    description = f"Timeline of {len(nodes)} processes over {duration(high - low)}"
+    return sheet.svg(description), len(lives) - len(nodes)
