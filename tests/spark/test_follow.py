@@ -191,7 +191,7 @@ def test_lines_of_one_end_settle_what_the_other_end_left_open(tmp_path, monkeypa
 def test_ten_lines_change_few_files(tmp_path, monkeypatch):
     """Ten lines do not write the rows of all open groups again, and the tables stay the same."""
     monkeypatch.setattr(publishing, "_SHELF", 4)
-    monkeypatch.setattr(account, "_OPEN", 500)
+    monkeypatch.setattr(account, "_OPEN", 100)
     monkeypatch.setattr(following, "_LOOK", 0.01)
     monkeypatch.setattr(following, "_REST", 0.0)
     monkeypatch.setattr(following, "write_page", lambda *_: Path())

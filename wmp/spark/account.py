@@ -33,8 +33,10 @@ _ROWS: Final = 2048
 """Largest number of violations of all names that an account keeps."""
 _BUCKET: Final = 4 << 20
 """Bytes of the lines whose messages, or whose jobs, make one part."""
-_OPEN: Final = 1 << 18
-"""Bytes of the states and lines of a part in a report that follows journals."""
+_OPEN: Final = 1 << 16
+"""Bytes of the state of a part in a report that follows journals."""
+_SHORTER: Final = 8
+"""Ratio of the bytes of new lines to those of their state."""
 _LEAST: Final = 64
 """Least number of parts in such a report."""
 
@@ -141,9 +143,8 @@ class Account:
             self.buckets = max(1, more // _BUCKET)
             return []
         states = [row for row in self.states() if row[0] != "line"]
-        buckets = max(
-            _LEAST, 1 << ((more + sum(len(row[4]) for row in states)) // _OPEN).bit_length()
-        )
+        size = more // _SHORTER + sum(len(row[4]) for row in states)
+        buckets = max(_LEAST, 1 << (size // _OPEN).bit_length())
         if self.buckets // 32 < buckets <= self.buckets:
             return []
         self.buckets = buckets
