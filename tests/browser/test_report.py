@@ -65,8 +65,31 @@ def test_a_browser_shows_all_of_it(browser, made):
     assert seen["cells"] == [[True, "data:image"]]
 
 
+NARROW = """(() => {
+  document.body.style.width = '420px'
+  const broken = cell => {
+    const range = document.createRange()
+    range.selectNodeContents(cell)
+    return new Set([...range.getClientRects()].map(one => one.top)).size > 1
+  }
+  return {
+    timeline: document.querySelector('#processes svg').getBoundingClientRect().width,
+    broken: [...document.querySelectorAll('.n')].filter(broken).map(one => one.innerText),
+    wide: document.body.scrollWidth,
+  }
+})()"""
+
+
 def test_it_fits_its_window(browser, made):
     assert browser.ask(made, "document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_a_narrow_window_scrolls_its_sections_and_breaks_no_number(browser, made):
+    seen = browser.ask(made, NARROW)
+
+    assert seen["timeline"] >= 700
+    assert seen["broken"] == []
+    assert seen["wide"] <= 420
 
 
 def test_it_is_not_an_empty_sheet(browser, made, tmp_path):

@@ -18,6 +18,8 @@ _MOST_ROWS: Final = 48
 """Limit of the processes in a picture."""
 
 _WIDTH: Final = 1100
+_LEAST: Final = 700
+"""Least width, at which names are still readable; a narrower window scrolls."""
 _LEFT: Final = 170
 _ROW: Final = 22
 
@@ -70,4 +72,4 @@ def timeline(data: ReportData) -> tuple[Markup, int]:
             x, title = scale(row["time"]), f"{row['name']}: {row['detail']}"
             sheet.path([(x - 5, y - 2), (x + 5, y - 2), (x, y + 7)], "flag", title=title)
     description = f"Timeline of {len(nodes)} processes over {duration(high - low)}"
-    return sheet.svg(description), len(lives) - len(nodes)
+    return sheet.svg(description, least=_LEAST), len(lives) - len(nodes)
