@@ -28,6 +28,7 @@ from wmp.spark.job_fold import JobFold, is_settled
 from wmp.spark.lines import LineRow, in_order, steps
 from wmp.spark.manager_fold import ManagerFold
 from wmp.spark.message_fold import MessageFold, parts_of_messages
+from wmp.spark.process_fold import ProcessFold
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.reading import Numbered, process_number
 from wmp.spark.tables import Parts, Written, arrow_table
@@ -39,7 +40,7 @@ STATE: Final = -(1 << 62)
 """The rank of a state, which stands before all new parts of its group."""
 _FULL: Final = 16_384
 """Number of rows of a table, or of steps, after which a task writes rows."""
-_FOLDS: Final = {"manager": ManagerFold, "worker": WorkerFold}
+_FOLDS: Final[dict[str, type[ProcessFold]]] = {"manager": ManagerFold, "worker": WorkerFold}
 _COLLECTED: Final[tuple[str, ...]] = ("violations", "silence")
 """Rows that the calling process needs, and no task writes."""
 _FACTS: Final = msgspec.msgpack.Decoder(list[tuple[Job, list[Fact]]])
@@ -135,7 +136,7 @@ class FoldTask:
         if me.kind not in _FOLDS:
             return
         first = next(rows)
-        fold: ManagerFold | WorkerFold
+        fold: ProcessFold
         if first[3] == STATE:
             fold = pickle.loads(first[4])
             fold.attach(me, self.sink)
@@ -259,7 +260,7 @@ def divided(states: Iterable[Numbered], buckets: int) -> list[Numbered]:
 
 def fold_group(group: Iterable[LineRow], sink: FoldSink) -> None:
     """Fold the lines of one group into a sink, without Spark."""
-    fold: ManagerFold | WorkerFold | None = None
+    fold: ProcessFold | None = None
     sink.begin()
     for some in steps(group):
         if fold is None:

@@ -8,7 +8,7 @@ leases end. Here the observer reads lines instead of events. A manager's lines w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from attrs import define, field
 
@@ -17,9 +17,9 @@ from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Message, Peer
-from wmp.spark.facts import Fact, FoldSink, KnownProcess, Process
+from wmp.spark.facts import Process
 from wmp.spark.lines import LineRow
-from wmp.spark.streams import UNACCEPTED, Streams
+from wmp.spark.process_fold import UNACCEPTED, ProcessFold
 from wmp.testing.invariants import History
 from wmp.testing.observer import Observer
 
@@ -67,16 +67,14 @@ class _LeaseRecorder(History):
 
 
 @define(eq=False)
-class ManagerFold:
+class ManagerFold(ProcessFold):
     """The state of a manager towards one worker, as its lines show it."""
 
-    me: KnownProcess
-    sink: FoldSink
+    side: ClassVar[int] = 0
     _settings: ManagerSettings = field(init=False)
     _peer: Peer = field(init=False)
     _recorder: _LeaseRecorder = field(factory=_LeaseRecorder)
     _observer: Observer = field(init=False)
-    _streams: Streams = field(init=False)
     _served: dict[Process, tuple[int, int] | None] = field(factory=dict)
     """The times of the first and last READY or GIVE that was not ignored, by worker."""
     _credit: dict[int | None, list[int]] = field(factory=dict)
@@ -93,7 +91,6 @@ class ManagerFold:
             identity=self._peer[0], epoch=self.me.epoch, expire=expire, reconnect_grace=None
         )
         self._observer = Observer(self._recorder)
-        self._streams = Streams(self.me, self.sink)
 
     def step(self, lines: Sequence[LineRow]) -> None:
         """Fold the lines of one step."""
@@ -126,11 +123,6 @@ class ManagerFold:
                     self._observe(line, Undelivered(0, self._message(line)))
             self._end_leases(line)
 
-    def attach(self, me: KnownProcess | None, sink: FoldSink | None) -> None:
-        """Continue with these facts of the process and this sink; None before a pause."""
-        self.me = self._streams.me = me  # type: ignore[assignment]
-        self.sink = self._streams.sink = sink  # type: ignore[assignment]
-
     def finish(self) -> None:
         """Report which workers were served, and from when to when."""
         for worker, times in self._served.items():
@@ -140,15 +132,9 @@ class ManagerFold:
                 self.sink.bound(-times[0], "served", *both, "first")
                 self.sink.bound(times[1], "served", *both, "last")
 
-    def _fact(self, line: LineRow, event: str, job: int, **more: Any) -> None:
-        """Add a fact of one job."""
-        owner = (line.node, line.epoch)
-        if self._store is not None and job < FIRST_UNSTORED:
-            owner = self._store
-        time = line.at + self.me.clock
-        self.sink.facts[*owner, job].append(
-            Fact(0, line.node, line.epoch, line.n, line.at, time, event, **more)
-        )
+    def _owner(self, line: LineRow, job: int) -> Process:
+        stored = self._store is not None and job < FIRST_UNSTORED
+        return self._store if stored else (line.node, line.epoch)  # type: ignore[return-value]
 
     def _facts(
         self, line: LineRow, event: str, column: str = "word", values: Any = None, **more: Any
@@ -158,12 +144,12 @@ class ManagerFold:
         for job, attempt, value in each:
             if values is not None:
                 more[column] = value
-            self._fact(line, event, job, attempt=attempt, **more)
+            self._fact(line, event, self._owner(line, job), job, attempt=attempt, **more)
 
     # -- messages
 
     def _received(self, line: LineRow) -> None:
-        self._streams.received(line)
+        self._check_received(line)
         if line.source is None or line.reason in _UNSEEN:
             return
         worker, command = (line.source, line.source_epoch or 0), line.command
@@ -210,7 +196,7 @@ class ManagerFold:
 
     def _sent(self, line: LineRow) -> None:
         if (line.source, line.source_epoch) == (line.node, line.epoch):
-            self._streams.sent(line)
+            self._check_sent(line)
             if line.command in ("WAKE", "TAKE"):
                 self._granting = self._granting or (line.n, line.at, line.command)
             elif line.command == "PONG" and line.standby:
@@ -226,9 +212,10 @@ class ManagerFold:
             self._end_leases(line)  # a TAKE that opens a session ends the leases of the old one
             for job, attempt in zip(line.ids or (), line.each(line.attempts), strict=True):
                 self._fact(
-                    line, "granted", job, attempt=attempt, peer=line.target,
-                    peer_epoch=line.target_epoch, value=int((job, attempt) in new),
-                    number=line.number, other=line.lock, role=line.role, text=line.via,
+                    line, "granted", self._owner(line, job), job, attempt=attempt,
+                    peer=line.target, peer_epoch=line.target_epoch, number=line.number,
+                    value=int((job, attempt) in new), other=line.lock, role=line.role,
+                    text=line.via,
                 )  # fmt: skip
 
     def _on_standby(self, line: LineRow) -> None:
@@ -251,8 +238,7 @@ class ManagerFold:
                 f"the WAKEs announced {credit[1]} jobs to {line.target}; its READY has credit "
                 f"{credit[0]}"
             )
-            where = (line.node, line.epoch, line.n, line.at)
-            self.sink.violation("WMP-3.4", text, where)
+            self._break(line, "WMP-3.4", text)
 
     def _note(self, line: LineRow) -> None:
         if line.about_peer is not None and line.reason == CONNECTION_ENDED:
@@ -278,7 +264,8 @@ class ManagerFold:
         if self._recorder.events:
             for what, job, attempt, counts in self._recorder.events:
                 if what == "lost":
-                    self._fact(line, "lost", job, attempt=attempt, value=counts)
+                    owner = self._owner(line, job)
+                    self._fact(line, "lost", owner, job, attempt=attempt, value=counts)
             self._recorder.events.clear()
 
     # -- the observer
