@@ -31,7 +31,7 @@ _MOST_JOBS: Final = 15
 _KINDS: Final = ("manager", "device", "worker")
 _WHOLE: Final = (
     "activity", "bad_lines", "device_hops", "drops", "fairness", "findings", "histogram",
-    "latency", "missing_nodes", "nodes", "requeues", "utilisation",
+    "missing_nodes", "nodes", "requeues", "utilisation",
 )  # fmt: skip
 GROUPED: Final = ("total", "queue wait", "handler")
 """The phases that are shown by role, worker and hour."""
@@ -113,6 +113,8 @@ def read_report_data(
         window: The time that the report covers.
     """
     tables = {name: _rows(where.dataset(name).to_table()) for name in _WHOLE} | _jobs(where)
+    shown = (pc.field("by") == "all") | pc.field("phase").isin(GROUPED)
+    tables["latency"] = _rows(where.dataset("latency").to_table(filter=shown))
     order = [("certain", "descending"), ("time", "ascending"), ("violation", "ascending")]
     found = where.dataset("violations").to_table().drop_columns(["events"])
     worst = tables["violations"] = _rows(found.sort_by(order).slice(0, _MOST_VIOLATIONS))
