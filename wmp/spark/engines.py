@@ -6,17 +6,20 @@ are read and folded in this process, by the same code.
 
 from __future__ import annotations
 
+import gc
 import pickle
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from contextlib import contextmanager
+from itertools import chain, islice
+from typing import Any, Final, Protocol
 
 import pyarrow
 from attrs import define, field
 
+from wmp.spark.arrow import schema_of, to_batch
 from wmp.spark.folds import Folded, FoldTask
-from wmp.spark.garbage_collector import rare_collections
-from wmp.spark.journals import Source
+from wmp.spark.journals import JournalLine, Source
 from wmp.spark.reading import ROW, Numbered, ReadPart, ReadTask, packed, process_number
 from wmp.spark.tables import Parts
 
@@ -24,6 +27,12 @@ if typing.TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Engine", "InProcess", "OnSpark"]
+
+_RARE: Final = (100_000, 50, 1000)
+"""As in :func:`gc.set_threshold`."""
+_LINES: Final = "file string, value binary"
+_BATCH: Final = 4096
+"""Number of lines that a task hands over at a time."""
 
 _MakeTask = Callable[[], FoldTask]
 
@@ -49,12 +58,12 @@ class InProcess:
 
     def read(self, source: Source, where: str, buckets: int, *, distinct: bool) -> list[ReadPart]:
         """Read all lines."""
-        lines: Iterable[tuple[str, bytes]] = source.lines()
+        lines: Iterable[JournalLine] = chain.from_iterable(map(source.lines, source.tasks))
         if distinct:
             lines = {text: (file, text) for file, text in lines}.values()
         task = ReadTask(Parts(where), buckets)
-        with rare_collections():
-            self._rows = [row for rows in task.read(lines) for row in rows]
+        with _rare_collections():
+            self._rows = list(chain.from_iterable(task.read(lines)))
         return [task.found]
 
     def fold(self, make: _MakeTask, states: Sequence[Numbered]) -> list[Folded]:
@@ -62,8 +71,8 @@ class InProcess:
         task = make()
         place = lambda row: (task.group(row), row[3])  # noqa: E731
         lines = [*self._rows, *(row for row in states if row[0] != "fact")]
-        with rare_collections():
-            facts = [row for rows in task.run(sorted(lines, key=place)) for row in rows]
+        with _rare_collections():
+            facts = list(chain.from_iterable(task.run(sorted(lines, key=place))))
             new = {row[1] for row in facts}
             again = (row for row in states if row[0] == "fact")
             facts += [row for row in again if task.settles or row[1] in new]
@@ -86,9 +95,27 @@ class OnSpark:
     def read(self, source: Source, where: str, buckets: int, *, distinct: bool) -> list[ReadPart]:
         """Run a job of Spark that reads all lines, and keeps their parts."""
         self.close()
-        self._tasks = source.tasks
-        self._frame = source.parts(self.spark, where, buckets, distinct=distinct).persist()
-        return _found(self._frame)
+        self._tasks = len(source.tasks)
+
+        def read(lines: Iterable[JournalLine]) -> Iterator[list[Numbered]]:
+            task = ReadTask(Parts(where), buckets)
+            yield from task.read(lines)
+            yield [_result(task.found)]
+
+        def own(rows: Iterable[tuple[int]]) -> Iterator[JournalLine]:
+            return chain.from_iterable(source.lines(source.tasks[number]) for (number,) in rows)
+
+        frame = self.spark.range(0, self._tasks, 1, self._tasks)
+        if distinct or source.far:
+            lines = _mapped(frame, lambda rows: _some_at_a_time(own(rows)), _LINES)
+            if source.far:
+                lines = lines.unionAll(_far_lines(self.spark, source.far))
+            if distinct:
+                lines = lines.dropDuplicates(["value"])
+            self._frame = _mapped(lines, read)
+        else:
+            self._frame = _mapped(frame, lambda rows: read(own(rows)))
+        return _results(self._frame.persist())
 
     def fold(self, make: _MakeTask, states: Sequence[Numbered]) -> list[Folded]:
         """Run a job of Spark in two steps: it folds the lines, and then the facts of jobs."""
@@ -101,20 +128,18 @@ class OnSpark:
         is_line = F.col("kind") == "line"
         apart = is_line & F.col("process").isin(managers)
 
-        def run(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-            task, passed = make(), []
+        def fold(rows: Iterable[Numbered]) -> Iterator[list[Numbered]]:
+            task, results = make(), []
 
-            def rows() -> Iterator[Numbered]:
-                for batch in batches:
-                    for row in zip(*(one.to_pylist() for one in batch.columns), strict=True):
-                        if row[0] == "found":
-                            passed.append(row)  # what an earlier step found
-                        else:
-                            yield row
+            def parts() -> Iterator[Numbered]:
+                for row in rows:
+                    if row[0] == "found":
+                        results.append(row)  # of an earlier step
+                    else:
+                        yield row
 
-            with rare_collections():
-                yield from map(packed, filter(None, task.run(rows())))
-            yield packed([*passed, ("found", 0, 0, 0, pickle.dumps(task.end()))])
+            yield from task.run(parts())
+            yield [*results, _result(task.end())]
 
         def folded(frame: DataFrame, kind: str) -> DataFrame:
             some = [row for row in states if (row[0] == "fact") == (kind == "fact")]
@@ -125,11 +150,11 @@ class OnSpark:
             one = self._tasks == 1
             frame = frame.coalesce(1) if one else frame.repartition(self._tasks, "process", "other")
             frame = frame.sortWithinPartitions("kind", "process", "other", "rank")
-            return frame.drop("other").mapInArrow(run, ROW)
+            return _mapped(frame.drop("other"), fold)
 
         by_device = is_line & F.col("process").isin(devices)
         lines = self._frame.where(~by_device & (F.col("kind") != "found"))
-        return _found(folded(folded(lines, "line"), "fact"))
+        return _results(folded(folded(lines, "line"), "fact"))
 
     def close(self) -> None:
         """Forget the lines."""
@@ -138,8 +163,62 @@ class OnSpark:
             self._frame = None
 
 
-def _found(frame: DataFrame) -> list[Any]:
+def _mapped(
+    frame: DataFrame, work: Callable[[Iterator[Any]], Iterable[Sequence[Any]]], columns: str = ROW
+) -> DataFrame:
+    """Run work on the rows of each task; it yields lists of rows."""
+    schema = schema_of(columns)
+
+    def run(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        rows = (
+            row
+            for batch in batches
+            for row in zip(*(one.to_pylist() for one in batch.columns), strict=True)
+        )
+        with _rare_collections():
+            for some in filter(None, work(rows)):
+                yield to_batch(list(zip(*some, strict=True)), schema)
+
+    return frame.mapInArrow(run, columns)
+
+
+def _some_at_a_time(lines: Iterator[JournalLine]) -> Iterator[list[JournalLine]]:
+    while some := list(islice(lines, _BATCH)):
+        yield some
+
+
+def _far_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Read lines with Spark's own reader, which opens every URL but skips names with a dot."""
+    from pyspark.sql import functions as F
+
+    reader = spark.read.option("recursiveFileLookup", True).option("lineSep", "\n")
+    text = reader.text(list(paths), wholetext=False)
+    return text.select(F.col("_metadata.file_name").alias("file"), F.col("value").cast("binary"))
+
+
+def _result(found: ReadPart | Folded) -> Numbered:
+    """Return what a task found as a row."""
+    return "found", 0, 0, 0, pickle.dumps(found)
+
+
+def _results(frame: DataFrame) -> list[Any]:
     """Return what tasks found."""
     # Ctrl-C during `toArrow` would raise an error of Java instead of KeyboardInterrupt.
     rows = frame.where("kind = 'found'").select("body").collect()
     return [pickle.loads(row.body) for row in rows]
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let the garbage collector run rarely during the block.
+
+    A task holds some hundred thousand lines and facts. They make no circles, so a collector that
+    looks at all of them again and again finds nothing. At its usual rate it takes a third of the
+    CPU time.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(*_RARE)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -48,6 +48,10 @@ _KEPT: Final = "_account"
 _LOOK: Final = 1.0
 """Seconds between two looks for new lines."""
 _BYTES: Final = 64 << 20
+"""Bytes of a first batch of lines. While more lines wait, each batch has twice as many bytes,
+because a batch folds open jobs and messages again.
+"""
+_MOST_BYTES: Final = 1 << 30
 _REST: Final = 2.0
 """Least number of seconds between two reports while lines keep coming."""
 _QUIET: Final = 10.0
@@ -130,6 +134,8 @@ class _Follower:
     _store: AccountStore = field(init=False)
     _publisher: Publisher = field(init=False)
     _kept: _Followed = field(factory=_Followed)
+    _most: int = field(factory=lambda: _BYTES)
+    """Limit of the bytes of the next batch."""
     _may_settle: float = 0.0
     """The time before which open groups are not settled again, and tables not made again."""
     _may_remake: float = 0.0
@@ -177,14 +183,16 @@ class _Follower:
             stem, number = _numbered(name)
             if stem in kept.done and number in kept.done[stem]:
                 del found[name]
-        end = byte_ranges.advance(kept.positions, found, _BYTES)
+        end = byte_ranges.advance(kept.positions, found, self._most)
         spans = [
             ByteRange(found[name][0], begin, at)
             for name, at in end.items()
             if at > (begin := kept.positions.get(name, 0))
         ]
+        source = Source(spans)
+        self._most = min(2 * self._most, _MOST_BYTES) if 2 * source.bytes > self._most else _BYTES
         if spans:
-            self._read(Source(spans), kept.account)
+            self._read(source, kept.account)
             kept.lines, kept.unsettled = kept.account.found.lines, True
             kept.positions = end
             self._merge_files()
