@@ -34,7 +34,16 @@ from wmp.spark.reading import Numbered, process_number
 from wmp.spark.tables import Parts, Written, arrow_table
 from wmp.spark.worker_fold import WorkerFold
 
-__all__ = ["STATE", "FoldTask", "Folded", "Group", "OpenGroup", "divided", "fold_group"]
+__all__ = [
+    "STATE",
+    "FoldTask",
+    "Folded",
+    "Group",
+    "OpenGroup",
+    "divided",
+    "fold_group",
+    "order_of_facts",
+]
 
 STATE: Final = -(1 << 62)
 """The rank of a state, which stands before all new parts of its group."""

@@ -59,7 +59,7 @@ _OWN_TYPES: Final[dict[str, Any]] = {
 }
 
 
-class _Columns(msgspec.Struct, gc=False, omit_defaults=True):
+class _LineColumns(msgspec.Struct, gc=False, omit_defaults=True):
     """The base of :class:`LineRow`."""
 
     def each(self, values: list[Any] | None) -> list[Any]:
@@ -72,7 +72,7 @@ class _Columns(msgspec.Struct, gc=False, omit_defaults=True):
 
 if typing.TYPE_CHECKING:
 
-    class LineRow(_Columns):
+    class LineRow(_LineColumns):
         """A line: each column of :mod:`wmp.journal.schema` is an attribute, None if absent.
 
         ``ids`` has the numbers of all jobs.
@@ -90,7 +90,7 @@ else:
             else (c.name, _OWN_TYPES.get(c.name, _TYPES[c.type]) | None, None)
             for c in COLUMNS
         ],
-        bases=(_Columns,), module=__name__, gc=False, omit_defaults=True,
+        bases=(_LineColumns,), module=__name__, gc=False, omit_defaults=True,
     )  # fmt: skip
 
 _DECODER: Final = msgspec.json.Decoder(LineRow)

@@ -66,7 +66,7 @@ class MessageStream(NamedTuple):
         return self.node, self.epoch
 
 
-class _Line(NamedTuple):
+class _MessageLine(NamedTuple):
     """The values of one line."""
 
     number: int
@@ -78,7 +78,7 @@ class _Line(NamedTuple):
     """Checksum of the columns of the jobs, -1 without jobs."""
 
 
-_End = tuple[MessageStream, _Line]
+_End = tuple[MessageStream, _MessageLine]
 
 
 @define(eq=False)
@@ -125,7 +125,7 @@ def parts_of_messages(state: bytes, buckets: int) -> Iterator[tuple[int, tuple[A
     """Yield (part, stream, lines) of a state, for another number of parts."""
     for stream, packed in marshal.loads(state):
         _, source, _, target, _, session, numbered, *_ = stream
-        lines = np.frombuffer(packed, np.int64).reshape(-1, len(_Line._fields))
+        lines = np.frombuffer(packed, np.int64).reshape(-1, len(_MessageLine._fields))
         blocks = lines[:, 0] >> 8 if numbered else lines[:, 0] & 7
         parts = (process_number(source, target, session) % buckets + blocks) % buckets
         for part in np.unique(parts).tolist():
@@ -140,7 +140,7 @@ class _Ends:
     stream: _Array
     """The place of each line's stream."""
     lines: _Array
-    """A row for each line, as :class:`_Line`."""
+    """A row for each line, as :class:`_MessageLine`."""
     message: _Array
     """The number of each line's message in this object."""
 
@@ -148,8 +148,8 @@ class _Ends:
     def of(cls, lines: Mapping[tuple[Any, ...], Sequence[bytes]]) -> _Ends:
         """Sort lines."""
         packed = list(map(b"".join, lines.values()))
-        values = np.frombuffer(b"".join(packed), np.int64).reshape(-1, len(_Line._fields))
-        sizes = [len(one) // (8 * len(_Line._fields)) for one in packed]
+        values = np.frombuffer(b"".join(packed), np.int64).reshape(-1, len(_MessageLine._fields))
+        sizes = [len(one) // (8 * len(_MessageLine._fields)) for one in packed]
         stream = np.repeat(np.arange(len(sizes)), sizes)
         ends = cls(list(map(MessageStream._make, lines)), stream, values, stream)
         numbers: defaultdict[tuple[Any, ...], int] = defaultdict(lambda: len(numbers))
@@ -183,7 +183,7 @@ class _Ends:
         return self.lines[:, 2] + self.each(lambda one: known[one.process].clock)
 
     def __iter__(self) -> Iterator[_End]:
-        lines = map(_Line._make, self.lines.tolist())
+        lines = map(_MessageLine._make, self.lines.tolist())
         return zip(map(self.streams.__getitem__, self.stream.tolist()), lines, strict=True)
 
     def settled(self, known: Mapping[Process, KnownProcess]) -> _Array:
