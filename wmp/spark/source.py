@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, MutableMapping
-from typing import Any, Final
+from itertools import islice
+from pathlib import Path
+from typing import Final
 
 import pyarrow
 from pyspark.sql.datasource import (
@@ -31,7 +33,8 @@ from pyspark.sql.types import StructType
 
 from wmp.errors import ConfigError
 from wmp.spark import byte_ranges
-from wmp.spark.arrow import schema_of
+from wmp.spark.arrow import schema_of, to_batch
+from wmp.spark.byte_ranges import ByteRange, pieces
 from wmp.spark.lines import event_table, parse
 from wmp.spark.row_sink import RowSink, RowStreamSink
 from wmp.spark.schema import ddl
@@ -109,12 +112,10 @@ class _SourceOptions:
                 raise ConfigError(
                     f"the format wmp has no option {name!r}; expected path, node, lines, maxBytes"
                 )
-        self.paths: list[str] = json.loads(given.get("paths", "[]"))
-        if "path" in given:
-            self.paths.append(given["path"])
+        paths = [*json.loads(given.get("paths", "[]")), given.get("path", "")]
+        self.paths = [path.removeprefix("file://") for path in paths if path]
         if not self.paths:
             raise ConfigError('the path is missing; expected a folder, as in load("journal")')
-        self.paths = [path.removeprefix("file://") for path in self.paths]
         self.node = given.get("node")
         word = given.get("lines", "false").lower()
         if word not in _WORDS:
@@ -130,63 +131,46 @@ class _SourceOptions:
             raise ConfigError(f"maxBytes is {limit!r}; expected a number of bytes")
         self.limit = int(limit) or None
 
-    def read(self, span: byte_ranges.ByteRange) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the rows of a range, in batches."""
-        name = span.path.rpartition("/")[2]
-        rows: list[Any] = []
-        for text in byte_ranges.read(span):
+    def read(self, span: ByteRange | None) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the rows of a range in batches."""
+        if span is None:
+            return
+        name, texts = Path(span.path).name, byte_ranges.read(span)
+        while some := list(islice(texts, _BATCH)):
             if self.lines:
-                rows.append(text.decode(errors="replace"))
-            else:
-                line = parse(text, name)
-                if not isinstance(line, str) and self.node in (None, line.node):
-                    rows.append(line)
-            if len(rows) == _BATCH:
-                yield from self._batches(rows, name)
-                rows = []
-        if rows:
-            yield from self._batches(rows, name)
-
-    def _batches(self, rows: list[Any], name: str) -> Iterator[pyarrow.RecordBatch]:
-        if self.lines:
-            columns = [pyarrow.array([name] * len(rows)), pyarrow.array(rows)]
-            yield pyarrow.RecordBatch.from_arrays(columns, schema=schema_of(_LINES))
-        else:
-            yield from event_table(rows, [name] * len(rows)).to_batches()
+                values = [text.decode(errors="replace") for text in some]
+                yield to_batch([[name] * len(values), values], schema_of(_LINES))
+                continue
+            parsed = (parse(text, name) for text in some)
+            rows = [
+                line
+                for line in parsed
+                if not isinstance(line, str) and self.node in (None, line.node)
+            ]
+            if rows:
+                yield from event_table(rows, [name] * len(rows)).to_batches()
 
 
-class _JournalPart(InputPartition):  # type: ignore[misc]
-    """The part of a journal that one task reads."""
-
-    def __init__(self, span: byte_ranges.ByteRange | None) -> None:
-        self.span = span
-
-
-class _JournalRows(DataSourceReader):  # type: ignore[misc]
+class _SpanReader:
     def __init__(self, asked: _SourceOptions) -> None:
         self._asked = asked
-
-    def partitions(self) -> list[_JournalPart]:
-        """Return a partition for each part of a segment; an empty one if there is no segment."""
-        found = byte_ranges.find(self._asked.paths).values()
-        parts = [
-            _JournalPart(s)
-            for path, size in found
-            for s in byte_ranges.pieces(path, 0, size, _PIECE)
-        ]
-        return parts or [_JournalPart(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read one part of a journal; runs at a worker of Spark."""
-        assert isinstance(partition, _JournalPart)
-        return iter(()) if partition.span is None else self._asked.read(partition.span)
+        return self._asked.read(partition.value)
 
 
-class _JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    def __init__(self, asked: _SourceOptions) -> None:
-        self._asked = asked
-        self._last: dict[str, tuple[str, int]] | None = None
-        """With the trigger ``availableNow``: the end positions at the begin of the query."""
+class _JournalRows(_SpanReader, DataSourceReader):  # type: ignore[misc]
+    def partitions(self) -> list[InputPartition]:
+        """Return a partition for each part of a segment; an empty one if there is no segment."""
+        found = byte_ranges.find(self._asked.paths).values()
+        spans = [span for path, size in found for span in pieces(path, 0, size, _PIECE)]
+        return list(map(InputPartition, spans)) or [InputPartition(None)]
+
+
+class _JournalStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    _last: dict[str, tuple[str, int]] | None = None
+    """With the trigger ``availableNow``: the end positions at the begin of the query."""
 
     def initialOffset(self) -> dict[str, int]:
         """Return the empty position: no byte was read."""
@@ -207,23 +191,15 @@ class _JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         return byte_ranges.advance(start, found, most)
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[_JournalPart]:
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return a partition for each part of a segment."""
-        new = {name: at for name, at in end.items() if at > start.get(name, 0)}
-        if not new:
-            return []
         found = byte_ranges.find(self._asked.paths)
+        gone = self._asked.paths[0]
         return [
-            _JournalPart(span)
-            for name, at in new.items()
-            for span in byte_ranges.pieces(
-                found[name][0] if name in found else f"{self._asked.paths[0]}/{name}",
+            InputPartition(span)
+            for name, at in end.items()
+            for span in pieces(
+                found[name][0] if name in found else f"{gone}/{name}",
                 start.get(name, 0), at, _PIECE,
             )
         ]  # fmt: skip
-
-    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Read one part of a journal; runs at a worker of Spark."""
-        assert isinstance(partition, _JournalPart)
-        assert partition.span is not None
-        return self._asked.read(partition.span)
