@@ -201,6 +201,6 @@ def _after(first: Fact | None, last: Fact | None) -> int | None:
 
     A DONE may answer for a newer lease than the lease that ran; then it shows no waiting time.
     """
-    if first is None or last is None or first.process != last.process:
+    if first is None or last is None or first.node != last.node or first.epoch != last.epoch:
         return None
     return last.time - first.time if last.time >= first.time else None

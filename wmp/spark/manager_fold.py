@@ -19,7 +19,7 @@ from wmp.events import Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Message, Peer
 from wmp.spark.facts import Process
 from wmp.spark.lines import LineRow
-from wmp.spark.process_fold import UNACCEPTED, ProcessFold
+from wmp.spark.process_fold import UNACCEPTED, ProcessFold, jobs_of
 from wmp.testing.invariants import History
 from wmp.testing.observer import Observer
 
@@ -111,14 +111,16 @@ class ManagerFold(ProcessFold):
                 case "note":
                     self._note(line)
                 case "submitted":
-                    self._facts(
-                        line, "submitted", value=line.retries, number=_due(line),
-                        other=line.priority, role=line.role, text=line.needs,
-                    )  # fmt: skip
-                case "cancelled":
-                    self._facts(line, "asked")
-                case "decline":
-                    self._facts(line, "declined")
+                    for job in line.ids or ():
+                        self._fact(
+                            line, "submitted", self._owner(line, job), job, value=line.retries,
+                            number=_due(line), other=line.priority, role=line.role,
+                            text=line.needs,
+                        )  # fmt: skip
+                case "cancelled" | "decline":
+                    event = "asked" if line.what == "cancelled" else "declined"
+                    for job in line.ids or ():
+                        self._fact(line, event, self._owner(line, job), job)
                 case "undelivered" if line.target is not None:
                     self._observe(line, Undelivered(0, self._message(line)))
             self._end_leases(line)
@@ -135,16 +137,6 @@ class ManagerFold(ProcessFold):
     def _owner(self, line: LineRow, job: int) -> Process:
         stored = self._store is not None and job < FIRST_UNSTORED
         return self._store if stored else (line.node, line.epoch)  # type: ignore[return-value]
-
-    def _facts(
-        self, line: LineRow, event: str, column: str = "word", values: Any = None, **more: Any
-    ) -> None:
-        """Add a fact of each job of a line, which may have a column of the line."""
-        each = zip(line.ids or (), line.each(line.attempts), line.each(values), strict=True)
-        for job, attempt, value in each:
-            if values is not None:
-                more[column] = value
-            self._fact(line, event, self._owner(line, job), job, attempt=attempt, **more)
 
     # -- messages
 
@@ -164,10 +156,11 @@ class ManagerFold(ProcessFold):
         if command == "DONE" and line.reason not in UNACCEPTED:
             owner = (line.owner, line.owner_epoch)
             if owner in ((line.node, line.epoch), (None, None), self._store):
-                self._facts(
-                    line, "arrived", "value", line.outcomes,
-                    peer=line.source, peer_epoch=line.source_epoch,
-                )  # fmt: skip
+                for job, attempt, outcome in jobs_of(line, line.outcomes):
+                    self._fact(
+                        line, "arrived", self._owner(line, job), job, attempt, line.source,
+                        line.source_epoch, outcome,
+                    )  # fmt: skip
         if command == "ERROR":
             return  # ERROR is no sign of life, because a device may have sent it
         self._silence(line)
@@ -210,12 +203,11 @@ class ManagerFold(ProcessFold):
         if line.command == "TAKE":
             new = {event[1:3] for event in self._recorder.events if event[0] == "granted"}
             self._end_leases(line)  # a TAKE that opens a session ends the leases of the old one
-            for job, attempt in zip(line.ids or (), line.each(line.attempts), strict=True):
+            for job, attempt, _ in jobs_of(line):
                 self._fact(
-                    line, "granted", self._owner(line, job), job, attempt=attempt,
-                    peer=line.target, peer_epoch=line.target_epoch, number=line.number,
-                    value=int((job, attempt) in new), other=line.lock, role=line.role,
-                    text=line.via,
+                    line, "granted", self._owner(line, job), job, attempt, line.target,
+                    line.target_epoch, int((job, attempt) in new), number=line.number,
+                    other=line.lock, role=line.role, text=line.via,
                 )  # fmt: skip
 
     def _on_standby(self, line: LineRow) -> None:
@@ -248,16 +240,20 @@ class ManagerFold(ProcessFold):
             # A note names the cause of ended leases. Only silence ends leases without a message or
             # note; the observer finds silence by the clock.
             self._observe(line, Ticked())
-        self._facts(
-            line, "noted", peer=line.about_peer, peer_epoch=line.about_epoch, word=line.reason
-        )
+        for job, attempt, _ in jobs_of(line):
+            self._fact(
+                line, "noted", self._owner(line, job), job, attempt, line.about_peer,
+                line.about_epoch, word=line.reason,
+            )  # fmt: skip
 
     def _resolved(self, line: LineRow) -> None:
         if line.source is not None:
             self._observer.settled(self._peer, line.source.encode(), line.ids or ())
-        self._facts(
-            line, "resolved", "word", line.ends, peer=line.source, peer_epoch=line.source_epoch
-        )
+        for job, attempt, end in jobs_of(line, line.ends):
+            self._fact(
+                line, "resolved", self._owner(line, job), job, attempt, line.source,
+                line.source_epoch, word=end,
+            )  # fmt: skip
 
     def _end_leases(self, line: LineRow) -> None:
         """Add the facts of the leases whose end the observer concluded from a line."""
@@ -265,7 +261,7 @@ class ManagerFold(ProcessFold):
             for what, job, attempt, counts in self._recorder.events:
                 if what == "lost":
                     owner = self._owner(line, job)
-                    self._fact(line, "lost", owner, job, attempt=attempt, value=counts)
+                    self._fact(line, "lost", owner, job, attempt, value=counts)
             self._recorder.events.clear()
 
     # -- the observer

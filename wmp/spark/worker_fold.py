@@ -17,7 +17,7 @@ from wmp.message import ERROR_CODES, ErrorCode
 from wmp.spark.facts import Process
 from wmp.spark.lines import LineRow
 from wmp.spark.lock_fold import LockFold, SeenWake
-from wmp.spark.process_fold import ProcessFold
+from wmp.spark.process_fold import ProcessFold, jobs_of
 
 __all__ = ["WorkerFold"]
 
@@ -152,12 +152,10 @@ class WorkerFold(ProcessFold):
 
     def _answer(self, line: LineRow, manager: Process) -> None:
         owner = (line.owner or manager[0], line.owner_epoch or manager[1])
-        jobs = zip(line.ids or (), line.each(line.attempts), line.each(line.outcomes), strict=True)
-        for job, attempt, outcome in jobs:
+        for job, attempt, outcome in jobs_of(line, line.outcomes):
             self._fact(
-                line, "answered", owner, job, attempt=attempt, value=outcome, peer=manager[0],
-                peer_epoch=manager[1], session=line.session, number=line.number,
-            )  # fmt: skip
+                line, "answered", owner, job, attempt, *manager, outcome, line.session, line.number
+            )
             lock = self._release(owner, job)
             if lock is not None:
                 lock.done = line.at
@@ -178,7 +176,6 @@ class WorkerFold(ProcessFold):
             return
         manager = (line.source or "", line.source_epoch or 0)
         owner = (line.owner or manager[0], line.owner_epoch or manager[1])
-        about: dict[str, Any] = {"peer": manager[0], "peer_epoch": manager[1]}
         match command:
             case "WAKE" if line.target == line.node:
                 before = self._wakes.pop(manager, None)
@@ -190,17 +187,19 @@ class WorkerFold(ProcessFold):
                 lock = self._lock_of(line)
                 if lock is not None:
                     lock.answer_by(line, self._break)
-                about |= {"session": line.session, "number": line.number}
-                for job, attempt in zip(line.ids or (), line.each(line.attempts), strict=True):
-                    self._fact(line, "taken", owner, job, attempt=attempt, **about)
+                for job, attempt, _ in jobs_of(line):
+                    self._fact(
+                        line, "taken", owner, job, attempt, *manager, None, line.session,
+                        line.number,
+                    )  # fmt: skip
                     self._release(owner, job)
                     self._held[*owner, job] = line.lock or 0
                     if lock is not None:
                         lock.held += 1
             case "CANCEL":
-                about["value"] = int(bool(line.unstarted))
-                for job, attempt in zip(line.ids or (), line.each(line.attempts), strict=True):
-                    self._fact(line, "cancel", owner, job, attempt=attempt, **about)
+                for job, attempt, _ in jobs_of(line):
+                    value = int(bool(line.unstarted))
+                    self._fact(line, "cancel", owner, job, attempt, *manager, value)
 
     def _refused(self, line: LineRow) -> None:
         """Record an ERROR that refuses a DONE; a device names the manager as well (WMP-7.11)."""
@@ -213,11 +212,10 @@ class WorkerFold(ProcessFold):
         if done is None:
             return
         owner = (done.owner or done.target or "", done.owner_epoch or done.target_epoch or 0)
-        for job, attempt in zip(done.ids or (), done.each(done.attempts), strict=True):
+        for job, attempt, _ in jobs_of(done):
             self._fact(
-                line, "refused", owner, job, attempt=attempt, peer=manager[0],
-                peer_epoch=manager[1], session=done.session, number=done.number,
-            )  # fmt: skip
+                line, "refused", owner, job, attempt, *manager, None, done.session, done.number
+            )
 
     # -- locks
 
@@ -251,13 +249,12 @@ class WorkerFold(ProcessFold):
 
     def _run(self, line: LineRow) -> None:
         owner, needs = (line.owner or "", line.owner_epoch or 0), line.needs or {}
-        jobs = dict(zip(line.ids or (), line.each(line.attempts), strict=True))
+        jobs = {job: attempt for job, attempt, _ in jobs_of(line)}
         self._lanes[line.lane] = _OpenLane(owner, needs, line.at, line.at, jobs)
         for job, attempt in jobs.items():
             self._fact(
-                line, "run", owner, job, attempt=attempt, value=line.lane, role=line.role,
-                text=line.needs,
-            )  # fmt: skip
+                line, "run", owner, job, attempt, value=line.lane, role=line.role, text=line.needs
+            )
         for name, amount in needs.items():
             taken = self._taken[name] = self._taken.get(name, 0) + amount
             have = self._have.get(name, 0)
@@ -273,19 +270,20 @@ class WorkerFold(ProcessFold):
         if lane is None or not line.ids:
             return
         share = (line.at - lane.since) / len(line.ids)
-        about: dict[str, Any] = {"other": line.lane}
-        if line.what == "recalled":
-            about["word"] = "recalled"
-        jobs = zip(line.ids, line.each(line.outcomes), strict=True)
-        for place, (job, outcome) in enumerate(jobs):
+        recalled = line.what == "recalled"
+        for place, (job, _, outcome) in enumerate(jobs_of(line, line.outcomes)):
             if job not in lane.jobs:
                 continue
-            attempt = lane.jobs.pop(job)
-            if line.what == "finished":
-                begun = int(lane.since + share * place) + self.me.clock
-                about |= {"value": outcome, "number": begun, "session": int(share)}
-            self._fact(line, "finished", lane.owner, job, attempt=attempt, **about)
-        if line.what == "finished":
+            attempt, owner = lane.jobs.pop(job), lane.owner
+            if recalled:
+                self._fact(line, "finished", owner, job, attempt, word="recalled", other=line.lane)
+                continue
+            begun = int(lane.since + share * place) + self.me.clock
+            self._fact(
+                line, "finished", owner, job, attempt, None, None, outcome, int(share), begun,
+                other=line.lane,
+            )  # fmt: skip
+        if not recalled:
             lane.since = line.at
         if not lane.jobs:
             del self._lanes[line.lane or 0]
