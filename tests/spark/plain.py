@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from wmp.spark.facts import FoldSink, KnownProcess
-from wmp.spark.folds import fold_group
+from wmp.spark.folds import FOLDS
 from wmp.spark.job_fold import JobFold
-from wmp.spark.lines import LineRow
+from wmp.spark.lines import LineRow, steps
 from wmp.spark.reading import FOLDED, peer_of
 from wmp.spark.schema import TABLES
 
@@ -66,7 +66,12 @@ def fold(texts: Iterable[str]) -> FoldSink:
             other = peer_of(line) if process.kind == "manager" else None
             groups[line.node, line.epoch, other].append(line)
     for group in groups.values():
-        fold_group(sorted(group, key=attrgetter("n")), sink)
+        me = sink.known[group[0].node, group[0].epoch]
+        fold = FOLDS[me.kind](me, sink)
+        sink.begin()
+        for lines in steps(sorted(group, key=attrgetter("n"))):
+            fold.step(lines)
+        fold.finish()
     for job, facts in sink.facts.items():
         sink.begin()
         JobFold(job, sorted(facts, key=attrgetter("side", "node", "epoch", "n")), sink).fold()

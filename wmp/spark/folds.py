@@ -25,7 +25,7 @@ from attrs import define, field
 from wmp.spark.arrow import Values
 from wmp.spark.facts import Counts, Fact, FoldSink, Job, Process
 from wmp.spark.job_fold import JobFold, is_settled
-from wmp.spark.lines import LineRow, in_order, steps
+from wmp.spark.lines import in_order, steps
 from wmp.spark.manager_fold import ManagerFold
 from wmp.spark.message_fold import MessageFold, parts_of_messages
 from wmp.spark.process_fold import ProcessFold
@@ -34,26 +34,17 @@ from wmp.spark.reading import Numbered, process_number
 from wmp.spark.tables import Parts, Written, arrow_table
 from wmp.spark.worker_fold import WorkerFold
 
-__all__ = [
-    "STATE",
-    "FoldTask",
-    "Folded",
-    "Group",
-    "OpenGroup",
-    "divided",
-    "fold_group",
-    "order_of_facts",
-]
+__all__ = ["FOLDS", "STATE", "FoldTask", "Folded", "Group", "OpenGroup", "divided"]
 
 STATE: Final = -(1 << 62)
 """The rank of a state, which stands before all new parts of its group."""
 _FULL: Final = 16_384
 """Number of rows of a table, or of steps, after which a task writes rows."""
-_FOLDS: Final[dict[str, type[ProcessFold]]] = {"manager": ManagerFold, "worker": WorkerFold}
+FOLDS: Final[dict[str, type[ProcessFold]]] = {"manager": ManagerFold, "worker": WorkerFold}
 _COLLECTED: Final[tuple[str, ...]] = ("violations", "silence")
 """Rows that the calling process needs, and no task writes."""
 _FACTS: Final = msgspec.msgpack.Decoder(list[tuple[Job, list[Fact]]])
-order_of_facts: Final = attrgetter("side", "node", "epoch", "n")
+_order: Final = attrgetter("side", "node", "epoch", "n")
 
 Group = tuple[str, int, int]
 """(kind, process, peer), as in ``ROW``."""
@@ -142,7 +133,7 @@ class FoldTask:
 
     def _fold_lines(self, group: Group, rows: Iterator[Numbered]) -> Iterator[list[Numbered]]:
         me = self.sink.known[self._processes[group[1]]]
-        if me.kind not in _FOLDS:
+        if me.kind not in FOLDS:
             return
         first = next(rows)
         fold: ProcessFold
@@ -150,7 +141,7 @@ class FoldTask:
             fold = pickle.loads(first[4])
             fold.attach(me, self.sink)
         else:
-            fold = _FOLDS[me.kind](me, self.sink)
+            fold = FOLDS[me.kind](me, self.sink)
             rows = chain([first], rows)
         self.sink.begin()
         for number, some in enumerate(steps(in_order(map(itemgetter(4), rows))), 1):
@@ -195,7 +186,7 @@ class FoldTask:
             return
         kept: dict[Job, list[Fact]] = {}
         for job, facts in jobs.items():
-            facts.sort(key=order_of_facts)
+            facts.sort(key=_order)
             before = self.closed.get(job[:2])
             if before is not None and job[2] in before:
                 self.found.late += len(facts)
@@ -265,16 +256,3 @@ def divided(states: Iterable[Numbered], buckets: int) -> list[Numbered]:
             messages[bucket].append((stream, lines))
     rows = [("message", bucket, 0, STATE, marshal.dumps(x)) for bucket, x in messages.items()]
     return rows + [(*row[:3], STATE, row[4]) for row in _packed_facts(facts, buckets)]
-
-
-def fold_group(group: Iterable[LineRow], sink: FoldSink) -> None:
-    """Fold the lines of one group into a sink, without Spark."""
-    fold: ProcessFold | None = None
-    sink.begin()
-    for some in steps(group):
-        if fold is None:
-            me = sink.known[some[0].node, some[0].epoch]
-            fold = _FOLDS[me.kind](me, sink)
-        fold.step(some)
-    if fold is not None:
-        fold.finish()

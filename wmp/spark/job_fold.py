@@ -8,10 +8,12 @@ the order of their lines: first those of the manager, and then those of each wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from attrs import define, field
+from msgspec.structs import replace
 
 from wmp.actions import JOINED, End
 from wmp.core.manager import job_lifecycle
@@ -84,7 +86,8 @@ class JobFold:
         """Add the rows of the job to the sink."""
         facts, owner = self.facts, self.job[:2]
         rows = JobRows(self.job, facts, self.sink)
-        if "declined" in rows.first or any(fact.word == JOINED for fact in facts):
+        noted = "noted" in rows.first
+        if "declined" in rows.first or (noted and any(fact.word == JOINED for fact in facts)):
             return  # the manager did not accept the job, or has it under another number
         known, end = self.sink.known.get(owner), rows.first.get("resolved")
         accepted = "submitted" in rows.first
@@ -96,20 +99,16 @@ class JobFold:
         if self._stored or not accepted:
             # The lines of several managers have no common order, and one may have lost some.
             self._history.accepted(self._owner, self.job[2], _ANY)
-        at_manager = _AT_STORE if self._stored else _AT_MANAGER if accepted else {}
-        workers: dict[Process, _JobAtWorker] = {}
+        judged = self._stored or accepted
+        workers: defaultdict[Process, _JobAtWorker] = defaultdict(_JobAtWorker)
         for fact in facts:
             try:
-                if fact.side == 0:
-                    if fact.event in at_manager and not self._broken:
-                        at_manager[fact.event](self, fact)
-                    continue
-                if not alive:
-                    self._history.died(self._owner)  # its journal may lack its last lines
-                held = workers.get((fact.node, fact.epoch))
-                if held is None:
-                    held = workers[fact.node, fact.epoch] = _JobAtWorker()
-                _AT_WORKER[fact.event](self, fact, held)
+                if fact.side == 1:
+                    if not alive:
+                        self._history.died(self._owner)  # its journal may lack its last lines
+                    self._at_worker(fact, workers[fact.node, fact.epoch])
+                elif judged and not self._broken:
+                    self._at_store(fact) if self._stored else self._at_manager(fact)
             except Violation as violation:
                 # The only other name is that of a job that was not submitted before.
                 name = violation.name if violation.name in FINDINGS else "WMP-6.1"
@@ -120,52 +119,48 @@ class JobFold:
                 self._history.finish()
             except Violation as violation:
                 last = [fact for fact in facts if fact.side == 0][-1]
-                self._report(violation.name, violation.detail, last, None)
+                self._break(violation.name, violation.detail, replace(last, peer=None))
         rows.report(self._state)
 
-    # -- lines of the manager
+    def _at_manager(self, fact: Fact) -> None:
+        """Record an event in the history, and make a step in the table of jobs."""
+        history, owner, job, attempt = self._history, self._owner, self.job[2], fact.attempt or 0
+        peer = ((fact.peer or "").encode(), fact.peer_epoch or 0)
+        match fact.event:
+            case "submitted":
+                history.accepted(owner, job, _ANY, fact.value or 0)
+                if fact.number is not None:
+                    history.limited(owner, job, fact.number - _ROUNDED)
+            case "granted" if fact.value:
+                history.granted(owner, job, attempt, peer)
+                self._step(JobInput.GRANT, fact)
+            case "arrived":
+                self._arrived.add((fact.attempt, fact.value))
+            case "resolved":
+                by = None if fact.peer is None else peer
+                history.resolved(owner, job, End(fact.word), b"", attempt, by, fact.at)
+                self._end_at_manager(fact, End(fact.word))
+            case "lost":
+                counts = fact.value or 0
+                history.lost(owner, job, attempt, counts=counts > 0, leaving=counts > 1)
+                if self._state in (JobState.LEASED, JobState.CANCELLING):
+                    known = history.jobs[owner][job]
+                    lost = JobInput.SPEND if known.spent > known.retries else JobInput.LOSE
+                    self._step(lost if counts else JobInput.RETURN, fact)
+            case "asked":
+                history.asked(owner, job)
+                if (self._state, JobInput.CANCEL) in job_lifecycle.TRANSITIONS:
+                    self._step(JobInput.CANCEL, fact)
 
-    def _submitted(self, fact: Fact) -> None:
-        self._history.accepted(self._owner, self.job[2], _ANY, fact.value or 0)
-        if fact.number is not None:
-            self._history.limited(self._owner, self.job[2], fact.number - _ROUNDED)
-
-    def _asked(self, fact: Fact) -> None:
-        self._history.asked(self._owner, self.job[2])
-        if (self._state, JobInput.CANCEL) in job_lifecycle.TRANSITIONS:
-            self._step(JobInput.CANCEL, fact)
-
-    def _granted(self, fact: Fact) -> None:
-        if fact.value:
-            worker = ((fact.peer or "").encode(), fact.peer_epoch or 0)
-            self._history.granted(self._owner, self.job[2], fact.attempt or 0, worker)
-            self._step(JobInput.GRANT, fact)
-
-    def _lost(self, fact: Fact) -> None:
-        counts, owner = fact.value or 0, self._owner
-        self._history.lost(
-            owner, self.job[2], fact.attempt or 0, counts=counts > 0, leaving=counts > 1
-        )
-        if self._state in (JobState.LEASED, JobState.CANCELLING):
-            known = self._history.jobs[owner][self.job[2]]
-            lost = JobInput.SPEND if known.spent > known.retries else JobInput.LOSE
-            self._step(lost if counts else JobInput.RETURN, fact)
-
-    def _received(self, fact: Fact) -> None:
-        self._arrived.add((fact.attempt, fact.value))
-
-    def _resolved(self, fact: Fact) -> None:
-        by = None if fact.peer is None else (fact.peer.encode(), fact.peer_epoch or 0)
-        end, attempt = End(fact.word), fact.attempt
-        self._history.resolved(self._owner, self.job[2], end, b"", attempt or 0, by, fact.at)
+    def _end_at_manager(self, fact: Fact, end: End) -> None:
         if end is End.TIMEOUT:
             self._step(JobInput.EXPIRE, fact)
         elif end in _RESULTS:
             fits = self._step(JobInput.RESULT, fact)
-            if fits and (attempt, _RESULTS[end]) not in self._arrived:
+            if fits and (fact.attempt, _RESULTS[end]) not in self._arrived:
                 text = (
-                    f"the job ended {end.value} with attempt {attempt}, but the manager received "
-                    "no such DONE"
+                    f"the job ended {end.value} with attempt {fact.attempt}, but the manager "
+                    "received no such DONE"
                 )
                 self._break("WMP-6.2", text, fact)
         elif self._state is not JobState.ENDED:
@@ -182,60 +177,55 @@ class JobFold:
         self._state = state
         return True
 
-    # -- lines of the managers of a store, which have no common order
-
-    def _granted_by_one(self, fact: Fact) -> None:
-        worker = (fact.peer or "", fact.peer_epoch or 0)
-        first = self._workers.setdefault(fact.attempt or 0, worker)
-        if first != worker:
-            text = f"attempt {fact.attempt} was granted to {first[0]} and to {worker[0]}"
-            self._break("WMP-14.2", text, fact)
-
-    def _resolved_by_one(self, fact: Fact) -> None:
-        if self._end not in (None, fact.word):
+    def _at_store(self, fact: Fact) -> None:
+        """Compare what the managers of a store did with one job; they have no common order."""
+        if fact.event == "granted":
+            worker = (fact.peer or "", fact.peer_epoch or 0)
+            first = self._workers.setdefault(fact.attempt or 0, worker)
+            if first != worker:
+                text = f"attempt {fact.attempt} was granted to {first[0]} and to {worker[0]}"
+                self._break("WMP-14.2", text, fact)
+        elif fact.event == "resolved" and self._end in (None, fact.word):
+            self._end, self._state = fact.word, JobState.ENDED
+        elif fact.event == "resolved":
             text = f"the job ended {self._end}, and {fact.word}"
             self._break("one end for each job", text, fact)
-            return
-        self._end, self._state = fact.word, JobState.ENDED
 
-    # -- lines of workers
-
-    def _taken(self, fact: Fact, held: _JobAtWorker) -> None:
+    def _at_worker(self, fact: Fact, held: _JobAtWorker) -> None:
+        """Record an event in the history, and make a step in the table of executions."""
         attempt = fact.attempt or 0
-        if held.state is ExecutionState.ABSENT:
-            held.due += 1
-            held.attempt = attempt
-        held.attempt = max(held.attempt, attempt)
-        held.step(ExecutionInput.TAKE)
-
-    def _run(self, fact: Fact, held: _JobAtWorker) -> None:
-        state = held.state
-        if not held.step(ExecutionInput.START):
-            text = f"the job was handed to a lane in the state {state.name.lower()}"
-            self._break("WMP-6.6", text, fact)
-        if not self._broken:
-            worker = (fact.node.encode(), fact.epoch)
-            self._history.begun(worker, self._owner, self.job[2], fact.attempt or 0)
-
-    def _finished(self, fact: Fact, held: _JobAtWorker) -> None:
-        held.step(ExecutionInput.RECALLED if fact.word else ExecutionInput.FINISH)
-        if fact.value is not None:
-            held.reached.add(fact.value)
-
-    def _cancelled(self, fact: Fact, held: _JobAtWorker) -> None:
-        if held.state is ExecutionState.ABSENT or held.attempt != (fact.attempt or 0):
-            held.due += 1  # the worker does not hold the job, and answers at once
-        else:
-            held.step(ExecutionInput.UNSTARTED if fact.value else ExecutionInput.CANCEL)
-
-    def _forgotten(self, fact: Fact, held: _JobAtWorker) -> None:
-        held.state, held.due = ExecutionState.ABSENT, 0
-
-    def _refused(self, fact: Fact, held: _JobAtWorker) -> None:
-        if held.answers.pop((fact.session, fact.number), 0):
-            held.due += 1  # another DONE stands in place of the refused DONE (WMP-7.11)
+        match fact.event:
+            case "taken":
+                if held.state is ExecutionState.ABSENT:
+                    held.due += 1
+                    held.attempt = attempt
+                held.attempt = max(held.attempt, attempt)
+                held.step(ExecutionInput.TAKE)
+            case "run":
+                state = held.state
+                if not held.step(ExecutionInput.START):
+                    text = f"the job was handed to a lane in the state {state.name.lower()}"
+                    self._break("WMP-6.6", text, fact)
+                if not self._broken:
+                    worker = (fact.node.encode(), fact.epoch)
+                    self._history.begun(worker, self._owner, self.job[2], attempt)
+            case "finished":
+                held.step(ExecutionInput.RECALLED if fact.word else ExecutionInput.FINISH)
+                if fact.value is not None:
+                    held.reached.add(fact.value)
+            case "answered":
+                self._answered(fact, held)
+            case "cancel" if held.state is ExecutionState.ABSENT or held.attempt != attempt:
+                held.due += 1  # the worker does not hold the job, and answers at once
+            case "cancel":
+                held.step(ExecutionInput.UNSTARTED if fact.value else ExecutionInput.CANCEL)
+            case "forgotten":
+                held.state, held.due = ExecutionState.ABSENT, 0
+            case "refused" if held.answers.pop((fact.session, fact.number), 0):
+                held.due += 1  # another DONE stands in place of the refused DONE (WMP-7.11)
 
     def _answered(self, fact: Fact, held: _JobAtWorker) -> None:
+        """Judge an entry of a DONE."""
         outcome, key = fact.value or 0, (fact.session, fact.number)
         if not self._stored:
             worker = (fact.node.encode(), fact.epoch)
@@ -264,38 +254,11 @@ class JobFold:
         worker = fact.process if fact.side == 1 else None
         if worker is None and fact.peer is not None:
             worker = (fact.peer, fact.peer_epoch or 0)
-        self._report(name, detail, fact, worker)
-
-    def _report(self, name: str, detail: str, fact: Fact, worker: Process | None) -> None:
         self.sink.violation(
-            name, detail, (fact.node, fact.epoch, fact.n, fact.at),
-            list(dict.fromkeys((f.node, f.epoch, f.n) for f in self.facts)),
+            name, detail, (*fact.process, fact.n, fact.at),
+            list(dict.fromkeys((*f.process, f.n) for f in self.facts)),
             owner=self.job[:2], job=self.job[2], attempt=fact.attempt, worker=worker,
         )  # fmt: skip
-
-
-_AtManager = Mapping[str, Callable[[JobFold, Fact], None]]
-_AT_MANAGER: Final[_AtManager] = {
-    "submitted": JobFold._submitted,
-    "asked": JobFold._asked,
-    "granted": JobFold._granted,
-    "lost": JobFold._lost,
-    "arrived": JobFold._received,
-    "resolved": JobFold._resolved,
-}
-_AT_STORE: Final[_AtManager] = {
-    "granted": JobFold._granted_by_one,
-    "resolved": JobFold._resolved_by_one,
-}
-_AT_WORKER: Final[Mapping[str, Callable[[JobFold, Fact, _JobAtWorker], None]]] = {
-    "taken": JobFold._taken,
-    "run": JobFold._run,
-    "finished": JobFold._finished,
-    "cancel": JobFold._cancelled,
-    "forgotten": JobFold._forgotten,
-    "refused": JobFold._refused,
-    "answered": JobFold._answered,
-}
 
 
 def is_settled(facts: Sequence[Fact], known: Mapping[Process, KnownProcess]) -> bool:
