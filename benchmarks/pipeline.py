@@ -156,8 +156,11 @@ def work_of(spark: Any, step: str) -> dict[str, int]:
 
 def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
     """Make all tables; runs in a separate process."""
-    from wmp.spark.run import build
+    from wmp.spark.engines import OnSpark
+    from wmp.spark.journals import Source, find_segments
+    from wmp.spark.run import build_tables
     from wmp.spark.session import start_session
+    from wmp.spark.tables import Tables
 
     begin = time.perf_counter()
     spark = start_session(f"local[{cores}]")
@@ -177,10 +180,16 @@ def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
             running.append((name, time.perf_counter(), cpu_seconds(java)))
 
     with tempfile.TemporaryDirectory() as out:
-        build(spark, [warm], f"{out}/warm")
+
+        def build(name: str, folder: Path, progress: Any = None) -> Any:
+            tables = Tables(lambda: spark, f"{out}/{name}")
+            source = Source.of(find_segments([folder]))
+            return build_tables(tables, OnSpark(spark), source, progress)
+
+        build("warm", warm)
         started = {"seconds": time.perf_counter() - begin, "cpu": cpu_seconds(java)}
         before, start = cpu_seconds(java), time.perf_counter()
-        result = build(spark, [journal], f"{out}/tables", progress=timed)
+        result = build("tables", journal, timed)
         timed("", 1, 1)
         seconds, cpu = time.perf_counter() - start, cpu_seconds(java) - before
         # Spark reports its jobs by events, which it handles a short time later.

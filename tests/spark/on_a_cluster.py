@@ -12,8 +12,11 @@ import threading
 import time
 from pathlib import Path
 
-from wmp.spark.run import build
+from wmp.spark.engines import OnSpark
+from wmp.spark.journals import Source, find_segments
+from wmp.spark.run import build_tables
 from wmp.spark.session import start_session
+from wmp.spark.tables import Tables
 
 KILL_AT = "jobs"
 """The step that runs the most Python code."""
@@ -66,7 +69,8 @@ def main() -> int:
         if name == KILL_AT:
             threading.Thread(target=kill, daemon=True).start()
 
-    result = build(spark, [journal], out, progress=progress)
+    source, tables = Source.of(find_segments([journal])), Tables(lambda: spark, str(out))
+    result = build_tables(tables, OnSpark(spark), source, progress)
     deadline = time.monotonic() + 60
     while not executors(driver) and time.monotonic() < deadline:
         time.sleep(0.1)

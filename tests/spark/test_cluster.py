@@ -11,9 +11,9 @@ import pytest
 from pyspark.testing import assertDataFrameEqual
 
 from tests.ablation.test_worlds import WORLDS
-from tests.spark.worlds import play, write
-from wmp.spark.run import Tables, build
+from tests.spark.worlds import build, play, write
 from wmp.spark.schema import TABLES
+from wmp.spark.tables import Tables
 
 
 @pytest.mark.deep

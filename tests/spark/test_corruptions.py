@@ -8,8 +8,7 @@ import pytest
 
 from tests.spark.corruptions import BOTH, CORRUPTIONS, corrupted, sound_journal
 from tests.spark.plain import fold, table
-from tests.spark.worlds import renamed, save
-from wmp.spark.run import build
+from tests.spark.worlds import build, renamed, save
 
 SPARK = {BOTH, "one line for each number", "one process for each identity"}
 """Findings that need the lines of several processes at once, so Spark makes them."""

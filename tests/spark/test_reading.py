@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import pytest
 
-from tests.spark.worlds import play, rows_of, save
+from tests.spark.worlds import build, play, rows_of, save
 from wmp.errors import ConfigError
 from wmp.spark import report
 from wmp.spark.byte_ranges import ByteRange
 from wmp.spark.journals import find_segments
 from wmp.spark.lines import parse
-from wmp.spark.run import STEPS, build
+from wmp.spark.run import STEPS
 from wmp.spark.schema import TABLES
 from wmp.spark.tables import Tables
 

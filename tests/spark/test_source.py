@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.testing import assertDataFrameEqual
 
-from wmp.spark.run import build
+from tests.spark.worlds import build
 from wmp.spark.source import JournalSource
 from wmp.testing.journals import Journals
 from wmp.testing.world import World

@@ -14,12 +14,11 @@ from pyspark.testing import assertDataFrameEqual
 
 from tests.ablation import manager_side
 from tests.ablation.test_worlds import DEPTH, WORLDS
-from tests.spark.worlds import play, write
+from tests.spark.worlds import build, play, write
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
 from wmp.journal.schema import name_of_peer
 from wmp.spark.findings import FINDINGS
-from wmp.spark.run import build
 from wmp.spark.schema import TABLES
 from wmp.testing.faults import Fault
 from wmp.testing.invariants import INVARIANTS

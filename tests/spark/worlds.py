@@ -10,8 +10,14 @@ from pathlib import Path
 import pyarrow.dataset
 import pytest
 from attrs import frozen
+from pyspark.sql import SparkSession
 
+from wmp.spark.engines import OnSpark
+from wmp.spark.journals import Source, find_segments
+from wmp.spark.publishing import PipelineResult
+from wmp.spark.run import Progress, build_tables
 from wmp.spark.schema import TABLES
+from wmp.spark.tables import Tables
 from wmp.testing.invariants import Violation
 from wmp.testing.journals import Journals
 from wmp.testing.world import World
@@ -30,6 +36,14 @@ class Played:
     violation: Violation | None
     lines: list[str]
     world: World
+
+
+def build(
+    spark: SparkSession, journals: Sequence[Path], out: Path, progress: Progress | None = None
+) -> PipelineResult:
+    """Make all tables of journals by Spark, without the page."""
+    tables = Tables(lambda: spark, str(out))
+    return build_tables(tables, OnSpark(spark), Source.of(find_segments(journals)), progress)
 
 
 def play(

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow
 from attrs import define, field
@@ -37,19 +37,6 @@ _BATCH: Final = 4096
 _MakeTask = Callable[[], FoldTask]
 
 
-class Engine(Protocol):
-    """Reads lines, and then folds them."""
-
-    def read(self, source: Source, where: str, buckets: int, *, distinct: bool) -> list[ReadPart]:
-        """Read lines, of identical lines one if ``distinct``; return what each task found."""
-
-    def fold(self, make: _MakeTask, states: Sequence[Numbered]) -> list[Folded]:
-        """Fold the lines that were read after the states; return what each task found."""
-
-    def close(self) -> None:
-        """Forget the lines."""
-
-
 @define(eq=False)
 class InProcess:
     """Reads and folds lines in this process."""
@@ -57,7 +44,7 @@ class InProcess:
     _rows: list[Numbered] = field(factory=list)
 
     def read(self, source: Source, where: str, buckets: int, *, distinct: bool) -> list[ReadPart]:
-        """Read all lines."""
+        """Read lines, of identical lines one if ``distinct``; return what each task found."""
         lines: Iterable[JournalLine] = chain.from_iterable(map(source.lines, source.tasks))
         if distinct:
             lines = {text: (file, text) for file, text in lines}.values()
@@ -67,7 +54,7 @@ class InProcess:
         return [task.found]
 
     def fold(self, make: _MakeTask, states: Sequence[Numbered]) -> list[Folded]:
-        """Fold all lines, and then the facts of the jobs to which these belong."""
+        """Fold the lines that were read after the states; return what each task found."""
         task = make()
         place = lambda row: (task.group(row), row[3])  # noqa: E731
         lines = [*self._rows, *(row for row in states if row[0] != "fact")]
@@ -161,6 +148,10 @@ class OnSpark:
         if self._frame is not None:
             self._frame.unpersist()
             self._frame = None
+
+
+Engine = InProcess | OnSpark
+"""Reads lines, and then folds them: first the lines, and then the facts of jobs."""
 
 
 def _mapped(

@@ -8,26 +8,21 @@ counts (:mod:`wmp.spark.publishing`).
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Final
 
 from wmp.errors import ConfigError
 from wmp.spark.account import Account
-from wmp.spark.engines import Engine, InProcess, OnSpark
+from wmp.spark.engines import Engine, InProcess
 from wmp.spark.facts import ALWAYS, FoldSink, Window
 from wmp.spark.folds import FoldTask
-from wmp.spark.journals import Source, find_segments
+from wmp.spark.journals import Source
 from wmp.spark.lines import UNKNOWN_VERSION
 from wmp.spark.publishing import PipelineResult, Publisher
 from wmp.spark.reading import Numbered, ReadPart, process_number
 from wmp.spark.tables import Parts, Tables
 
-if typing.TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["STEPS", "Progress", "build", "build_tables", "reporter", "settle", "take_in"]
+__all__ = ["STEPS", "Progress", "build_tables", "reporter", "settle", "take_in"]
 
 Progress = Callable[[str, int, int], None]
 """Called before each step with its name, its number from 0, and the number of steps."""
@@ -38,31 +33,6 @@ _OLD: Final = ("_lines", "_jobs", "_messages", "_stream", "_account")
 """Folders that earlier releases and calls leave beside the tables."""
 
 
-def build(
-    spark: SparkSession,
-    journals: Sequence[str | Path],
-    out: str | Path,
-    *,
-    progress: Progress | None = None,
-    window: Window = ALWAYS,
-) -> PipelineResult:
-    """Read journals and write all tables.
-
-    Args:
-        spark: Any session: :func:`wmp.spark.session.start_session` makes one.
-        journals: Files and directories.
-        out: Directory or URL of the tables; existing tables are replaced.
-        progress: Called before each step.
-        window: The tables have the jobs submitted in this time, and the locks, WAKEs and load in
-        it. All lines are read, and all rules are checked.
-
-    Raises:
-        ConfigError: A journal does not exist, or has an unknown version.
-    """
-    tables, source = Tables(lambda: spark, str(out)), Source.of(find_segments(journals))
-    return build_tables(tables, OnSpark(spark), source, progress, window)
-
-
 def build_tables(
     tables: Tables,
     engine: Engine,
@@ -70,7 +40,19 @@ def build_tables(
     progress: Progress | None = None,
     window: Window = ALWAYS,
 ) -> PipelineResult:
-    """Read complete journals with an engine, and write all tables; see :func:`build`."""
+    """Read complete journals, and write all tables.
+
+    Args:
+        tables: Existing tables are replaced.
+        engine: Reads and folds the lines.
+        source: The journals.
+        progress: Called before each step.
+        window: The tables have the jobs submitted in this time, and the locks, WAKEs and load in
+        it. All lines are read, and all rules are checked.
+
+    Raises:
+        ConfigError: A line has an unknown version.
+    """
     account = Account(window)
     take_in(tables, engine, source, account, progress)
     tables.remove(*_OLD)
