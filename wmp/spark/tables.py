@@ -111,24 +111,17 @@ class Tables:
         for table, written in files.items():
             if not written:
                 self.write_rows(table, [])
-                continue
-            names = {name for _, name, _, _ in written}
-            if self.far:
-                self._publish_far(table, written)
-                continue
-            folder = Path(self.path(table))
-            for name in names:
-                if (folder / f".{name}").exists():
-                    (folder / f".{name}").rename(folder / name)
-            for path in folder.iterdir():
-                if path.name not in names:
-                    path.unlink()
-
-    def _publish_far(self, table: str, written: Sequence[Written]) -> None:
-        files, path = self._hadoop(self.path(table))
-        files.delete(path, True)
-        for _, name, _, content in written:
-            self._write(f"{table}/{name}", content or b"")
+            elif self.far:
+                self.remove(table)
+                for _, name, _, content in written:
+                    self._write(f"{table}/{name}", content or b"")
+            else:
+                folder, names = Path(self.path(table)), {name for _, name, _, _ in written}
+                for path in sorted(folder.iterdir()):  # the new files, with a dot, come first
+                    if path.name.removeprefix(".") not in names:
+                        path.unlink()
+                    elif path.name not in names:
+                        path.rename(folder / path.name.removeprefix("."))
 
     def write_rows(self, name: str, rows: Iterable[Values]) -> None:
         """Write a small table of rows that this process has, in place of an older table."""
@@ -152,35 +145,35 @@ class Tables:
 
     def write_text(self, name: str, text: str) -> str:
         """Write a file in place of an older one, and return its path; no reader sees half of it."""
-        half, path = self.path(f".{name}.{os.getpid()}"), self.path(name)
+        half, path = f".{name}.{os.getpid()}", self.path(name)
         if not self.far:
-            Path(half).write_text(text, encoding="utf-8")
-            Path(half).replace(path)
+            Path(self.path(half)).write_text(text, encoding="utf-8")
+            Path(self.path(half)).replace(path)
             return path
-        self._write(f".{name}.{os.getpid()}", text.encode())
-        files, new = self._hadoop(path)
-        files.delete(new, False)
-        files.rename(self._hadoop(half)[1], new)
+        self._write(half, text.encode())
+        self.remove(name)
+        files, source = self._hadoop(half)
+        files.rename(source, self._hadoop(name)[1])
         return path
 
     def _write(self, name: str, content: bytes) -> None:
-        files, path = self._hadoop(self.path(name))
+        files, path = self._hadoop(name)
         stream = files.create(path, True)
         stream.write(bytearray(content))
         stream.close()
 
-    def _hadoop(self, where: str) -> tuple[Any, Any]:
-        """Return the file system of a path, and the path, as Java has them."""
+    def _hadoop(self, name: str) -> tuple[Any, Any]:
+        """Return the file system of a table or file, and its path, as Java has them."""
         session: Any = self.spark
         jvm = session._jvm
-        path = jvm.org.apache.hadoop.fs.Path(where)
+        path = jvm.org.apache.hadoop.fs.Path(self.path(name))
         return path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()), path
 
     def remove(self, *names: str) -> None:
         """Remove tables of an earlier release or call; a table that is absent is no error."""
         for name in names:
             if self.far:
-                files, path = self._hadoop(self.path(name))
+                files, path = self._hadoop(name)
                 files.delete(path, True)
             else:
                 shutil.rmtree(self.path(name), ignore_errors=True)
