@@ -67,16 +67,14 @@ class Account:
     clocks: dict[Process, Clock] = field(factory=dict)
     twice: dict[Process, list[tuple[int, int]]] = field(factory=dict)
     """Ranges of numbers that several different lines of a process have."""
+    known: dict[Process, KnownProcess] = field(factory=dict)
+    """The facts of all processes that folds need."""
     repeated: int = 0
     """Number of lines that were left out, because an identical line was read."""
     stale: bool = False
     """Whether the tables must be made again of all lines: rows that were final have changed."""
     stories: dict[str, list[Values]] = field(factory=dict)
     """The story of each violation that was shown."""
-
-    def known(self) -> dict[Process, KnownProcess]:
-        """Return the facts of all processes that folds need."""
-        return known_processes(self.found.processes.values(), self.clocks, self.twice)
 
     def add_lines(self, new: ReadPart) -> None:
         """Add what was found in new lines, and compare the clocks of their processes."""
@@ -100,6 +98,7 @@ class Account:
         ]
         if old and fresh and min(fresh) < latest - GONE:
             self.stale = True  # the journal of a process came late
+        self.known = known_processes(processes.values(), self.clocks, self.twice)
         self._lengthen()
 
     def _compare_clocks(self) -> None:
@@ -125,7 +124,7 @@ class Account:
 
     def _lengthen(self) -> None:
         """Choose the stretches of the totals by the time of all lines."""
-        known = self.known().values()
+        known = self.known.values()
         first = min((one.first + one.clock for one in known), default=0)
         last = max((one.last + one.clock for one in known), default=0)
         since, until = max(first, self.window[0]), min(last, self.window[1])

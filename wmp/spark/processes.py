@@ -29,29 +29,29 @@ def known_processes(
         clock: The clock of each process.
         twice: The processes with different lines of one number.
     """
-    return {
-        row.key: KnownProcess(
-            row.node, row.epoch, row.kind, clock[row.key].clock,
-            row.start is not None and not row.numbers.missing and row.key not in twice, row.end,
-            row.first, row.last, row.start_columns.get("settings", {}).get("expire"),
-            row.start_columns.get("resources", {}), clock[row.key].error is not None,
-        )
-        for row in rows
-    }  # fmt: skip
+    found = {}
+    for row in rows:
+        start, own = row.start_columns, clock[row.key]
+        whole = row.start is not None and not row.numbers.missing and row.key not in twice
+        found[row.key] = KnownProcess(
+            row.node, row.epoch, row.kind, own.clock, whole, row.end, row.first, row.last,
+            start.get("settings", {}).get("expire"), start.get("resources", {}),
+            own.error is not None,
+        )  # fmt: skip
+    return found
 
 
 def nodes(rows: Iterable[ProcessLines], clock: Mapping[Process, Clock]) -> list[Values]:
     """Return the rows of the table ``nodes``."""
     made = []
     for row in rows:
-        one = clock[row.key]
+        start, own = row.start_columns, clock[row.key]
         begin = [
-            list(v.items()) if isinstance(v := row.start_columns.get(name), dict) else v
-            for name in _START
+            list(v.items()) if isinstance(v := start.get(name), dict) else v for name in _START
         ]
         made.append((
-            *row.key, *begin, row.segments, row.lines, row.numbers.missing, row.first + one.clock,
-            row.last + one.clock, one.clock, one.error, row.end, row.reason,
+            *row.key, *begin, row.segments, row.lines, row.numbers.missing, row.first + own.clock,
+            row.last + own.clock, own.clock, own.error, row.end, row.reason,
         ))  # fmt: skip
     return made
 

@@ -77,7 +77,7 @@ class Publisher:
         report("violations")
         if account is not self._account:
             self._account, self._totals, self._wanted = account, None, {}
-        known, processes = account.known(), account.found.processes
+        known, processes = account.known, account.found.processes
         files = {name: list(written) for name, written in account.files.items()}
         for one in self._write_open(account.open):
             files[one[0]].append(one)

@@ -127,7 +127,7 @@ def _fold(
     engine: Engine, where: str, account: Account, states: Sequence[Numbered], *, settles: bool
 ) -> None:
     """Fold the lines that the engine has read, and add what was found to the account."""
-    sink = FoldSink(account.known(), account.totals.length, account.window)
+    sink = FoldSink(account.known, account.totals.length, account.window)
     buckets, follows, closed = account.buckets, account.follows, account.closed
     for found in engine.fold(
         lambda: FoldTask(sink, Parts(where), buckets, follows, settles, closed), states
