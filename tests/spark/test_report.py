@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from datetime import datetime
 from types import SimpleNamespace
 
 import pyarrow.dataset
@@ -16,8 +18,9 @@ import pytest
 
 from tests.ablation.test_worlds import WORLDS
 from tests.spark.worlds import play, save, write
-from wmp.cli.report import CRASHED, guarded, print_outcome
-from wmp.errors import WMPError
+from wmp.cli.report import CRASHED, guarded, print_outcome, report
+from wmp.errors import ConfigError, WMPError
+from wmp.spark.reporting import check_out
 from wmp.spark.schema import TABLES
 from wmp_programs import wmp as main
 
@@ -138,6 +141,30 @@ def test_a_report_that_fails_has_an_exit_code_of_its_own(capsys, error):
     assert "no disk" in capsys.readouterr().err.splitlines()[-1]
 
 
+def test_a_file_that_must_not_be_read_is_named_without_a_traceback(capsys):
+    def fail():
+        raise PermissionError(errno.EACCES, "Permission denied", "m.jsonl")
+
+    with pytest.raises(ConfigError, match=r"^cannot open m\.jsonl: permission denied$"):
+        guarded(fail)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_folder_that_must_not_be_written_to_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+
+    with pytest.raises(ConfigError, match=r"^cannot write to the folder .*: permission denied$"):
+        check_out(tmp_path)
+
+
+@pytest.mark.parametrize("begin", ["2026-11-23T14:00", "2026-11-23 14:00:00.000 UTC"])
+def test_a_time_is_given_in_the_formats_in_which_times_are_printed(begin):
+    with report.make_context("report", ["j", "--out", "out", "--since", begin]) as context:
+        since = context.params["since"]
+
+    assert since == datetime(2026, 11, 23, 14)
+
+
 @pytest.mark.deep
 def test_unreadable_lines_may_be_the_cause_of_a_violation(wmp, tmp_path):
     lines = play(3, tmp_path / "worlds").lines
@@ -165,7 +192,8 @@ def test_unreadable_lines_may_be_the_cause_of_a_violation(wmp, tmp_path):
         ("old --out out --idle 3", "wmp: --idle needs --follow"),
         ("old --out out --compare old", "wmp: there is no report in old to compare"),
         ("old --out out --follow --since 2026-01-01", "do not go with --follow"),
-        ("old --out out --since noon", "invalid value for '--since'"),
+        ("old --out out --since noon", "'noon' is no time; expected one such as 2026-11-23"),
+        ("old --out out --since 2026-01-02 --until 2026-01-01", "wmp: no time is from 2026-01-02"),
         ("old", "wmp: missing option '--out'"),
         ("", "wmp: missing argument 'JOURNAL…'"),
     ],
@@ -181,6 +209,7 @@ def test_bad_use_is_one_line_and_exit_code_2(wmp, tmp_path, monkeypatch, words, 
     assert (code, out) == (2, "")
     assert told in err
     assert len(err.splitlines()) == 1
+    assert (tmp_path / "out").exists() == ("unknown version" in told)
 
 
 @pytest.mark.parametrize("command", ["report . --out out", "demo --report out"])

@@ -85,6 +85,13 @@ def test_lines_are_in_the_file_while_the_node_runs(tmp_path):
     record(Journal(tmp_path, flush=0.0), Cancelled((1,)), look)
 
 
+def test_a_folder_that_cannot_be_read_is_an_error_and_not_an_empty_journal(tmp_path):
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ConfigError, match=r"cannot read the folder .*file: not a directory"):
+        segments_in(tmp_path / "file")
+
+
 def test_segments_end_by_size_and_each_begins_with_a_line_about_its_writer(tmp_path):
     def look(recorder: Recorder) -> None:
         size = len(segments_in(tmp_path))

@@ -55,7 +55,16 @@ class _Report(Protocol):
 
 
 _PROGRAM: Final = "wmp"
-_TIMES: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f")
+
+
+def _time(value: str) -> datetime:
+    """Read a date, or a date and a time, also as the page and ``wmp journal`` print it."""
+    try:
+        return datetime.fromisoformat(value.removesuffix("UTC").rstrip())
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r} is no time; expected one such as 2026-11-23 or 2026-11-23T14:00"
+        ) from None
 
 
 @click.command(
@@ -75,7 +84,7 @@ _TIMES: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H
 @click.option(
     "--master",
     metavar="URL",
-    help="Master URL of the Spark to use (default: this machine, for over 16 MiB).",
+    help="Master URL of Spark (default: no Spark for up to 16 MiB, then Spark on this machine).",
 )
 @click.option(
     "--follow", is_flag=True, help="Keep running, and update the report when the journals grow."
@@ -89,20 +98,20 @@ _TIMES: Final = ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H
 @click.option(
     "--since",
     metavar="TIME",
-    type=click.DateTime(_TIMES),
+    type=_time,
     help="Leave out jobs submitted before TIME (UTC), for example 2026-11-23T14:00.",
 )
 @click.option(
     "--until",
     metavar="TIME",
-    type=click.DateTime(_TIMES),
+    type=_time,
     help="Leave out jobs submitted at TIME (UTC) or later.",
 )
 @click.option(
     "--compare", metavar="DIR", help="Folder of an earlier report; the page compares both."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only the findings, and no progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the outcome, and no progress.")
 def report(
     journals: tuple[str, ...],
     out: str,
@@ -118,11 +127,12 @@ def report(
     """Read journals (folders or files), and write tables (Parquet) and a page to DIR.
 
     The page needs no network and no server: open DIR/report.html. The exit code is 1 if a rule
-    was certainly violated, 2 if JOURNAL does not exist or has another version, 3 if the report
-    could not be made for another reason, else 0.
+    was certainly violated, 2 if JOURNAL cannot be read or has another version or DIR cannot be
+    written to, 3 if the report could not be made for another reason, else 0. Jobs that failed do
+    not change the exit code.
 
     With --follow the report is updated while journals grow, until Ctrl-C. The same command
-    continues the report later.
+    continues the report later. A command with other journals adds them to the report in DIR.
     """
     if idle is not None and not follow:
         raise ConfigError("--idle needs --follow; add --follow, or leave out --idle")
@@ -152,6 +162,9 @@ def guarded(make_report: Callable[[], int]) -> int:
         complain(_PROGRAM, str(error))
     except click.ClickException:
         raise
+    except PermissionError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"cannot open {error.filename}: {reason}") from error
     except Exception as error:  # noqa: BLE001 — a defect must not look like a violation
         traceback.print_exc()
         first = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -7,6 +7,7 @@ reading, because the meaning of its lines is unknown.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,7 +40,7 @@ def find_segments(paths: Iterable[str | Path]) -> list[Path]:
     Their names begin with a dot.
 
     Raises:
-        ConfigError: A path does not exist, or has no segment.
+        ConfigError: A path does not exist, has no segment, or cannot be read.
     """
     found: dict[Path, None] = {}
     for path in map(Path, paths):
@@ -61,14 +62,26 @@ def segments_in(folder: Path) -> list[Path]:
     """Return the segments in ``folder`` by their present names.
 
     A running node removes the dot from the name of a full segment, perhaps between two searches.
+
+    Raises:
+        ConfigError: A folder cannot be read.
     """
     found: dict[Path, None] = {}
-    for path in folder.rglob(f"*{SUFFIX}"):
-        if not path.is_file():
-            path = path.with_name(path.name.removeprefix("."))
-        if path.is_file():
-            found[path] = None
+    # rglob skips a folder that it may not read, and its journals would be missing unnoticed.
+    for inside, _, names in os.walk(folder, onerror=_cannot_read):
+        for path in (Path(inside, name) for name in names if name.endswith(SUFFIX)):
+            if not path.is_file():
+                path = path.with_name(path.name.removeprefix("."))
+            if path.is_file():
+                found[path] = None
     return list(found)
+
+
+def _cannot_read(error: OSError) -> None:
+    # A program may remove a folder during the search.
+    if not isinstance(error, FileNotFoundError):
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"cannot read the folder {error.filename}: {reason}") from error
 
 
 def whole(line: dict[str, Any]) -> Line:

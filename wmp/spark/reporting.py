@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import typing
@@ -80,20 +81,26 @@ def report(
 
     Raises:
         ConfigError: A journal does not exist, or has an unknown version; there is no Java; another
-        report is being written there; there is no report to compare.
+        report is being written there; there is no report to compare; ``until`` is not after
+        ``since``.
         WMPError: Spark did not start.
     """
     paths = [journals] if isinstance(journals, (str, Path)) else list(journals)
-    where = check_out(out)
-    segments = find_segments(paths)  # a missing journal is reported before Spark starts
-    if compare is not None and not (is_far(str(compare)) or Path(compare, "summary").is_dir()):
-        raise ConfigError(
-            f"there is no report in {compare} to compare: expected the folder of an earlier report"
-        )
     window = (
         ALWAYS[0] if since is None else _micros(since),
         ALWAYS[1] if until is None else _micros(until),
     )
+    if window[0] >= window[1]:
+        raise ConfigError(
+            f"no time is from {since} until {until}; expected an end that is after the beginning"
+        )
+    # A wrong path is reported before Spark starts, and makes no folder.
+    segments = find_segments(paths)
+    if compare is not None and not (is_far(str(compare)) or Path(compare, "summary").is_dir()):
+        raise ConfigError(
+            f"there is no report in {compare} to compare: expected the folder of an earlier report"
+        )
+    where = check_out(out)
     began, source = time.monotonic(), Source.of(segments)
     with alone(where), session(spark, master, few=source.bytes <= _SMALL) as start:
         tables = Tables(start, where)
@@ -126,7 +133,7 @@ def check_out(out: str | Path) -> str:
     """Return the directory or URL to write to; make the directory if it does not exist.
 
     Raises:
-        ConfigError: It is no directory, or cannot be made.
+        ConfigError: It is no directory, or cannot be made or written to.
     """
     if is_far(str(out)):
         return str(out)
@@ -136,6 +143,8 @@ def check_out(out: str | Path) -> str:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"cannot make the folder {out}: {reason}") from error
+    if not os.access(where, os.W_OK | os.X_OK):
+        raise ConfigError(f"cannot write to the folder {out}: permission denied")
     return str(where)
 
 
