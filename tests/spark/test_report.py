@@ -69,6 +69,7 @@ def test_a_violation_is_exit_code_1_and_json_has_the_count(wmp, tmp_path):
     told = json.loads(out)
     assert told["summary"]["bad lines"] == 2
     assert told["violations"] >= 1
+    assert broken.violation.name in [one["name"] for one in told["findings"]]
     assert told["summary"]["lines"] == len(broken.lines)
     page = (tmp_path / "out" / "report.html").read_text()
     assert broken.violation.name in page
@@ -105,7 +106,7 @@ def test_an_empty_journal_is_reported_and_makes_empty_tables(wmp, tmp_path):
     code, out, _ = wmp("report", tmp_path / "journal", "--out", tmp_path / "out")
 
     assert code == 0
-    assert out.splitlines()[0] == "the journal is empty: it has no lines"
+    assert out.splitlines()[0] == "the journal is empty: it has no readable line"
     assert "The journal is empty" in (tmp_path / "out" / "report.html").read_text()
     rows = {
         name: pyarrow.dataset.dataset(tmp_path / "out" / name, format="parquet").count_rows()
@@ -116,8 +117,13 @@ def test_an_empty_journal_is_reported_and_makes_empty_tables(wmp, tmp_path):
 
 
 def test_unreadable_lines_are_counted_on_stderr(tmp_path, capsys):
-    numbers = Counter({"lines": 5, "bad lines": 2, "lines missing": 1})
-    result = SimpleNamespace(summary=numbers | Counter(seconds=1), violations=0, uncertain=3)
+    numbers = Counter(
+        {"lines": 5, "bad lines": 2, "lines missing": 1, "jobs": 9, "jobs ok": 7, "jobs error": 2}
+    )
+    finding = {"name": "WMP-9.9", "text": "the rule", "certain": False, "violations": 3}
+    result = SimpleNamespace(
+        summary=numbers | Counter(seconds=1), violations=0, uncertain=3, findings=[finding]
+    )
 
     page = tmp_path / "report.html"
     print_outcome(SimpleNamespace(result=result, page=page, seconds=7.25))
@@ -128,7 +134,8 @@ def test_unreadable_lines_are_counted_on_stderr(tmp_path, capsys):
         "wmp: 1 line is missing; see the report for details",
     ]
     assert "violations: 0, and 3 more that may be due to gaps in the journals" in told.out
-    assert "which cover 1.0 s" in told.out
+    assert "which cover 1.0 s: 9 jobs, 7 ok, 2 error; 0 leases lost" in told.out
+    assert "  3 of WMP-9.9, which gaps may explain: the rule" in told.out.splitlines()
     assert told.out.splitlines()[-1] == f"report: {page}, made in 7.2 s"
 
 

@@ -6,7 +6,7 @@ import importlib
 import json
 import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -39,6 +39,9 @@ class _Result(Protocol):
 
     @property
     def summary(self) -> Mapping[str, float]: ...
+
+    @property
+    def findings(self) -> Sequence[Mapping[str, Any]]: ...
 
 
 class _Report(Protocol):
@@ -270,17 +273,25 @@ def print_outcome(made: _Report, *, as_json: bool = False) -> None:
         return
     numbers = made.result.summary
     if not numbers["lines"]:
-        print("the journal is empty: it has no lines")
+        print("the journal is empty: it has no readable line")
     else:
         back = numbers["leases handed back"] + numbers["leases refused"]
         lost = int(numbers["leases over"] - back)
+        ends = (
+            f"{numbers[f'jobs {end}']:.0f} {end}"
+            for end in ("ok", "error", "cancelled", "timeout", "lost", "open")
+            if numbers[f"jobs {end}"] or end == "ok"
+        )
         print(
             f"{counted(int(numbers['lines']), 'line')} of "
             f"{counted(int(numbers['nodes']), 'process', 'processes')}, which cover "
             f"{numbers['seconds']:.1f} s: {counted(int(numbers['jobs']), 'job')}, "
-            f"{numbers['jobs ok']:.0f} ok, {counted(lost, 'lease')} lost"
+            f"{', '.join(ends)}; {counted(lost, 'lease')} lost"
         )
         print(_found(made))
+        for finding in made.result.findings:
+            unsure = "" if finding["certain"] else ", which gaps may explain"
+            print(f"  {finding['violations']} of {finding['name']}{unsure}: {finding['text']}")
     for name, one, many in (
         ("bad lines", "line could not be read", "lines could not be read"),
         ("lines missing", "line is missing", "lines are missing"),
@@ -307,6 +318,7 @@ def _as_json(made: _Report) -> str:
             "page": str(made.page),
             "violations": made.result.violations,
             "uncertain": made.result.uncertain,
+            "findings": made.result.findings,
             "summary": made.result.summary,
         }
     )

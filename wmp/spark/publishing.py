@@ -7,10 +7,10 @@ did not change stay, the totals change by what changed, and an equal table is no
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 import pyarrow
 from attrs import define, field, frozen
@@ -46,6 +46,8 @@ class PipelineResult:
     """Number of the violations that gaps in the journals may explain."""
     summary: dict[str, float]
     """The table ``summary``: values by name."""
+    findings: Sequence[Mapping[str, Any]]
+    """The rows of the table ``findings``."""
 
 
 @define(eq=False)
@@ -135,7 +137,9 @@ class Publisher:
                 self._written[name] = values
         numbers = {name: value for name, value, _ in summary}
         certain, uncertain = int(numbers["violations"]), int(numbers["uncertain violations"])
-        return PipelineResult(self.tables, certain, uncertain, numbers)
+        names = [column.name for column in TABLES["findings"].columns]
+        named = [dict(zip(names, row, strict=True)) for row in findings]
+        return PipelineResult(self.tables, certain, uncertain, numbers, named)
 
     def _write_open(self, groups: Mapping[Group, OpenGroup]) -> list[Written]:
         """Return files with the rows of open groups.
