@@ -69,7 +69,7 @@ def fold(texts: Iterable[str]) -> FoldSink:
         me = sink.known[group[0].node, group[0].epoch]
         fold = FOLDS[me.kind](me, sink)
         sink.begin()
-        for lines in steps(sorted(group, key=attrgetter("n"))):
+        for lines in steps([sorted(group, key=attrgetter("n"))]):
             fold.step(lines)
         fold.finish()
     for job, facts in sink.facts.items():

@@ -37,6 +37,7 @@ _ROUNDED: Final = 2
 """Tolerance for rounded times, in µs."""
 _ANY: Final = {End.OK: b"", End.ERROR: b""}
 """The payload of every result here, because a journal holds no results of handlers."""
+_ENDS: Final = {end.value: end for end in End}
 _RESULTS: Final = {End.OK: Outcome.OK, End.ERROR: Outcome.ERROR}
 
 
@@ -137,9 +138,9 @@ class JobFold:
             case "arrived":
                 self._arrived.add((fact.attempt, fact.value))
             case "resolved":
-                by = None if fact.peer is None else peer
-                history.resolved(owner, job, End(fact.word), b"", attempt, by, fact.at)
-                self._end_at_manager(fact, End(fact.word))
+                end, by = _ENDS[fact.word or ""], None if fact.peer is None else peer
+                history.resolved(owner, job, end, b"", attempt, by, fact.at)
+                self._end_at_manager(fact, end)
             case "lost":
                 counts = fact.value or 0
                 history.lost(owner, job, attempt, counts=counts > 0, leaving=counts > 1)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import typing
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Annotated, Any, Final, Literal
 
@@ -95,6 +96,7 @@ else:
 
 _DECODER: Final = msgspec.json.Decoder(LineRow)
 _PACKER: Final = msgspec.msgpack.Encoder()
+_number: Final = attrgetter("n")
 _UNPACKER: Final = msgspec.msgpack.Decoder(list[LineRow])
 _NEEDED: Final = {what: attrgetter("n", *needed) for what, needed in LINES.items() if needed}
 """Returns the columns that lines of a kind must have, beside columns of all lines."""
@@ -186,7 +188,7 @@ def packed_lines(lines: Sequence[LineRow]) -> bytes:
     return _PACKER.encode(lines)
 
 
-def in_order(parts: Iterable[bytes]) -> Iterator[LineRow]:
+def in_order(parts: Iterable[bytes]) -> Iterator[list[LineRow]]:
     """Return the lines of parts that come in the order of their first lines.
 
     Parts hardly overlap, so only the lines that may follow a later line wait.
@@ -194,18 +196,16 @@ def in_order(parts: Iterable[bytes]) -> Iterator[LineRow]:
     waiting: list[LineRow] = []
     for part in parts:
         lines = _UNPACKER.decode(part)
-        first = lines[0].n
-        if waiting and waiting[-1].n >= first:
-            ready = [line for line in waiting if line.n < first]
-            yield from ready
-            waiting = sorted(waiting[len(ready) :] + lines, key=attrgetter("n"))
-        else:
-            yield from waiting
-            waiting = lines
-    yield from waiting
+        ready = bisect_left(waiting, lines[0].n, key=_number)
+        yield waiting[:ready]
+        waiting = waiting[ready:]
+        if waiting:
+            lines = sorted(waiting + lines, key=_number)
+        waiting = lines
+    yield waiting
 
 
-def steps(group: Iterable[LineRow]) -> Iterator[list[LineRow]]:
+def steps(lines: Iterable[Iterable[LineRow]]) -> Iterator[list[LineRow]]:
     """Return the lines of each step."""
-    for _, some in groupby(group, attrgetter("step")):
+    for _, some in groupby(chain.from_iterable(lines), attrgetter("step")):
         yield list(some)

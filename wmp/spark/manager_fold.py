@@ -25,6 +25,7 @@ from wmp.testing.observer import Observer
 
 __all__ = ["ManagerFold"]
 
+_COMMANDS: Final = dict(Command.__members__)
 _NOBODY: Final = ManagerSettings(identity=b"", epoch=0)
 _SLACK: Final = 2
 """Tolerance for rounded times, in µs."""
@@ -97,7 +98,7 @@ class ManagerFold(ProcessFold):
         # The errors of jobs that end in this step are not tried again.
         self._observer.ended = [job for x in lines if x.what == "resolve" for job in x.ids or ()]
         for line in lines:
-            if line.command is not None and line.command not in Command.__members__:
+            if line.command is not None and line.command not in _COMMANDS:
                 continue  # a command of a later release
             if line.owner is not None and line.owner != line.node:
                 self._store = line.owner, line.owner_epoch or 0
@@ -287,4 +288,4 @@ class ManagerFold(ProcessFold):
         if line.what == "received":
             source = ((line.source or "").encode(), line.source_epoch or 0)
             to = () if line.target is None else self._peer[::-1]
-        return Message(Command[line.command or ""], to, source, fields, columns)
+        return Message(_COMMANDS[line.command or ""], to, source, fields, columns)
