@@ -261,6 +261,27 @@ def test_the_worst_jobs_are_slow_or_failed_or_had_several_leases(tmp_path):
     assert shown == {"slowest": [5, 4, 1, 2, 3], "failed": [5, 2, 3], "requeued": [4, 5, 6]}
 
 
+def test_the_page_says_how_jobs_ended_and_how_many_are_not_listed():
+    numbers = {"lines": 9.0, "jobs": 30.0, "jobs ok": 9.0, "jobs error": 20.0, "jobs open": 1.0,
+               "leases handed back": 4.0, "jobs tried again": 3.0}  # fmt: skip
+
+    words = words_of(evolve(example_report(), numbers=numbers))
+
+    assert "30 jobs 9 ok, 20 error, 1 open " in words
+    assert "leases lost 4 handed back, 3 jobs tried again" in words
+    failed = words.partition("Failed jobs")[2].partition("Jobs that were queued again")[0]
+    assert "19 more are in the table jobs" in failed
+
+
+def test_the_page_has_the_meaning_of_phases_and_the_identity_of_labels():
+    lives = [node("m", "manager", 900), {**node("w9", "worker", 900), "label": "worker nine"}]
+
+    words = words_of(example_report(nodes=lives))
+
+    assert "12 ms 16.4 ms from READY sent to WAKE received, at the worker" in words
+    assert "worker nine w9 worker" in words
+
+
 def test_more_has_a_stronger_colour_on_any_background():
     scale = figures(example_report())["chart-load"]["data"][0]["colorscale"]
 

@@ -273,7 +273,7 @@ def print_outcome(made: _Report, *, as_json: bool = False) -> None:
         return
     numbers = made.result.summary
     if not numbers["lines"]:
-        print("the journal is empty: it has no readable line")
+        print("the journal is empty: it has no file *.jsonl with a readable line")
     else:
         back = numbers["leases handed back"] + numbers["leases refused"]
         lost = int(numbers["leases over"] - back)

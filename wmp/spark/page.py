@@ -10,6 +10,7 @@ from typing import Any, Final
 from attrs import frozen
 from markupsafe import Markup
 
+from wmp.pages.svg import clip
 from wmp.pages.template import amount, duration, moment, render
 from wmp.spark.charts import MOST_ROLES, figures, plotly, script_hash, to_json
 from wmp.spark.facts import ALWAYS
@@ -177,7 +178,7 @@ def _lists(data: ReportData) -> Mapping[str, _List]:
         ),
         **{name: _List(job, tables[name]) for name in ("slowest", "failed", "requeued")},
         "phases": _List(
-            (_ListColumn("phase", lambda row: _Cell(row["phase"], PHASES[row["phase"]])), *spread),
+            (_text("phase"), *spread, _text("measured", "phase", PHASES.__getitem__)),
             [latency[phase] for phase in PHASES if phase in latency],
         ),
         "by role": _List((_text("role", "key"), *groups), _grouped(data, "role")),
@@ -212,7 +213,8 @@ def _lists(data: ReportData) -> Mapping[str, _List]:
             sorted(tables["device_hops"], key=lambda row: (row["device"], row["direction"])),
         ),
         "nodes": _List(
-            (_node("node", data), _text("kind", absent="?"), _text("host"),
+            (_node("node", data), _text("identity", "node", lambda name: clip(name, 40)),
+             _text("kind", absent="?"), _text("host"),
              _ListColumn("ended", lambda row: _Cell(": ".join(filter(None, (
                  row["end"] or "killed or still running", row["reason"]))))),
              _number("segments"), _number("lines"),
