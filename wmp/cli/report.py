@@ -207,17 +207,21 @@ def _follow(
     spark = pipeline()
     _hush()
     last: _Report | None = None
+    shown = ""
     with ProgressBar(_PROGRAM, None, shown=not quiet) as bar:
 
         def made(one: _Report, lines: int) -> bool:
-            nonlocal last
+            nonlocal last, shown
             last = one
             if as_json:
                 bar.print(f"{_as_json(one)}\n".encode())
                 bar.flush()
             elif not quiet:
                 jobs = int(one.result.summary["jobs"])
-                bar.complain(f"{counted(lines, 'line')}, {counted(jobs, 'job')}, {_found(one)}")
+                text = f"{counted(lines, 'line')}, {counted(jobs, 'job')}, {_found(one)}"
+                if text != shown:  # a report of settled jobs often has the same numbers
+                    bar.complain(text)
+                    shown = text
             return True
 
         try:
