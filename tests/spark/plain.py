@@ -73,7 +73,6 @@ def fold(texts: Iterable[str]) -> FoldSink:
             fold.step(lines)
         fold.finish()
     for job, facts in sink.facts.items():
-        sink.begin()
         JobFold(job, sorted(facts, key=attrgetter("side", "node", "epoch", "n")), sink).fold()
     return sink
 

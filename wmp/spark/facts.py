@@ -6,8 +6,7 @@ A fold is plain Python. It appends to a :class:`FoldSink`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -188,21 +187,18 @@ class FoldSink:
         """Add a row."""
         self.rows[table].append(row)
 
-    @contextmanager
-    def apart(self) -> Iterator[FoldSink]:
-        """Collect the rows and counts of the block in a sink of their own, and yield this sink."""
-        other = FoldSink({})
-        kept = self.rows, self.tables, self.counts
-        self.rows, self.tables, self._counts = other.rows, other.tables, other.counts
-        try:
-            yield other
-        finally:
-            assert self.counts is other.counts
-            self.rows, self.tables, self._counts = kept
+    def apart(self) -> FoldSink:
+        """Return an empty sink for what may still change."""
+        return FoldSink(self.known, self.length, self.window)
 
     @property
     def counts(self) -> Counts:
         """The counts so far."""
+        self.add_up()
+        return self._counts
+
+    def add_up(self) -> None:
+        """Add the numbers and samples so far to the counts, because they need more memory."""
         for key, values in self._samples.items():
             for took in values:
                 self._amounts[*key, rounded(took)].append(took)
@@ -210,7 +206,6 @@ class FoldSink:
             add_count(self._counts, key, (len(values), sum(values), max(values)))
         self._samples.clear()
         self._amounts.clear()
-        return self._counts
 
     def count(self, amount: int, *key: Any) -> None:
         """Count a number; the key begins with the name of the count."""
@@ -220,26 +215,21 @@ class FoldSink:
         """Remember the greatest of these values."""
         add_count(self._counts, key, (0, 0, value))
 
-    def sample(self, took: int, *key: Any) -> None:
-        """Count µs under a key that ends in the rounded µs."""
-        self._samples[key].append(took)
-
     def samples(self, took: Iterable[int], *key: Any) -> None:
-        """Count several samples, as :meth:`sample` does."""
+        """Count µs under a key that ends in the rounded µs."""
         self._samples[key].extend(took)
 
-    def phase(self, phase: str, took: int, time: int, *who: str | None) -> None:
-        """Count a sample of a phase; ``who`` is (role, manager, worker, device)."""
-        self._samples["phase", phase, *who, time // _HOUR].append(took)
+    def phase(
+        self, phase: str, took: int, time: int,
+        role: str | None, manager: str | None, worker: str | None, device: str | None,
+    ) -> None:  # fmt: skip
+        """Count a sample of a phase that ended at this time."""
+        key = ("phase", phase, role, manager, worker, device, time // _HOUR)
+        self._samples[key].append(took)
 
-    def shows(self, time: int | None) -> bool:
+    def shows(self, time: int) -> bool:
         """Return whether rows of this time on the common clock are wanted."""
-        return time is None or self.window[0] <= time < self.window[1]
-
-    def time(self, process: Process, at: int | None) -> int | None:
-        """Return a time of a process on the common clock; None without a journal."""
-        found = self.known.get(process)
-        return None if found is None or at is None else at + found.clock
+        return self.window[0] <= time < self.window[1]
 
     def begin(self) -> None:
         """Begin another group of lines."""
@@ -280,6 +270,7 @@ class FoldSink:
         processes = {(one[0], one[1]) for one in story} | set(others)
         processes |= {who for who in (owner, worker) if who is not None}
         judged = None if certain else tuple(sorted(processes))
+        shown = self.known.get((node, epoch))
         self.count(1, "violation", name, judged)
         self._broken[name] += 1
         if self._broken[name] > _MOST_OF_A_NAME:
@@ -289,6 +280,6 @@ class FoldSink:
             sha256(text.encode()).hexdigest()[:12], name, FINDINGS[name], detail,
             is_certain(judged, self.known),
             node, epoch, *(owner or (None, None)), job, attempt, *(worker or (None, None)), lock,
-            self.time((node, epoch), at), story, judged,
+            None if shown is None else at + shown.clock, story, judged,
         )  # fmt: skip
         self.add("violations", row)

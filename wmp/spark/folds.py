@@ -153,10 +153,9 @@ class FoldTask:
             self.found.open[group] = None
             return
         fold.attach(None, None)
-        state = pickle.dumps(fold)
-        fold.attach(me, self.sink)
-        with self.sink.apart() as apart:
-            fold.finish()
+        state, apart = pickle.dumps(fold), self.sink.apart()
+        fold.attach(me, apart)
+        fold.finish()
         self.found.open[group] = _open_group(state, apart)
 
     # -- messages
@@ -169,8 +168,8 @@ class FoldTask:
         fold.report(self.sink, last=not self.follows)
         self.found.open[group] = None
         if state := fold.state:
-            with self.sink.apart() as apart:
-                fold.report_open(self.sink)
+            apart = self.sink.apart()
+            fold.report_open(apart)
             self.found.open[group] = _open_group(state, apart)
 
     # -- the facts of jobs
@@ -193,20 +192,16 @@ class FoldTask:
             elif self.follows and not is_settled(facts, self.sink.known):
                 kept[job] = facts
             else:
-                self._fold_job(job, facts)
+                JobFold(job, facts, self.sink).fold()
                 if self.follows:
                     self.found.closed.setdefault(job[:2], LineNumbers()).add(job[2])
         self.found.open[group] = None
         if kept:
-            with self.sink.apart() as apart:
-                for job, facts in kept.items():
-                    self._fold_job(job, facts)
+            apart = self.sink.apart()
+            for job, facts in kept.items():
+                JobFold(job, facts, apart).fold()
             state = msgspec.msgpack.encode(list(kept.items()))
             self.found.open[group] = _open_group(state, apart)
-
-    def _fold_job(self, job: Job, facts: list[Fact]) -> None:
-        self.sink.begin()
-        JobFold(job, facts, self.sink).fold()
 
     # -- results
 
@@ -221,6 +216,7 @@ class FoldTask:
                 self.found.rows.setdefault(table, []).extend(rows)
             else:
                 self.parts.write(table, arrow_table(table, rows))
+                self.sink.add_up()
             rows.clear()
         for table, some in self.sink.tables.items():
             if some and (last or sum(map(len, some)) >= _FULL):

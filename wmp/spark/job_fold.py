@@ -85,6 +85,7 @@ class JobFold:
 
     def fold(self) -> None:
         """Add the rows of the job to the sink."""
+        self.sink.begin()
         facts, owner = self.facts, self.job[:2]
         rows = JobRows(self.job, facts, self.sink)
         noted = "noted" in rows.first
