@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pyarrow.dataset
 import pytest
+from py4j.protocol import Py4JError
 
 from tests.ablation.test_worlds import WORLDS
 from tests.spark.worlds import play, save, write
@@ -139,7 +140,14 @@ def test_unreadable_lines_are_counted_on_stderr(tmp_path, capsys):
     assert told.out.splitlines()[-1] == f"report: {page}, made in 7.2 s"
 
 
-@pytest.mark.parametrize("error", [RuntimeError("no disk\nat all"), WMPError("no disk")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("no disk\nat all"),
+        WMPError("no disk"),
+        Py4JError("An error occurred while calling o62.text.\n: java.io.Error: no disk\n\tat x.y"),
+    ],
+)
 def test_a_report_that_fails_has_an_exit_code_of_its_own(capsys, error):
     def fail():
         raise error
@@ -201,6 +209,7 @@ def test_unreadable_lines_may_be_the_cause_of_a_violation(wmp, tmp_path):
         ("old --out out --follow --since 2026-01-01", "do not go with --follow"),
         ("old --out out --since noon", "'noon' is no time; expected one such as 2026-11-23"),
         ("old --out out --since 2026-01-02 --until 2026-01-01", "wmp: no time is from 2026-01-02"),
+        ("old --out=", "wmp: the name of JOURNAL or DIR is empty"),
         ("old", "wmp: missing option '--out'"),
         ("", "wmp: missing argument 'JOURNAL…'"),
     ],

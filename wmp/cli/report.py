@@ -137,6 +137,8 @@ def report(
     With --follow the report is updated while journals grow, until Ctrl-C. The same command
     continues the report later. A command with other journals adds them to the report in DIR.
     """
+    if not (out and all(journals)):
+        raise ConfigError("the name of JOURNAL or DIR is empty; expected a folder, file or URL")
     if idle is not None and not follow:
         raise ConfigError("--idle needs --follow; add --follow, or leave out --idle")
     if follow and (since or until or compare):
@@ -170,9 +172,18 @@ def guarded(make_report: Callable[[], int]) -> int:
         raise ConfigError(f"cannot open {error.filename}: {reason}") from error
     except Exception as error:  # noqa: BLE001 — a defect must not look like a violation
         traceback.print_exc()
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        complain(_PROGRAM, f"the report could not be made: {first}; nothing is known about rules")
+        complain(
+            _PROGRAM, f"the report could not be made: {_cause(error)}; nothing is known about rules"
+        )
     return CRASHED
+
+
+def _cause(error: Exception) -> str:
+    """Return one line about an error; py4j writes the error of Java after a line of its own."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        return lines[1].removeprefix(": ")
+    return lines[0]
 
 
 def make(
