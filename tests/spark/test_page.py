@@ -170,12 +170,14 @@ def test_two_reports_are_compared():
 
 def test_a_comparison_names_the_other_report_and_counts_lost_leases():
     numbers = {"lines": 9.0, "leases over": 5.0, "leases refused": 3.0}
+    numbers |= {"jobs ok": 7.0, "jobs error": 2.0}
     before = ReportData(("/reports/yesterday",), example_report().tables, numbers, {})
 
     words = words_of(evolve(example_report(), before=before))
 
     assert "Before: the report in /reports/yesterday." in words
     assert "leases lost 2 3 1.5 ×" in words
+    assert "jobs error 2 0 0 × jobs per second" in words
 
 
 def test_each_violation_shows_its_rule_and_its_story():

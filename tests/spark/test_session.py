@@ -81,10 +81,14 @@ except Exception as error:
 """
 
 
-def test_a_java_that_does_not_start_is_reported_in_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("error", "of_java"),
+    [("Error: of a kind", True), ("org.apache.spark.SparkException: no such master", False)],
+)
+def test_a_java_that_does_not_start_is_reported_in_one_line(tmp_path, error, of_java):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
-    java.write_text("#!/bin/sh\necho 'Error: of a kind' >&2\nexit 1\n")
+    java.write_text(f"#!/bin/sh\necho '{error}' >&2\nexit 1\n")
     java.chmod(0o755)
 
     ran = subprocess.run(
@@ -96,8 +100,8 @@ def test_a_java_that_does_not_start_is_reported_in_one_line(tmp_path):
     )
 
     assert ran.stdout.startswith("WMPError Spark did not start"), ran.stdout + ran.stderr
-    assert "Error: of a kind" in ran.stdout
-    assert str(tmp_path) in ran.stdout
+    assert error in ran.stdout
+    assert (f"needs Java 17 or 21; JAVA_HOME is {tmp_path}" in ran.stdout) == of_java
     assert len(ran.stdout.splitlines()) == 1
     assert not ran.stderr
 

@@ -257,7 +257,14 @@ def _compared(data: ReportData) -> tuple[list[Row], list[Row]]:
     old = data.before
     if old is None:
         return [], []
-    names = ("jobs", "jobs ok", "jobs per second", "leases lost", "violations", "seconds")
+    failed = [
+        name
+        for name in ("jobs error", "jobs cancelled", "jobs timeout", "jobs lost")
+        if old.number(name) or data.number(name)
+    ]
+    names = (
+        "jobs", "jobs ok", *failed, "jobs per second", "leases lost", "violations", "seconds",
+    )  # fmt: skip
     before, now = old.latency(), data.latency()
     return (
         [{"": name, "before": old.number(name), "now": data.number(name)} for name in names],

@@ -131,6 +131,8 @@ def _why(error: Exception, stderr: IO[bytes] | None) -> str:
         lines = [line for line in stderr.read().splitlines() if line.strip()]
         last = next((line for line in lines if b"rror" in line or b"xception" in line), b"")
     java = f"; the error of Java is: {last.decode(errors='replace').strip()}" if last else ""
+    if b"org.apache.spark.SparkException" in last:  # Java runs, and Spark reports the cause
+        return f"{text}{java}"
     return f"{text}{java}; Spark needs Java 17 or 21; JAVA_HOME is {home}"
 
 
