@@ -220,6 +220,7 @@ def _follow(
     last: _Report | None = None
     shown = ""
     with ProgressBar(_PROGRAM, None, shown=not quiet) as bar:
+        steps = _StepProgress(bar)
 
         def made(one: _Report, lines: int) -> bool:
             nonlocal last, shown
@@ -233,12 +234,11 @@ def _follow(
                 if text != shown:  # a report of settled jobs often has the same numbers
                     bar.complain(text)
                     shown = text
+            steps.rest()
             return True
 
         try:
-            last = spark.follow(
-                journals, out, made, idle=idle, master=master, progress=_StepProgress(bar)
-            )
+            last = spark.follow(journals, out, made, idle=idle, master=master, progress=steps)
         except KeyboardInterrupt:
             again = f"; {out} has the last report, and the same command continues it"
             bar.complain(f"stopped{again if last is not None else ' before the first report'}")
@@ -279,6 +279,11 @@ class _StepProgress:
         self._bar.know(total)
         self._bar.advance(done - self._done, name)
         self._done = done
+
+    def rest(self) -> None:
+        """Show that a report is made and the next one has not begun."""
+        self._bar.advance(-self._done, "waiting for lines")
+        self._done = 0
 
 
 def print_outcome(made: _Report, *, as_json: bool = False) -> None:
