@@ -27,7 +27,13 @@ _MOST: Final = 4096
 
 def jobs_of(line: LineRow, column: list[Any] | None = None) -> Iterable[tuple[int, Any, Any]]:
     """Return (job, attempt, value of a column) for each job of a line."""
-    return zip(line.ids or (), line.each(line.attempts), line.each(column), strict=True)
+    ids: list[int] = line.ids or []
+    attempts = line.attempts
+    if attempts is None or len(attempts) != len(ids):
+        attempts = line.each(attempts)
+    if column is None or len(column) != len(ids):
+        column = line.each(column)
+    return zip(ids, attempts, column, strict=True)
 
 
 @define(eq=False)
