@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from tests.spark.plain import fold, table
 from wmp.message import ERROR_CODES
 from wmp.spark.arrow import schema_of, to_batch
 from wmp.spark.clocks import Clock, ClockSamples, Offset, clocks
+from wmp.spark.facts import Counts, add_count
 from wmp.spark.findings import FINDINGS
 from wmp.spark.process_lines import LineNumbers, ProcessLines
 from wmp.spark.processes import check_lives
@@ -310,6 +312,41 @@ def test_one_machine_has_one_clock():
 
     assert near == {M: Clock(7, 0), W: Clock(7, 0)}
     assert far[W] == Clock(7 - 50, 40)  # two machines with the same name
+
+
+def rows_of_totals(totals: Totals) -> list[object]:
+    tables = (totals.latency(), totals.histogram(), totals.device_hops())
+    jobs = {key: entry[:2] for key, entry in totals.counts["jobs"].items()}
+    return [*(sorted(map(repr, rows)) for rows in tables), jobs]
+
+
+def test_totals_that_change_are_those_that_are_added_up_anew():
+    """The counts of groups change at random, and further counts are added."""
+    random, known = Random(5), 0
+
+    def some_counts() -> Counts:
+        counts: Counts = {}
+        for _ in range(random.randrange(6)):
+            length = random.choice((3, 5, 70_300))
+            longest = length + random.randrange(length // 1000 + 1)
+            who = ("r", "m", None, None, 7)
+            add_count(counts, ("phase", "total", *who, length), [1, longest, longest])
+            add_count(counts, ("hop", None, None, length), [1, longest, longest])
+            add_count(counts, ("hop", "d", "up", length), [1, longest, longest])
+            add_count(counts, ("jobs", random.choice(("ok", None))), [1, 0, 0])
+        return counts
+
+    for _ in range(300):
+        base, groups, more = Totals(), [some_counts() for _ in range(4)], some_counts()
+        base.add(some_counts())
+        totals = base.plus(groups)
+        changed = [(old, random.choice((old, some_counts()))) for old in groups]
+        base.add(more)
+        if totals.change(changed, [more]):
+            known += 1
+            anew = base.plus(new for _, new in changed)
+            assert rows_of_totals(totals) == rows_of_totals(anew)
+    assert 100 < known < 300
 
 
 @pytest.mark.parametrize(
