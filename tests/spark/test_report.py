@@ -172,6 +172,21 @@ def test_a_folder_that_must_not_be_written_to_is_named(tmp_path, monkeypatch):
         check_out(tmp_path)
 
 
+@pytest.mark.parametrize("words", ["", "--json", "--json --follow --idle 0"])
+def test_a_reader_that_leaves_does_not_change_the_exit_code(tmp_path, words):
+    (tmp_path / "journal").mkdir()
+    command = [sys.executable, "-m", "wmp", "report", "journal", "--out", "out", *words.split()]
+    left, written = os.pipe()
+    os.close(left)
+
+    ran = subprocess.run(
+        command, cwd=tmp_path, stdout=written, stderr=subprocess.PIPE, text=True, timeout=100
+    )
+    os.close(written)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("begin", ["2026-11-23T14:00", "2026-11-23 14:00:00.000 UTC"])
 def test_a_time_is_given_in_the_formats_in_which_times_are_printed(begin):
     with report.make_context("report", ["j", "--out", "out", "--since", begin]) as context:

@@ -28,6 +28,7 @@ __all__ = [
     "Interruption",
     "ProgramTerminated",
     "complain",
+    "drop_stdout",
     "start",
     "terminated",
 ]
@@ -174,10 +175,17 @@ def start(
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
     except BrokenPipeError:
-        # The reader has closed the pipe (`| head`), and the interpreter must not report this.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_stdout()
         code = FAILED
     sys.exit(code)
+
+
+def drop_stdout() -> None:
+    """Drop all further output, because the reader has closed the pipe (``| head``).
+
+    Otherwise the interpreter would report the closed pipe when it ends.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _in_a_line(error: object) -> str:

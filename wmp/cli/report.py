@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -13,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import click
 
-from wmp.cli.entry_point import FAILED, complain
+from wmp.cli.entry_point import FAILED, complain, drop_stdout
 from wmp.cli.options import ProgramCommand
 from wmp.cli.progress import ProgressBar
 from wmp.errors import ConfigError, WMPError
@@ -226,8 +227,12 @@ def _follow(
             nonlocal last, shown
             last = one
             if as_json:
-                bar.print(f"{_as_json(one)}\n".encode())
-                bar.flush()
+                try:
+                    bar.print(f"{_as_json(one)}\n".encode())
+                    bar.flush()
+                except BrokenPipeError:
+                    drop_stdout()
+                    return False
             elif not quiet:
                 jobs = int(one.result.summary["jobs"])
                 text = f"{counted(lines, 'line')}, {counted(jobs, 'job')}, {_found(one)}"
@@ -287,7 +292,15 @@ class _StepProgress:
 
 
 def print_outcome(made: _Report, *, as_json: bool = False) -> None:
-    """Print the outcome of a report."""
+    """Print the outcome of a report; the exit code is the same if nobody reads all of it."""
+    try:
+        _print_outcome(made, as_json=as_json)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_stdout()
+
+
+def _print_outcome(made: _Report, *, as_json: bool) -> None:
     if as_json:
         print(_as_json(made))
         return
