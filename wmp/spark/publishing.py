@@ -85,22 +85,7 @@ class Publisher:
             files[one[0]].append(one)
         self.tables.publish(files)
 
-        self._check_silences(account, known)
-        sink = FoldSink(known)
-        self._check_twice(account, sink)
-        counts = {group: one.counts for group, one in account.open.items()}
-        totals = self._add_up(account, counts | {_CHECKED: self._counts.get(_CHECKED, {})})
-        check_lives(list(processes.values()), totals.counts["served"], sink)
-        totals = self._add_up(account, counts | {_CHECKED: sink.counts})
-        broken = [
-            (*row[:4], is_certain(row[16], known), *row[5:16])
-            for rows in (account.rows, *(one.rows for one in account.open.values()), sink.rows)
-            for row in rows.get("violations", ())
-        ]
-        shown = first_of_each_name(broken)
-        new = [row for row in shown if row[0] not in account.stories]
-        found = account.stories | (stories(new, self.tables, known) if new else {})
-        account.stories = {row[0]: found[row[0]] for row in shown}
+        totals, shown = self._judge(account)
 
         report("totals")
         findings, missing = totals.findings(known), missing_nodes(processes)
@@ -140,6 +125,27 @@ class Publisher:
         names = [column.name for column in TABLES["findings"].columns]
         named = [dict(zip(names, row, strict=True)) for row in findings]
         return PipelineResult(self.tables, certain, uncertain, numbers, named)
+
+    def _judge(self, account: Account) -> tuple[Totals, list[Values]]:
+        """Return the totals of all groups and checks, and the violations that are shown."""
+        known = account.known
+        self._check_silences(account, known)
+        sink = FoldSink(known)
+        self._check_twice(account, sink)
+        counts = {group: one.counts for group, one in account.open.items()}
+        totals = self._add_up(account, counts | {_CHECKED: self._counts.get(_CHECKED, {})})
+        check_lives(list(account.found.processes.values()), totals.counts["served"], sink)
+        totals = self._add_up(account, counts | {_CHECKED: sink.counts})
+        broken = [
+            (*row[:4], is_certain(row[16], known), *row[5:16])
+            for rows in (account.rows, *(one.rows for one in account.open.values()), sink.rows)
+            for row in rows.get("violations", ())
+        ]
+        shown = first_of_each_name(broken)
+        new = [row for row in shown if row[0] not in account.stories]
+        found = account.stories | (stories(new, self.tables, known) if new else {})
+        account.stories = {row[0]: found[row[0]] for row in shown}
+        return totals, shown
 
     def _write_open(self, groups: Mapping[Group, OpenGroup]) -> list[Written]:
         """Return files with the rows of open groups.
