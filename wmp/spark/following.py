@@ -51,7 +51,8 @@ _BYTES: Final = 64 << 20
 """Bytes of a first batch of lines. While more lines wait, each batch has twice as many bytes,
 because a batch folds open jobs and messages again.
 """
-_MOST_BYTES: Final = 1 << 30
+_MOST_BYTES: Final = 256 << 20
+"""Bytes of the largest batch, which bounds what its tasks return."""
 _REST: Final = 2.0
 """Least number of seconds between two reports while lines keep coming."""
 _QUIET: Final = 10.0

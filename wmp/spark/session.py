@@ -38,6 +38,8 @@ CONFS: Final[Mapping[str, str]] = {
     # Tables must not depend on the machine's time zone.
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.memory": "2g",
+    # Tasks return the state of all open jobs and messages to a report that follows journals.
+    "spark.driver.maxResultSize": "0",
     # This collector needs less than half of the time of G1. Its longer pauses do no harm here.
     "spark.driver.extraJavaOptions": " ".join(
         ["-XX:+UseParallelGC"]
