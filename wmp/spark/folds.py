@@ -38,6 +38,8 @@ __all__ = ["FOLDS", "STATE", "FoldTask", "Folded", "Group", "OpenGroup", "divide
 
 STATE: Final = -(1 << 62)
 """The rank of a state, which stands before all new parts of its group."""
+_SOME: Final = 1024
+"""Number of rows from which they are converted to columns, which need less memory."""
 _FULL: Final = 16_384
 """Number of rows of a table, or of steps, after which a task writes rows."""
 FOLDS: Final[dict[str, type[ProcessFold]]] = {"manager": ManagerFold, "worker": WorkerFold}
@@ -210,18 +212,18 @@ class FoldTask:
         facts = _packed_facts(self.sink.facts.items(), self.buckets)
         self.sink.facts.clear()
         for table, rows in self.sink.rows.items():
-            if not rows or (len(rows) < _FULL and not last):
+            if not rows or (len(rows) < _SOME and not last):
                 continue
-            elif table in _COLLECTED:
+            if table in _COLLECTED:
                 self.found.rows.setdefault(table, []).extend(rows)
             else:
-                self.parts.write(table, arrow_table(table, rows))
-                self.sink.add_up()
+                self.sink.tables[table].append(arrow_table(table, rows))
             rows.clear()
         for table, some in self.sink.tables.items():
             if some and (last or sum(map(len, some)) >= _FULL):
                 self.parts.write(table, pyarrow.concat_tables(some))
                 some.clear()
+                self.sink.add_up()
         return facts
 
 
