@@ -172,6 +172,18 @@ def test_a_folder_that_must_not_be_written_to_is_named(tmp_path, monkeypatch):
         check_out(tmp_path)
 
 
+@pytest.mark.parametrize(("jobs", "says"), [(0, True), (3, False)])
+def test_a_time_without_jobs_is_pointed_out(monkeypatch, capsys, jobs, says):
+    result = SimpleNamespace(
+        summary=Counter(lines=5, jobs=jobs), violations=0, uncertain=0, findings=[]
+    )
+    made = SimpleNamespace(result=result, page="report.html", seconds=1)
+    monkeypatch.setattr("wmp.cli.report.make", lambda *_, **__: made)
+
+    assert report.main(["j", "--out", "o", "--until", "2026-01-01"], standalone_mode=False) == 0
+    assert ("no job was submitted in this time" in capsys.readouterr().err) == says
+
+
 @pytest.mark.parametrize("words", ["", "--json", "--json --follow --idle 0"])
 def test_a_reader_that_leaves_does_not_change_the_exit_code(tmp_path, words):
     (tmp_path / "journal").mkdir()

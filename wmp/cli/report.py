@@ -103,7 +103,8 @@ def _time(value: str) -> datetime:
     "--since",
     metavar="TIME",
     type=_time,
-    help="Leave out jobs submitted before TIME (UTC), for example 2026-11-23T14:00.",
+    help="Leave out jobs submitted before TIME (UTC), for example 2026-11-23T14:00 or "
+    "2026-11-23T15:00+01:00.",
 )
 @click.option(
     "--until",
@@ -153,6 +154,8 @@ def report(
         parts = {"since": since, "until": until, "compare": compare}
         made = make(journals, out, master=master, quiet=quiet, **parts)
         print_outcome(made, as_json=as_json)
+        if (since or until) and not made.result.summary["jobs"]:
+            complain(_PROGRAM, "no job was submitted in this time; times without a zone are in UTC")
         return FAILED if made.result.violations else 0
 
     return guarded(once)
