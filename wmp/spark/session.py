@@ -47,9 +47,6 @@ CONFS: Final[Mapping[str, str]] = {
     ),
     # A piece of a journal takes a core a second or two.
     "spark.sql.files.maxPartitionBytes": "32m",
-    # Keep the compiled code for the next report, because one report fills the default of 100
-    # entries.
-    "spark.sql.codegen.cache.maxEntries": "2000",
 }
 """The settings of a session that this module starts; ``confs`` overrides them."""
 
