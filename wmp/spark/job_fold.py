@@ -82,6 +82,8 @@ class JobFold:
     """The worker to which each attempt of a stored job was granted."""
     _end: str | None = None
     """The end of a stored job that was reported first."""
+    _lines: list[tuple[str, int, int]] = field(factory=list)
+    """The lines of the job; empty before its first violation."""
 
     def fold(self) -> None:
         """Add the rows of the job to the sink."""
@@ -256,9 +258,9 @@ class JobFold:
         worker = fact.process if fact.side == 1 else None
         if worker is None and fact.peer is not None:
             worker = (fact.peer, fact.peer_epoch or 0)
+        self._lines = self._lines or list(dict.fromkeys((*f.process, f.n) for f in self.facts))
         self.sink.violation(
-            name, detail, (*fact.process, fact.n, fact.at),
-            list(dict.fromkeys((*f.process, f.n) for f in self.facts)),
+            name, detail, (*fact.process, fact.n, fact.at), self._lines,
             owner=self.job[:2], job=self.job[2], attempt=fact.attempt, worker=worker,
         )  # fmt: skip
 

@@ -96,7 +96,7 @@ class ManagerFold(ProcessFold):
     def step(self, lines: Sequence[LineRow]) -> None:
         """Fold the lines of one step."""
         # The errors of jobs that end in this step are not tried again.
-        self._observer.ended = [job for x in lines if x.what == "resolve" for job in x.ids or ()]
+        self._observer.ended = {job for x in lines if x.what == "resolve" for job in x.ids or ()}
         for line in lines:
             if line.command is not None and line.command not in _COMMANDS:
                 continue  # a command of a later release
