@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import chain
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
 import pytest
 
-from tests.spark.plain import fold, table
+from tests.spark.plain import fold, known, table
 from wmp.message import ERROR_CODES
 from wmp.spark.arrow import schema_of, to_batch
 from wmp.spark.clocks import Clock, ClockSamples, Offset, clocks
-from wmp.spark.facts import Counts, add_count
+from wmp.spark.facts import Counts, FoldSink, add_count
 from wmp.spark.findings import FINDINGS
+from wmp.spark.message_fold import MessageFold
 from wmp.spark.process_lines import LineNumbers, ProcessLines
 from wmp.spark.processes import check_lives
 from wmp.spark.reading import ReadPart, ReadTask
@@ -244,6 +246,56 @@ def test_clocks_by_the_messages_between_them():
                 samples.condense(lambda process, at: True)
 
         assert samples.offsets() == [Offset(M, W, 990, 40, 5, 1030, -950)]
+
+
+def test_the_wall_clock_is_that_of_the_first_line_in_any_order():
+    """If several lines have the first number, the least difference counts."""
+    lines = [line("m", n, at, "ticked", wall=wall) for n, at, wall in FIRST]
+    for some in (lines, lines[::-1]):
+        parts = [read(text) for text in some]
+        for part in parts[1:]:
+            parts[0].merge(part)
+        assert read(*some).processes[M].wall == parts[0].processes[M].wall == (1, 60)
+
+
+FIRST = ((2, 30, 50), (1, 20, 90), (1, 10, 70), (3, 0, 0))
+"""(number, time, wall clock) of lines."""
+
+
+def messages(*lines: str) -> FoldSink:
+    """Compare both ends of the messages in lines."""
+    reader = ReadTask(SimpleNamespace(write=lambda *_: None, close=list), 1)
+    texts = [("a-1-000001.jsonl", text.encode()) for text in lines]
+    messages = MessageFold()
+    for part in chain.from_iterable(reader.read(texts)):
+        if part[0] == "message":
+            messages.add(part[4])
+    sink = FoldSink(known(map(json.loads, lines)))
+    messages.report(sink, last=True)
+    return sink
+
+
+def test_an_empty_route_is_no_route():
+    take = message("TAKE", "m", "w", session=1, number=1, via=[])
+    sink = messages(line("m", 1, 10, "send", **take), line("w", 1, 20, "received", **take))
+
+    assert sink.tables["links"][0]["via"].to_pylist() == [None]
+
+
+def test_the_first_violations_are_shown():
+    """A worker received a hundred messages in the order of time; no line shows that they left."""
+    started = line("m", 1, 0, "start", kind="manager", segment=1, settings={})
+    stopped = line("m", 2, 10**9, "stop", lines=0)
+    sessions = [*range(50, 100), *range(50)]
+    lines = [
+        line("w", n, n, "received", **message("TAKE", "m", "w", session=session, number=100 - n))
+        for n, session in enumerate(sessions, 1)
+    ]
+    shuffled = Random(1).sample(lines, len(lines))
+
+    shown = table(messages(started, stopped, *shuffled), "violations")
+
+    assert [row["events"][0][2] for row in shown] == list(range(1, 51))
 
 
 @pytest.mark.parametrize(

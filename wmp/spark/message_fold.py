@@ -218,7 +218,9 @@ class _Ends:
         head, body = (self.message << 32 | self.lines[:, place] for place in (3, 4))
         same = np.isin(head, head[sent]) & ((self.lines[:, 4] < 0) | np.isin(body, body[sent]))
         known = self.each(lambda one: (one.source, one.source_epoch) in sink.known) > 0
-        for number in np.unique(self.message[received & ~same & known]):
+        wrong = self.only(received & ~same & known)
+        order = np.argsort(wrong.times(sink.known), kind="stable")
+        for number in dict.fromkeys(wrong.message[order].tolist()):  # the first are shown
             begin, end = np.searchsorted(self.message, [number, number + 1])
             _suspect(list(self.only(slice(begin, end))), sink)
 

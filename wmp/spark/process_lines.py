@@ -115,10 +115,10 @@ class ProcessLines:
         self.named.update((x.target, x.target_epoch) for x in sent if x.target is not None)
         for what in _IGNORED:
             self.drops.update(x.reason for x in kinds[what] if x.reason is not None)
-        times, first = [line.at for line in lines], min(lines, key=attrgetter("n"))
+        times, first = [line.at for line in lines], min(map(attrgetter("n"), lines))
         self._extend(
             kinds["start"], [line.reason or "" for line in kinds["halt"]], min(times), max(times),
-            (first.n, first.wall - first.at),
+            (first, min(line.wall - line.at for line in lines if line.n == first)),
         )  # fmt: skip
 
     def merge(self, other: ProcessLines) -> None:

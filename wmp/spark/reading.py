@@ -201,7 +201,7 @@ class ReadTask:
         if number is None:
             number = int.from_bytes(blake2b(head, digest_size=8).digest(), "big", signed=True)
         source, target, session, hops = line.source or "", line.target, line.session, line.hops
-        side, via = int(line.what == "received"), None if line.via is None else tuple(line.via)
+        side, via = int(line.what == "received"), tuple(line.via) if line.via else None
         message = (
             command, source, line.source_epoch, target, line.target_epoch, session, numbered,
             line.want == 0,
