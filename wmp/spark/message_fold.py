@@ -20,7 +20,7 @@ from attrs import define, field
 from wmp.message import SENT_BY_MANAGERS, SENT_BY_WORKERS
 from wmp.spark.arrow import schema_of
 from wmp.spark.facts import FoldSink, KnownProcess, Process
-from wmp.spark.reading import process_number
+from wmp.spark.reading import part_of_message
 from wmp.spark.schema import ddl
 
 __all__ = ["GONE", "MessageFold", "MessageStream", "parts_of_messages"]
@@ -124,10 +124,8 @@ class MessageFold:
 def parts_of_messages(state: bytes, buckets: int) -> Iterator[tuple[int, tuple[Any, ...], bytes]]:
     """Yield (part, stream, lines) of a state, for another number of parts."""
     for stream, packed in marshal.loads(state):
-        _, source, _, target, _, session, numbered, *_ = stream
         lines = np.frombuffer(packed, np.int64).reshape(-1, len(_MessageLine._fields))
-        blocks = lines[:, 0] >> 8 if numbered else lines[:, 0] & 7
-        parts = (process_number(source, target, session) % buckets + blocks) % buckets
+        parts = part_of_message(stream, lines[:, 0], buckets)
         for part in np.unique(parts).tolist():
             yield part, stream, lines[parts == part].tobytes()
 

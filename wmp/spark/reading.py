@@ -27,7 +27,8 @@ from wmp.spark.process_lines import ProcessLines
 from wmp.spark.tables import Parts, Written
 
 __all__ = [
-    "FOLDED", "ROW", "Numbered", "ReadPart", "ReadTask", "packed", "peer_of", "process_number",
+    "FOLDED", "ROW", "Numbered", "ReadPart", "ReadTask", "packed", "part_of_message",
+    "peer_of", "process_number",
 ]  # fmt: skip
 
 ROW: Final = "kind string, process bigint, peer bigint, rank bigint, body binary"
@@ -107,6 +108,19 @@ def process_number(*who: Any) -> int:
     """Return a process, or another tuple, as a number; two almost surely have different numbers."""
     digest = blake2b(repr(who).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
+
+
+def part_of_message(message: Sequence[Any], number: Any, buckets: int) -> Any:
+    """Return the part of a message: neighbours in a stream are in one, so a part has few streams.
+
+    Args:
+        message: The first values of :class:`wmp.spark.message_fold.MessageStream`.
+        number: The number of the message, or an array of numbers.
+        buckets: Number of the parts.
+    """
+    _, source, _, target, _, session, numbered, *_ = message
+    block = number >> 8 if numbered else number & 7
+    return (process_number(source, target, session) % buckets + block) % buckets
 
 
 def packed(rows: Sequence[Numbered]) -> pyarrow.RecordBatch:
@@ -200,19 +214,16 @@ class ReadTask:
         numbered = number is not None
         if number is None:
             number = int.from_bytes(blake2b(head, digest_size=8).digest(), "big", signed=True)
-        source, target, session, hops = line.source or "", line.target, line.session, line.hops
         side, via = int(line.what == "received"), tuple(line.via) if line.via else None
         message = (
-            command, source, line.source_epoch, target, line.target_epoch, session, numbered,
-            line.want == 0,
+            command, line.source or "", line.source_epoch, line.target, line.target_epoch,
+            line.session, numbered, line.want == 0,
         )  # fmt: skip
-        # Neighbours in a stream are in one part, so a part has few streams.
-        block = number >> 8 if numbered else number & 7
-        bucket = (process_number(source, target, session) + block) % self.buckets
-        ends = messages[bucket][*message, hops, side, *process, via]
+        bucket = part_of_message(message, number, self.buckets)
+        ends = messages[bucket][*message, line.hops, side, *process, via]
         ends.extend((number, line.n, line.at, zlib.crc32(head), body))
         if numbered and number <= _SAMPLED:
-            self.found.samples.append(((*message, number, hops), side, process, line.at))
+            self.found.samples.append(((*message, number, line.hops), side, process, line.at))
 
 
 _number: Final = attrgetter("n")
