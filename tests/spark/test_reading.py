@@ -255,6 +255,7 @@ def test_tables_and_page_are_written_to_a_directory_and_to_a_url(
 def test_a_report_below_a_url_has_the_same_tables(spark, other_files, world, tmp_path, page):
     """Spark reads the journal from one kind of file system, and writes the tables to another."""
     save(tmp_path / "journal" / "all-1-000001.jsonl", world.lines)
+    (tmp_path / "journal" / "notes.txt").write_text("This file is no segment.\n")
 
     near = report(tmp_path / "journal", tmp_path / "near")
     journal, out = f"file://{tmp_path}/journal", f"{other_files}/far"

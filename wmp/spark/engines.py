@@ -17,6 +17,7 @@ from typing import Any, Final
 import pyarrow
 from attrs import define, field
 
+from wmp.journal.schema import SUFFIX
 from wmp.spark.arrow import schema_of, to_batch
 from wmp.spark.folds import Folded, FoldTask
 from wmp.spark.journals import JournalLine, Source
@@ -182,8 +183,8 @@ def _far_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """Read lines with Spark's own reader, which opens every URL but skips names with a dot."""
     from pyspark.sql import functions as F
 
-    reader = spark.read.option("recursiveFileLookup", True).option("lineSep", "\n")
-    text = reader.text(list(paths), wholetext=False)
+    reader = spark.read.option("recursiveFileLookup", True).option("pathGlobFilter", f"*{SUFFIX}")
+    text = reader.text(list(paths), lineSep="\n")
     return text.select(F.col("_metadata.file_name").alias("file"), F.col("value").cast("binary"))
 
 
