@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from wmp.errors import ConfigError
 from wmp.spark.account_store import AccountStore
 from wmp.spark.folds import Group, OpenGroup
 
@@ -22,6 +23,20 @@ def loaded(folder: Path) -> tuple[object, dict[Group, bytes]]:
 
 def test_nothing_was_saved(tmp_path):
     assert AccountStore(tmp_path / "account").load() is None
+
+
+def test_an_account_of_another_release_is_an_error(tmp_path):
+    AccountStore(tmp_path).save("saved", {})
+    (own,) = tmp_path.glob("*.pickle")
+    other = own.rename(tmp_path / "account.pickle")
+
+    with pytest.raises(ConfigError) as raised:
+        AccountStore(tmp_path).load()
+
+    assert str(raised.value) == (
+        f"{other} was saved by another release; expected {own.name}: remove the folder {tmp_path}, "
+        "and the journals are read again from their beginning"
+    )
 
 
 def test_a_save_writes_the_groups_that_changed(tmp_path):

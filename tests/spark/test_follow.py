@@ -56,7 +56,7 @@ def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
         start_new_session=True,  # the kill must also reach Java
         stderr=subprocess.PIPE,
     )
-    account, seen = out / "_account" / "account.pickle", set()
+    account, seen = out / "_account" / "account-2.pickle", set()
     try:
         while len(seen) < batches:
             assert process.poll() is None, process.stderr.read().decode()[-3000:]

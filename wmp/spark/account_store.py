@@ -1,8 +1,8 @@
 """The files of an account: what changed is appended, so a small change costs little.
 
-``account.pickle`` has all but the open groups, and the place of each open group in other files. A
+``account-N.pickle`` has all but the open groups, and the place of each open group in other files. A
 save writes one more such file, with the groups that changed. It also moves the groups of files
-there that have become small, so there are few files. ``account.pickle`` is replaced at once, so
+there that have become small, so there are few files. ``account-N.pickle`` is replaced at once, so
 after a kill it names only files that are whole.
 """
 
@@ -12,11 +12,15 @@ import os
 import pickle
 from collections import Counter
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
+from wmp.errors import ConfigError
 from wmp.spark.folds import Group, OpenGroup
 
 __all__ = ["AccountStore"]
+
+_VERSION: Final = 2
+"""Version of the saved classes, in the name of the file; it grows with each change of them."""
 
 _Place = tuple[str, int, int]
 """(name of the file, first byte, byte after the last) of a group."""
@@ -29,13 +33,22 @@ class AccountStore:
         """Name the folder; it is made if it does not exist."""
         folder.mkdir(exist_ok=True)
         self._folder = folder
-        self._path = folder / "account.pickle"
+        self._path = folder / f"account-{_VERSION}.pickle"
         self._places: dict[Group, _Place] = {}
         self._saved: dict[Group, OpenGroup] = {}
 
     def load(self) -> tuple[Any, dict[Group, OpenGroup]] | None:
-        """Return what was saved last; None if nothing was saved."""
+        """Return what was saved last; None if nothing was saved.
+
+        Raises:
+            ConfigError: Another version saved an account in this folder.
+        """
         if not self._path.exists():
+            for other in self._folder.glob("account*.pickle"):
+                raise ConfigError(
+                    f"{other} was saved by another release; expected {self._path.name}: remove the "
+                    f"folder {self._folder}, and the journals are read again from their beginning"
+                )
             return None
         rest, self._places = pickle.loads(self._path.read_bytes())
         names = {name for name, _, _ in self._places.values()}
