@@ -188,6 +188,51 @@ def test_lines_of_one_end_settle_what_the_other_end_left_open(tmp_path, monkeypa
         assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
 
 
+def test_a_story_grows_with_the_lines_of_its_job(tmp_path):
+    """The line of the lane comes after the report with the violation."""
+    names = {"m": ("m", "w"), "w": ("w", "m")}
+    job = {"ids": [1], "attempts": [1], "owner": "m", "owner_epoch": 1}
+    lines: defaultdict[str, list[bytes]] = defaultdict(list)
+
+    def add(node, what, command=None, by="", **columns):
+        if command is not None:
+            source, target = names[by]
+            columns |= {"command": command, "link": "a", "hops": 0, "session": 1, "lock": 1,
+                        "source": source, "source_epoch": 1, "target": target,
+                        "target_epoch": 1}  # fmt: skip
+        n = len(lines[node])
+        head = {"v": 1, "node": node, "epoch": 1, "n": n, "step": n, "at": n, "wall": n}
+        lines[node].append(json.dumps({**head, "what": what, **columns}).encode() + b"\n")
+
+    for node, kind in (("m", "manager"), ("w", "worker")):
+        add(node, "start", kind=kind, segment=1, settings={})
+    add("m", "submitted", ids=[1], role="r", needs={}, priority=0, retries=0)
+    add("w", "send", "GIVE", "w", want=1, roles=["r"])
+    add("m", "received", "GIVE", "w", want=1, roles=["r"])
+    add("m", "send", "TAKE", "m", number=1, role="r", **job)
+    add("w", "received", "TAKE", "m", number=1, role="r", **job)
+    add("m", "resolve", ids=[1], attempts=[1], ends=["ok"], source="w", source_epoch=1)
+    add("w", "run", lane=1, role="r", needs={}, **job)
+    journal = tmp_path / "journal"
+    journal.mkdir()
+    last = lines["w"].pop()
+    for node, some in lines.items():
+        (journal / f".{node}-1-000001.jsonl").write_bytes(b"".join(some))
+
+    def append(made, count):
+        if count == sum(map(len, lines.values())):
+            with (journal / ".w-1-000001.jsonl").open("ab") as file:
+                file.write(last)
+        return True
+
+    follow(journal, tmp_path / "out", append, idle=0)
+    report(journal, tmp_path / "whole")
+
+    for table in ("violations", "violation_events"):
+        assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
+    assert any("'run'" in row for row in rows_of(tmp_path / "out", "violation_events"))
+
+
 def test_ten_lines_change_few_files(tmp_path, monkeypatch):
     """Ten lines do not write the rows of all open groups again, and the tables stay the same."""
     monkeypatch.setattr(publishing, "_SHELF", 4)
