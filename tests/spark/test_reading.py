@@ -10,9 +10,10 @@ import pytest
 
 from tests.spark.worlds import build, play, rows_of, save
 from wmp.errors import ConfigError
-from wmp.spark import report
+from wmp.spark import engines, report
 from wmp.spark.byte_ranges import ByteRange
-from wmp.spark.journals import find_segments
+from wmp.spark.engines import OnSpark
+from wmp.spark.journals import Source, find_segments
 from wmp.spark.lines import parse
 from wmp.spark.run import STEPS
 from wmp.spark.schema import TABLES
@@ -252,13 +253,18 @@ def test_tables_and_page_are_written_to_a_directory_and_to_a_url(
 
 
 @pytest.mark.parametrize("page", [False, pytest.param(True, marks=pytest.mark.deep)])
-def test_a_report_below_a_url_has_the_same_tables(spark, other_files, world, tmp_path, page):
+def test_a_report_below_a_url_has_the_same_tables(
+    spark, other_files, world, tmp_path, page, monkeypatch
+):
     """Spark reads the journal from one kind of file system, and writes the tables to another."""
     save(tmp_path / "journal" / "all-1-000001.jsonl", world.lines)
     (tmp_path / "journal" / "notes.txt").write_text("This file is no segment.\n")
 
     near = report(tmp_path / "journal", tmp_path / "near")
     journal, out = f"file://{tmp_path}/journal", f"{other_files}/far"
+    size = sum(path.stat().st_size for path in (tmp_path / "journal").glob("*.jsonl"))
+    monkeypatch.setattr(engines, "TASK", size // 2 + 1)  # two tasks fold
+    assert OnSpark(spark).bytes(Source.of(find_segments([journal]))) == size
     if page:
         made = report(journal, out, spark=spark)
         assert made.page == f"{out}/report.html"

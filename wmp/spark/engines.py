@@ -20,7 +20,7 @@ from attrs import define, field
 from wmp.journal.schema import SUFFIX
 from wmp.spark.arrow import schema_of, to_batch
 from wmp.spark.folds import Folded, FoldTask
-from wmp.spark.journals import JournalLine, Source
+from wmp.spark.journals import TASK, JournalLine, Source
 from wmp.spark.reading import ROW, Numbered, ReadPart, ReadTask, packed, process_number
 from wmp.spark.tables import Parts
 
@@ -43,6 +43,10 @@ class InProcess:
     """Reads and folds lines in this process."""
 
     _rows: list[Numbered] = field(factory=list)
+
+    def bytes(self, source: Source) -> int:
+        """Return the size of all lines."""
+        return source.bytes
 
     def read(self, source: Source, where: str, buckets: int, *, distinct: bool) -> list[ReadPart]:
         """Read lines, of identical lines one if ``distinct``; return what each task found."""
@@ -79,11 +83,20 @@ class OnSpark:
     spark: SparkSession
     _frame: DataFrame | None = None
     _tasks: int = 1
+    """Number of tasks that fold."""
+
+    def bytes(self, source: Source) -> int:
+        """Return the size of all lines, also of those below URLs; Spark lists their files."""
+        if not source.far:
+            return source.bytes
+        plan: Any = _far_text(self.spark, source.far)._jdf.queryExecution().optimizedPlan()
+        return source.bytes + int(str(plan.stats().sizeInBytes()))
 
     def read(self, source: Source, where: str, buckets: int, *, distinct: bool) -> list[ReadPart]:
         """Run a job of Spark that reads all lines, and keeps their parts."""
         self.close()
-        self._tasks = len(source.tasks)
+        tasks = len(source.tasks)
+        self._tasks = max(tasks, -(-self.bytes(source) // TASK))
 
         def read(lines: Iterable[JournalLine]) -> Iterator[list[Numbered]]:
             task = ReadTask(Parts(where), buckets)
@@ -93,7 +106,7 @@ class OnSpark:
         def own(rows: Iterable[tuple[int]]) -> Iterator[JournalLine]:
             return chain.from_iterable(source.lines(source.tasks[number]) for (number,) in rows)
 
-        frame = self.spark.range(0, self._tasks, 1, self._tasks)
+        frame = self.spark.range(0, tasks, 1, tasks)
         if distinct or source.far:
             lines = _mapped(frame, lambda rows: _some_at_a_time(own(rows)), _LINES)
             if source.far:
@@ -179,12 +192,17 @@ def _some_at_a_time(lines: Iterator[JournalLine]) -> Iterator[list[JournalLine]]
         yield some
 
 
+def _far_text(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Open URLs with Spark's own reader, which opens every URL but skips names with a dot."""
+    reader = spark.read.option("recursiveFileLookup", True).option("pathGlobFilter", f"*{SUFFIX}")
+    return reader.text(list(paths), lineSep="\n")
+
+
 def _far_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Read lines with Spark's own reader, which opens every URL but skips names with a dot."""
+    """Return the lines below URLs, with the names of their segments."""
     from pyspark.sql import functions as F
 
-    reader = spark.read.option("recursiveFileLookup", True).option("pathGlobFilter", f"*{SUFFIX}")
-    text = reader.text(list(paths), lineSep="\n")
+    text = _far_text(spark, paths)
     return text.select(F.col("_metadata.file_name").alias("file"), F.col("value").cast("binary"))
 
 

@@ -13,9 +13,9 @@ from wmp.spark import byte_ranges
 from wmp.spark.byte_ranges import ByteRange, pieces
 from wmp.spark.lines import MAPS
 
-__all__ = ["JournalLine", "Source", "find_segments"]
+__all__ = ["TASK", "JournalLine", "Source", "find_segments"]
 
-_TASK: Final = 16 << 20
+TASK: Final = 16 << 20
 """Number of bytes that one task reads."""
 _LINE: Final = 300
 """Bytes of a usual line."""
@@ -61,16 +61,16 @@ class Source:
         self._torn = torn
         self.far = [one for one in lines if isinstance(one, str)]
         self.tasks: list[list[_Piece]] = [[]]
-        self.bytes, full = 0, _TASK
+        self.bytes, full = 0, TASK  # without those of URLs
         cut: list[_Piece] = list(events)
         for span in lines:
             if isinstance(span, ByteRange):
-                cut += pieces(span.path, span.begin, span.end, _TASK)
+                cut += pieces(span.path, span.begin, span.end, TASK)
         for piece in cut:
             size = _LINE * piece[1] if isinstance(piece, tuple) else piece.end - piece.begin
             if self.bytes + size > full and self.tasks[-1]:
                 self.tasks.append([])
-                full = self.bytes + _TASK
+                full = self.bytes + TASK
             self.tasks[-1].append(piece)
             self.bytes += size
 

@@ -75,7 +75,7 @@ def take_in(
     """
     report = reporter(progress)
     report("events")
-    divided = account.divide(source.bytes)
+    divided = account.divide(engine.bytes(source))
     try:
         new = _read(engine, tables.where, source, account)
         report("clocks")
