@@ -202,6 +202,19 @@ def an_end_without_a_done(journal: Journal) -> None:
     journal.blank(done)
 
 
+@corruption("WMP-6.1")
+def an_end_as_cancelled_while_a_worker_has_the_job(journal: Journal) -> None:
+    journal.blank(journal.find("received", "DONE", at="m", outcomes=[int(Outcome.CANCELLED)]))
+
+
+@corruption("WMP-6.1")
+def a_lease_before_the_submission(journal: Journal) -> None:
+    submitted = journal.find("submitted", at="m1")
+    again = dict(submitted)
+    journal.blank(submitted)
+    journal.insert(journal.find("send", "TAKE", at="m1"), again)
+
+
 @corruption("leases are lost for a cause")
 def a_lease_while_another_worker_has_the_job(journal: Journal) -> None:
     take = journal.find("send", "TAKE", at="m")

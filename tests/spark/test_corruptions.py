@@ -37,6 +37,13 @@ def test_a_corruption_of_one_end_is_named(rows, title):
     assert name in found, table(sink, "violations")
 
 
+def test_a_job_without_an_end_is_a_violation_of_its_manager(rows):
+    sink = fold(corrupted(rows, CORRUPTIONS["a_job_without_end"][1]))
+
+    (row,) = table(sink, "violations")
+    assert (row["node"][0], row["worker"]) == ("m", None)
+
+
 def test_every_corruption_is_named_in_a_report(spark, rows, tmp_path):
     """All corrupted journals are one journal of many fleets, beside one sound fleet."""
     lines = [renamed(json.dumps(row), "sound.") for row in rows]
