@@ -10,9 +10,11 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections import Counter, defaultdict
 from concurrent.futures import CancelledError, wait
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -48,13 +50,16 @@ def test_the_tables_of_a_real_run_equal_its_own_books(tmp_path):
             stack.enter_context(Program(*argv, "--identity", f"w{number}", *handler))
             for number in range(3)
         ]
-        jobs = {
-            name: manager.submit(name.encode(), retries=5)
-            for name in [f"{kind}{n}" for n in range(40) for kind in ("plain", "fail")]
-        }
+        jobs, took = {}, []
+        for name in [f"{kind}{n}" for n in range(40) for kind in ("plain", "fail")]:
+            began = time.monotonic()
+            jobs[name] = manager.submit(name.encode(), retries=5)
+            jobs[name].add_done_callback(lambda _, began=began: took.append(since(began)))
         wait(list(jobs.values())[:10], TIMEOUT)
         slow = [manager.submit(f"slow{n}".encode(), retries=5) for n in range(8)]
         wait(jobs.values(), TIMEOUT)
+        quick = len(jobs)
+        time.sleep(1.5)  # a killed worker loses the lines of its last second
         os.kill(workers[0].process.pid, signal.SIGKILL)
         for job in slow[4:]:
             job.stop()
@@ -76,6 +81,9 @@ def test_the_tables_of_a_real_run_equal_its_own_books(tmp_path):
     assert [row["detail"] for row in table(sink, "violations")] == []
     rows = table(sink, "jobs")
     assert Counter(row["end"] for row in rows) == ends
+    assert len(took) == quick
+    measured = [row["total"] / 1e6 for row in rows if row["job"] <= quick]
+    assert median(measured) == pytest.approx(median(took), abs=0.2)  # the callbacks run later
     begun = Counter(line.split()[0] for line in book.read_text().splitlines())
     runs = table(sink, "executions")
     # The killed worker had two slots, and loses its last lines.
@@ -91,6 +99,11 @@ def test_the_tables_of_a_real_run_equal_its_own_books(tmp_path):
     assert {n: leases[n] for n, name in numbers.items() if leases[n] < begun[name]} == {}
     more = {name: leases[n] - begun[name] for n, name in numbers.items() if leases[n] > begun[name]}
     assert sum(more.values()) <= ends["cancelled"] + 2, more
+
+
+def since(began: float) -> float:
+    """Return the seconds since a time."""
+    return time.monotonic() - began
 
 
 def lines_of(journal: Path) -> list[str]:
