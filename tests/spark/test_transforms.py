@@ -1,4 +1,4 @@
-"""Single transforms of a few handwritten lines."""
+"""Single folds and tables of a few handwritten lines."""
 
 from __future__ import annotations
 

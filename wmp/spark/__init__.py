@@ -1,10 +1,11 @@
 """The data pipeline: PySpark makes tables from the journals of many nodes (``specs/pipeline.md``).
 
-Most functions here take DataFrames and return DataFrames. ``wmp.spark.java`` and
-``wmp.spark.session`` start Spark. ``wmp.spark.journals``, ``wmp.spark.source`` and
-``wmp.spark.run`` read and write. :func:`report` makes a page of tables, and :func:`follow` does so
-again while journals grow. :func:`map_rows` has workers do the rows of a DataFrame. No other package
-of the library imports this package, which needs the extra ``spark``.
+``wmp.spark.java`` and ``wmp.spark.session`` start Spark. ``wmp.spark.run`` makes the tables: tasks
+read lines (``wmp.spark.reading``) and fold them in Python (``wmp.spark.folds``), in Spark or, for
+few lines, in this process (``wmp.spark.engines``). :func:`report` makes a page of tables, and
+:func:`follow` does so again while journals grow. ``wmp.spark.source`` reads journals by name.
+:func:`map_rows` has workers do the rows of a DataFrame. No other package of the library imports
+this package, which needs the extra ``spark``.
 """
 
 import importlib

@@ -100,7 +100,7 @@ def page(data: ReportData) -> str:
         scripts=Markup(f"{script_hash(plotly())} {script_hash(_STARTER)}") if charts else "'none'",
         roles_left_out=max(len({row["role"] for row in data.tables["activity"]}) - MOST_ROLES, 0),
     )
-    # Plotly has four megabytes, so it passes through no template.
+    # Plotly has five megabytes, so it passes through no template.
     return str(text).replace(_LIBRARY, plotly(), 1) if charts else str(text)
 
 
