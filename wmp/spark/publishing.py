@@ -142,8 +142,8 @@ class Publisher:
             for row in rows.get("violations", ())
         ]
         shown = first_of_each_name(broken)
-        told = {key: {line[2:5] for line in lines} for key, lines in account.stories.items()}
-        new = [row for row in shown if told.get(row[0]) != set(row[15])]
+        written = {key: {line[2:5] for line in lines} for key, lines in account.stories.items()}
+        new = [row for row in shown if written.get(row[0]) != set(row[15])]
         found = account.stories | (stories(new, self.tables, known) if new else {})
         account.stories = {row[0]: found[row[0]] for row in shown}
         return totals, shown
