@@ -198,6 +198,28 @@ def test_two_processes_of_one_identity_are_not_served_side_by_side():
     ]
 
 
+def test_a_worker_that_no_manager_serves_does_not_continue_beside_another():
+    def found(*refusals: str | None) -> list[str]:
+        """Return the violations of lives of one worker; no refusal means that it was served."""
+        pong, lines = message("PONG", "m", "w"), []
+        for epoch, reason in enumerate(refusals, 1):
+            lines += [
+                line("w", 0, 0, "start", epoch=epoch, **START),
+                line("w", 1, 10, "received", epoch=epoch, reason=reason, **pong),
+                line("w", 2, 20, "stop", epoch=epoch, lines=0),
+            ]
+        texts = [text.replace('"reason": null, ', "") for text in lines]
+        sink = FoldSink(known(map(json.loads, texts)))
+        check_lives(list(read(*texts).processes.values()), {}, sink)
+        return [row["detail"] for row in table(sink, "violations")]
+
+    assert found(None, None) == []
+    assert found("claimed") == []  # no other process has its identity
+    assert found(None, "claimed") == [
+        "w:2 did not stop, although no manager served it and another process has its identity"
+    ]
+
+
 def test_a_declined_job_is_no_job():
     submitted = {"role": "r", "needs": {}, "priority": 0, "retries": 0}
     sink = fold(
