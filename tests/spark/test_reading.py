@@ -10,7 +10,7 @@ import pytest
 
 from tests.spark.worlds import build, play, rows_of, save
 from wmp.errors import ConfigError
-from wmp.spark import engines, report
+from wmp.spark import engines, publishing, report
 from wmp.spark.byte_ranges import ByteRange
 from wmp.spark.engines import OnSpark
 from wmp.spark.journals import Source, find_segments
@@ -222,6 +222,32 @@ def test_lines_that_are_there_twice_count_once(spark, world, tmp_path):
     assert once.summary["lines missing"] > 0
     assert twice.violations == 0
     assert {**twice.summary, "lines repeated": 0.0} == once.summary
+
+
+def test_different_lines_with_one_number_are_counted(tmp_path, monkeypatch):
+    """Two processes wrote journals under one name, and a part of a third has the same numbers."""
+    monkeypatch.setattr(publishing, "_TWICE", 5)
+    for copy, count in enumerate((20, 20, 8)):
+        lines = [
+            json.dumps({
+                "v": 1, "node": "w", "epoch": 1, "n": n, "step": n, "at": n + copy, "wall": n,
+                "what": "ticked",
+            })
+            for n in range(1, count + 1)
+        ]  # fmt: skip
+        save(tmp_path / "journal" / f"{copy}-1-000001.jsonl", lines)
+
+    result = report(tmp_path / "journal", tmp_path / "out").result
+
+    (row,) = result.findings
+    assert (row["name"], row["certain"], row["violations"]) == (
+        "one line for each number",
+        True,
+        20,
+    )
+    shown = rows_of(tmp_path / "out", "violations")
+    assert len(shown) == 5
+    assert "3 different lines with the number 1" in str(shown)
 
 
 @pytest.fixture

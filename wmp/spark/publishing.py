@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any, Final
 
@@ -17,8 +17,9 @@ from attrs import define, field, frozen
 
 from wmp.spark.account import Account
 from wmp.spark.arrow import Values
-from wmp.spark.facts import Counts, FoldSink, KnownProcess, Process, is_certain
+from wmp.spark.facts import Counts, FoldSink, KnownProcess, Process, add_count, is_certain
 from wmp.spark.folds import Group, OpenGroup
+from wmp.spark.process_lines import LineNumbers
 from wmp.spark.processes import check_lives, nodes
 from wmp.spark.schema import TABLES
 from wmp.spark.stories import check_silences, find_lines, first_of_each_name, stories
@@ -210,11 +211,15 @@ class Publisher:
             account.rows["silence"] = []
 
     def _check_twice(self, account: Account, sink: FoldSink) -> None:
-        """Report different lines with one number."""
-        wanted = {
-            key: [n for first, last in runs for n in range(first, last + 1)][:_TWICE]
-            for key, runs in account.twice.items()
-        }
+        """Report different lines with one number; of very many only the first are looked up."""
+        wanted, name = {}, "one line for each number"
+        for key, runs in account.twice.items():
+            numbers = LineNumbers(list(runs))
+            numbers.tidy()
+            every = chain.from_iterable(range(first, last + 1) for first, last in numbers.runs)
+            wanted[key] = list(islice(every, _TWICE))
+            rest = numbers.highest - numbers.missing - len(wanted[key])
+            add_count(sink.counts, ("violation", name, None), (rest, 0, 0))
         if wanted != self._wanted:
             times: defaultdict[tuple[str, int, int], list[int]] = defaultdict(list)
             for line in find_lines(self.tables, wanted, "n", ("node", "epoch", "n", "at")):
@@ -227,4 +232,4 @@ class Publisher:
                 "changed, or two processes wrote journals under one name and epoch"
             )
             where = (node, epoch, n, min(ats))
-            sink.violation("one line for each number", detail, where, certain=True)
+            sink.violation(name, detail, where, certain=True)
