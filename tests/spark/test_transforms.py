@@ -22,6 +22,7 @@ from wmp.spark.process_lines import LineNumbers, ProcessLines
 from wmp.spark.processes import check_lives
 from wmp.spark.reading import ReadPart, ReadTask
 from wmp.spark.schema import PHASES, TABLES
+from wmp.spark.stories import bounded
 from wmp.spark.totals import Totals, spread, stretch
 from wmp.testing.invariants import INVARIANTS
 
@@ -305,19 +306,31 @@ def test_an_empty_route_is_no_route():
 
 
 def test_the_first_violations_are_shown():
-    """A worker received a hundred messages in the order of time; no line shows that they left."""
+    """A worker received many messages in the order of time; no line shows that they left."""
     started = line("m", 1, 0, "start", kind="manager", segment=1, settings={})
     stopped = line("m", 2, 10**9, "stop", lines=0)
-    sessions = [*range(50, 100), *range(50)]
+    sessions = [*range(100, 200), *range(100)]
     lines = [
-        line("w", n, n, "received", **message("TAKE", "m", "w", session=session, number=100 - n))
+        line("w", n, n, "received", **message("TAKE", "m", "w", session=session, number=200 - n))
         for n, session in enumerate(sessions, 1)
     ]
     shuffled = Random(1).sample(lines, len(lines))
 
     shown = table(messages(started, stopped, *shuffled), "violations")
 
-    assert [row["events"][0][2] for row in shown] == list(range(1, 51))
+    assert [row["events"][0][2] for row in shown] == list(range(1, 101))
+
+
+@pytest.mark.parametrize(("count", "kept"), [(2000, 2000), (4000, 200)])
+def test_of_very_many_violations_the_first_are_kept(count, kept):
+    rows = [
+        (f"{n}", "WMP-7.1", "", "", bool(n % 2), *[None] * 9, n, []) for n in reversed(range(count))
+    ]
+
+    some = bounded(rows)
+
+    assert len(some) == kept
+    assert {row[0] for row in some} >= {f"{n}" for n in range(200)}
 
 
 @pytest.mark.parametrize(

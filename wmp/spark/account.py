@@ -19,7 +19,7 @@ from wmp.spark.message_fold import GONE
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.processes import known_processes
 from wmp.spark.reading import Numbered, ReadPart, process_number
-from wmp.spark.stories import first_of_each_name
+from wmp.spark.stories import bounded
 from wmp.spark.tables import Written
 from wmp.spark.totals import Totals, stretch
 
@@ -29,8 +29,6 @@ LARGE: Final = (
     "events", "links", "locks", "wakes", "conversations", "jobs", "attempts", "executions",
 )  # fmt: skip
 """The tables that tasks write."""
-_ROWS: Final = 2048
-"""Largest number of violations of all names that an account keeps."""
 _BUCKET: Final = 4 << 20
 """Bytes of the lines whose messages, or whose jobs, make one part."""
 _OPEN: Final = 1 << 16
@@ -159,8 +157,7 @@ class Account:
         self.add_counts(found.counts)
         for name, rows in found.rows.items():
             self.rows[name] += rows
-        if len(self.rows["violations"]) > _ROWS:
-            self.rows["violations"] = first_of_each_name(self.rows["violations"])
+        self.rows["violations"] = bounded(self.rows["violations"])
         self._add_files(found.written)
         for group, state in found.open.items():
             self.open.pop(group, None)

@@ -19,6 +19,7 @@ from wmp.spark.findings import FINDINGS
 
 __all__ = [
     "ALWAYS",
+    "MOST_OF_A_NAME",
     "Counts",
     "Fact",
     "FoldSink",
@@ -46,8 +47,8 @@ Counts = dict[tuple[Any, ...], list[int]]
 
 _HOUR: Final = 3_600_000_000
 """In µs."""
-_MOST_OF_A_NAME: Final = 50
-"""Largest number of violations of one name that one group of lines reports; all are counted."""
+MOST_OF_A_NAME: Final = 100
+"""Largest number of violations of one name and certainty in a report; all are counted."""
 _MOST_LINES: Final = 200
 """Largest number of lines of a violation that are reported."""
 
@@ -180,8 +181,8 @@ class FoldSink:
     """Numbers that are not in the counts yet, by their key there."""
     _samples: defaultdict[tuple[Any, ...], list[int]] = field(factory=lambda: defaultdict(list))
     """µs that are not in the counts yet, by their key there without the rounded µs."""
-    _broken: Counter[str] = field(factory=Counter)
-    """Number of violations of the present group, by name."""
+    _broken: Counter[tuple[str, bool]] = field(factory=Counter)
+    """Number of violations of the present group, by name and certainty."""
 
     def add(self, table: str, row: Values) -> None:
         """Add a row."""
@@ -272,14 +273,15 @@ class FoldSink:
         judged = None if certain else tuple(sorted(processes))
         shown = self.known.get((node, epoch))
         self.count(1, "violation", name, judged)
-        self._broken[name] += 1
-        if self._broken[name] > _MOST_OF_A_NAME:
+        proved = is_certain(judged, self.known)
+        self._broken[name, proved] += 1
+        if self._broken[name, proved] > MOST_OF_A_NAME:
             return
         text = "|".join(map(str, (name, node, epoch, n, owner, job, detail)))
         row = (
             sha256(text.encode()).hexdigest()[:12], name, FINDINGS[name], detail,
-            is_certain(judged, self.known),
-            node, epoch, *(owner or (None, None)), job, attempt, *(worker or (None, None)), lock,
+            proved, node, epoch, *(owner or (None, None)), job, attempt,
+            *(worker or (None, None)), lock,
             None if shown is None else at + shown.clock, story, judged,
         )  # fmt: skip
         self.add("violations", row)

@@ -31,6 +31,7 @@ from wmp.spark.message_fold import MessageFold, parts_of_messages
 from wmp.spark.process_fold import ProcessFold
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.reading import Numbered, process_number
+from wmp.spark.stories import bounded
 from wmp.spark.tables import Parts, Written, arrow_table
 from wmp.spark.worker_fold import WorkerFold
 
@@ -215,7 +216,8 @@ class FoldTask:
             if not rows or (len(rows) < _SOME and not last):
                 continue
             if table in _COLLECTED:
-                self.found.rows.setdefault(table, []).extend(rows)
+                found = self.found.rows.get(table, []) + rows
+                self.found.rows[table] = bounded(found) if table == "violations" else found
             else:
                 self.sink.tables[table].append(arrow_table(table, rows))
             rows.clear()

@@ -10,15 +10,15 @@ from typing import Any, Final
 import pyarrow.compute as pc
 
 from wmp.spark.arrow import Values
-from wmp.spark.facts import FoldSink, KnownProcess, Process
+from wmp.spark.facts import MOST_OF_A_NAME, FoldSink, KnownProcess, Process
 from wmp.spark.tables import Tables
 
-__all__ = ["MOST_OF_A_NAME", "check_silences", "find_lines", "first_of_each_name", "stories"]
+__all__ = ["bounded", "check_silences", "find_lines", "first_of_each_name", "stories"]
 
-MOST_OF_A_NAME: Final = 100
-"""Largest number of violations of one name and certainty in the table; all are counted."""
 _KEY, _NAME, _CERTAIN, _TIME, _EVENTS = 0, 1, 4, 14, 15
 """Places of columns in a row of ``violations``."""
+_ROWS: Final = 2048
+"""Number of violations of all names up to which all are kept."""
 _WAITED: Final = 100_000
 """µs: a node that wrote no line for this long was idle."""
 _SHOWN: Final = (
@@ -39,6 +39,11 @@ def first_of_each_name(found: Sequence[Values]) -> list[Values]:
         if kept[row[_NAME], row[_CERTAIN]] <= MOST_OF_A_NAME:
             first.append(row)
     return first
+
+
+def bounded(found: list[Values]) -> list[Values]:
+    """Return violations; of very many only the first of each name and certainty."""
+    return found if len(found) <= _ROWS else first_of_each_name(found)
 
 
 def find_lines(
