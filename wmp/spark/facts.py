@@ -189,7 +189,7 @@ class FoldSink:
         self.rows[table].append(row)
 
     def apart(self) -> FoldSink:
-        """Return an empty sink for what may still change."""
+        """Return an empty sink for rows and counts that may still change."""
         return FoldSink(self.known, self.length, self.window)
 
     @property

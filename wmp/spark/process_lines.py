@@ -78,15 +78,17 @@ class ProcessLines:
     start: LineRow | None = None
     """The ``start`` line of the first segment."""
     first: int = 1 << 62
-    """The least ``at``, and then the greatest."""
+    """The least ``at``."""
     last: int = -(1 << 62)
+    """The greatest ``at``."""
     wall: tuple[int, int] = (1 << 62, 0)
     """(number, wall clock minus ``at``) of the first line."""
     works: int = 0
-    """Lines that only a worker writes, and then those that only a manager writes."""
+    """Number of the lines that only a worker writes."""
     manages: int = 0
+    """Number of the lines that only a manager writes."""
     served: int = 0
-    """Messages that it heeded."""
+    """Number of the messages that it did not ignore."""
     ends: Counter[str] = field(factory=Counter)
     """How many lines of each kind end the process."""
     reason: str | None = None

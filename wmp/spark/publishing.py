@@ -1,7 +1,8 @@
 """The tables of an account: the rows of open groups, violations, and the small tables.
 
-A report that follows journals publishes its account again and again. So the files of groups that
-did not change stay, the totals change by what changed, and an equal table is not written again.
+A report that follows journals publishes its account again and again. So the files of unchanged
+groups stay, the differences of changed groups are added to the totals, and an equal table is not
+written again.
 """
 
 from __future__ import annotations
