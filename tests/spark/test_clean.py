@@ -7,7 +7,7 @@ import pytest
 from tests.spark.plain import fold, table
 from tests.spark.worlds import play
 
-SEEDS = [*range(2), *(pytest.param(n, marks=pytest.mark.deep) for n in range(2, 50))]
+SEEDS = range(50)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
