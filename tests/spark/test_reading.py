@@ -278,6 +278,17 @@ def test_tables_and_page_are_written_to_a_directory_and_to_a_url(
     assert (tmp_path / "out" / "report.html").read_text() == "2 rows"
 
 
+def test_a_long_journal_is_cut_into_few_tasks():
+    """A task costs time by itself, so tasks of a long journal read more bytes."""
+    mib = 1 << 20
+    counts = [
+        len(Source.of([ByteRange("a", 0, 5 * mib), ByteRange("b", 0, size * mib)]).tasks)
+        for size in (1, 11, 12, 500, 3000, 64_000)
+    ]
+
+    assert counts == [1, 1, 2, 32, 64, 1001]
+
+
 @pytest.mark.parametrize("page", [False, pytest.param(True, marks=pytest.mark.deep)])
 def test_a_report_below_a_url_has_the_same_tables(
     spark, other_files, world, tmp_path, page, monkeypatch
@@ -289,7 +300,7 @@ def test_a_report_below_a_url_has_the_same_tables(
     near = report(tmp_path / "journal", tmp_path / "near")
     journal, out = f"file://{tmp_path}/journal", f"{other_files}/far"
     size = sum(path.stat().st_size for path in (tmp_path / "journal").glob("*.jsonl"))
-    monkeypatch.setattr(engines, "TASK", size // 2 + 1)  # two tasks fold
+    monkeypatch.setattr(engines, "bytes_of_task", lambda _: size // 2 + 1)  # two tasks fold
     assert OnSpark(spark).bytes(Source.of(find_segments([journal]))) == size
     if page:
         made = report(journal, out, spark=spark)

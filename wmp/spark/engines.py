@@ -1,7 +1,7 @@
 """Where a report is made: by tasks of Spark, or in this process for few lines.
 
-Spark starts in about ten seconds of CPU time, and divides lines among tasks of 16 MiB. Fewer lines
-are read and folded in this process, by the same code.
+Spark starts in about ten seconds of CPU time, and divides lines among tasks of 16 MiB or more.
+Fewer lines are read and folded in this process, by the same code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from attrs import define, field
 from wmp.journal.schema import SUFFIX
 from wmp.spark.arrow import schema_of, to_batch
 from wmp.spark.folds import Folded, FoldTask
-from wmp.spark.journals import TASK, JournalLine, Source
+from wmp.spark.journals import JournalLine, Source, bytes_of_task
 from wmp.spark.reading import ROW, Numbered, ReadPart, ReadTask, packed, process_number
 from wmp.spark.tables import Parts
 
@@ -96,7 +96,8 @@ class OnSpark:
         """Run a job of Spark that reads all lines, and keeps their parts."""
         self.close()
         tasks = len(source.tasks)
-        self._tasks = max(tasks, -(-self.bytes(source) // TASK))
+        size = self.bytes(source)
+        self._tasks = max(tasks, -(-size // bytes_of_task(size)))
 
         def read(lines: Iterable[JournalLine]) -> Iterator[list[Numbered]]:
             task = ReadTask(Parts(where), buckets)
