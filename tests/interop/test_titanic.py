@@ -137,6 +137,7 @@ def test_a_service_does_not_wait_for_all_requests_of_another(tmp_path):
         wait_until(lambda: all(one.statistics().requests for one in begun), "two of them")
         stack.callback(gate.release, 6)
         stack.enter_context(MajordomoWorker(address, "b", bytes.upper, heartbeat=0.2))
+        wait_until(lambda: client.has("b"), "the worker of b")
         _, id = client.request("titanic.request", [b"b", b"y"])
         gate.release()
         assert read_reply(client, id) == [b"Y"]
