@@ -1,13 +1,13 @@
-"""The CPU time of folds grows with their lines, and not with the square of their lines."""
+"""The work of folds grows with their lines, and not with the square of their lines."""
 
 from __future__ import annotations
 
 import json
-import time
-
-import pytest
 
 from tests.spark.plain import fold, table
+from wmp.spark import manager_fold
+from wmp.spark.facts import Fact
+from wmp.testing.observer import Observer
 
 ROUTES = {
     "m": {"source": "m", "source_epoch": 1, "target": "w", "target_epoch": 1},
@@ -51,15 +51,39 @@ def a_job_with_many_violations(size: int) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize(
-    ("make", "size"), [(many_errors_in_one_step, 6000), (a_job_with_many_violations, 300)]
-)
-def test_eight_times_the_lines_cost_about_eight_times_as_much(make, size):
-    took = []
-    for lines in (make(size), make(8 * size)):
-        began = time.process_time()
-        sink = fold(lines)
-        took.append(time.process_time() - began)
-        assert table(sink, "attempts")
+def test_the_errors_of_a_step_are_looked_up_in_a_set(monkeypatch):
+    """In a list of the ended jobs the cost would grow with the square of the jobs."""
+    kinds = set()
 
-    assert took[1] < 14 * took[0]
+    class Recorded(Observer):
+        def __setattr__(self, name, value):
+            if name == "ended" and value:
+                kinds.add(type(value))
+            super().__setattr__(name, value)
+
+    monkeypatch.setattr(manager_fold, "Observer", Recorded)
+
+    assert len(table(fold(many_errors_in_one_step(10)), "attempts")) == 10
+
+    assert kinds == {set}
+
+
+def test_eight_times_the_violations_look_at_eight_times_the_facts(monkeypatch):
+    """The lines of a job are collected once, and not for each of its violations."""
+    looks = 0
+    process = Fact.process.fget
+
+    def counted(fact):
+        nonlocal looks
+        looks += 1
+        return process(fact)
+
+    monkeypatch.setattr(Fact, "process", property(counted))
+    counts = []
+    for size in (30, 240):
+        looks = 0
+        sink = fold(a_job_with_many_violations(size))
+        assert sum(n for (kind, *_), (n, *_) in sink.counts.items() if kind == "violation") >= size
+        counts.append(looks)
+
+    assert counts[1] < 9 * counts[0]
