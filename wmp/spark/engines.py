@@ -21,7 +21,7 @@ from wmp.journal.schema import SUFFIX
 from wmp.spark.arrow import schema_of, to_batch
 from wmp.spark.folds import Folded, FoldTask
 from wmp.spark.journals import JournalLine, Source, bytes_of_task
-from wmp.spark.reading import ROW, Numbered, ReadPart, ReadTask, packed, process_number
+from wmp.spark.reading import ROW, Numbered, ReadPart, ReadTask, process_number
 from wmp.spark.tables import Parts
 
 if typing.TYPE_CHECKING:
@@ -146,7 +146,7 @@ class OnSpark:
         def folded(frame: DataFrame, kind: str) -> DataFrame:
             some = [row for row in states if (row[0] == "fact") == (kind == "fact")]
             if some:
-                table = pyarrow.Table.from_batches([packed(some)])
+                table = pyarrow.Table.from_batches([_batch(some, schema_of(ROW))])
                 frame = frame.unionAll(self.spark.createDataFrame(table))
             frame = frame.withColumn("other", F.when(apart, F.col("peer")).otherwise(F.lit(0)))
             one = self._tasks == 1
@@ -183,9 +183,13 @@ def _mapped(
         )
         with _rare_collections():
             for some in filter(None, work(rows)):
-                yield to_batch(list(zip(*some, strict=True)), schema)
+                yield _batch(some, schema)
 
     return frame.mapInArrow(run, columns)
+
+
+def _batch(rows: Sequence[Sequence[Any]], schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    return to_batch(list(zip(*rows, strict=True)), schema)
 
 
 def _some_at_a_time(lines: Iterator[JournalLine]) -> Iterator[list[JournalLine]]:

@@ -73,24 +73,23 @@ class Source:
         self.bytes += sum(_LINE * rows for _, rows in events)
         self.tasks: list[list[_Piece]] = [[]]
         left = most = bytes_of_task(self.bytes)
-        for name, rows in events:
-            self.tasks[-1].append((name, rows))
-            left -= _LINE * rows
+
+        def add(piece: _Piece, size: int) -> None:
+            nonlocal left
             if left <= 0:
                 self.tasks.append([])
                 left = most
+            self.tasks[-1].append(piece)
+            left -= size
+
+        for name, rows in events:
+            add((name, rows), _LINE * rows)
         for span in spans:
             begin = span.begin
             while begin < span.end:
-                end = min(begin + left, span.end)
-                self.tasks[-1].append(ByteRange(span.path, begin, end))
-                left -= end - begin
+                end = min(begin + (left if left > 0 else most), span.end)
+                add(ByteRange(span.path, begin, end), end - begin)
                 begin = end
-                if not left:
-                    self.tasks.append([])
-                    left = most
-        if len(self.tasks) > 1 and not self.tasks[-1]:
-            self.tasks.pop()
 
     @classmethod
     def of(cls, lines: Sequence[str | ByteRange]) -> Source:

@@ -124,7 +124,7 @@ class MessageFold:
 def parts_of_messages(state: bytes, buckets: int) -> Iterator[tuple[int, tuple[Any, ...], bytes]]:
     """Yield (part, stream, lines) of a state, for another number of parts."""
     for stream, packed in marshal.loads(state):
-        lines = np.frombuffer(packed, np.int64).reshape(-1, len(_MessageLine._fields))
+        lines = _values(packed)
         parts = part_of_message(stream, lines[:, 0], buckets)
         for part in np.unique(parts).tolist():
             yield part, stream, lines[parts == part].tobytes()
@@ -146,8 +146,7 @@ class _Ends:
     def of(cls, lines: Mapping[tuple[Any, ...], Sequence[bytes]]) -> _Ends:
         """Sort lines."""
         packed = list(map(b"".join, lines.values()))
-        values = np.frombuffer(b"".join(packed), np.int64).reshape(-1, len(_MessageLine._fields))
-        sizes = [len(one) // (8 * len(_MessageLine._fields)) for one in packed]
+        values, sizes = _values(b"".join(packed)), [len(_values(one)) for one in packed]
         stream = np.repeat(np.arange(len(sizes)), sizes)
         ends = cls(list(map(MessageStream._make, lines)), stream, values, stream)
         numbers: defaultdict[tuple[Any, ...], int] = defaultdict(lambda: len(numbers))
@@ -221,6 +220,11 @@ class _Ends:
         for number in dict.fromkeys(wrong.message[order].tolist()):  # the first are shown
             begin, end = np.searchsorted(self.message, [number, number + 1])
             _suspect(list(self.only(slice(begin, end))), sink)
+
+
+def _values(packed: bytes) -> _Array:
+    """Return packed lines as rows of :class:`_MessageLine`."""
+    return np.frombuffer(packed, np.int64).reshape(-1, len(_MessageLine._fields))
 
 
 def _runs(*columns: _Array) -> _Array:

@@ -20,15 +20,14 @@ from typing import Any, Final
 import pyarrow
 from attrs import define, field
 
-from wmp.spark.arrow import schema_of
 from wmp.spark.facts import Process
 from wmp.spark.lines import LineRow, event_table, packed_lines, parse
 from wmp.spark.process_lines import ProcessLines
 from wmp.spark.tables import Parts, Written
 
 __all__ = [
-    "FOLDED", "ROW", "Numbered", "ReadPart", "ReadTask", "packed", "part_of_message",
-    "peer_of", "process_number",
+    "FOLDED", "ROW", "Numbered", "ReadPart", "ReadTask", "part_of_message", "peer_of",
+    "process_number",
 ]  # fmt: skip
 
 ROW: Final = "kind string, process bigint, peer bigint, rank bigint, body binary"
@@ -50,6 +49,7 @@ FOLDED: Final = frozenset({
     "cancelled", "decline", "run", "resized", "finished", "recalled", "instancebegun",
 })  # fmt: skip
 """Kinds of lines that change a state that is rebuilt."""
+_number: Final = attrgetter("n")
 _PEERS: Final = {"send": "target", "undelivered": "target", "note": "about_peer"}
 
 _head: Final = attrgetter(
@@ -121,14 +121,6 @@ def part_of_message(message: Sequence[Any], number: Any, buckets: int) -> Any:
     _, source, _, target, _, session, numbered, *_ = message
     block = number >> 8 if numbered else number & 7
     return (process_number(source, target, session) % buckets + block) % buckets
-
-
-def packed(rows: Sequence[Numbered]) -> pyarrow.RecordBatch:
-    """Return parts as a batch of ``ROW``."""
-    schema = schema_of(ROW)
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pyarrow.array(c, k.type) for c, k in zip(columns, schema, strict=True)]
-    return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 @define(eq=False)
@@ -224,9 +216,6 @@ class ReadTask:
         ends.extend((number, line.n, line.at, zlib.crc32(head), body))
         if numbered and number <= _SAMPLED:
             self.found.samples.append(((*message, number, line.hops), side, process, line.at))
-
-
-_number: Final = attrgetter("n")
 
 
 def peer_of(line: LineRow) -> str | None:
