@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import pytest
 
 from tests.interop.programs import ROOT
 from wmp.gateways.machines import star
+from wmp.gateways.machines.star import StarMachine
 from wmp.gateways.machines.star_lifecycle import TRANSITIONS, StarInput, StarState
+from wmp.testing import star_search
 from wmp.testing.star_search import StarFault, StarSearch, served_again
 
 pytestmark = pytest.mark.timeout(900)
@@ -52,6 +56,47 @@ def test_two_nodes_accept_requests_at_once_only_after_two_seconds_without_states
     assert states
     page = (ROOT / "specs" / "binary-star.md").read_text(encoding="utf-8")
     assert f"*{fault.value}*: {', '.join(search.shortest)}" in page
+
+
+def ends_of_both(search):
+    """Return the steps to each pair of which both nodes have ended with an error."""
+    return [
+        search.trace(state)
+        for state in search.came_from
+        if all(node.state is StarState.HALTED for node in state.nodes)
+    ]
+
+
+@pytest.mark.rule("STAR-1.4")
+def test_a_node_that_took_over_from_a_stopped_node_stays(monkeypatch):
+    def both_end(make):
+        """Return ways to the end of both nodes: one took over while the other one was stopped."""
+        monkeypatch.setattr(star_search, "StarMachine", make)
+        pause = StarSearch(frozenset({StarFault.PAUSE}), ends=0, pauses=1)
+        pause.run()
+        ways = ends_of_both(pause)
+        assert ways  # the states may cross if the takeover is later
+        before = [list(takewhile(lambda step: not step.endswith("goes on"), way)) for way in ways]
+        return [way for way in before if "a request at backup" in way]
+
+    class Hasty(StarMachine):
+        """A node that reports its state at once when it goes on."""
+
+        def handle(self, event, now):
+            if self._publish_at is not None:
+                self._publish_at = max(self._publish_at, now)
+            return super().handle(event, now)
+
+    assert both_end(StarMachine) == []
+    assert both_end(Hasty)
+
+
+@pytest.mark.rule("STAR-2.3")
+def test_a_passive_node_does_not_take_over_because_it_was_stopped_once():
+    pause = StarSearch(frozenset({StarFault.PAUSE}), ends=0, pauses=1)
+    pause.run()
+    assert dual(pause)
+    assert all("primary is stopped" in pause.trace(state) for state in dual(pause))
 
 
 @pytest.mark.parametrize(

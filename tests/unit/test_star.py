@@ -118,12 +118,46 @@ def test_a_request_is_a_vote_when_the_peer_is_silent(role, state, served, after_
     node.feed(Voted())
     assert node.machine.active is served
 
-    node.wait(0.1)
+    node.wait(0.2)
     assert node.machine.active is served  # silence alone changes nothing
     node.feed(Voted())
     assert node.machine.active is after_silence
     refused = [served, served, after_silence].count(False)
     assert node.machine.statistics().refused == refused
+
+
+@pytest.mark.rule("STAR-2.3")
+@pytest.mark.parametrize("first", [Ticked(), Voted()])
+def test_seconds_in_which_a_node_did_not_run_are_no_silence_of_its_peer(first):
+    node = make("backup", "PASSIVE")
+    node.wait(0.5)
+    node.now += 60.0  # the process is stopped
+    node.feed(first)
+    node.feed(Voted())
+    assert not node.machine.active
+    node.wait(1.1)  # 0.5 s before, 0.5 s until the state was due, and 1.1 s since
+    node.feed(Voted())
+    assert node.machine.active
+
+
+@pytest.mark.rule("STAR-1.4")
+def test_a_node_that_was_stopped_for_expire_receives_before_it_reports():
+    node = make("primary", "ACTIVE")
+    node.wait(0.5)
+    node.now += 1.4  # the state is 0.9 s late
+    node.feed(Ticked())
+    assert node.sent == [(b"3",)]
+    node.now += 2.0
+    assert node.feed(Ticked()) == []
+    node.wait(0.2)
+    assert node.sent == []
+    node.wait(0.1)
+    assert node.sent == [(b"3",)]
+
+    node.now += 2.0
+    assert node.feed(Ticked()) == []
+    node.get(b"3")
+    assert (node.machine.state, node.sent) == (StarState.HALTED, [])  # the peer stays
 
 
 @pytest.mark.rule("STAR-1.1")
@@ -133,7 +167,7 @@ def test_other_messages_change_nothing(frames):
     node.wait(1.9)
     node.get(*frames)
     assert (node.drops, node.machine.state) == (["invalid"], StarState.PASSIVE)
-    node.wait(0.1)
+    node.wait(0.2)
     node.feed(Voted())
     assert node.machine.active  # the message was no sign of life
 

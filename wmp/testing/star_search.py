@@ -44,8 +44,10 @@ class _NodeState:
     state: StarState | None
     """None for a process that does not run."""
     silent_in: int = 0
-    """Seconds until the peer counts as silent; 0 if the peer is silent."""
+    """Seconds until the peer may count as silent; -1 if the peer is silent."""
     paused: bool = False
+    late: int = 0
+    """Seconds since the state was published, for a stopped process; at most ``expire``."""
 
 
 @frozen
@@ -57,6 +59,8 @@ class PairState:
     """The states on their way from each node to its peer."""
     ends: int = 0
     """Number of ends of processes so far."""
+    pauses: int = 0
+    """Number of times that a process was stopped, if the search bounds this number."""
     cut: bool = False
     """Whether no state passes between the nodes."""
 
@@ -76,6 +80,7 @@ class StarSearch:
     Args:
         faults: The faults that may happen.
         ends: Largest number of ends of processes.
+        pauses: Largest number of times that a process is stopped; None for any number.
 
     Attributes:
         came_from: The first step into each state that was found, and the state before.
@@ -83,6 +88,7 @@ class StarSearch:
 
     faults: frozenset[StarFault]
     ends: int = 2
+    pauses: int | None = None
     came_from: dict[PairState, tuple[PairState, str] | None] = field(factory=dict, init=False)
 
     def run(self) -> None:
@@ -121,9 +127,12 @@ class StarSearch:
             if node.state is None:
                 yield f"{name} starts", _start(state, number)
                 continue
-            if StarFault.PAUSE in self.faults:
-                verb = "goes on" if node.paused else "is stopped"
-                yield f"{name} {verb}", _with(state, number, _paused(node, not node.paused))
+            if node.paused:
+                yield f"{name} goes on", _resume(state, number)
+            elif StarFault.PAUSE in self.faults and state.pauses != self.pauses:
+                stopped = _with(state, number, evolve(node, paused=True))
+                pauses = 0 if self.pauses is None else state.pauses + 1
+                yield f"{name} is stopped", evolve(stopped, pauses=pauses)
             if StarFault.END in self.faults and state.ends < self.ends:
                 yield f"{name} ends", _end(state, number)
             if node.paused:
@@ -146,8 +155,12 @@ class StarSearch:
             yield "a second passes", _pass(state)
 
 
-def _paused(node: _NodeState, paused: bool) -> _NodeState:
-    return _NodeState(node.state, node.silent_in, paused)
+def _resume(state: PairState, number: int) -> PairState:
+    """Let a stopped process go on; its timer is first, before all states on their way."""
+    node = evolve(state.nodes[number], paused=False)
+    if node.state is StarState.HALTED:
+        return _with(state, number, evolve(node, late=0))
+    return _act(_with(state, number, node), number, Ticked())
 
 
 def _with(state: PairState, number: int, node: _NodeState) -> PairState:
@@ -191,20 +204,19 @@ def _machine(node: _NodeState, number: int) -> StarMachine:
     assert node.state is not None
     machine.state = node.state
     machine._silent_at = float(node.silent_in)
+    machine._publish_at = 1.0 - node.late
     return machine
 
 
 def _act(state: PairState, number: int, event: Arrived | Voted | Ticked) -> PairState:
     """Let a node take an event; its peer's way gets what the node publishes."""
     machine = _machine(state.nodes[number], number)
-    if isinstance(event, Ticked):
-        machine._publish_at = 0.0
     sent = []
     for action in machine.handle(event, 0.0):
         if isinstance(action, Emit):
             sent.append(int(bytes(action.frames[0])))
         assert isinstance(action, Emit | Halt)
-    silent = max(0, int(machine._silent_at))
+    silent = max(-1, int(machine._silent_at))
     return _add(_with(state, number, _NodeState(machine.state, silent)), number, sent)
 
 
@@ -221,8 +233,8 @@ def _pass(state: PairState) -> PairState:
     for number, node in enumerate(state.nodes):
         if node.state in (None, StarState.HALTED):
             continue
-        left = max(0, node.silent_in - 1)
-        state = _with(state, number, _NodeState(node.state, left, node.paused))
+        left, late = max(-1, node.silent_in - 1), min(_EXPIRE, node.late + 1)
+        state = _with(state, number, evolve(node, silent_in=left, late=late))
         if not node.paused:
             state = _act(state, number, Ticked())
     return state
@@ -236,7 +248,7 @@ def served_again(state: PairState, seconds: int = 12) -> bool:
     state = evolve(state, cut=False)
     for number, node in enumerate(state.nodes):
         if node.paused:
-            state = _with(state, number, _paused(node, False))
+            state = _resume(state, number)
     for second in range(seconds):
         for number, node in enumerate(state.nodes):
             if node.state in (None, StarState.HALTED):

@@ -92,7 +92,7 @@ class StarMachine:
     _publish_at: float | None = field(default=None, init=False)
     """When the state is due to be published; None before the start."""
     _silent_at: float = field(default=0.0, init=False)
-    """When the peer counts as silent."""
+    """The time after which the peer counts as silent."""
     _takeovers: int = field(default=0, init=False)
     _refused: int = field(default=0, init=False)
     _dropped: Counter[str] = field(factory=Counter, init=False)
@@ -112,15 +112,21 @@ class StarMachine:
         if self._publish_at is None:  # STAR-2.3: the time of the peer counts from the start
             self._silent_at = now + self.expire
             self._publish(now, actions)
+        late = now - self._publish_at
+        if late > 0:
+            self._silent_at += late  # STAR-2.3: this process did not run
+            self._publish_at = now
+        if late >= self.expire - self.heartbeat:
+            self._publish_at = now + self.heartbeat / 4  # STAR-1.4
         match event:
             case Arrived(_, _, frames):
                 self._receive(frames, now, actions)
             case Voted():
-                silent = now >= self._silent_at
+                silent = now > self._silent_at
                 self._step(_Input.VOTE if silent else _Input.REQUEST, now, actions)
                 self._refused += self.state is not _State.ACTIVE
             case Ticked():
-                if self._publish_at is not None and now >= self._publish_at:
+                if now >= self._publish_at:
                     self._publish(now, actions)
             case Drained() | Closed():
                 self.state = _State.HALTED
