@@ -109,15 +109,15 @@ class StarMachine:
         if self.state is _State.HALTED:
             return []
         actions: list[ForeignAction] = []
-        if self._publish_at is None:  # STAR-2.3: the time of the peer counts from the start
+        due = self._publish_at
+        if due is None:  # STAR-2.3: the time of the peer counts from the start
             self._silent_at = now + self.expire
             self._publish(now, actions)
-        late = now - self._publish_at
-        if late > 0:
+        elif now > due:
+            late = now - due
             self._silent_at += late  # STAR-2.3: this process did not run
-            self._publish_at = now
-        if late >= self.expire - self.heartbeat:
-            self._publish_at = now + self.heartbeat / 4  # STAR-1.4
+            stopped = late >= self.expire - self.heartbeat
+            self._publish_at = now + self.heartbeat / 4 if stopped else now  # STAR-1.4
         match event:
             case Arrived(_, _, frames):
                 self._receive(frames, now, actions)
@@ -126,7 +126,7 @@ class StarMachine:
                 self._step(_Input.VOTE if silent else _Input.REQUEST, now, actions)
                 self._refused += self.state is not _State.ACTIVE
             case Ticked():
-                if now >= self._publish_at:
+                if self._publish_at is not None and now >= self._publish_at:
                     self._publish(now, actions)
             case Drained() | Closed():
                 self.state = _State.HALTED
