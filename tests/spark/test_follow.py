@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import pytest
 from tests.spark.corruptions import CORRUPTIONS, corrupted, sound_journal
 from tests.spark.worlds import rows_of
 from wmp.errors import ConfigError
-from wmp.spark import account, byte_ranges, follow, following, publishing, report
+from wmp.spark import account, account_store, byte_ranges, follow, following, publishing, report
 from wmp.spark.account import Account
 from wmp.spark.journals import Source
 from wmp.spark.publishing import Publisher
@@ -56,7 +57,7 @@ def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
         start_new_session=True,  # the kill must also reach Java
         stderr=subprocess.PIPE,
     )
-    account, seen = out / "_account" / "account-2.pickle", set()
+    account, seen = out / "_account" / f"account-{account_store._VERSION}.pickle", set()
     try:
         while len(seen) < batches:
             assert process.poll() is None, process.stderr.read().decode()[-3000:]
@@ -148,6 +149,30 @@ def test_it_ends_when_nothing_is_added(spark, tmp_path, monkeypatch, whole):
     assert counts == [0]
     assert last.result.summary["lines"] == 0
     assert not whole or "The journal is empty" in last.page.read_text()
+
+
+def test_a_report_of_other_journals_is_not_continued(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in "abc":
+        Path(name).mkdir()
+    World(seed=8, journals=Journals(tmp_path / "a")).play()
+    Path("b", "b.jsonl").write_text("garbage\n")
+
+    def reported(*journals):
+        return follow(journals, "out", lambda made, n: True, idle=0).result.summary["lines"]
+
+    lines = reported("a")
+    assert lines > 0
+    text = (
+        f"the report in {tmp_path}/out follows {tmp_path}/a; this call names {tmp_path}/b, "
+        f"{tmp_path}/c: name another folder for the report, or all of its journals, or remove the "
+        f"folder {tmp_path}/out/_account to begin anew"
+    )
+    with pytest.raises(ConfigError, match=re.escape(text)):
+        reported("b", "c")
+    assert reported(tmp_path / "a", "b") == lines  # the same journal, and a further one
+    with pytest.raises(ConfigError, match=r"follows .*/a, .*/b; this call names .*/a:"):
+        reported("a")
 
 
 def test_another_version_ends_it_with_a_line(spark, tmp_path):

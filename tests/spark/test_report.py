@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pyarrow.dataset
@@ -21,6 +22,8 @@ from tests.ablation.test_worlds import WORLDS
 from tests.spark.worlds import play, save, write
 from wmp.cli.report import CRASHED, guarded, print_outcome, report
 from wmp.errors import ConfigError, WMPError
+from wmp.spark import reporting
+from wmp.spark.facts import ALWAYS
 from wmp.spark.reporting import check_out
 from wmp.spark.schema import TABLES
 from wmp_programs import wmp as main
@@ -199,12 +202,34 @@ def test_a_reader_that_leaves_does_not_change_the_exit_code(tmp_path, words):
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("begin", ["2026-11-23T14:00", "2026-11-23 14:00:00.000 UTC"])
-def test_a_time_is_given_in_the_formats_in_which_times_are_printed(begin):
-    with report.make_context("report", ["j", "--out", "out", "--since", begin]) as context:
-        since = context.params["since"]
+BEGIN = 1_795_442_400_000_000  # 2026-11-23 14:00 UTC
 
-    assert since == datetime(2026, 11, 23, 14)
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "2026-11-23T14:00", "2026-11-23 14:00:00.000 UTC", "2026-11-23T15:00+01:00",
+        datetime(2026, 11, 23, 14), datetime(2026, 11, 23, 14, tzinfo=UTC),
+    ],
+)  # fmt: skip
+def test_a_time_is_a_datetime_or_a_text_in_the_formats_in_which_times_are_printed(
+    tmp_path, monkeypatch, begin
+):
+    windows = []
+    monkeypatch.setattr(reporting, "build_tables", lambda *arguments: windows.append(arguments[-1]))
+    monkeypatch.setattr(reporting, "write_page", lambda *_: tmp_path)
+    (tmp_path / "journal").mkdir()
+
+    reporting.report(tmp_path / "journal", tmp_path / "out", since=begin)
+
+    assert windows == [(BEGIN, ALWAYS[1])]
+
+
+@pytest.mark.parametrize("begin", ["noon", 20261123, 1.5])
+def test_a_value_that_is_no_time_is_named(tmp_path, begin):
+    text = re.escape(f"until is {begin!r}; expected a time such as 2026-11-23")
+    with pytest.raises(ConfigError, match=text):
+        reporting.report(tmp_path, tmp_path / "out", until=begin)
 
 
 @pytest.mark.deep
@@ -234,7 +259,10 @@ def test_unreadable_lines_may_be_the_cause_of_a_violation(wmp, tmp_path):
         ("old --out out --idle 3", "wmp: --idle needs --follow"),
         ("old --out out --compare old", "wmp: there is no report in old to compare"),
         ("old --out out --follow --since 2026-01-01", "do not go with --follow"),
-        ("old --out out --since noon", "'noon' is no time; expected one such as 2026-11-23"),
+        ("old --out out --since noon", "since is 'noon'; expected a time such as 2026-11-23"),
+        ("old --out out --master nonsense", "wmp: the master is 'nonsense'; expected a master URL"),
+        ("old --out out --master local[x] --follow", "wmp: the master is 'local[x]'; expected"),
+        ("old --out out --master spark://host", "wmp: the master is 'spark://host'; expected a"),
         ("old --out out --since 2026-01-02 --until 2026-01-01", "wmp: no time is from 2026-01-02"),
         ("old --out=", "wmp: the name of JOURNAL or DIR is empty"),
         ("old", "wmp: missing option '--out'"),

@@ -87,6 +87,13 @@ def test_a_flag_comes_from_a_file() -> None:
     assert found["sources"]["connect"] == "the file of --config"
 
 
+def test_a_time_of_a_file_needs_no_quotes() -> None:
+    texts = {"2026-11-23": "2026-11-23", "2026-11-23T14:00:00Z": "2026-11-23T14:00:00+00:00"}
+    for given, text in texts.items():
+        Path("wmp.toml").write_text(f"[run]\ntarget = {given}\n")
+        assert called("--config", "wmp.toml")["target"] == text
+
+
 def test_the_command_line_comes_before_the_environment_and_the_file_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -11,6 +11,7 @@ import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -226,6 +227,8 @@ def _value(path: Path, key: str, parameter: click.Parameter, value: Any) -> Any:
         return [f"{name}={amount}" for name, amount in value.items()]
     if several:
         value = value if isinstance(value, list) else [value]
+    if isinstance(value, date) and not several:  # a TOML time needs no quotes
+        return value.isoformat()
     kinds = (bool,) if getattr(parameter, "is_flag", False) else (str, int, float)
     for one in value if several else [value]:
         if not isinstance(one, kinds) or (isinstance(one, bool) and bool not in kinds):

@@ -8,7 +8,6 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -61,16 +60,6 @@ class _Report(Protocol):
 _PROGRAM: Final = "wmp"
 
 
-def _time(value: str) -> datetime:
-    """Read a date, or a date and a time, also as the page and ``wmp journal`` print it."""
-    try:
-        return datetime.fromisoformat(value.removesuffix("UTC").rstrip())
-    except ValueError:
-        raise click.BadParameter(
-            f"{value!r} is no time; expected one such as 2026-11-23 or 2026-11-23T14:00"
-        ) from None
-
-
 @click.command(
     cls=ProgramCommand,
     short_help="Write a report of journals: what happened, and rule violations.",
@@ -102,14 +91,12 @@ def _time(value: str) -> datetime:
 @click.option(
     "--since",
     metavar="TIME",
-    type=_time,
     help="Leave out jobs submitted before TIME (UTC), for example 2026-11-23T14:00 or "
     "2026-11-23T15:00+01:00.",
 )
 @click.option(
     "--until",
     metavar="TIME",
-    type=_time,
     help="Leave out jobs submitted at TIME (UTC) or later.",
 )
 @click.option(
@@ -123,8 +110,8 @@ def report(
     master: str | None,
     follow: bool,
     idle: float | None,
-    since: datetime | None,
-    until: datetime | None,
+    since: str | None,
+    until: str | None,
     compare: str | None,
     as_json: bool,
     quiet: bool,
@@ -132,12 +119,13 @@ def report(
     """Read journals (folders or files), and write tables (Parquet) and a page to DIR.
 
     The page needs no network and no server: open DIR/report.html. The exit code is 1 if a rule
-    was certainly violated, 2 if JOURNAL cannot be read or has another version or DIR cannot be
-    written to, 3 if the report could not be made for another reason, else 0. Jobs that failed do
-    not change the exit code.
+    was certainly violated, 2 if a setting is wrong, JOURNAL cannot be read or has another version,
+    or DIR cannot be written to, 3 if the report could not be made for another reason, else 0. Jobs
+    that failed do not change the exit code.
 
     With --follow the report is updated while journals grow, until Ctrl-C. The same command
-    continues the report later. A command with other journals adds them to the report in DIR.
+    continues the report later, and may name further journals. A command that leaves out an earlier
+    journal is an error: DIR has the report of certain journals.
     """
     if not (out and all(journals)):
         raise ConfigError("the name of JOURNAL or DIR is empty; expected a folder, file or URL")

@@ -19,7 +19,7 @@ from wmp.spark.folds import Group, OpenGroup
 
 __all__ = ["AccountStore"]
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 """Version of the saved classes, in the name of the file; it grows with each change of them."""
 
 _Place = tuple[str, int, int]

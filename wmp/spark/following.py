@@ -34,7 +34,7 @@ from wmp.spark.engines import InProcess, OnSpark
 from wmp.spark.journals import Source
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.publishing import Publisher
-from wmp.spark.reporting import JournalReport, alone, check_out, session, write_page
+from wmp.spark.reporting import JournalReport, alone, check_master, check_out, session, write_page
 from wmp.spark.run import Progress, reporter, settle, take_in
 from wmp.spark.tables import Parts, Tables, Written
 
@@ -81,7 +81,7 @@ def follow(
     """Report journals, and report them again whenever they have grown.
 
     A call with the same directories continues an earlier call that was stopped or killed: no line
-    is lost or counted twice.
+    is lost or counted twice. It may name further journals.
 
     Args:
         journals: Folders and files; segments that appear there later are followed too.
@@ -96,11 +96,12 @@ def follow(
         The last report.
 
     Raises:
-        ConfigError: As in :func:`wmp.spark.report`.
+        ConfigError: As in :func:`wmp.spark.report`; or ``out`` has a report of other journals.
         WMPError: As in :func:`wmp.spark.report`; or a segment was removed before all of it was
         read.
     """
     paths = [journals] if isinstance(journals, (str, Path)) else list(journals)
+    check_master(master)
     byte_ranges.find(paths)  # a missing journal is reported before Spark starts
     if "://" in str(out):
         raise ConfigError(f"cannot follow journals into {out}: expected a folder of this machine")
@@ -114,6 +115,8 @@ def follow(
 class _Followed:
     """The saved state of the lines so far."""
 
+    journals: frozenset[Path] = frozenset()
+    """The folders and files whose lines these are."""
     account: Account = field(factory=lambda: Account(follows=True))
     positions: dict[str, int] = field(factory=dict)
     """The byte up to which each segment was read; finished segments are in ``done``."""
@@ -146,6 +149,15 @@ class _Follower:
         self._publisher = Publisher(self.tables)
         if (saved := self._store.load()) is not None:
             self._kept, self._kept.account.open = saved
+        given = frozenset(Path(one).resolve() for one in self.journals)
+        if not self._kept.journals <= given:
+            old, new = (", ".join(sorted(map(str, some))) for some in (self._kept.journals, given))
+            raise ConfigError(
+                f"the report in {self.tables.where} follows {old}; this call names {new}: name "
+                "another folder for the report, or all of its journals, or remove the folder "
+                f"{self.tables.path(_KEPT)} to begin anew"
+            )
+        self._kept.journals = given
 
     def run(self, idle: float | None) -> JournalReport:
         """Make reports until ``made`` returns False or no line comes for ``idle`` seconds."""

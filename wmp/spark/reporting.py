@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -30,12 +31,16 @@ if typing.TYPE_CHECKING:
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["JournalReport", "alone", "check_out", "report", "session", "write_page"]
+__all__ = ["JournalReport", "alone", "check_master", "check_out", "report", "session", "write_page"]
 
 _PAGE: Final = "report.html"
 """Name of the page's file, beside the tables."""
 _SMALL: Final = 64 << 20
 """Number of bytes, about 200,000 lines, up to which Java compiles with its first compiler alone."""
+_MASTER: Final = re.compile(
+    r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?|local-cluster\[.+\]|spark://.+:\d+|k8s://.+|yarn"
+)
+"""The master URLs of Spark."""
 _LOCK: Final = ".lock"
 """Name of a file that is locked while a report is written."""
 
@@ -59,8 +64,8 @@ def report(
     spark: SparkSession | None = None,
     master: str | None = None,
     progress: Progress | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
     compare: str | Path | None = None,
 ) -> JournalReport:
     """Read journals, write all tables and the page.
@@ -76,24 +81,26 @@ def report(
         master: Master URL of a session that is started: ``local[2]``, ``spark://host:7077``, …
         progress: Called before each step.
         since: Leave out jobs that were submitted before this time. All lines are read and checked.
+        A text is a time as for ``wmp report --since``. A time without a zone is in UTC.
         until: Leave out jobs that were submitted at this time or later.
         compare: Directory of another report; the page compares the numbers of both.
 
     Raises:
         ConfigError: A journal does not exist, or has an unknown version; there is no Java; another
-        report is being written there; there is no report to compare; ``until`` is not after
-        ``since``.
+        report is being written there; there is no report to compare; ``since`` or ``until`` is no
+        time, or ``until`` is not after ``since``; ``master`` is no master URL.
         WMPError: Spark did not start.
     """
     paths = [journals] if isinstance(journals, (str, Path)) else list(journals)
     window = (
-        ALWAYS[0] if since is None else _micros(since),
-        ALWAYS[1] if until is None else _micros(until),
+        ALWAYS[0] if since is None else _micros("since", since),
+        ALWAYS[1] if until is None else _micros("until", until),
     )
     if window[0] >= window[1]:
         raise ConfigError(
             f"no time is from {since} until {until}; expected an end that is after the beginning"
         )
+    check_master(master)
     # A wrong path is reported before Spark starts, and makes no folder.
     segments = find_segments(paths)
     if compare is not None and not (is_far(str(compare)) or Path(compare, "summary").is_dir()):
@@ -114,8 +121,16 @@ def report(
     return JournalReport(path, result, time.monotonic() - began)
 
 
-def _micros(time: datetime) -> int:
-    """Return µs since 1970; a time without a time zone is in UTC."""
+def _micros(name: str, given: object) -> int:
+    """Return µs since 1970 of a time, or of its text as the page and ``wmp journal`` print it."""
+    try:
+        if not isinstance(given, (str, date)):
+            raise ValueError
+        time = datetime.fromisoformat(str(given).removesuffix("UTC").rstrip())
+    except ValueError:
+        raise ConfigError(
+            f"{name} is {given!r}; expected a time such as 2026-11-23 or 2026-11-23T14:00"
+        ) from None
     return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1e6)
 
 
@@ -127,6 +142,19 @@ def write_page(
     data = read_report_data(tables, tuple(map(str, journals)), before, window)
     path = tables.write_text(_PAGE, page(data))
     return path if tables.far else Path(path)
+
+
+def check_master(master: str | None) -> None:
+    """Check a master URL. Spark would report a wrong URL late, and a small journal needs no Spark.
+
+    Raises:
+        ConfigError: It is no master URL.
+    """
+    if master is not None and not _MASTER.fullmatch(master):
+        raise ConfigError(
+            f"the master is {master!r}; expected a master URL of Spark such as local[2], "
+            "spark://host:7077, k8s://https://host:443 or yarn"
+        )
 
 
 def check_out(out: str | Path) -> str:

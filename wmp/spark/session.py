@@ -123,6 +123,8 @@ def _partitions(master: str | None) -> dict[str, str]:
 def _why(error: Exception, stderr: IO[bytes] | None) -> str:
     """Return the cause of a failed start, in one line."""
     home = os.environ.get("JAVA_HOME", "not set")
+    if (of_java := getattr(error, "java_exception", None)) is not None:  # Java runs
+        return f"Spark did not start: {of_java.toString()}"
     text = f"Spark did not start ({type(error).__name__}: {str(error).splitlines()[0]})"
     last = b""
     if stderr is not None:
