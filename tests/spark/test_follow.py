@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.spark.corruptions import CORRUPTIONS, corrupted, sound_journal
+from tests.spark.corruptions import CORRUPTIONS, Journal, corrupted, sound_journal
 from tests.spark.worlds import rows_of
 from wmp.errors import ConfigError
 from wmp.spark import account, account_store, byte_ranges, follow, following, publishing, report
@@ -208,6 +208,26 @@ def test_lines_of_one_end_settle_what_the_other_end_left_open(tmp_path, monkeypa
     whole = report(tmp_path / "journal", tmp_path / "whole")
 
     assert whole.result.violations > 0
+    assert last.result.summary == whole.result.summary
+    for table in TABLES:
+        assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
+
+
+def test_a_further_receiver_of_a_settled_message_makes_the_tables_anew(tmp_path):
+    """The device lacks its lines for the second manager, whose journal comes last."""
+    journal = Journal(sound_journal(tmp_path / "sound"))
+    link = journal.find("send", "READY", at="d", target="m2.0")["link"]
+    for command in ("READY", "PING"):
+        journal.blank(journal.find("send", command, at="d", target=None, link=link))
+    ends: list[defaultdict[str, bytes]] = [defaultdict(bytes), defaultdict(bytes)]
+    for row in journal.rows:
+        line = json.dumps(row).encode() + b"\n"
+        ends[row["node"] == "m2.0"][f"{row['node']}-1-000001.jsonl"] += line
+
+    last = grow(tmp_path / "journal", tmp_path / "out", ends)
+    whole = report(tmp_path / "journal", tmp_path / "whole")
+
+    assert whole.result.summary["violations"] == 0
     assert last.result.summary == whole.result.summary
     for table in TABLES:
         assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table

@@ -7,7 +7,7 @@ its account.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from attrs import define, field
 
@@ -59,8 +59,8 @@ class Account:
     """The groups that may still get lines."""
     buckets: int = _LEAST
     """Number of the parts into which messages, and jobs, are divided."""
-    closed: dict[Process, LineNumbers] = field(factory=dict)
-    """The jobs whose rows do not change any more."""
+    closed: dict[tuple[Any, ...], LineNumbers] = field(factory=dict)
+    """The jobs, and messages without a target, whose rows do not change any more."""
     offsets: list[Offset] = field(factory=list)
     clocks: dict[Process, Clock] = field(factory=dict)
     twice: dict[Process, list[tuple[int, int]]] = field(factory=dict)
@@ -163,9 +163,9 @@ class Account:
             self.open.pop(group, None)
             if state is not None:
                 self.open[group] = state
-        for process, jobs in found.closed.items():
-            self.closed.setdefault(process, LineNumbers()).runs += jobs.runs
-            self.closed[process].tidy()
+        for whose, numbers in found.closed.items():
+            self.closed.setdefault(whose, LineNumbers()).runs += numbers.runs
+            self.closed[whose].tidy()
         self.stale = self.stale or found.late > 0
 
     def add_counts(self, counts: Counts) -> None:

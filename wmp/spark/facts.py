@@ -16,6 +16,7 @@ from attrs import define, field, frozen
 
 from wmp.spark.arrow import Values
 from wmp.spark.findings import FINDINGS
+from wmp.spark.process_lines import LineNumbers
 
 __all__ = [
     "ALWAYS",
@@ -167,6 +168,10 @@ class FoldSink:
     """Collects the results of folds of one task."""
 
     known: Mapping[Process, KnownProcess]
+    closed: Mapping[tuple[Any, ...], LineNumbers] = {}
+    """The jobs that earlier calls reported for good, and the messages without a target."""
+    late: int = 0
+    """Number of facts, or messages, about which lines came after that."""
     length: int = 1_000_000
     """µs of a stretch of time, for the load of workers and roles."""
     window: Window = ALWAYS
@@ -190,7 +195,7 @@ class FoldSink:
 
     def apart(self) -> FoldSink:
         """Return an empty sink for rows and counts that may still change."""
-        return FoldSink(self.known, self.length, self.window)
+        return FoldSink(self.known, self.closed, length=self.length, window=self.window)
 
     @property
     def counts(self) -> Counts:

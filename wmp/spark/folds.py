@@ -13,7 +13,7 @@ from __future__ import annotations
 import marshal
 import pickle
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -75,10 +75,12 @@ class Folded:
     written: list[Written] = field(factory=list)
     open: dict[Group, OpenGroup | None] = field(factory=dict)
     """The groups that were continued; None for a group that has ended."""
-    closed: dict[Process, LineNumbers] = field(factory=dict)
-    """The jobs that were reported for good."""
+    closed: defaultdict[tuple[Any, ...], LineNumbers] = field(
+        factory=lambda: defaultdict(LineNumbers)
+    )
+    """The jobs, and the messages without a target, that were reported for good."""
     late: int = 0
-    """Number of facts about jobs that had been reported for good."""
+    """As in the sink."""
 
 
 @define(eq=False)
@@ -91,7 +93,6 @@ class FoldTask:
         buckets: Number of parts into which jobs are divided.
         follows: Whether more lines may come later.
         settles: Whether to fold the jobs again that got no line.
-        closed: The jobs that earlier calls reported for good.
     """
 
     sink: FoldSink
@@ -99,7 +100,6 @@ class FoldTask:
     buckets: int
     follows: bool = False
     settles: bool = False
-    closed: Mapping[Process, LineNumbers] = field(factory=dict)
     found: Folded = field(factory=Folded)
     """Complete after :meth:`end`."""
     _processes: dict[int, Process] = field(init=False)
@@ -129,6 +129,7 @@ class FoldTask:
         """Write all rows that are left; return the findings."""
         assert not self._flush(last=True)
         self.found.counts = self.sink.counts
+        self.found.late += self.sink.late
         self.found.written = self.parts.close()
         return self.found
 
@@ -168,11 +169,15 @@ class FoldTask:
         for row in rows:
             fold.add(row[4])
         self.sink.begin()
-        fold.report(self.sink, last=not self.follows)
+        closed = fold.report(self.sink, last=not self.follows)
+        if self.follows:
+            for message, numbers in closed.items():
+                self.found.closed[message].runs += numbers.runs
         self.found.open[group] = None
         if state := fold.state:
             apart = self.sink.apart()
             fold.report_open(apart)
+            self.found.late += apart.late
             self.found.open[group] = _open_group(state, apart)
 
     # -- the facts of jobs
@@ -189,15 +194,15 @@ class FoldTask:
         kept: dict[Job, list[Fact]] = {}
         for job, facts in jobs.items():
             facts.sort(key=_order)
-            before = self.closed.get(job[:2])
+            before = self.sink.closed.get(job[:2])
             if before is not None and job[2] in before:
-                self.found.late += len(facts)
+                self.sink.late += len(facts)
             elif self.follows and not is_settled(facts, self.sink.known):
                 kept[job] = facts
             else:
                 JobFold(job, facts, self.sink).fold()
                 if self.follows:
-                    self.found.closed.setdefault(job[:2], LineNumbers()).add(job[2])
+                    self.found.closed[job[:2]].add(job[2])
         self.found.open[group] = None
         if kept:
             apart = self.sink.apart()

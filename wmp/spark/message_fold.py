@@ -20,6 +20,7 @@ from attrs import define, field
 from wmp.message import SENT_BY_MANAGERS, SENT_BY_WORKERS
 from wmp.spark.arrow import schema_of
 from wmp.spark.facts import FoldSink, KnownProcess, Process
+from wmp.spark.process_lines import LineNumbers
 from wmp.spark.reading import part_of_message
 from wmp.spark.schema import ddl
 
@@ -34,6 +35,8 @@ _AGAIN: Final = 60_000_000
 GONE: Final = 300_000_000
 """µs after which no line about a message that one end lacks is expected; a journal that comes later
 makes all tables stale."""
+_HOPS: Final = 8
+"""Number of the values of a stream that belong to the message, and not to a connection."""
 _LINKS: Final = schema_of(ddl("links"))
 
 _Array = np.ndarray[Any, Any]
@@ -99,22 +102,29 @@ class MessageFold:
         some = [(stream, b"".join(lines)) for stream, lines in self._lines.items()]
         return marshal.dumps(some) if some else b""
 
-    def report(self, sink: FoldSink, *, last: bool) -> None:
+    def report(self, sink: FoldSink, *, last: bool) -> dict[tuple[Any, ...], LineNumbers]:
         """Report and forget the messages about which no further line is expected.
 
         Args:
             sink: Gets the rows.
             last: Whether no further line comes at all.
+
+        Returns:
+            The numbers of the forgotten messages without a target, by message.
         """
         ends = _Ends.of(self._lines)
         done = np.full(len(ends.stream), fill_value=True) if last else ends.settled(sink.known)
         ends.only(done).report(sink)
+        closed: defaultdict[tuple[Any, ...], LineNumbers] = defaultdict(LineNumbers)
+        for stream, line in ends.only(done & (ends.each(lambda one: one.target is None) > 0)):
+            closed[stream[:_HOPS]].add(line.number)
         rest = ends.only(~done)
         order = np.argsort(rest.stream, kind="stable")
         streams, starts = np.unique(rest.stream[order], return_index=True)
         self._lines.clear()
         for place, lines in zip(streams, np.split(rest.lines[order], starts[1:]), strict=False):
             self._lines[tuple(ends.streams[place])].append(lines.tobytes())
+        return closed
 
     def report_open(self, sink: FoldSink) -> None:
         """Report the messages that are not settled, as far as they are known."""
@@ -150,7 +160,7 @@ class _Ends:
         stream = np.repeat(np.arange(len(sizes)), sizes)
         ends = cls(list(map(MessageStream._make, lines)), stream, values, stream)
         numbers: defaultdict[tuple[Any, ...], int] = defaultdict(lambda: len(numbers))
-        family = ends.each(lambda one: numbers[one[: MessageStream._fields.index("hops")]])
+        family = ends.each(lambda one: numbers[one[:_HOPS]])
         order = np.lexsort((ends.side, ends.hops, values[:, 0], family))
         return cls(
             ends.streams, stream[order], values[order],
@@ -335,6 +345,9 @@ def _suspect(ends: Sequence[_End], sink: FoldSink) -> None:
     source = (stream.source, stream.source_epoch or 0)
     origin = sink.known[source]
     sent = [line.n for one, line in ends if (one.side, one.hops) == (0, 0)]
+    if not sent and number in sink.closed.get(stream[:_HOPS], LineNumbers()):
+        sink.late += 1  # only the message without a target may have receivers beside the first
+        return
     # A receiver behind devices compares its columns with those of the source.
     got, last = max(
         (end for end in ends if end[0].side),

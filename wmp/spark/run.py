@@ -127,10 +127,12 @@ def _fold(
     engine: Engine, where: str, account: Account, states: Sequence[Numbered], *, settles: bool
 ) -> None:
     """Fold the lines that the engine has read, and add what was found to the account."""
-    sink = FoldSink(account.known, account.totals.length, account.window)
-    buckets, follows, closed = account.buckets, account.follows, account.closed
+    sink = FoldSink(
+        account.known, account.closed, length=account.totals.length, window=account.window
+    )
+    buckets, follows = account.buckets, account.follows
     for found in engine.fold(
-        lambda: FoldTask(sink, Parts(where), buckets, follows, settles, closed), states
+        lambda: FoldTask(sink, Parts(where), buckets, follows, settles), states
     ):
         account.add_folded(found)
 
