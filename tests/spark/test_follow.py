@@ -22,6 +22,7 @@ import pytest
 from tests.spark.corruptions import CORRUPTIONS, Journal, corrupted, sound_journal
 from tests.spark.worlds import rows_of
 from wmp.errors import ConfigError
+from wmp.message import Outcome
 from wmp.spark import account, account_store, byte_ranges, follow, following, publishing, report
 from wmp.spark.account import Account
 from wmp.spark.journals import Source
@@ -231,6 +232,40 @@ def test_a_further_receiver_of_a_settled_message_makes_the_tables_anew(tmp_path)
     assert last.result.summary == whole.result.summary
     for table in TABLES:
         assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
+
+
+def test_a_step_of_which_half_was_used_makes_the_tables_anew(tmp_path):
+    """The second half shows that an error was final, so no lease was lost."""
+    journal = Journal(sound_journal(tmp_path / "sound"))
+    done = journal.find("received", "DONE", at="m1", outcomes=[Outcome.ERROR])
+    assert journal.find("resolve", ends=["error"])["step"] == done["step"]
+    ends: list[defaultdict[str, bytes]] = [defaultdict(bytes), defaultdict(bytes)]
+    for row in journal.rows:
+        later = row["node"] == done["node"] and row["n"] > done["n"]
+        ends[later][f"{row['node']}-1-000001.jsonl"] += json.dumps(row).encode() + b"\n"
+
+    last = grow(tmp_path / "journal", tmp_path / "out", ends)
+    whole = report(tmp_path / "journal", tmp_path / "whole")
+
+    assert whole.result.summary["violations"] == 0
+    assert last.result.summary == whole.result.summary
+    for table in TABLES:
+        assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
+
+
+def test_a_step_that_is_being_written_waits_for_the_next_look(tmp_path):
+    """The first look sees the middle of a line; the writer was killed there."""
+    lines = [b'{"n":%d,"step":%d}\n' % (n, n // 3) for n in range(6)]
+    path = tmp_path / "a-1-000001.jsonl"
+    path.write_bytes(b"".join(lines)[:-4])
+    found = byte_ranges.find([tmp_path])
+
+    ends = [
+        byte_ranges.advance({path.name: start}, found, None, growing)[path.name]
+        for start, growing in ((0, {path.name}), (3 * len(lines[0]), {path.name}), (0, ()))
+    ]
+
+    assert [end // len(lines[0]) for end in ends] == [3, 3, 5]
 
 
 def test_a_story_grows_with_the_lines_of_its_job(tmp_path):

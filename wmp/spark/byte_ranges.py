@@ -8,7 +8,8 @@ beginning of a line, and a line is read only when it is complete.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -18,7 +19,7 @@ from attrs import frozen
 from wmp.errors import ConfigError, WMPError
 from wmp.journal.reader import segments_in
 
-__all__ = ["ByteRange", "advance", "find", "pieces", "read"]
+__all__ = ["ByteRange", "advance", "divides_a_step", "find", "pieces", "read"]
 
 _STEP: Final = re.compile(rb'"step": ?(\d+)')
 
@@ -66,7 +67,10 @@ def _rank(file: Path) -> tuple[bool, int] | None:
 
 
 def advance(
-    start: Mapping[str, int], found: Mapping[str, tuple[str, int]], most: int | None
+    start: Mapping[str, int],
+    found: Mapping[str, tuple[str, int]],
+    most: int | None,
+    growing: Collection[str] = (),
 ) -> dict[str, int]:
     """Return the positions up to which the next batch reads, by segment; none is before ``start``.
 
@@ -75,6 +79,8 @@ def advance(
         found: Segments, from :func:`find`.
         most: Limit of the bytes in all, None for no limit. Segments share the limit evenly, so that
         no node waits for another. A single line that is longer is read nevertheless.
+        growing: Segments whose last step waits if the segment ends within a line, because the rest
+        of the step may be written at this moment.
     """
     end = dict(start)
     waiting = sorted(
@@ -88,30 +94,58 @@ def advance(
             break
         share = there if left is None else min(there, max(left // (len(waiting) - place), 1))
         begin = start.get(name, 0)
-        end[name] = _end_of_lines(found[name][0], begin, begin + share, begin + there)
+        with _mapped(found[name][0]) as text:
+            end[name] = at = _end_of_steps(text, begin, begin + share, begin + there)
+            if name in growing and at < len(text) and not text.find(b"\n", at) + 1:
+                end[name] = _begin_of_step(text, begin, at)
         if left is not None:
             left -= end[name] - begin
     return end
 
 
-def _end_of_lines(path: str, begin: int, wanted: int, size: int) -> int:
+def _end_of_steps(text: mmap, begin: int, wanted: int, size: int) -> int:
     """Return the position behind the last line that ends at or before ``wanted``, and its step.
 
     If no line ends there, the first line behind ``wanted`` counts; without such a line, the
-    position is ``begin``. The lines of a step are folded together. A part of them is here if they
-    are being written, or if the limit of bytes falls between them.
+    position is ``begin``. The lines of a step are folded together.
     """
+    end = text.rfind(b"\n", begin, wanted) + 1 or text.find(b"\n", wanted, size) + 1
+    if not end:
+        return begin
+    step = _step_before(text, end)
+    while step is not None and (after := text.find(b"\n", end) + 1):
+        if _step_before(text, after) != step:
+            break
+        end = after
+    return end
+
+
+def _begin_of_step(text: mmap, begin: int, end: int) -> int:
+    """Return the position before the step whose last line ends at ``end``."""
+    step = _step_before(text, end)
+    while end > begin and step is not None and _step_before(text, end) == step:
+        end = text.rfind(b"\n", begin, end - 1) + 1 or begin
+    return end
+
+
+def _step_before(text: mmap, end: int) -> bytes | None:
+    """Return the step of the line that ends at a position."""
+    found = _STEP.search(text, text.rfind(b"\n", 0, end - 1) + 1, end)
+    return found and found[1]
+
+
+def divides_a_step(path: str, at: int) -> bool:
+    """Return whether the lines before and after a position of a segment belong to one step."""
+    with _mapped(path) as text:
+        after = text.find(b"\n", at) + 1
+        step = _step_before(text, at) if at and after else None
+        return step is not None and step == _step_before(text, after)
+
+
+@contextmanager
+def _mapped(path: str) -> Iterator[mmap]:
     with _open(path) as file, mmap(file.fileno(), 0, access=ACCESS_READ) as text:
-        end = text.rfind(b"\n", begin, wanted) + 1 or text.find(b"\n", wanted, size) + 1
-        if not end:
-            return begin
-        step = _STEP.search(text, max(begin, text.rfind(b"\n", begin, end - 1) + 1), end)
-        while step is not None and (after := text.find(b"\n", end) + 1):
-            other = _STEP.search(text, end, after)
-            if other is None or other[1] != step[1]:
-                break
-            end = after
-        return end
+        yield text
 
 
 def pieces(path: str, begin: int, end: int, most: int) -> list[ByteRange]:

@@ -140,6 +140,8 @@ class _Follower:
     _kept: _Followed = field(factory=_Followed)
     _most: int = field(factory=lambda: _BYTES)
     """Limit of the bytes of the next batch."""
+    _sizes: dict[str, int] = field(factory=dict)
+    """The size of each segment at the last look."""
     _may_settle: float = 0.0
     """The time before which open groups are not settled again, and tables not made again."""
     _may_remake: float = 0.0
@@ -196,7 +198,9 @@ class _Follower:
             stem, number = _numbered(name)
             if stem in kept.done and number in kept.done[stem]:
                 del found[name]
-        end = byte_ranges.advance(kept.positions, found, self._most)
+        growing = {name for name, (_, size) in found.items() if self._sizes.get(name) != size}
+        self._sizes = {name: size for name, (_, size) in found.items()}
+        end = byte_ranges.advance(kept.positions, found, self._most, growing)
         spans = [
             ByteRange(found[name][0], begin, at)
             for name, at in end.items()
@@ -205,6 +209,8 @@ class _Follower:
         source = Source(spans)
         self._most = min(2 * self._most, _MOST_BYTES) if 2 * source.bytes > self._most else _BYTES
         if spans:
+            if any(byte_ranges.divides_a_step(span.path, span.begin) for span in spans):
+                kept.account.stale = True  # half of a step was folded alone
             self._read(source, kept.account)
             kept.lines, kept.unsettled = kept.account.found.lines, True
             kept.positions = end
@@ -217,7 +223,7 @@ class _Follower:
                 del kept.positions[name]
         if spans:
             self._commit()
-        return bool(spans)
+        return bool(spans or growing)
 
     def _read(self, source: Source, account: Account) -> None:
         engine = InProcess() if source.is_small else OnSpark(self.tables.spark)
