@@ -175,7 +175,7 @@ def test_a_request_that_is_sent_again_joins_its_job():
     assert calls == [b"one"]
 
 
-def test_a_door_of_a_manager_that_ended_or_is_not_started():
+def test_a_door_of_a_manager_that_ended_or_is_not_started(caplog):
     with pytest.raises(ClosedError), FrontDoor(ANY, manager=wmp.Manager()):
         pass
     manager = wmp.Manager()
@@ -187,3 +187,6 @@ def test_a_door_of_a_manager_that_ended_or_is_not_started():
         ):
             client.request(b"one")
         assert door.statistics().unanswered == {"lost": 1}
+    cause = "the job was lost: the manager accepts no more jobs: the manager is closed"
+    line = f"front door: no reply: a request for the role 'default': {cause}"
+    assert line in caplog.messages

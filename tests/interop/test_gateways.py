@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
+import re
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ from wmp.errors import ConfigError, NoReply, TransportError
 from wmp.gateways.aio import gateway as aio_gateway
 from wmp.gateways.aio.control import ControlSocket, ask
 from wmp.gateways.aio.pirates import LazyClient as AsyncLazyClient
+from wmp.gateways.aio.pirates import SimpleWorker as AsyncSimpleWorker
 from wmp.gateways.gateway import ClientDoor, Gateway, WorkerDoor
 from wmp.gateways.machines.attendance import Attendance
 from wmp.gateways.ping_pong import PingPongWorker
@@ -272,6 +275,96 @@ def test_a_gateway_that_drains_answers_the_requests_in_progress():
         go_on.set()
         gateway.drain(40)
         assert reply.result() == b"done"
+
+
+@pytest.mark.parametrize("ends", ["with a worker", "without a worker"])
+def test_a_gateway_that_drains_logs_what_it_waits_for_and_why(ends, caplog):
+    caplog.set_level(logging.INFO, "wmp")
+    limit = 60 if ends == "with a worker" else 0.2
+
+    async def main():
+        async with contextlib.AsyncExitStack() as stack:
+            gateway = aio_gateway.Gateway(
+                ClientDoor(ANY), WorkerDoor(ANY, protocol="simple-pirate")
+            )
+            await stack.enter_async_context(gateway)
+            served = asyncio.create_task(gateway.run(limit))
+            door = gateway.doors[0][0]
+            client = await stack.enter_async_context(AsyncLazyClient(door, timeout=60, tries=1))
+            reply = asyncio.create_task(client.request(b"one"))
+            while not gateway.statistics().manager.queued:
+                await asyncio.sleep(0.01)
+            gateway.interrupt()
+            request = f"1 request at the door {door}"
+            cause = "1 request of the role 'default': no worker is connected"
+            assert (
+                f"gateway: draining; waiting for at most {limit} s for {request}; a second signal "
+                "stops the gateway at once"
+            ) in caplog.messages
+            assert (
+                f"gateway: no connected worker can do requests that wait ({cause}); the gateway "
+                "waits, because a worker may still connect"
+            ) in caplog.messages
+            if ends == "with a worker":
+                await stack.enter_async_context(AsyncSimpleWorker(gateway.doors[1][0], shout))
+                assert await reply == b"ONE"
+                await served
+                return
+            with pytest.raises(TimeoutError, match=f"ended with {re.escape(request)}$"):
+                await served
+            assert (
+                f"gateway: the drain timeout of 0.2 s ended with {request} ({cause}); stopping; "
+                "requests in progress get no reply"
+            ) in caplog.messages
+            reply.cancel()
+
+    asyncio.run(main())
+
+
+def test_a_gateway_without_requests_drains_without_a_cause(caplog):
+    caplog.set_level(logging.INFO, "wmp")
+
+    async def main():
+        gateway = aio_gateway.Gateway(ClientDoor(ANY), WorkerDoor(ANY, protocol="simple-pirate"))
+        async with gateway:
+            gateway.interrupt()
+            await gateway.run()
+
+    asyncio.run(main())
+    assert caplog.messages == [
+        "gateway: draining; a second signal stops the gateway at once",
+    ]
+
+
+def test_a_gateway_that_drains_names_the_jobs_of_other_managers(caplog):
+    caplog.set_level(logging.INFO, "wmp")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(body):
+        begun.set()
+        assert go_on.wait(40)
+        return b"done"
+
+    async def main():
+        async with (
+            wmp.aio.Manager(ANY) as manager,
+            aio_gateway.Gateway(
+                WorkerDoor(ANY, protocol="simple-pirate"), connect=manager.endpoints
+            ) as gateway,
+            AsyncSimpleWorker(gateway.doors[0][0], slow),
+        ):
+            job = await manager.submit(b"one")
+            await asyncio.to_thread(begun.wait, 40)
+            gateway.interrupt()
+            go_on.set()
+            assert await job == b"done"
+            await gateway.run()
+
+    asyncio.run(main())
+    assert (
+        "gateway: draining; waiting for 1 job of other managers; a second signal stops the gateway "
+        "at once"
+    ) in caplog.messages
 
 
 def test_a_request_without_a_reply_within_its_expiry_ends():

@@ -13,6 +13,7 @@ from wmp.events import Cancelled, Drained
 from wmp.foreign import Emit, Left, Settled
 from wmp.gateways.machines.client_wire import AgentWire, ShotgunWire
 from wmp.gateways.machines.front_door import FrontDoorMachine, Service
+from wmp.gateways.machines.job_end import UNREADABLE, explain_end
 from wmp.message import Kind
 
 
@@ -67,17 +68,33 @@ def test_requests_of_a_turn_become_one_batch_and_their_ends_replies():
     assert door.emitted == []
 
 
-@pytest.mark.rule("PIRATE-7.9")
+@pytest.mark.rule("PIRATE-7.9", "PING-4.10")
 @pytest.mark.parametrize("end", [end for end in End if end is not End.OK])
-def test_a_job_without_a_result_gets_no_reply(end):
+def test_a_job_without_a_result_gets_no_reply_and_the_log_has_the_cause(end):
+    door = Front(kind=Kind("role"))
+    door.get(b"", b"one", peer=b"a")
+    door.settle()
+
+    payload = b"\nthe cause"
+    door.end(1, payload, end)
+
+    assert door.emitted == []
+    assert door.machine.statistics().unanswered == {end.value: 1}
+    assert door.drops == ["no reply"]
+    assert door.causes == [f"a request for the role 'role': {explain_end(end, payload)}"]
+
+
+@pytest.mark.rule("PIRATE-7.9", "PING-4.10")
+def test_a_result_of_another_codec_gets_no_reply():
     door = Front()
     door.get(b"", b"one", peer=b"a")
     door.settle()
 
-    door.end(1, b"cause", end)
+    door.feed(Resolve([1], [End.OK], [b"\xff"], [1], codecs={1: "frames"}))
 
     assert door.emitted == []
-    assert door.machine.statistics().unanswered == {end.value: 1}
+    assert door.machine.statistics().unanswered == {"unreadable": 1}
+    assert door.causes == [f"a request for the role 'default': {UNREADABLE}"]
 
 
 @pytest.mark.rule("PIRATE-7.6")

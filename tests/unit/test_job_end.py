@@ -14,6 +14,8 @@ from wmp.gateways.machines.job_end import explain_end
     [
         (End.ERROR, pack_error("ValueError", "no"), "the handler failed: ValueError: no"),
         (End.LOST, b"w 1\nit left", "the worker 'w 1' was lost, and no retry is left: it left"),
+        (End.LOST, b"\nthe manager is closed", "the job was lost: the manager is closed"),
+        (End.CANCELLED, b"", "the job ended: cancelled"),
         (End.TIMEOUT, b"no worker", "the job ended: timeout: no worker"),
         (End.CANCELLED, b"\xff", "the job ended: cancelled: \N{REPLACEMENT CHARACTER}"),
     ],

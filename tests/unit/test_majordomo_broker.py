@@ -309,7 +309,10 @@ def test_requests_for_a_service_without_workers_end_after_a_while():
     broker.ask(b"c", b"2")
     broker.wait(2.5)
     assert broker.causes == [
-        "1 request for the service 'echo' waited 5 s for a worker; start a worker of this service"
+        (
+            "1 request for the service 'echo': no worker came within 5 s; start a worker of this "
+            "service"
+        )
     ]
     assert broker.door.statistics().waiting == 1
     broker.ready(b"w")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.round_robin import EXEC, PING, PONG, RESPONSE, TRACKADDRESS, TRACKEXEC, Server, V
-from wmp.actions import Drop
+from wmp.actions import Drop, End, Resolve
 from wmp.events import Drained
 from wmp.foreign import Arrived, Left, Settled, Unsent
+from wmp.gateways.machines.job_end import UNREADABLE
 
 
 @pytest.mark.rule("RR-2.3", "RR-1.5", "RR-1.3")
@@ -216,6 +217,35 @@ def test_a_message_is_not_lost_with_its_workers_for_ever():
         server.feed(Left(0, peer))
         server.register(next_peer, 1)
     assert dict(server.door.statistics().unanswered) == {"lost": 1}
+
+
+@pytest.mark.rule("RR-5.4")
+@pytest.mark.parametrize("tracked", [True, False])
+def test_the_log_has_the_cause_of_a_message_without_a_result(tracked):
+    server = Server(retries=0, commands={b"\x0b": "late"})
+    server.register(b"w", 1)
+    server.exec(b"c", b"1234", b"\x0b", tracked=tracked)
+    server.feed(Left(0, b"w"))
+    assert server.emitted == []
+    assert server.drops == ["no reply"]
+    name, why = (
+        ("TRACKEXEC", "the worker '/round-robin' was lost, and no retry is left")
+        if tracked
+        else ("EXEC", "the handler failed: WorkerLost")
+    )
+    assert server.causes == [f"{name} for the role 'late': {why}: its connection ended"]
+
+
+@pytest.mark.rule("RR-5.4")
+def test_a_result_of_another_codec_is_no_response():
+    server = Server()
+    server.exec(b"c", b"1234", b"\x0a")
+    server.actions = server.door.handle(
+        Resolve([1], [End.OK], [b"\xff"], [1], codecs={1: "frames"}), server.now
+    )
+    assert server.emitted == []
+    assert dict(server.door.statistics().unanswered) == {"unreadable": 1}
+    assert server.causes == [f"TRACKEXEC for the role 'round-robin': {UNREADABLE}"]
 
 
 @pytest.mark.rule("RR-2.6")

@@ -49,7 +49,14 @@ def submit(manager, *kinds):
             Kind("greeter", (("gpus", 1),)),
             (
                 "no connected worker of the role 'greeter' has gpus=1 "
-                "(these workers have 'gpu', 'slots'; did you mean 'gpu'?)"
+                "(these workers have 'gpu', 'slots', 'tpu'; did you mean 'gpu'?)"
+            ),
+        ),
+        (
+            Kind("greeter", (("tpu", 1),)),
+            (
+                "no connected worker of the role 'greeter' has tpu=1 "
+                "(the largest of these workers has tpu=0)"
             ),
         ),
         (
@@ -64,7 +71,7 @@ def submit(manager, *kinds):
 )
 def test_the_cause_names_the_missing_role_or_resource(manager, kind, cause):
     ScriptedWorker(manager, b"a", link=b"a").ready(
-        0, roles=["greeter"], resources={"slots": 1, "gpu": 2}
+        0, roles=["greeter"], resources={"slots": 1, "gpu": 2, "tpu": 0}
     )
     ScriptedWorker(manager, b"b", link=b"b").ready(
         0, roles=["greeter", "other"], resources={"slots": 4}

@@ -114,10 +114,10 @@ def _needs(role: str, needs: Mapping[str, int], offers: Sequence[Mapping[str, in
         most = max(resources.get(name, 0) for resources in offers)
         if most >= amount:
             continue
-        if most:
+        names = sorted({name for resources in offers for name in resources})
+        if name in names:
             lacks.append(f"{name}={amount} (the largest of these workers has {name}={most})")
             continue
-        names = sorted({name for resources in offers for name in resources})
         near = get_close_matches(name, names, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         has = f"these workers have {_listed(names)}" if names else "these workers have nothing"

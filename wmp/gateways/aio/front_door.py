@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
@@ -33,8 +32,6 @@ from wmp.runtime.submission.submissions import Submissions
 from wmp.runtime.transport import Transport
 
 __all__ = ["FrontDoor", "StandbyGuard"]
-
-logger = logging.getLogger("wmp")
 
 
 class FrontDoor(DrainingPart):
@@ -155,8 +152,7 @@ class FrontDoor(DrainingPart):
         try:
             self._jobs.add(owner, batch.payloads, terms)
         except (ClosedError, OnStandby, QueueFull) as error:
-            logger.warning("front door: requests get no reply: %s", error)
-            owner.lose()
+            owner.lose(batch.ids, error)
 
     def _cancel(self, action: Cancelled) -> None:
         """Cancel the jobs that no worker has begun."""
@@ -213,9 +209,9 @@ class _DoorBatch:
         self._post = post
         self._first = 0
 
-    def lose(self) -> None:
-        """End all jobs, because the manager did not take them."""
-        self._end(self._ids, [End.LOST] * len(self._ids), [b""] * len(self._ids))
+    def lose(self, ids: Sequence[int], error: BaseException) -> None:
+        """End jobs that no worker had, for example because the manager did not take them."""
+        self._end(ids, [End.LOST] * len(ids), [_cause(error)] * len(ids))
 
     def _given(self, first: int, count: int) -> None:
         self._first = first
@@ -227,13 +223,14 @@ class _DoorBatch:
     def _settle(self, rows: Sequence[Ended]) -> None:
         ids = [self._ids[row[0] - self._first] for row in rows]
         ends = [row[1] if isinstance(row[1], End) else End.LOST for row in rows]
-        self._end(ids, ends, [row[2] for row in rows])
+        payloads = [row[2] if isinstance(row[1], End) else _cause(row[1]) for row in rows]
+        self._end(ids, ends, payloads)
 
     def _undelivered(self, ids: Sequence[int], error: BaseException) -> None:
         numbers = [self._ids[id - self._first] for id in ids]
         left = [number for number in numbers if number in self._numbers]
         if left:
-            self._end(left, [End.LOST] * len(left), [b""] * len(left))
+            self.lose(left, error)
 
     def _progress(self, id: int, status: Status) -> None:
         pass  # The protocol has no message for progress.
@@ -242,3 +239,8 @@ class _DoorBatch:
         for id in ids:
             self._numbers.pop(id, None)
         self._post(Resolve(ids, ends, payloads, [0] * len(ids)))
+
+
+def _cause(error: BaseException) -> bytes:
+    """Return the payload of a job that was lost before a worker had the job."""
+    return f"\n{error}".encode()

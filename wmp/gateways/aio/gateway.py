@@ -17,6 +17,7 @@ from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSe
 from wmp.errors import ClosedError, ConfigError
 from wmp.events import Relieved
 from wmp.foreign import Dismissed
+from wmp.gateways.aio.backlog import describe_backlog, describe_wait
 from wmp.gateways.aio.binary_star import BinaryStar, StarGuard
 from wmp.gateways.aio.node import DrainingProgram
 from wmp.gateways.doors import ClientDoor, WorkerDoor
@@ -227,9 +228,23 @@ class Gateway(DrainingProgram):
             return
         first = not self._node.draining
         super().interrupt()
-        if first and self._drain_timeout is not None:
-            loop = asyncio.get_running_loop()
-            self._drain_bound = loop.call_later(self._drain_timeout, self._end_drain)
+        if first:
+            if wait := describe_wait(self._machine):
+                logger.warning(
+                    "gateway: no connected worker can do requests that wait (%s); the gateway "
+                    "waits, because a worker may still connect",
+                    wait,
+                )
+            if self._drain_timeout is not None:
+                loop = asyncio.get_running_loop()
+                self._drain_bound = loop.call_later(self._drain_timeout, self._end_drain)
+
+    def _under_way(self) -> str:
+        doors = self._node.door_endpoints
+        backlog = describe_backlog(self._machine, doors) if doors else ""
+        bound = self._drain_timeout
+        limit = "" if bound is None else f" for at most {bound:g} s"
+        return f"waiting{limit} for {backlog}" if backlog else ""
 
     def _drain_after(self, ended: asyncio.Task[None]) -> None:
         if not ended.cancelled() and (error := ended.exception()) is not None:
@@ -239,10 +254,13 @@ class Gateway(DrainingProgram):
 
     def _end_drain(self) -> None:
         if self._node.running:
-            self._late = (
-                f"the drain timeout of {self._drain_timeout:g} s ended with requests in progress"
+            backlog = describe_backlog(self._machine, self.doors) or "ends that are under way"
+            self._late = f"the drain timeout of {self._drain_timeout:g} s ended with {backlog}"
+            wait = describe_wait(self._machine)
+            cause = f" ({wait})" if wait else ""
+            logger.warning(
+                "gateway: %s%s; stopping; requests in progress get no reply", self._late, cause
             )
-            logger.warning("gateway: %s; stopping", self._late)
             self._node.halted(None)
 
     async def start(self) -> None:

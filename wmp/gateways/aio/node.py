@@ -191,8 +191,16 @@ class DrainingProgram(DrainingPart, AsyncProgram):
             logger.warning("%s: stopping at once; requests in progress get no reply", self.name)
             self._node.halted(None)
         else:
-            logger.info("%s: draining; a second signal stops it at once", self.name)
+            work = self._under_way()
+            what = f"; {work}" if work else ""
+            logger.info(
+                "%s: draining%s; a second signal stops the %s at once", self.name, what, self.name
+            )
             self._node.drain()
+
+    def _under_way(self) -> str:
+        """Return what keeps a program that drains from its end; empty for nothing."""
+        return ""
 
 
 class ForeignProgram(DrainingProgram, Generic[_MachineT]):

@@ -196,9 +196,9 @@ class BackDoorMachine:
             self._halt(actions)
         return actions
 
-    def asked(self) -> bool:
-        """Return False: the door has no clients."""
-        return False
+    def asked(self) -> int:
+        """Return 0: the door has no clients."""
+        return 0
 
     def statistics(self) -> BackDoorStatistics:
         """Return a snapshot for people and programs."""

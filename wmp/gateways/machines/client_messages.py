@@ -35,6 +35,7 @@ class ClientMessage:
     port: int
     peer: bytes
     hops: Frames
+    role: str
     type: LmqType
     id: bytes
     size: int
@@ -74,13 +75,13 @@ class ClientMessages:
     def add(self, port: int, peer: bytes, message: LmqMessage, size: int) -> None:
         """Take a message; ``hand_over`` makes a job of it."""
         number = next(self.numbers)
+        role = self.terms.roles.get(message.command, self.terms.role)
         kept = message.arguments if size <= _KEPT else None
         self._by_number[number] = ClientMessage(
-            port, peer, message.hops, message.type, message.id, size, kept
+            port, peer, message.hops, role, message.type, message.id, size, kept
         )
         self.size += size
         self._of_peer.setdefault(peer, set()).add(number)
-        role = self.terms.roles.get(message.command, self.terms.role)
         ids, payloads = self._arrived.setdefault(role, ([], []))
         ids.append(number)
         payloads.append(pack_frames(message.arguments))

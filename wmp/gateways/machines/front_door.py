@@ -13,6 +13,7 @@ from wmp.events import Cancelled, Closed, Drained, Submitted, Ticked
 from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Settled, Unsent
 from wmp.gateways.machines.body import FRAMES_CODEC, read_payload, to_payload
 from wmp.gateways.machines.client_wire import ClientWire, ReqWire
+from wmp.gateways.machines.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.machines.reply_memory import ReplyMemory
 from wmp.message import Frame, Kind
 
@@ -184,9 +185,9 @@ class FrontDoorMachine:
             for codec, (ids, payloads) in arrived.items()
         ]
 
-    def asked(self) -> bool:
-        """Return whether requests are in progress."""
-        return bool(self._askers)
+    def asked(self) -> int:
+        """Return the number of requests in progress."""
+        return len(self._askers)
 
     def statistics(self) -> FrontDoorStatistics:
         """Return a snapshot for people and programs."""
@@ -291,15 +292,20 @@ class FrontDoorMachine:
         if asker.gone:
             self._dropped["client left"] += 1
         elif end is not End.OK:
-            self._unanswered[end.value] += 1
+            actions.append(self._unanswer(end.value, explain_end(end, payload)))
         elif body is None:
-            self._unanswered["unreadable"] += 1  # the worker named another codec
+            actions.append(self._unanswer("unreadable", UNREADABLE))
         else:
             self._replies += 1
             reply = (*asker.envelope, *body)
             actions.append(Emit(asker.port, asker.peer, reply))
         if self._memory is not None:
             self._memory.end(asker.key, reply, now)
+
+    def _unanswer(self, reason: str, why: str) -> Drop:
+        """Count a request without a reply (PIRATE-7.9)."""
+        self._unanswered[reason] += 1
+        return no_reply(f"a request for the role {self.service.kind.role!r}", why)
 
     def _left(self, peer: bytes, actions: list[FrontDoorAction]) -> None:
         """Cancel the requests of a connection that ended (PIRATE-7.8).

@@ -79,8 +79,8 @@ class DoorMachine(Protocol):
     def statistics(self) -> object:
         """Return a snapshot."""
 
-    def asked(self) -> bool:
-        """Return whether requests of clients of this door are in progress."""
+    def asked(self) -> int:
+        """Return the number of requests of clients of this door in progress."""
 
 
 @frozen(kw_only=True)

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from wmp.actions import End
+from typing import Final
+
+from wmp.actions import Drop, End
 from wmp.codec import unpack_error
 from wmp.message import Frame
 
-__all__ = ["explain_end"]
+__all__ = ["UNREADABLE", "explain_end", "no_reply"]
+
+UNREADABLE: Final = "the result is not of the codec that its worker named"
+"""The cause for a result that cannot be a reply."""
+
+
+def no_reply(request: str, why: str) -> Drop:
+    """Return the drop of a request that gets no reply; the log has its line as a warning.
+
+    Args:
+        request: The request or the requests, in words.
+        why: The cause.
+    """
+    return Drop("no reply", detail=f"{request}: {why}")
 
 
 def explain_end(end: End, payload: Frame) -> str:
@@ -22,5 +37,7 @@ def explain_end(end: End, payload: Frame) -> str:
     cause = bytes(payload).decode("utf-8", "replace")
     if end is End.LOST:
         worker, _, cause = cause.partition("\n")
+        if not worker:  # lost before a worker had the job
+            return f"the job was lost: {cause}"
         return f"the worker {worker!r} was lost, and no retry is left: {cause}"
-    return f"the job ended: {end.value}: {cause}"
+    return f"the job ended: {end.value}" + (f": {cause}" if cause else "")

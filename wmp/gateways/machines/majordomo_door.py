@@ -200,9 +200,9 @@ class MajordomoDoorMachine:
             self._halt(actions)
         return actions
 
-    def asked(self) -> bool:
-        """Return whether requests of clients are in progress."""
-        return len(self.requests) > 0
+    def asked(self) -> int:
+        """Return the number of requests of clients in progress."""
+        return len(self.requests)
 
     def statistics(self) -> MajordomoDoorStatistics:
         """Return a snapshot for people and programs."""

@@ -17,14 +17,11 @@ from wmp.core.protocol.timers import Timers
 from wmp.events import Cancelled, Submitted
 from wmp.foreign import Emit, Frames
 from wmp.gateways.machines.body import FRAMES_CODEC, MAX_FRAMES, read_payload, to_payload
-from wmp.gateways.machines.job_end import explain_end
+from wmp.gateways.machines.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.machines.majordomo_wire import ClientRequest, as_service, write_reply
 from wmp.message import DEFAULT_NEEDS, Frame, Kind, counted
 
 __all__ = ["MajordomoRequests", "ServiceTerms"]
-
-_NO_REPLY: Final = "no reply"
-"""The reason, for the log, of requests without a reply."""
 
 _KEPT: Final = 1024
 """Number of services that are kept without requests: most get the next request soon."""
@@ -238,8 +235,7 @@ class MajordomoRequests:
             return self._fail(asker, end.value, explain_end(end, payload))
         body = read_payload(asker.codec if codec is None else codec, payload)
         if body is None:
-            why = "the result is not of the codec that its worker named"
-            return self._fail(asker, "unreadable", why)
+            return self._fail(asker, "unreadable", UNREADABLE)
         frames = write_reply(asker.envelope, asker.service.name, body)
         if len(frames) > MAX_FRAMES:
             why = f"the reply has {len(frames)} frames; expected {MAX_FRAMES} at most"
@@ -250,7 +246,7 @@ class MajordomoRequests:
     def _fail(self, asker: _ServiceRequest, reason: str, why: str) -> Drop:
         """Count a request without a reply (MDP-2.2)."""
         self.unanswered[reason] += 1
-        return Drop(_NO_REPLY, detail=f"a request for the service {asker.service.role!r}: {why}")
+        return no_reply(f"a request for the service {asker.service.role!r}", why)
 
     def leave(self, peer: bytes) -> Cancelled | None:
         """Withdraw the requests of a connection that ended (MDP-3.7)."""
@@ -283,12 +279,11 @@ class MajordomoRequests:
         if not late:
             return []
         self.unanswered["unserved"] += len(late)
-        text = (
-            f"{counted(len(late), 'request')} for the service {service.role!r} waited {patience:g} "
-            "s for a worker; start a worker of this service"
+        dropped = no_reply(
+            f"{counted(len(late), 'request')} for the service {service.role!r}",
+            f"no worker came within {patience:g} s; start a worker of this service",
         )
         withdrawn = self._withdraw(late)
-        dropped = Drop(_NO_REPLY, detail=text)
         return [dropped] if withdrawn is None else [dropped, withdrawn]
 
     def _withdraw(self, numbers: list[int]) -> Cancelled | None:

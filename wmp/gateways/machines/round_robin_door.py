@@ -18,8 +18,9 @@ from wmp.core.protocol.timers import Timers
 from wmp.events import Cancelled, Closed, Drained, Recalled, Submitted, Ticked
 from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Of, Settled, Staff, Unsent
 from wmp.gateways.machines.body import FRAMES_CODEC, read_payload
-from wmp.gateways.machines.client_messages import ClientMessages, size_of
+from wmp.gateways.machines.client_messages import ClientMessage, ClientMessages, size_of
 from wmp.gateways.machines.given_messages import GivenMessages
+from wmp.gateways.machines.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.machines.lmq_wire import (
     DEREGISTER,
     INCREMENT,
@@ -179,9 +180,9 @@ class RoundRobinDoorMachine:
             self._halt(actions)
         return actions
 
-    def asked(self) -> bool:
-        """Return whether messages of clients are in progress."""
-        return len(self._asked) > 0
+    def asked(self) -> int:
+        """Return the number of messages of clients in progress."""
+        return len(self._asked)
 
     def statistics(self) -> RoundRobinDoorStatistics:
         """Return a snapshot for people and programs."""
@@ -373,7 +374,7 @@ class RoundRobinDoorMachine:
         if asker is None:
             return  # The client left, or the job is another door's.
         if end is not End.OK:
-            self._unanswered[end.value] += 1
+            actions.append(self._unanswer(asker, end.value, explain_end(end, payload)))
         elif asker.type is LmqType.TRACKEXEC:
             answer = asker.answer
             hops: Frames = ()
@@ -383,13 +384,18 @@ class RoundRobinDoorMachine:
             else:
                 body = read_payload(FRAMES_CODEC if codec is None else codec, payload)
             if body is None:
-                self._unanswered["unreadable"] += 1  # the worker named another codec
+                actions.append(self._unanswer(asker, "unreadable", UNREADABLE))
                 return
             self._replies += 1
             result = () if body == (b"",) else body
             back = asker.hops[::-1]
             frames = write_lmq(LmqType.RESPONSE, asker.id, result, to=back, hops=hops)
             actions.append(Emit(asker.port, asker.peer, frames))
+
+    def _unanswer(self, asker: ClientMessage, reason: str, why: str) -> Drop:
+        """Count a message without a result (RR-5.4)."""
+        self._unanswered[reason] += 1
+        return no_reply(f"{asker.type.name} for the role {asker.role!r}", why)
 
     # -- jobs at workers
 
