@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,18 +95,25 @@ def test_the_lines_of_the_example_work(folder: Path, dispatcher: tuple[Program, 
         assert wait_ended(folder, line)["result"] == {"run": 1, "width": 320}
 
 
-def test_a_worker_stops_when_its_dispatcher_is_gone(folder: Path) -> None:
-    with wmp(
-        "worker",
-        "work:handlers",
-        "--dispatcher",
-        "http://127.0.0.1:1",
-        "--http",
-        "127.0.0.1:0",
-        cwd=folder,
-    ) as program:
-        assert program.ends() == 1
-        assert "no dispatcher was reached in 3 contacts" in program.stderr
+@pytest.mark.rule("DSP-5.9", "DSP-5.10")
+def test_a_worker_waits_for_its_first_dispatcher_and_stops_when_all_are_gone(folder: Path) -> None:
+    with socket.socket() as reserved:
+        # A bound socket that does not listen keeps the port from other programs.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{reserved.getsockname()[1]}"
+        worker = ("work:handlers", "--dispatcher", f"http://{place}", "--http", "127.0.0.1:0")
+        interval = "workers.ping_interval=200"
+        with wmp("worker", *worker, cwd=folder) as program:
+            text = f"no dispatcher has registered this worker yet: http://{place}: ConnectError: "
+            program.wait_for_count(text, 2)
+            with wmp(
+                *("dispatcher", "--store", "jobs.db", "--http", place, "--set", interval),
+                cwd=folder,
+            ):
+                program.wait_for_line("registered as")
+            assert program.ends() == 1
+            assert "no dispatcher was reached in 3 contacts" in program.stderr
 
 
 @pytest.mark.deep

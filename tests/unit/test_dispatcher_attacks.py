@@ -230,17 +230,25 @@ def test_a_worker_that_hangs_takes_few_connections(
     "body", [b"", b"<html>", b"[]", b'{"_id": 1}', b'{"_id": "w", "pingInterval": "x"}']
 )
 def test_an_answer_of_no_dispatcher_is_a_failed_contact(
-    body: bytes, monkeypatch: pytest.MonkeyPatch
+    body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("wmp.dispatcher.http_worker._FIRST", 0.0)
+    class Changing(Liar):
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            await super().__call__(scope, receive, send)
+            net.apps[8081] = Liar(200, body)
+
+    net = Net()
+    net.apps[8081] = Changing(200, b'{"_id": "w", "pingInterval": 1, "maxRetries": 2}')
 
     async def test() -> None:
-        net = Net()
-        net.apps[8081] = Liar(200, body)
         async with worker_on(net, 8082, {"echo": str}, 1, "http://127.0.0.1:8081") as worker:
             await worker.alone.wait()
 
     run(test)
+    assert (
+        "worker: contact 2 of 2 with a dispatcher failed: http://127.0.0.1:8081 answered 200 "
+        "without a worker document; check that a dispatcher serves this address"
+    ) in caplog.messages
 
 
 def test_a_result_with_half_a_surrogate_pair_is_reported(tmp_path: Path) -> None:

@@ -171,6 +171,54 @@ def test_a_worker_that_reaches_no_dispatcher_stops_its_jobs(
     run(test)
 
 
+@pytest.mark.rule("DSP-5.10")
+def test_a_worker_that_starts_before_its_dispatcher_waits_and_logs_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("wmp.dispatcher.http_worker._FIRST", 0.001)
+    monkeypatch.setattr("wmp.dispatcher.http_worker._SLOWEST", 0.003)
+
+    def waits() -> list[str]:
+        return [one for one in caplog.messages if "registered this worker yet" in one]
+
+    async def test() -> None:
+        net = Net()
+        async with worker_on(net, 8082, {"echo": str}, 1, URL, "http://127.0.0.1:8083") as worker:
+            # More contacts fail than a registered worker survives.
+            await until(lambda: len(waits()) >= 5)
+            assert not worker.alone.is_set()
+            async with (
+                dispatcher_on(net, 8083, tmp_path / "jobs.db"),
+                net.client(8083) as client,
+            ):
+                await client.post("/dispatcher/jobs/", json={"type": "echo"})
+                await until(lambda: "POST 8082/jobs/" in net.seen)
+
+    run(test)
+    refused = "ConnectError: refused"
+    line = (
+        f"worker: no dispatcher has registered this worker yet: {URL}: {refused}; "
+        f"http://127.0.0.1:8083: {refused}; check that a dispatcher serves this address; the next "
+        "contact follows in {} s"
+    )
+    assert waits()[:5] == [line.format(s) for s in (0.001, 0.002, 0.003, 0.003, 0.003)]
+
+
+@pytest.mark.rule("DSP-5.10")
+def test_a_worker_without_the_token_logs_the_answer_of_the_dispatcher(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        net = Net()
+        async with (
+            dispatcher_on(net, 8081, tmp_path / "jobs.db", token="secret"),
+            worker_on(net, 8082, {"echo": str}, 1, URL),
+        ):
+            await until(lambda: f"{URL} answered 401: " in caplog.text)
+
+    run(test)
+
+
 @pytest.mark.rule("DSP-5.9")
 @pytest.mark.parametrize("hanging", [1, 2])
 def test_a_contact_without_an_answer_ends(hanging: int, monkeypatch: pytest.MonkeyPatch) -> None:

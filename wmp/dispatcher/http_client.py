@@ -10,6 +10,7 @@ import httpx
 from attrs import frozen
 
 from wmp.dispatcher.json_text import read_json
+from wmp.message import printable
 
 __all__ = ["BoundedAnswer", "BoundedClient", "RequestFailed"]
 
@@ -60,7 +61,7 @@ class BoundedAnswer:
     @property
     def text(self) -> str:
         """Begin of the body, for people."""
-        return self.body[:200].decode("utf-8", "replace")
+        return printable(self.body[:200].decode("utf-8", "replace"))
 
     def json(self) -> Any:
         """Return the value of the body.

@@ -31,7 +31,9 @@ _INTERVAL: Final = 30_000
 _RETRIES: Final = 3
 """Ping interval and retries before the first dispatcher has answered."""
 _FIRST: Final = 1.0
-"""Seconds between contacts before the first dispatcher has answered."""
+"""Seconds between the first two contacts of a worker that no dispatcher has registered yet."""
+_SLOWEST: Final = 15.0
+"""Seconds to which this pause grows."""
 _LEAST: Final = 1.0
 """Seconds that a contact has at least to get its answer."""
 _TIMEOUT: Final = 5.0
@@ -102,6 +104,8 @@ class HttpWorker:
         self._id: str | None = None
         self.alone = asyncio.Event()
         """Set when no dispatcher was reached for too long: the jobs are stopped (DSP-5.9)."""
+        self._failure = ""
+        """Why the last request was answered by no dispatcher."""
         self._contacts: asyncio.Task[None] | None = None
         self._client = BoundedClient(_TIMEOUT, token, transport)
         self.app = GuardedApp(
@@ -144,8 +148,11 @@ class HttpWorker:
     # -- contacts -------------------------------------------------------------------------------
 
     async def _contact_for_ever(self) -> None:
-        """Register again and again; stop the jobs when no dispatcher was reached (DSP-5.9)."""
-        interval, retries, failed = _INTERVAL, _RETRIES, 0
+        """Register again and again; stop the jobs when no dispatcher was reached (DSP-5.9).
+
+        A worker that no dispatcher has registered yet has no jobs, and waits for one (DSP-5.10).
+        """
+        interval, retries, failed, pause = _INTERVAL, _RETRIES, 0, _FIRST
         while True:
             document = {
                 "hostname": self._hostname,
@@ -162,17 +169,21 @@ class HttpWorker:
                 if self._id is None:
                     logger.info("worker: registered as %s", found[0])
                 self._id, interval, retries = found
-                failed = 0
+                failed, pause = 0, interval / 2000
+            elif self._id is None:
+                logger.warning(
+                    "worker: no dispatcher has registered this worker yet: %s; the next contact "
+                    "follows in %.3g s",
+                    self._describe(answer),
+                    pause,
+                )
             else:
                 failed += 1
-                urls = ", ".join(self._dispatchers)
                 logger.warning(
                     "worker: contact %d of %d with a dispatcher failed: %s",
                     failed,
                     retries,
-                    f"no answer from {urls}; check that a dispatcher serves this address"
-                    if answer is None
-                    else f"{answer.code} {answer.text}",
+                    self._describe(answer),
                 )
                 if failed >= retries:
                     logger.error(
@@ -184,8 +195,19 @@ class HttpWorker:
                     self._stop_jobs()
                     self.alone.set()
                     return
-            pause = _FIRST if self._id is None else interval / 2000
             await asyncio.sleep(max(0.0, begun + pause - time.monotonic()))
+            if self._id is None:
+                pause = min(2 * pause, _SLOWEST)
+
+    def _describe(self, answer: BoundedAnswer | None) -> str:
+        """Return why a contact has failed."""
+        if answer is None or answer.code >= 500:
+            why = self._failure
+        elif answer.good:
+            why = f"{self._dispatchers[0]} answered {answer.code} without a worker document"
+        else:
+            return f"{self._dispatchers[0]} answered {answer.code}: {answer.text}"
+        return f"{why}; check that a dispatcher serves this address"
 
     async def _ask(
         self,
@@ -208,19 +230,21 @@ class HttpWorker:
         content = None if document is None else write_json(document)
         urls = [] if first is None else [first]
         urls += [one for one in self._dispatchers if one != first]
-        found = None
+        found, failures = None, []
         for url in urls:
             try:
                 async with asyncio.timeout(None if limit is None else limit / len(urls)):
                     found = await self._client.ask(method, url + path, content)
             except (RequestFailed, TimeoutError) as error:
-                logger.debug("worker: %s did not answer: %s", url, error)
+                failures.append(f"{url}: {str(error) or 'no answer came in time'}")
                 continue
             if found.code < 500:
                 if url in self._dispatchers:  # the next request begins with this one
                     self._dispatchers.remove(url)
                     self._dispatchers.insert(0, url)
                 return found
+            failures.append(f"{url} answered {found.code}: {found.text}")
+        self._failure = "; ".join(failures)
         return found
 
     # -- the server -----------------------------------------------------------------------------
