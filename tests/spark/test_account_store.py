@@ -39,6 +39,24 @@ def test_an_account_of_another_release_is_an_error(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("*.pickle", lambda path: path.write_bytes(b"")),
+        ("*.pickle", lambda path: path.write_bytes(path.read_bytes()[:-9])),
+        ("*.groups", lambda path: path.write_bytes(b"")),
+        ("*.groups", Path.unlink),
+    ],
+)
+def test_a_damaged_file_is_an_error_with_a_remedy(tmp_path, name, damage):
+    AccountStore(tmp_path).save("saved", {("fact", 1, 0): group("x")})
+    (path,) = tmp_path.glob(name)
+    damage(path)
+
+    with pytest.raises(ConfigError, match=rf"^the saved .* is damaged .*: remove the .*{tmp_path}"):
+        AccountStore(tmp_path).load()
+
+
 def test_a_save_writes_the_groups_that_changed(tmp_path):
     store = AccountStore(tmp_path)
     groups = {("fact", n, 0): group("x" * 1000) for n in range(50)}

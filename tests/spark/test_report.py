@@ -26,6 +26,7 @@ from wmp.spark import reporting
 from wmp.spark.facts import ALWAYS
 from wmp.spark.reporting import check_out
 from wmp.spark.schema import TABLES
+from wmp.spark.tables import Tables
 from wmp_programs import wmp as main
 
 
@@ -157,6 +158,34 @@ def test_a_report_that_fails_has_an_exit_code_of_its_own(capsys, error):
 
     assert guarded(fail) == CRASHED == 3
     assert "no disk" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"), [(None, "no space left on device"), ("a", "a: no space left on device")]
+)
+def test_a_full_disk_is_named_without_a_traceback(capsys, name, cause):
+    def fail():
+        raise OSError(errno.ENOSPC, "No space left on device", name)
+
+    assert guarded(fail) == CRASHED
+    assert capsys.readouterr().err == (
+        f"wmp: the report could not be made: {cause}; nothing is known about rules\n"
+    )
+
+
+def test_a_page_that_cannot_be_written_leaves_no_file(tmp_path):
+    with pytest.raises(UnicodeEncodeError):
+        Tables(None, str(tmp_path)).write_text("report.html", "half of a pair: \udc00")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_arrow_that_must_not_be_written_is_named():
+    def fail():
+        raise PermissionError(errno.EACCES, "Failed to open local file '/o/a.parquet'. Detail: x")
+
+    with pytest.raises(ConfigError, match=r"^cannot open /o/a\.parquet: permission denied$"):
+        guarded(fail)
 
 
 def test_a_file_that_must_not_be_read_is_named_without_a_traceback(capsys):

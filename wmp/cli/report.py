@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -58,6 +60,7 @@ class _Report(Protocol):
 
 
 _PROGRAM: Final = "wmp"
+_QUOTED: Final = re.compile("'(/.*?)'")
 
 
 @click.command(
@@ -153,17 +156,15 @@ def guarded(make_report: Callable[[], int]) -> int:
     """Return the exit code of a report; an error of the report itself is not a violation."""
     try:
         return make_report()
-    except ConfigError:
+    except (ConfigError, click.ClickException):
         raise
     except WMPError as error:
         complain(_PROGRAM, str(error))
-    except click.ClickException:
-        raise
     except PermissionError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(f"cannot open {error.filename}: {reason}") from error
+        raise ConfigError(f"cannot open {_cause(error)}") from error
     except Exception as error:  # noqa: BLE001 — a defect must not look like a violation
-        traceback.print_exc()
+        if not (isinstance(error, OSError) and error.errno):
+            traceback.print_exc()
         complain(
             _PROGRAM, f"the report could not be made: {_cause(error)}; nothing is known about rules"
         )
@@ -172,6 +173,11 @@ def guarded(make_report: Callable[[], int]) -> int:
 
 def _cause(error: Exception) -> str:
     """Return one line about an error; py4j writes the error of Java after a line of its own."""
+    if isinstance(error, OSError) and error.errno:
+        reason = os.strerror(error.errno).lower()
+        # Arrow has the name of a file in the text alone.
+        name = error.filename or next(iter(_QUOTED.findall(str(error))), "")
+        return f"{name}: {reason}" if name else reason
     lines = str(error).strip().splitlines() or [type(error).__name__]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         return lines[1].removeprefix(": ")

@@ -41,22 +41,28 @@ class AccountStore:
         """Return what was saved last; None if nothing was saved.
 
         Raises:
-            ConfigError: Another version saved an account in this folder.
+            ConfigError: Another version saved an account in this folder, or a file is damaged.
         """
+        remedy = (
+            f"remove the folder {self._folder}, and the journals are read again from their "
+            "beginning"
+        )
         if not self._path.exists():
             for other in self._folder.glob("account*.pickle"):
                 raise ConfigError(
-                    f"{other} was saved by another release; expected {self._path.name}: remove the "
-                    f"folder {self._folder}, and the journals are read again from their beginning"
+                    f"{other} was saved by another release; expected {self._path.name}: {remedy}"
                 )
             return None
-        rest, self._places = pickle.loads(self._path.read_bytes())
-        names = {name for name, _, _ in self._places.values()}
-        files = {name: (self._folder / name).read_bytes() for name in names}
-        self._saved = {
-            group: pickle.loads(files[name][begin:end])
-            for group, (name, begin, end) in self._places.items()
-        }
+        try:
+            rest, self._places = pickle.loads(self._path.read_bytes())
+            names = {name for name, _, _ in self._places.values()}
+            files = {name: (self._folder / name).read_bytes() for name in names}
+            self._saved = {
+                group: pickle.loads(files[name][begin:end])
+                for group, (name, begin, end) in self._places.items()
+            }
+        except (EOFError, FileNotFoundError, pickle.UnpicklingError) as error:
+            raise ConfigError(f"the saved report is damaged ({error}): {remedy}") from error
         return rest, dict(self._saved)
 
     def save(self, rest: Any, groups: dict[Group, OpenGroup]) -> None:

@@ -147,8 +147,11 @@ class Tables:
         """Write a file in place of an older one, and return its path; no reader sees half of it."""
         half, path = f".{name}.{os.getpid()}", self.path(name)
         if not self.far:
-            Path(self.path(half)).write_text(text, encoding="utf-8")
-            Path(self.path(half)).replace(path)
+            try:
+                Path(self.path(half)).write_text(text, encoding="utf-8")
+                Path(self.path(half)).replace(path)
+            finally:
+                Path(self.path(half)).unlink(missing_ok=True)  # it is there after an error
             return path
         self._write(half, text.encode())
         self.remove(name)
