@@ -92,6 +92,30 @@ def test_a_narrow_window_scrolls_its_sections_and_breaks_no_number(browser, made
     assert seen["wide"] <= 420
 
 
+OVERLAPS = """(() => {
+  const box = one => one.getBoundingClientRect()
+  const meet = (a, b) =>
+    a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom
+  return [...document.querySelectorAll('.chart')].map(chart => {
+    const words = [...chart.querySelectorAll('.xtick text, .ytick text, .gtitle')].map(box)
+    const legends = [...chart.querySelectorAll('.legend, .colorbar')].map(box)
+    return [chart.id, words.length > 2, box(chart).width < 400,
+      legends.some(a => words.some(b => meet(a, b)))]
+  })
+})()"""
+
+
+@pytest.mark.parametrize("width", [320, 1100])
+def test_no_label_of_an_axis_meets_a_legend(browser, made, width):
+    narrow = f"<style>body {{ width: {width}px }}</style></head>"
+    made.write_text(made.read_text(encoding="utf-8").replace("</head>", narrow, 1))
+
+    seen = browser.ask(made, OVERLAPS)
+
+    assert len(seen) == 6
+    assert [one for one in seen if one[1:] != [True, width == 320, False]] == []
+
+
 def test_it_is_not_an_empty_sheet(browser, made, tmp_path):
     picture = browser.picture(made, tmp_path / "report.png")
 

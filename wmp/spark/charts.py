@@ -211,7 +211,8 @@ def _layout(height: int, *, xaxis: _Figure, yaxis: _Figure) -> _Figure:
         "height": height, "margin": {"l": 10, "r": 10, "t": 30, "b": 30},
         "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
         "modebar": {"bgcolor": "rgba(0,0,0,0)"}, "hovermode": "closest",
-        "legend": {"orientation": "h"}, "xaxis": axis | xaxis, "yaxis": axis | yaxis,
+        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
+        "showlegend": False, "xaxis": axis | xaxis, "yaxis": axis | yaxis,
     }  # fmt: skip
 
 
