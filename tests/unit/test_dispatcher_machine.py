@@ -7,12 +7,14 @@ from typing import Any
 import attrs
 import pytest
 
+from wmp.core.manager.unserved import WaitingRow
 from wmp.dispatcher.dispatch_events import (
     CallbackAnswered,
     CancellationAnswered,
     InstanceReplaced,
     JobPosted,
     PostJob,
+    ReportUnserved,
     RunStep,
     SendCallback,
     SendCancellation,
@@ -27,6 +29,7 @@ from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.callback_steps import Callback, EndCallback, Sweep, TakeCallbacks
 from wmp.dispatcher.steps.checking import Cancellation, Check, Checked, EndCancelled, TakeBack
 from wmp.dispatcher.steps.placing import Assign, DispatchedJob, Place, Placed
+from wmp.dispatcher.steps.unserved import LookForUnserved
 from wmp.dispatcher.steps.worker_steps import ClaimPings, NotePing
 
 SETTINGS = DispatcherSettings()
@@ -53,9 +56,25 @@ def test_the_first_event_runs_every_periodic_step_once() -> None:
         ClaimPings,
         Sweep,
         TakeCallbacks,
+        LookForUnserved,
     }
     assert machine.handle(TimePassed(), 100.0) == []
     assert machine.deadline() is None
+
+
+@pytest.mark.rule("DSP-3.12")
+def test_jobs_that_no_worker_knows_are_looked_for_again_and_again() -> None:
+    machine = DispatcherMachine(SETTINGS, offers=lambda: {"resize"})
+    (look,) = [
+        step
+        for step in steps(machine.handle(TimePassed(), 0.0)).values()
+        if isinstance(step, LookForUnserved)
+    ]
+    assert look.offers == {"resize"}
+    row = WaitingRow("render", {}, "json", 1, "no worker is registered or connected")
+    assert ReportUnserved([row]) in machine.handle(StepEnded(look, [row]), 0.1)
+    assert LookForUnserved not in steps(machine.handle(TimePassed(), 1.9))
+    assert LookForUnserved in steps(machine.handle(TimePassed(), 2.0))
 
 
 @pytest.mark.rule("DSP-3.3")

@@ -17,8 +17,9 @@ from wmp.dispatcher.records import WorkerRecord, worker_number
 from wmp.dispatcher.settings import settings_of
 from wmp.dispatcher.steps.callback_steps import EndCallback, Sweep, TakeCallbacks
 from wmp.dispatcher.steps.checking import EndCancelled, TakeBack
-from wmp.dispatcher.steps.job_steps import CancelJob
+from wmp.dispatcher.steps.job_steps import CancelJob, read_job
 from wmp.dispatcher.steps.placing import Assign, share
+from wmp.dispatcher.steps.unserved import LookForUnserved, why_queued
 from wmp.dispatcher.steps.worker_steps import Resign
 from wmp.errors import ConfigError, InstanceEnded
 from wmp.testing.reference_transaction import TransactingReference
@@ -285,6 +286,65 @@ def test_a_job_beyond_its_expiry_fails_and_is_cancelled(world: World) -> None:
     assert party.status(job) == "f"
     assert party.document(job)["result"]["error"] == "Timeout"
     assert not party.finish(job, 1)
+
+
+@pytest.mark.rule("DSP-3.12", "DSP-6.9")
+def test_a_type_that_no_worker_knows_is_found_with_the_cause(world: World) -> None:
+    party = world.party()
+
+    def found(*offers: str) -> dict[str, tuple[int, str]]:
+        rows = party.run(LookForUnserved(offers))
+        return {row.role: (row.count, row.unserved) for row in rows}
+
+    def waits(job: int, *offers: str) -> str | None:
+        def read(store: Any) -> str | None:
+            found = read_job(store, job)
+            assert found is not None
+            return why_queued(store, found, offers)
+
+        return party.store.transact(party.me, read)
+
+    jobs = [party.create("render") for _ in range(2)]
+    nobody = "no worker is registered or connected"
+    assert found() == {"render": (2, nobody)}
+    assert waits(jobs[0]) == nobody
+    assert found("render") == {}
+    assert waits(jobs[0], "render") is None
+    unlike = "no worker knows the type 'render'; the workers know"
+    assert found("resize") == {"render": (2, f"{unlike} 'resize'")}
+
+    worker = party.register(8082, 1, "rendr")
+    assert waits(jobs[0]) == f"{unlike} 'rendr'; did you mean 'rendr'?"
+    party.register(8082, 1, "render")
+    assert found() == {}
+    assert waits(jobs[0]) is None
+    party.place()
+    assert found() == {}
+    taken = "no worker that knows the type 'render' has a free place; they have 1 place together"
+    assert [waits(job) for job in jobs] == [None, taken]
+
+    for _ in range(3):
+        party.pinged(worker, 0, error="refused")
+    # A job of the type runs, as far as known: perhaps at a worker of WMP of another dispatcher.
+    assert found() == {}
+    party.check()
+    dead = "the workers that know the type 'render' are dead or have resigned"
+    assert found() == {"render": (2, dead)}
+
+
+@pytest.mark.rule("DSP-3.12", "DSP-6.9")
+def test_a_delayed_job_of_an_unknown_type_waits_for_its_time(world: World) -> None:
+    party = world.party()
+    due = round(world.clock.wall * 1000) + 60_000
+    job = party.create("render", due=due)
+
+    def read(store: Any) -> str | None:
+        found = read_job(store, job)
+        assert found is not None
+        return why_queued(store, found, ())
+
+    assert party.store.transact(party.me, read) == f"the job is due at {date_text(due)}"
+    assert party.run(LookForUnserved()) == []
 
 
 @pytest.mark.rule("DSP-4.6", "DSP-5.4")

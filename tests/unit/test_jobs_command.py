@@ -112,6 +112,14 @@ def test_a_job_that_waits_is_shown_with_the_reason(wmp, path, client, four):
     assert waits(four[2]).startswith("cancellation is requested; manager 'test' (instance 1) waits")
     (due,) = client.add(b"z", delay=-10 * 365 * 86_400_000)
     assert "no manager has a worker with free capacity for role 'echo' and slots=1" in waits(due)
+    hint = "(managers: 'test' (instance 1)"
+    assert waits(due).endswith(f"{hint})")
+    other = client.store.begin(b"d", "dispatcher host:1")
+    assert waits(due).endswith(
+        f"{hint}, 'dispatcher host:1' (instance 2)); a dispatcher states the cause, in `waits` of "
+        "GET /dispatcher/jobs/ID"
+    )
+    client.store.end(other)
     client.store.end(client.me)
     assert waits(due) == "no manager uses the store; start one with workers of the role"
     assert waits(four[2]).startswith("manager 'test' (instance 1), which had reserved the job, has")

@@ -44,7 +44,7 @@ from wmp.message import DEFAULT_ROLE, counted
 from wmp.retry import Retry
 from wmp.runtime.checks import check_role, check_seconds
 from wmp.runtime.submission.time_limits import TimeLimits
-from wmp.runtime.unserved_watch import logger as unserved_logger
+from wmp.runtime.unserved_log import logger as unserved_logger
 
 __all__ = ["map_command"]
 

@@ -55,9 +55,11 @@ def _queued(job: StoredJob, instances: Sequence[KnownInstance], now: float) -> s
         return "no manager uses the store; start one with workers of the role"
     names = ", ".join(_name(one) for one in living)
     needs = ", ".join(f"{name}={amount}" for name, amount in job.kind.needs)
+    asked = "; a dispatcher states the cause, in `waits` of GET /dispatcher/jobs/ID"
+    more = asked if any(one.label.startswith("dispatcher ") for one in living) else ""
     return (
         f"is due; no manager has a worker with free capacity for role {printable(job.kind.role)!r} "
-        f"and {needs or 'no needs'}, or other jobs are before it (managers: {names})"
+        f"and {needs or 'no needs'}, or other jobs are before it (managers: {names}){more}"
     )
 
 

@@ -7,17 +7,20 @@ from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Header, Path, Query
 from fastapi.exceptions import RequestValidationError
+from pydantic import AfterValidator, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from wmp.dispatcher.descriptions import answered, describe_answers
-from wmp.dispatcher.http_parts import GuardedApp, JsonAnswer, StrictRoute, refusal, refuse
+from wmp.dispatcher.descriptions import STATUSES, answered, describe_answers
+from wmp.dispatcher.http_parts import GuardedApp, JsonAnswer, KnownQueryRoute, refusal, refuse
+from wmp.dispatcher.ignored_fields import IgnoredFields
 from wmp.dispatcher.job_document import NewJobDocument, failure_payload, number_of, worker_document
-from wmp.dispatcher.models import CompletionModel, JobModel, WorkerModel
+from wmp.dispatcher.models import CompletionModel, IdText, JobModel, WorkerModel, plain_text
 from wmp.dispatcher.records import WorkerRecord
 from wmp.dispatcher.service import Dispatcher
 from wmp.dispatcher.steps.job_steps import CancelJob, Create, Finish, read_document, read_job
 from wmp.dispatcher.steps.overview import capacity, history, list_jobs
+from wmp.dispatcher.steps.unserved import why_queued
 from wmp.dispatcher.steps.worker_steps import Register, Resign
 from wmp.errors import WMPError
 
@@ -36,7 +39,17 @@ _REFUSED: Final[dict[int | str, dict[str, Any]]] = {
     }.items()
 }
 
-_Id = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`_id` of 24 hexadecimal digits")]
+_Id = Annotated[IdText, Path(description="`_id` of 24 hexadecimal digits")]
+
+
+def _status(text: str) -> str:
+    if text not in STATUSES:
+        letters = f"{', '.join(STATUSES[:-1])} or {STATUSES[-1]}"
+        raise ValueError(f"is {text[:40]!r}; expected one letter: {letters}")
+    return text
+
+
+_Status = Annotated[str, AfterValidator(_status), Field(json_schema_extra={"enum": list(STATUSES)})]
 
 
 def _found(text: str) -> int:
@@ -63,7 +76,8 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
         # The names of the operations are those of the functions below.
         generate_unique_id_function=lambda route: route.name,
     )
-    app.router.route_class = StrictRoute
+    app.router.route_class = KnownQueryRoute
+    ignored = IgnoredFields()
     app.router.redirect_slashes = False
     settings = dispatcher.settings
 
@@ -78,7 +92,8 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
     async def create_job(
         job: JobModel,
         idempotency_key: Annotated[
-            str | None, Header(min_length=1, max_length=255, pattern="^[ -~]*$")
+            Annotated[str, AfterValidator(plain_text)] | None,
+            Header(min_length=1, max_length=255),
         ] = None,
     ) -> JsonAnswer:
         """Create a job; two creates with one `Idempotency-Key` are one job."""
@@ -94,7 +109,7 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
             job.priority,
             None if job.dispatcher is None else job.dispatcher.expiry,
             3_600_000 if job.execution is None else job.execution.timeout,
-            None if job.callback is None else job.callback.model_dump(),
+            None if job.callback is None else job.callback.known(),
             idempotency_key,
         )
         created = await dispatcher.run(Create(settings, await dispatcher.take_id(), new))
@@ -103,14 +118,15 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
         if created.differs:
             text = "another job was created with this Idempotency-Key; send another key"
             return refusal(409, text, "Idempotency-Key")
-        return JsonAnswer(created.document, 200 if created.joined else 201)
+        code = 200 if created.joined else 201
+        return ignored.answer("POST /dispatcher/jobs/", job, created.document, code)
 
     @app.get("/dispatcher/jobs/", responses=answered("JobList"))
     async def get_jobs(
-        status: Annotated[str | None, Query(pattern="^[qdrksfx]$")] = None,
+        status: Annotated[_Status | None, Query()] = None,
         type: Annotated[str | None, Query(max_length=200)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-        after: Annotated[str | None, Query(pattern="^[0-9a-f]{24}$")] = None,
+        after: Annotated[IdText | None, Query()] = None,
     ) -> JsonAnswer:
         """List jobs in the order of `_id`, one page at a time."""
         begin = 0 if after is None else _found(after)
@@ -122,12 +138,15 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
 
     @app.get("/dispatcher/jobs/{id}", responses=answered("JobDocument"))
     async def get_job(id: _Id) -> JsonAnswer:
-        """Read a job."""
+        """Read a job, and why it waits."""
         number = _found(id)
+        offers = dispatcher.offers()
 
         def read(store: Any) -> dict[str, Any] | None:
             job = read_job(store, number)
-            return None if job is None else read_document(store, job)
+            if job is None:
+                return None
+            return {**read_document(store, job), "waits": why_queued(store, job, offers)}
 
         document = await dispatcher.read(read)
         return _job_missing(id) if document is None else JsonAnswer(document)
@@ -164,7 +183,8 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
         if not done.counts:
             text = f"attempt {completion.attempt} is not the current one, or the job has ended"
             return refusal(409, text, "attempt")
-        return JsonAnswer({"accepted": True})
+        route = "POST /dispatcher/jobs/ID/completion"
+        return ignored.answer(route, completion, {"accepted": True})
 
     @app.put("/dispatcher/workers/", responses=answered("WorkerDocument"))
     async def register_worker(worker: WorkerModel) -> JsonAnswer:
@@ -173,7 +193,7 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
         document = worker_document(await dispatcher.run(step))
         document["pingInterval"] = settings.ping_interval
         document["maxRetries"] = settings.max_retries
-        return JsonAnswer(document)
+        return ignored.answer("PUT /dispatcher/workers/", worker, document)
 
     @app.get("/dispatcher/workers/", responses=answered("WorkerList"))
     async def get_workers() -> JsonAnswer:

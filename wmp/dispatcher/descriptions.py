@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["SCHEMAS", "answered", "describe_answers"]
+__all__ = ["SCHEMAS", "STATUSES", "answered", "describe_answers"]
 
 _Schema = dict[str, Any]
+
+STATUSES: Final = ("q", "d", "r", "k", "s", "f", "x")
+"""The letters of DSP-2."""
 
 
 def _maybe(type_: str, **more: Any) -> _Schema:
@@ -42,7 +45,7 @@ _JOB: Final = _object(
         "created": _DATE,
         "updated": _DATE,
         "priority": _NUMBER,
-        "status": {"type": "string", "enum": list("qdrksfx")},
+        "status": {"type": "string", "enum": list(STATUSES)},
         "result": _ANY,
         "type": _TEXT,
         "payload": _ANY,
@@ -86,7 +89,11 @@ _WORKER: Final = _object(
         "isDead": _BOOLEAN,
     }
 )
-_WORKER["properties"] |= {"pingInterval": _NUMBER, "maxRetries": _NUMBER}
+_IGNORED: Final = {"type": "array", "items": _TEXT}
+_WORKER["properties"] |= {"pingInterval": _NUMBER, "maxRetries": _NUMBER, "ignored": _IGNORED}
+_JOB["properties"] |= {"waits": _maybe("string"), "ignored": _IGNORED}
+_ACCEPTED: Final = _object({"accepted": _BOOLEAN})
+_ACCEPTED["properties"] |= {"ignored": _IGNORED}
 _ATTEMPT: Final = _object(
     {"attempt": _NUMBER, "worker": _maybe("string"), "error": _maybe("string"), "date": _MAYBE_DATE}
 )
@@ -114,7 +121,7 @@ SCHEMAS: Final[Mapping[str, _Schema]] = {
             "types": {"type": "object", "additionalProperties": _ROW},
         }
     ),
-    "Accepted": _object({"accepted": _BOOLEAN}),
+    "Accepted": _ACCEPTED,
     "Health": _object({"status": _TEXT}),
     "Refusal": _object(
         {

@@ -7,10 +7,12 @@ from typing import Any
 
 from attrs import frozen
 
+from wmp.core.manager.unserved import WaitingRow
 from wmp.dispatcher.records import WorkerRecord
 from wmp.dispatcher.steps.callback_steps import Callback, EndCallback, Sweep, TakeCallbacks
 from wmp.dispatcher.steps.checking import Cancellation, Check, EndCancelled, TakeBack
 from wmp.dispatcher.steps.placing import Assign, DispatchedJob, Place
+from wmp.dispatcher.steps.unserved import LookForUnserved
 from wmp.dispatcher.steps.worker_steps import ClaimPings, NotePing
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "JobPosted",
     "PingWorker",
     "PostJob",
+    "ReportUnserved",
     "RunStep",
     "SendCallback",
     "SendCancellation",
@@ -44,6 +47,7 @@ DispatcherStep = (
     | Sweep
     | TakeCallbacks
     | EndCallback
+    | LookForUnserved
 )
 
 
@@ -166,4 +170,11 @@ class SendCallback:
     callback: Callback
 
 
-DispatcherAction = RunStep | PostJob | PingWorker | SendCancellation | SendCallback
+@frozen
+class ReportUnserved:
+    """Log the queued jobs of types that no worker knows (DSP-3.12)."""
+
+    rows: Sequence[WaitingRow]
+
+
+DispatcherAction = RunStep | PostJob | PingWorker | SendCancellation | SendCallback | ReportUnserved

@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from wmp.core.manager.unserved import listed
 from wmp.dispatcher.json_text import read_json, write_json
 from wmp.errors import ConfigError
 
@@ -22,6 +23,7 @@ __all__ = [
     "BODY_TIME",
     "GuardedApp",
     "JsonAnswer",
+    "KnownQueryRoute",
     "StrictRoute",
     "check_open",
     "refusal",
@@ -34,6 +36,9 @@ _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
+
+_PLACES: Final = ("body", "query", "path", "header", "[key]")
+"""Parts of the place of an error that are no names of fields."""
 
 BODY_TIME: Final = 30.0
 """Seconds that a client has to send a body."""
@@ -57,15 +62,25 @@ async def refuse(request: Request, error: Exception) -> Response:
     """Answer an exception of the framework."""
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
-        place = [str(one) for one in first["loc"] if one not in ("body", "query", "path", "header")]
+        place = [str(one) for one in first["loc"] if one not in _PLACES]
         name = ".".join(place) or str(first["loc"][-1])
         text = first["msg"].removeprefix("Value error, ")
+        if first["type"] not in ("missing", "value_error"):
+            text += f"; found {_shown(first['input'])}"
         return refusal(400, f"{name}: {text}", name)
     if isinstance(error, HTTPException):
         answer = refusal(error.status_code, _detail(request, error))
         answer.headers.update(error.headers or {})
         return answer
     raise error
+
+
+def _shown(value: Any) -> str:
+    """Return a value that was found, for an error."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    text = write_json(value).decode()
+    return text if len(text) <= 50 else f"{text[:50]}…"
 
 
 def _detail(request: Request, error: HTTPException) -> str:
@@ -103,6 +118,25 @@ class StrictRoute(APIRoute):
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return strict
+
+
+class KnownQueryRoute(StrictRoute):
+    """A route that refuses query parameters which it does not have (DSP-6.8)."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler."""
+        handle = super().get_route_handler()
+        names = [one.alias for one in self.dependant.query_params]
+
+        async def known(request: Request) -> Response:
+            for name in request.query_params:
+                if name not in names:
+                    text = f"{name}: {request.method} {request.url.path} has no such parameter"
+                    expected = listed(name, names) if names else "none"
+                    return refusal(400, f"{text}; expected {expected}", name)
+            return await handle(request)
+
+        return known
 
 
 class GuardedApp:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 import httpx
 from attrs import define
-from fastapi import FastAPI, Header, Path, Query
+from fastapi import FastAPI, Header, Query
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
@@ -21,6 +21,7 @@ from wmp import aio
 from wmp.dispatcher.http_client import BoundedAnswer, BoundedClient, RequestFailed
 from wmp.dispatcher.http_parts import GuardedApp, JsonAnswer, StrictRoute, refusal, refuse
 from wmp.dispatcher.json_text import write_json
+from wmp.dispatcher.models import IdText
 from wmp.errors import JobCancelled, JobError, JobFailed, WMPError
 
 __all__ = ["HttpWorker"]
@@ -43,8 +44,6 @@ _SEEN: Final = 10_000
 """Jobs whose attempts are remembered."""
 _MAX_BODY: Final = 16 << 20
 
-_Id = Annotated[str, Path(pattern="^[0-9a-f]{24}$")]
-
 
 class _WorkerExecutionModel(BaseModel):
     attempt: Annotated[int, Field(ge=1, lt=1 << 62)] = 1
@@ -54,7 +53,7 @@ class _WorkerExecutionModel(BaseModel):
 class _WorkerJobModel(BaseModel):
     """The parts of a job document that a worker reads."""
 
-    id: Annotated[str, Field(alias="_id", pattern="^[0-9a-f]{24}$")]
+    id: Annotated[IdText, Field(alias="_id")]
     type: str
     payload: Any = None
     workflow: str | None = None
@@ -269,7 +268,9 @@ class HttpWorker:
             return self._take(job, wmp_dispatcher)
 
         @app.delete("/jobs/{id}", status_code=202)
-        async def stop_job(id: _Id, attempt: Annotated[int | None, Query()] = None) -> JsonAnswer:
+        async def stop_job(
+            id: IdText, attempt: Annotated[int | None, Query()] = None
+        ) -> JsonAnswer:
             held = self._held.get(id)
             if held is None or attempt not in (None, 0, held.attempt):
                 return refusal(404, f"the worker does not have job {id}", "id")

@@ -6,7 +6,7 @@ the machine has only times, and what is under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -22,6 +22,7 @@ from wmp.dispatcher.dispatch_events import (
     JobPosted,
     PingWorker,
     PostJob,
+    ReportUnserved,
     RunStep,
     SendCallback,
     SendCancellation,
@@ -35,6 +36,7 @@ from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.callback_steps import EndCallback, Sweep, Swept, TakeCallbacks
 from wmp.dispatcher.steps.checking import Cancellation, Check, Checked, EndCancelled, TakeBack
 from wmp.dispatcher.steps.placing import Assign, Place, Placed
+from wmp.dispatcher.steps.unserved import LookForUnserved
 from wmp.dispatcher.steps.worker_steps import ClaimPings, NotePing, PingNoted
 
 __all__ = ["DispatcherMachine"]
@@ -53,8 +55,16 @@ _CALLBACKS: Final = 1.0
 """Seconds between two looks for callbacks that are due."""
 
 
+_LOOK: Final = 2.0
+"""Seconds between two looks for jobs of types that no worker knows."""
+
+
 def _no_wants() -> Mapping[str, Sequence[int]]:
     return {}
+
+
+def _no_offers() -> Collection[str]:
+    return ()
 
 
 @define(eq=False)
@@ -64,6 +74,8 @@ class DispatcherMachine:
     settings: DispatcherSettings
     wants: Callable[[], Mapping[str, Sequence[int]]] = _no_wants
     """Returns the waiting requests of workers of WMP, by type."""
+    offers: Callable[[], Collection[str]] = _no_offers
+    """Returns the types that the connected workers of WMP know."""
     _running: set[type[DispatcherStep]] = field(factory=set)
     """The periodic steps that are under way."""
     _due: dict[type[DispatcherStep], float] = field(factory=dict)
@@ -81,7 +93,7 @@ class DispatcherMachine:
     _sweep_after: int = -1
 
     def __attrs_post_init__(self) -> None:
-        for step in (Place, Check, ClaimPings, Sweep, TakeCallbacks):
+        for step in (Place, Check, ClaimPings, Sweep, TakeCallbacks, LookForUnserved):
             self._due[step] = -inf
 
     def deadline(self) -> float | None:
@@ -155,6 +167,9 @@ class DispatcherMachine:
             elif step is Sweep:
                 self._due[Sweep] = now + settings.timer_interval / 1000
                 actions.append(RunStep(Sweep(self._sweep_after)))
+            elif step is LookForUnserved:
+                self._due[LookForUnserved] = now + _LOOK
+                actions.append(RunStep(LookForUnserved(self.offers())))
             else:
                 self._due[TakeCallbacks] = now + _CALLBACKS
                 actions.append(RunStep(TakeCallbacks(frozenset(self._callbacks))))
@@ -201,6 +216,8 @@ class DispatcherMachine:
                 actions += [SendCallback(one) for one in outcome]
             case TakeBack() | EndCancelled():
                 self._soon(Place, now)
+            case LookForUnserved():
+                actions.append(ReportUnserved(outcome))
             case EndCallback():
                 self._callbacks.discard(step.id)
                 self._soon(TakeCallbacks, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -17,7 +18,15 @@ from pydantic import (
     WrapValidator,
 )
 
-__all__ = ["CallbackModel", "CompletionModel", "JobModel", "WorkerModel"]
+__all__ = [
+    "CallbackModel",
+    "CompletionModel",
+    "DocumentModel",
+    "IdText",
+    "JobModel",
+    "WorkerModel",
+    "plain_text",
+]
 
 _LATEST: Final = 253_402_300_799_000
 """The last millisecond that a date can have."""
@@ -32,7 +41,12 @@ def _clean(text: str) -> str:
     return text
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
+    """Return text of printable ASCII.
+
+    Raises:
+        ValueError: The text has another character.
+    """
     if not all(32 <= ord(character) < 127 for character in text):
         raise ValueError("has a character that is not printable ASCII")
     return text
@@ -41,8 +55,28 @@ def _plain(text: str) -> str:
 def _host(text: str) -> str:
     if not text or set(text) & set("/?#@[]\\ %<>\"'{}|^`"):
         raise ValueError("is no name or address of a host")
-    return _plain(text)
+    return plain_text(text)
 
+
+def _id(text: str) -> str:
+    if len(text) != 24 or not set(text) <= set("0123456789abcdef"):
+        shown = text if len(text) <= 40 else f"{text[:40]}…"
+        raise ValueError(
+            f"is {shown!r}; expected the `_id` of a document: 24 hexadecimal digits in lower case, "
+            "for example 00000000000000000000002a"
+        )
+    return text
+
+
+def _header_name(text: str) -> str:
+    if not _HEADER_NAME.fullmatch(text):
+        raise ValueError(
+            "is no name of a header; expected 1 to 100 letters, digits or signs without spaces"
+        )
+    return text
+
+
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 _FRAMING: Final = frozenset(
     ("connection", "content-length", "expect", "te", "trailer", "transfer-encoding", "upgrade")
@@ -94,6 +128,9 @@ def _milliseconds(value: Any) -> Any:
     return value
 
 
+IdText = Annotated[str, AfterValidator(_id), Field(json_schema_extra={"pattern": "^[0-9a-f]{24}$"})]
+"""An `_id` (DSP-1.2). Errors describe it in words."""
+
 _Text = Annotated[str, Field(max_length=1024), AfterValidator(_clean)]
 _Type = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_clean)]
 _Host = Annotated[str, Field(min_length=1, max_length=253), AfterValidator(_host)]
@@ -102,13 +139,17 @@ _Date = Annotated[int, BeforeValidator(_milliseconds), Field(ge=0, le=_LATEST)]
 _Run = Annotated[float | int, AfterValidator(_finite), WrapValidator(_number)]
 
 
-class _DocumentModel(BaseModel):
-    """Fields that the schema does not have are ignored (DSP-1.4)."""
+class DocumentModel(BaseModel):
+    """A document of a client. Fields that the schema does not have are kept only to be named."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
+
+    def known(self) -> dict[str, Any]:
+        """Return the fields of the schema."""
+        return self.model_dump(include=set(type(self).model_fields))
 
 
-class _JobDispatcherModel(_DocumentModel):
+class _JobDispatcherModel(DocumentModel):
     """The part `dispatcher` of a job document."""
 
     expiry: _Date | None = Field(
@@ -118,7 +159,7 @@ class _JobDispatcherModel(_DocumentModel):
     )
 
 
-class _JobExecutionModel(_DocumentModel):
+class _JobExecutionModel(DocumentModel):
     """The part `execution` of a job document."""
 
     timeout: Annotated[int, Field(ge=1, le=_YEARS, strict=True)] = Field(
@@ -126,23 +167,23 @@ class _JobExecutionModel(_DocumentModel):
     )
 
 
-class CallbackModel(_DocumentModel):
+class CallbackModel(DocumentModel):
     """The HTTP request at the end of a job."""
 
     hostname: _Host
     port: _Port = 80
-    path: Annotated[str, Field(max_length=2048), AfterValidator(_plain)] = "/"
+    path: Annotated[str, Field(max_length=2048), AfterValidator(plain_text)] = "/"
     method: Literal["GET", "PUT", "POST", "DELETE"] = "POST"
     headers: Annotated[
         dict[
-            Annotated[str, Field(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")],
-            Annotated[str, Field(max_length=4096), AfterValidator(_plain)],
+            Annotated[str, AfterValidator(_header_name)],
+            Annotated[str, Field(max_length=4096), AfterValidator(plain_text)],
         ],
         AfterValidator(_end_to_end),
     ] = Field(default_factory=dict, max_length=50)
 
 
-class JobModel(_DocumentModel):
+class JobModel(DocumentModel):
     """A job to create: the fields of the job document that a client sets."""
 
     type: _Type = Field(description="Type of the job: workers name the types that they know.")
@@ -155,7 +196,7 @@ class JobModel(_DocumentModel):
     callback: CallbackModel | None = None
 
 
-class WorkerModel(_DocumentModel):
+class WorkerModel(DocumentModel):
     """A worker that registers."""
 
     hostname: _Host
@@ -168,7 +209,7 @@ class WorkerModel(_DocumentModel):
     )
 
 
-class CompletionModel(_DocumentModel):
+class CompletionModel(DocumentModel):
     """The end of a job at its worker."""
 
     attempt: Annotated[int, Field(ge=1, lt=1 << 62, strict=True)]

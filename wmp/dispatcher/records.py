@@ -94,9 +94,14 @@ class WorkerRecord(_Record):
         host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
         return f"http://{host}:{self.port}"
 
+    @property
+    def living(self) -> bool:
+        """Whether the worker is neither given up nor resigned."""
+        return not (self.dead or self.resigned)
+
     def free(self, now: int) -> int:
         """Return the number of jobs that the worker may get."""
-        if self.dead or self.resigned or self.pause_until > now:
+        if not self.living or self.pause_until > now:
             return 0
         return max(0, self.max_jobs - len(self.jobs))
 

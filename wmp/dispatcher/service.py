@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -21,6 +21,7 @@ from wmp.dispatcher.dispatch_events import (
     JobPosted,
     PingWorker,
     PostJob,
+    ReportUnserved,
     RunStep,
     SendCallback,
     SendCancellation,
@@ -41,6 +42,7 @@ from wmp.dispatcher.steps.job_steps import Completed
 from wmp.dispatcher.steps.placing import DispatchedJob
 from wmp.dispatcher.store_thread import StoreStep, StoreThread
 from wmp.errors import WMPError
+from wmp.runtime.unserved_log import UnservedLog
 from wmp.store.transaction import TransactingStore
 
 __all__ = ["Dispatcher"]
@@ -62,6 +64,7 @@ class Dispatcher:
         address: URL to which workers send completions.
         token: Bearer token for workers.
         wants: Returns the waiting requests of workers of WMP, by type.
+        offers: Returns the types that the connected workers of WMP know.
         label: Label of the instance in the store.
         transport: Carries the requests; for tests.
     """
@@ -74,6 +77,7 @@ class Dispatcher:
         address: str = "",
         token: str | None = None,
         wants: Callable[[], Mapping[str, Sequence[int]]] | None = None,
+        offers: Callable[[], Collection[str]] | None = None,
         label: str = "dispatcher",
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
@@ -83,7 +87,9 @@ class Dispatcher:
         self._open_store = open_store
         self._label = label
         self._transport = transport
-        self._machine = DispatcherMachine(self.settings, wants or dict)
+        self.offers = offers or tuple
+        self._machine = DispatcherMachine(self.settings, wants or dict, self.offers)
+        self._unserved = UnservedLog("type", "GET /dispatcher/capacity lists them")
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
@@ -197,6 +203,8 @@ class Dispatcher:
                 self._spawn(self._cancel(cancellation))
             case SendCallback(callback):
                 self._spawn(self._call_back(callback))
+            case ReportUnserved(rows):
+                self._unserved.look("dispatcher", rows)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import zmq
@@ -39,6 +39,11 @@ class _StoreManager(aio.Manager):
             for role in worker.roles if want else ():
                 found.setdefault(role, []).append(want)
         return found
+
+    def offers(self) -> Collection[str]:
+        """Return the roles of the connected workers (DSP-3.12)."""
+        workers = list(self._machine._workers.values())
+        return {role for worker in workers for role in worker.roles}
 
 
 async def serve_dispatcher(
@@ -74,12 +79,12 @@ async def serve_dispatcher(
     stopped = asyncio.Event()
     with on_signals(stopped.set):
         manager = _StoreManager(*bind, store=store, security=security) if bind else None
-        wants = None if manager is None else manager.wants
         dispatcher = Dispatcher(
             lambda: _open_store(store),
             settings,
             token=token,
-            wants=wants,
+            wants=None if manager is None else manager.wants,
+            offers=None if manager is None else manager.offers,
             label=f"dispatcher {socket.gethostname()}:{os.getpid()}",
         )
         server = HttpServer(make_api(dispatcher), host, port)

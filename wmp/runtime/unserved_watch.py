@@ -6,32 +6,22 @@ Jobs that were stopped and go on are checked at the same times.
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.unserved import WaitingRow
-from wmp.message import Kind, counted
 from wmp.runtime.node import Node
 from wmp.runtime.stopped_jobs import StoppedJobs
 from wmp.runtime.submission.submissions import Submissions
+from wmp.runtime.unserved_log import UnservedLog
 
-__all__ = ["UnservedWatch", "logger"]
-
-logger = logging.getLogger("wmp.unserved")
-"""A separate logger, because `wmp map` reports such jobs itself, and names a command that helps."""
+__all__ = ["UnservedWatch"]
 
 _LOOK = 2.0
 """Seconds between two checks."""
 
-_SHOWN = 5
-"""Largest number of kinds of jobs for which one check logs a line."""
-
 
 class UnservedWatch:
     """Checks every two seconds for jobs that no connected worker can do.
-
-    A worker may be about to connect, so a cause is logged once, when a second check finds the same
-    cause again.
 
     Args:
         node: Node of the manager.
@@ -47,9 +37,7 @@ class UnservedWatch:
         self._machine = machine
         self._submissions = submissions
         self._name = "gateway" if submissions is None else "manager"
-        self._seen: dict[Kind, str] = {}
-        """The cause for each kind, at the last check."""
-        self._logged: dict[Kind, str] = {}
+        self._log = UnservedLog("role", "statistics() lists them")
         self._stopped = None if submissions is None else StoppedJobs(machine, submissions)
 
     def start(self) -> None:
@@ -66,30 +54,8 @@ class UnservedWatch:
 
     def look(self, waiting: tuple[WaitingRow, ...]) -> None:
         """Check the kinds of the jobs that wait now."""
-        rows = {
-            Kind(row.role, tuple(row.needs.items()), row.codec): row
-            for row in waiting
-            if row.unserved
-        }
+        rows = [row for row in waiting if row.unserved]
         if self._submissions is not None:
             self._submissions.has_unserved = bool(rows)
-        before, self._seen = self._seen, {kind: row.unserved for kind, row in rows.items()}
-        stands = {kind: why for kind, why in self._seen.items() if before.get(kind) == why}
-        new = [kind for kind, why in stands.items() if self._logged.get(kind) != why]
-        self._logged = stands
         endpoints = ", ".join(self._node.endpoints)
-        where = f"{self._name} at {endpoints}" if endpoints else self._name
-        for kind in new[:_SHOWN]:
-            logger.warning(
-                "%s: jobs of role %r wait (%s): %s",
-                where,
-                kind.role,
-                counted(rows[kind].count, "job"),
-                stands[kind],
-            )
-        if len(new) > _SHOWN:
-            logger.warning(
-                "%s: jobs of %s wait; statistics() lists them",
-                where,
-                counted(len(new) - _SHOWN, "more kind"),
-            )
+        self._log.look(f"{self._name} at {endpoints}" if endpoints else self._name, rows)

@@ -13,13 +13,13 @@ from wmp.dispatcher.job_document import CODEC, job_document
 from wmp.dispatcher.records import DispatchRecord, WorkerRecord
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.taking_back import give_up_dispatching
-from wmp.message import DEFAULT_NEEDS
-from wmp.store.contract import JobFilter, QueuedKind, StoredJob
+from wmp.message import DEFAULT_NEEDS, Kind
+from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.stored_job import StoredJobState
 from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import Reservation
 
-__all__ = ["Assign", "DispatchedJob", "Place", "Placed", "share"]
+__all__ = ["Assign", "DispatchedJob", "Place", "Placed", "for_http", "share"]
 
 _MOST: Final = 256
 """Largest number of jobs of one kind that a step dispatches."""
@@ -89,7 +89,7 @@ class Place:
         workers = WorkerRecord.all(store)
         places = {one.id: one.free(store.now) for one in workers}
         for queued in store.queued(counted=True) if any(places.values()) else ():
-            if not _for_http(queued):
+            if not for_http(queued.kind):
                 continue
             knowing = [one.id for one in workers if queued.kind.role in one.handlers]
             free = [places[id] for id in knowing]
@@ -115,9 +115,8 @@ class Place:
         return attrs.evolve(placed, assignments=given.assignments, cooling=())
 
 
-def _for_http(queued: QueuedKind) -> bool:
+def for_http(kind: Kind) -> bool:
     """Return whether HTTP workers can do the jobs of a kind."""
-    kind = queued.kind
     return kind.codec == CODEC and kind.needs == DEFAULT_NEEDS and not kind.role.startswith("wmp.")
 
 
