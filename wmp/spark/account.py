@@ -13,12 +13,12 @@ from attrs import define, field
 
 from wmp.spark.arrow import Values
 from wmp.spark.clocks import Clock, ClockSamples, Offset, clocks
-from wmp.spark.facts import ALWAYS, Counts, KnownProcess, Process, Window
+from wmp.spark.facts import ALWAYS, Counts, KnownProcess, Process, Window, process_number
 from wmp.spark.folds import STATE, Folded, Group, OpenGroup, divided
 from wmp.spark.message_fold import GONE
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.processes import known_processes
-from wmp.spark.reading import Numbered, ReadPart, process_number
+from wmp.spark.reading import Numbered, ReadPart
 from wmp.spark.stories import bounded
 from wmp.spark.tables import Written
 from wmp.spark.totals import Totals, stretch

@@ -19,9 +19,10 @@ from attrs import define, field
 
 from wmp.journal.schema import SUFFIX
 from wmp.spark.arrow import schema_of, to_batch
+from wmp.spark.facts import process_number
 from wmp.spark.folds import Folded, FoldTask
 from wmp.spark.journals import JournalLine, Source, bytes_of_task
-from wmp.spark.reading import ROW, Numbered, ReadPart, ReadTask, process_number
+from wmp.spark.reading import ROW, Numbered, ReadPart, ReadTask
 from wmp.spark.tables import Parts
 
 if typing.TYPE_CHECKING:

@@ -23,14 +23,14 @@ import pyarrow
 from attrs import define, field
 
 from wmp.spark.arrow import Values
-from wmp.spark.facts import Counts, Fact, FoldSink, Job, Process
+from wmp.spark.facts import Counts, Fact, FoldSink, Job, Process, process_number
 from wmp.spark.job_fold import JobFold, is_settled
 from wmp.spark.lines import in_order, steps
 from wmp.spark.manager_fold import ManagerFold
 from wmp.spark.message_fold import MessageFold, parts_of_messages
 from wmp.spark.process_fold import ProcessFold
 from wmp.spark.process_lines import LineNumbers
-from wmp.spark.reading import Numbered, process_number
+from wmp.spark.reading import Numbered
 from wmp.spark.stories import bounded
 from wmp.spark.tables import Parts, Written, arrow_table
 from wmp.spark.worker_fold import WorkerFold
@@ -252,12 +252,12 @@ def _packed_facts(facts: Iterable[tuple[Job, list[Fact]]], buckets: int) -> list
 def divided(states: Iterable[Numbered], buckets: int) -> list[Numbered]:
     """Return the states of messages and jobs as those of another number of parts."""
     facts: list[tuple[Job, list[Fact]]] = []
-    messages: defaultdict[int, list[tuple[tuple[Any, ...], bytes]]] = defaultdict(list)
+    messages: list[tuple[tuple[Any, ...], bytes]] = []
     for kind, *_, body in states:
         if kind == "fact":
             facts += _FACTS.decode(body)
-            continue
-        for bucket, stream, lines in parts_of_messages(body, buckets):
-            messages[bucket].append((stream, lines))
-    rows = [("message", bucket, 0, STATE, marshal.dumps(x)) for bucket, x in messages.items()]
+        else:
+            messages += marshal.loads(body)
+    parts = parts_of_messages(messages, buckets)
+    rows = [("message", part, 0, STATE, ends) for part, ends in parts]
     return rows + [(*row[:3], STATE, row[4]) for row in _packed_facts(facts, buckets)]

@@ -48,7 +48,7 @@ MAPS: Final = frozenset(c.name for c in COLUMNS if c.type in (Type.AMOUNTS, Type
 _Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 _TYPES: Final[dict[Type, Any]] = {
     Type.INTEGER: _Integer, Type.TEXT: str, Type.TRUTH: bool, Type.INTEGERS: list[_Integer],
-    Type.TEXTS: list[str], Type.AMOUNTS: dict[str, _Integer], Type.NUMBERS: dict[str, float],
+    Type.TEXTS: tuple[str, ...], Type.AMOUNTS: dict[str, _Integer], Type.NUMBERS: dict[str, float],
 }  # fmt: skip
 _OWN_TYPES: Final[dict[str, Any]] = {
     "v": Literal[VERSION],
@@ -158,7 +158,7 @@ def parse_slowly(text: bytes, file: str) -> LineRow | str:
     wrong = what_is_wrong(line)
     if wrong is not None:
         return wrong
-    row = LineRow(**{name: line[name] for name in LineRow.__struct_fields__ if name in line})
+    row = msgspec.convert(line, LineRow)
     _jobs_fit(row)
     return row
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import marshal
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -19,9 +19,8 @@ from attrs import define, field
 
 from wmp.message import SENT_BY_MANAGERS, SENT_BY_WORKERS
 from wmp.spark.arrow import schema_of
-from wmp.spark.facts import FoldSink, KnownProcess, Process
+from wmp.spark.facts import FoldSink, KnownProcess, Process, process_number
 from wmp.spark.process_lines import LineNumbers
-from wmp.spark.reading import part_of_message
 from wmp.spark.schema import ddl
 
 __all__ = ["GONE", "MessageFold", "MessageStream", "parts_of_messages"]
@@ -45,20 +44,20 @@ _Array = np.ndarray[Any, Any]
 class MessageStream(NamedTuple):
     """The common values of the lines of one process about the messages of one stream."""
 
-    command: str
     source: str
-    source_epoch: int | None
-    target: str | None
-    target_epoch: int | None
-    session: int | None
     numbered: bool
     """Whether the number is that of the message, and no checksum."""
     withdrawn: bool
     """Whether a GIVE wants no job."""
+    command: str
+    source_epoch: int | None
+    target: str | None
+    target_epoch: int | None
+    session: int | None
     hops: int
     """Number of devices before the connection."""
-    side: int
-    """0: the messages were sent; 1: received."""
+    what: str
+    """The kind of the lines: send or received."""
     node: str
     epoch: int
     via: tuple[str, ...] | None
@@ -67,6 +66,11 @@ class MessageStream(NamedTuple):
     def process(self) -> Process:
         """The process that wrote the lines."""
         return self.node, self.epoch
+
+    @property
+    def side(self) -> int:
+        """0: the messages were sent; 1: received."""
+        return int(self.what == "received")
 
 
 class _MessageLine(NamedTuple):
@@ -131,13 +135,27 @@ class MessageFold:
         _Ends.of(self._lines).report(sink)
 
 
-def parts_of_messages(state: bytes, buckets: int) -> Iterator[tuple[int, tuple[Any, ...], bytes]]:
-    """Yield (part, stream, lines) of a state, for another number of parts."""
-    for stream, packed in marshal.loads(state):
-        lines = _values(packed)
-        parts = part_of_message(stream, lines[:, 0], buckets)
-        for part in np.unique(parts).tolist():
-            yield part, stream, lines[parts == part].tobytes()
+def parts_of_messages(
+    messages: Iterable[tuple[tuple[Any, ...], Any]], buckets: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (part, packed messages) for :meth:`MessageFold.add`.
+
+    Neighbours in a stream are in one part, so a part has few streams.
+
+    Args:
+        messages: (stream, lines) of any number of lines.
+        buckets: Number of the parts.
+    """
+    parts: defaultdict[int, list[tuple[tuple[Any, ...], bytes]]] = defaultdict(list)
+    for stream, packed in messages:
+        one, lines = MessageStream(*stream), _values(packed)
+        blocks = lines[:, 0] >> 8 if one.numbered else lines[:, 0] & 7
+        first = process_number(one.source, one.target, one.session) % buckets
+        places = (first + blocks) % buckets
+        for part in np.unique(places).tolist():
+            parts[part].append((stream, lines[places == part].tobytes()))
+    for part, ends in parts.items():
+        yield part, marshal.dumps(ends)
 
 
 @define(eq=False)
@@ -232,7 +250,7 @@ class _Ends:
             _suspect(list(self.only(slice(begin, end))), sink)
 
 
-def _values(packed: bytes) -> _Array:
+def _values(packed: Any) -> _Array:
     """Return packed lines as rows of :class:`_MessageLine`."""
     return np.frombuffer(packed, np.int64).reshape(-1, len(_MessageLine._fields))
 
@@ -253,7 +271,7 @@ def _add_links(first: _Ends, last: _Ends, sink: FoldSink) -> None:
     # The receiver is mostly farther on the route, so its line names more devices.
     via = np.where(last.each(lambda one: bool(one.via)), last.stream, first.stream)
     columns = {
-        **{name: (name, first.stream) for name in MessageStream._fields[:6]},
+        **{name: (name, first.stream) for name in MessageStream._fields[:_HOPS]},
         "via": ("via", via),
         "sender": ("node", first.stream), "sender_epoch": ("epoch", first.stream),
         "receiver": ("node", last.stream), "receiver_epoch": ("epoch", last.stream),

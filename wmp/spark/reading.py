@@ -7,27 +7,25 @@ so Spark moves few rows, whatever their number of lines.
 
 from __future__ import annotations
 
-import marshal
 import zlib
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
 import pyarrow
 from attrs import define, field
 
-from wmp.spark.facts import Process
+from wmp.spark.facts import Process, process_number
 from wmp.spark.lines import LineRow, event_table, packed_lines, parse
+from wmp.spark.message_fold import parts_of_messages
 from wmp.spark.process_lines import ProcessLines
 from wmp.spark.tables import Parts, Written
 
 __all__ = [
-    "FOLDED", "ROW", "Numbered", "ReadPart", "ReadTask", "part_of_message", "peer_of",
-    "process_number",
+    "FOLDED", "ROW", "Numbered", "ReadPart", "ReadTask", "peer_of",
 ]  # fmt: skip
 
 ROW: Final = "kind string, process bigint, peer bigint, rank bigint, body binary"
@@ -52,21 +50,25 @@ FOLDED: Final = frozenset({
 _number: Final = attrgetter("n")
 _PEERS: Final = {"send": "target", "undelivered": "target", "note": "about_peer"}
 
+_NUMBERS: Final = {"GIVE": "lock", "READY": "ready"}
+"""The numbers of messages that have no place in a numbered stream."""
+_stream: Final = attrgetter(
+    "command", "source_epoch", "target", "target_epoch", "session", "hops", "what", "node", "epoch"
+)
+"""Returns most values of :class:`wmp.spark.message_fold.MessageStream`."""
 _head: Final = attrgetter(
-    "command", "ready", "credit", "window", "roles", "count", "role", "lock", "want", "hold",
-    "more", "owner", "owner_epoch", "codec", "unstarted", "expire", "code", "about",
-    "about_number", "about_peer", "about_epoch", "label", "challenge", "answer", "standby",
+    "command", "ready", "credit", "window", "roles", "resources", "count", "role", "needs",
+    "lock", "want", "hold", "more", "owner", "owner_epoch", "codec", "unstarted", "expire",
+    "code", "about", "about_number", "about_peer", "about_epoch", "label", "challenge", "answer",
+    "standby",
 )  # fmt: skip
-"""Columns of the head that do not change when a message is sent again, beside the maps."""
-_maps: Final[Callable[[LineRow], tuple[Any, ...]]] = attrgetter("resources", "needs")
+"""Columns of the head that do not change when a message is sent again."""
 _body: Final = attrgetter(
     "ids", "attempts", "outcomes", "limits", "failed", "waits", "checksums", "bytes"
 )
 """Columns of the jobs that do not change when a message is sent again."""
-
-
-_Messages = defaultdict[int, defaultdict[tuple[Any, ...], "array[int]"]]
-"""The values of :mod:`wmp.spark.message_fold`, by stream, by part."""
+_encoded: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+"""Returns columns as bytes, whatever the order of the entries of a map."""
 
 
 @define(eq=False)
@@ -103,26 +105,6 @@ class ReadPart:
         self.written += other.written
 
 
-@lru_cache(65_536)
-def process_number(*who: Any) -> int:
-    """Return a process, or another tuple, as a number; two almost surely have different numbers."""
-    digest = blake2b(repr(who).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
-def part_of_message(message: Sequence[Any], number: Any, buckets: int) -> Any:
-    """Return the part of a message: neighbours in a stream are in one, so a part has few streams.
-
-    Args:
-        message: The first values of :class:`wmp.spark.message_fold.MessageStream`.
-        number: The number of the message, or an array of numbers.
-        buckets: Number of the parts.
-    """
-    _, source, _, target, _, session, numbered, *_ = message
-    block = number >> 8 if numbered else number & 7
-    return (process_number(source, target, session) % buckets + block) % buckets
-
-
 @define(eq=False)
 class ReadTask:
     """The work of one task: lines become events, and parts of the folds."""
@@ -135,6 +117,10 @@ class ReadTask:
     _files: list[str] = field(factory=list)
     """The segment of each line."""
     _events: list[pyarrow.Table] = field(factory=list)
+    _messages: defaultdict[tuple[Any, ...], array[int]] = field(
+        factory=lambda: defaultdict(lambda: array("q"))
+    )
+    """The values of :mod:`wmp.spark.message_fold`, by stream."""
 
     def read(self, lines: Iterable[tuple[str, bytes]]) -> Iterator[list[Numbered]]:
         """Read (file, line), and yield parts; after the last, ``found`` is complete."""
@@ -149,28 +135,29 @@ class ReadTask:
                 words = text.decode(errors="replace")[:_EXAMPLE]
                 count, example = self.found.bad.get((file, line), (0, words))
                 self.found.bad[file, line] = count + 1, min(example, words)
-        yield self._flush()
-        self._write()
+        yield self._flush(last=True)
         self.found.written = self.parts.close()
 
-    def _write(self) -> None:
-        if self._events:
+    def _flush(self, *, last: bool = False) -> list[Numbered]:
+        """Return the parts of the lines so far, and write events and messages in larger parts."""
+        rows = self._parts() if self._lines else []
+        if self._events and (last or len(self._events) >= _TABLES):
             self.parts.write("events", pyarrow.concat_tables(self._events))
+            messages = parts_of_messages(self._messages.items(), self.buckets)
+            rows += [("message", bucket, 0, 0, ends) for bucket, ends in messages]
             self._events.clear()
+            self._messages.clear()
+        self.found.groups |= {row[:3] for row in rows}
+        return rows
 
-    def _flush(self) -> list[Numbered]:
-        """Write the events of the lines so far, and return their parts."""
+    def _parts(self) -> list[Numbered]:
+        """Return the lines of each process so far as parts."""
         lines, files, self._lines, self._files = self._lines, self._files, [], []
-        if not lines:
-            return []
         self._events.append(event_table(lines, files))
-        if len(self._events) >= _TABLES:
-            self._write()
         own: defaultdict[Process, list[LineRow]] = defaultdict(list)
         for line in lines:
             own[line.node, line.epoch].append(line)
         rows: list[Numbered] = []
-        messages: _Messages = defaultdict(lambda: defaultdict(lambda: array("q")))
         for key, some in own.items():
             process = self.found.processes.get(key)
             if process is None:
@@ -182,40 +169,28 @@ class ReadTask:
                 if line.what in FOLDED and not is_device:
                     peers[peer_of(line)].append(line)
                 if line.what in ("send", "received"):
-                    self._message(line, key, messages)
+                    self._add_message(line)
             for peer, part in peers.items():
                 part.sort(key=_number)
                 group = ("line", process_number(*key), process_number(peer))
                 rows.append((*group, part[0].n, packed_lines(part)))
-        for bucket, streams in messages.items():
-            ends = [(stream, values.tobytes()) for stream, values in streams.items()]
-            rows.append(("message", bucket, 0, 0, marshal.dumps(ends)))
-        self.found.groups |= {row[:3] for row in rows}
         return rows
 
-    def _message(self, line: LineRow, process: Process, messages: _Messages) -> None:
-        """Add an end of a message to the part of its message."""
-        command, number = line.command, line.number
+    def _add_message(self, line: LineRow) -> None:
+        """Add an end of a message to its stream."""
+        number = line.number
         if number is None:
-            number = {"GIVE": line.lock, "READY": line.ready}.get(command)
-        amounts = _maps(line)
-        if amounts != (None, None):
-            amounts = tuple(some and sorted(some.items()) for some in amounts)
-        head = marshal.dumps(_head(line) + amounts, 2)
-        body = -1 if line.ids is None else zlib.crc32(marshal.dumps(_body(line), 2))
-        numbered = number is not None
+            number = getattr(line, _NUMBERS.get(line.command, "number"))
+        head = zlib.crc32(_encoded(_head(line)))
+        body = -1 if line.ids is None else zlib.crc32(_encoded(_body(line)))
+        withdrawn, via = line.want == 0, line.via or None
+        stream = (line.source or "", number is not None, withdrawn, *_stream(line), via)
         if number is None:
-            number = int.from_bytes(blake2b(head, digest_size=8).digest(), "big", signed=True)
-        side, via = int(line.what == "received"), tuple(line.via) if line.via else None
-        message = (
-            command, line.source or "", line.source_epoch, line.target, line.target_epoch,
-            line.session, numbered, line.want == 0,
-        )  # fmt: skip
-        bucket = part_of_message(message, number, self.buckets)
-        ends = messages[bucket][*message, line.hops, side, *process, via]
-        ends.extend((number, line.n, line.at, zlib.crc32(head), body))
-        if numbered and number <= _SAMPLED:
-            self.found.samples.append(((*message, number, line.hops), side, process, line.at))
+            number = head
+        elif number <= _SAMPLED:
+            side, process = int(line.what == "received"), (line.node, line.epoch)
+            self.found.samples.append(((stream[:9], number), side, process, line.at))
+        self._messages[stream].extend((number, line.n, line.at, head, body))
 
 
 def peer_of(line: LineRow) -> str | None:

@@ -14,12 +14,12 @@ from typing import Final
 from wmp.errors import ConfigError
 from wmp.spark.account import Account
 from wmp.spark.engines import Engine, InProcess
-from wmp.spark.facts import ALWAYS, FoldSink, Window
+from wmp.spark.facts import ALWAYS, FoldSink, Window, process_number
 from wmp.spark.folds import FoldTask
 from wmp.spark.journals import Source
 from wmp.spark.lines import UNKNOWN_VERSION
 from wmp.spark.publishing import PipelineResult, Publisher
-from wmp.spark.reading import Numbered, ReadPart, process_number
+from wmp.spark.reading import Numbered, ReadPart
 from wmp.spark.tables import Parts, Tables
 
 __all__ = ["STEPS", "Progress", "build_tables", "reporter", "settle", "take_in"]
