@@ -103,3 +103,22 @@ def test_the_guide_has_code_that_stands_alone():
 @pytest.mark.parametrize(("code", "expected"), ALONE)
 def test_each_self_contained_example_runs(code, expected, forks, tmp_path):
     assert forks.run(sys.executable, "-c", code, cwd=tmp_path) == (0, expected, "")
+
+
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [
+        ("majordomo", ["b'HELLO'", "True", "b'NUMBER 0'", "b'NUMBER 1'", "b'NUMBER 2'"]),
+        ("round-robin", ["[b'HELLO']"]),
+    ],
+)
+def test_the_first_example_of_a_protocol_runs(page, printed, folder):
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    code = next(code for language, code in FENCE.findall(text) if language == "python")
+    # The code runs with an unused address.
+    code = code.replace("tcp://127.0.0.1:6714", f"ipc://{folder}/s")
+
+    with Program(sys.executable, "-c", code) as program:
+        assert (program.ends(), program.stderr) == (0, "")
+        # Replies may come in any order.
+        assert sorted(program.stdout.decode().splitlines()) == sorted(printed)
