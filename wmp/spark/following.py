@@ -148,7 +148,6 @@ class _Follower:
 
     def __attrs_post_init__(self) -> None:
         self._store = AccountStore(Path(self.tables.path(_KEPT)))
-        self._publisher = Publisher(self.tables)
         if (saved := self._store.load()) is not None:
             self._kept, self._kept.account.open = saved
         given = frozenset(Path(one).resolve() for one in self.journals)
@@ -160,6 +159,7 @@ class _Follower:
                 f"{self.tables.path(_KEPT)} to begin anew"
             )
         self._kept.journals = given
+        self._publisher = Publisher(self.tables, self._kept.account)
 
     def run(self, idle: float | None) -> JournalReport:
         """Make reports until ``made`` returns False or no line comes for ``idle`` seconds."""
@@ -186,7 +186,7 @@ class _Follower:
                 time.sleep(min(_LOOK, idle or _LOOK) if idle != 0 else 0.01)
 
     def _report(self, began: float) -> JournalReport:
-        result = self._publisher.publish(self._kept.account, reporter(self.progress))
+        result = self._publisher.publish(reporter(self.progress))
         path = write_page(self.tables, self.journals)
         return JournalReport(path, result, time.monotonic() - began)
 
@@ -254,6 +254,7 @@ class _Follower:
             return False
         events = [(str(self._where("events", one)), one[2]) for one in old.files["events"]]
         self._kept.account = new = Account(follows=True, repeated=old.repeated)
+        self._publisher = Publisher(self.tables, new)
         new.found.bad = old.found.bad
         self._read(Source(events=events), new)
         self._commit()

@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 
 from wmp.spark.account import Account
 from wmp.spark.arrow import Values
-from wmp.spark.facts import Counts, FoldSink, KnownProcess, Process, add_count, is_certain
+from wmp.spark.facts import Counts, FoldSink, Process, add_count, is_certain
 from wmp.spark.folds import Group, OpenGroup
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.processes import check_lives, nodes
@@ -33,8 +33,6 @@ _SHELF: Final = 2048
 """Number of rows of open groups from which a file is full."""
 _TWICE: Final = 2048
 """Largest number of lines of a process that are looked up because their number came twice."""
-_CHECKED: Final[Group] = ("checked", 0, 0)
-"""Stands for the counts of the checks of this module among the open groups."""
 
 
 @frozen
@@ -42,14 +40,20 @@ class PipelineResult:
     """The result of a run."""
 
     tables: Tables
-    violations: int
-    """Number of the certain violations."""
-    uncertain: int
-    """Number of the violations that gaps in the journals may explain."""
     summary: dict[str, float]
     """The table ``summary``: values by name."""
     findings: Sequence[Mapping[str, Any]]
     """The rows of the table ``findings``."""
+
+    @property
+    def violations(self) -> int:
+        """Number of the certain violations."""
+        return int(self.summary["violations"])
+
+    @property
+    def uncertain(self) -> int:
+        """Number of the violations that gaps in the journals may explain."""
+        return int(self.summary["uncertain violations"])
 
 
 @define(eq=False)
@@ -57,8 +61,8 @@ class Publisher:
     """Makes the tables equal to an account, after each of its changes."""
 
     tables: Tables
-    _account: Account | None = None
-    """The account of the last call, to which all that is kept here belongs."""
+    account: Account
+    """Groups that have changed are other objects than before."""
     _shelves: list[tuple[dict[Group, OpenGroup], list[Written]]] = field(factory=list)
     """Open groups, and the files with their rows."""
     _totals: Totals | None = None
@@ -71,41 +75,29 @@ class Publisher:
     _written: dict[str, list[Values]] = field(factory=dict)
     """The rows of the small tables that were written last."""
 
-    def publish(self, account: Account, report: Callable[[str], None]) -> PipelineResult:
-        """Write all tables that have changed.
-
-        Args:
-            account: The account. Groups that have changed are other objects than before.
-            report: Called with the name of each step.
-        """
+    def publish(self, report: Callable[[str], None]) -> PipelineResult:
+        """Write all tables that have changed; ``report`` is called with the name of each step."""
         report("violations")
-        if account is not self._account:
-            self._account, self._totals, self._wanted = account, None, {}
+        account = self.account
         known, processes = account.known, account.found.processes
         files = {name: list(written) for name, written in account.files.items()}
         for one in self._write_open(account.open):
             files[one[0]].append(one)
         self.tables.publish(files)
-
-        totals, shown = self._judge(account)
-
+        self._check_silences()
+        totals, checks = self._add_up(), FoldSink(known)
+        self._check_twice(checks)
+        check_lives(list(processes.values()), totals.counts["served"], checks)
+        shown = self._violations(checks)
         report("totals")
-        findings, missing = totals.findings(known), missing_nodes(processes)
-        bad = [(*key, *lines) for key, lines in sorted(account.found.bad.items())]
-        dropped = list(drops(processes.values()))
-        rows = nodes(sorted(processes.values(), key=lambda one: one.key), account.clocks)
-        names = [column.name for column in TABLES["nodes"].columns]
-        summary = totals.summary(
-            sum(row[2] for row in bad), account.repeated, len(missing),
-            sum(row[3] for row in dropped), findings,
-            [dict(zip(names, row, strict=True)) for row in rows],
-        )  # fmt: skip
+        findings, missing = totals.findings(known, checks.counts), missing_nodes(processes)
+        summary = totals.summary(account, len(missing), findings)
         small: dict[str, Iterable[Values]] = {
             "violations": shown,
-            "violation_events": [line for lines in account.stories.values() for line in lines],
-            "bad_lines": bad,
+            "violation_events": chain.from_iterable(account.stories.values()),
+            "bad_lines": [(*key, *lines) for key, lines in sorted(account.found.bad.items())],
             "offsets": [one.row for one in account.offsets],
-            "nodes": rows,
+            "nodes": nodes(sorted(processes.values(), key=lambda one: one.key), account.clocks),
             "missing_nodes": missing,
             "findings": findings,
             "latency": totals.latency(),
@@ -115,32 +107,26 @@ class Publisher:
             "activity": totals.activity(),
             "requeues": totals.requeues(),
             "device_hops": totals.device_hops(),
-            "drops": dropped,
+            "drops": drops(processes.values()),
             "summary": summary,
         }
         for name, some in small.items():
             if (values := list(some)) != self._written.get(name):
                 self.tables.write_rows(name, values)
                 self._written[name] = values
-        numbers = {name: value for name, value, _ in summary}
-        certain, uncertain = int(numbers["violations"]), int(numbers["uncertain violations"])
         names = [column.name for column in TABLES["findings"].columns]
-        named = [dict(zip(names, row, strict=True)) for row in findings]
-        return PipelineResult(self.tables, certain, uncertain, numbers, named)
+        return PipelineResult(
+            self.tables,
+            {name: value for name, value, _ in summary},
+            [dict(zip(names, row, strict=True)) for row in findings],
+        )
 
-    def _judge(self, account: Account) -> tuple[Totals, list[Values]]:
-        """Return the totals of all groups and checks, and the violations that are shown."""
-        known = account.known
-        self._check_silences(account, known)
-        sink = FoldSink(known)
-        self._check_twice(account, sink)
-        counts = {group: one.counts for group, one in account.open.items()}
-        totals = self._add_up(account, counts | {_CHECKED: self._counts.get(_CHECKED, {})})
-        check_lives(list(account.found.processes.values()), totals.counts["served"], sink)
-        totals = self._add_up(account, counts | {_CHECKED: sink.counts})
+    def _violations(self, checks: FoldSink) -> list[Values]:
+        """Return the violations that are shown, and look up their stories."""
+        account, known = self.account, self.account.known
         broken = [
             (*row[:4], is_certain(row[16], known), *row[5:16])
-            for rows in (account.rows, *(one.rows for one in account.open.values()), sink.rows)
+            for rows in (account.rows, *(one.rows for one in account.open.values()), checks.rows)
             for row in rows.get("violations", ())
         ]
         shown = first_of_each_name(broken)
@@ -148,7 +134,7 @@ class Publisher:
         new = [row for row in shown if written.get(row[0]) != set(row[15])]
         found = account.stories | (stories(new, self.tables, known) if new else {})
         account.stories = {row[0]: found[row[0]] for row in shown}
-        return totals, shown
+        return shown
 
     def _write_open(self, groups: Mapping[Group, OpenGroup]) -> list[Written]:
         """Return files with the rows of open groups.
@@ -184,37 +170,39 @@ class Publisher:
             parts.write(name, pyarrow.concat_tables(some))
         return parts.close()
 
-    def _add_up(self, account: Account, counts: dict[Group, Counts]) -> Totals:
-        """Return the totals of an account with the counts of its open groups."""
-        old, totals = self._counts, self._totals
+    def _add_up(self) -> Totals:
+        """Return the totals of the account with the counts of its open groups."""
+        account, old, totals = self.account, self._counts, self._totals
+        self._counts = new = {group: one.counts for group, one in account.open.items()}
         changed = [
-            (old.get(group, {}), counts.get(group, {}))
-            for group in old.keys() | counts.keys()
-            if old.get(group) is not counts.get(group)
+            (old.get(group, {}), new.get(group, {}))
+            for group in old.keys() | new.keys()
+            if old.get(group) is not new.get(group)
         ]
-        added, account.added, self._counts = account.added, [], counts
+        added, account.added = account.added, []
         if (
             totals is None
             or totals.length != account.totals.length
             or not totals.change(changed, added)
         ):
-            totals = account.totals.plus(counts.values())
+            totals = account.totals.plus(new.values())
         self._totals = totals
         return totals
 
-    def _check_silences(self, account: Account, known: Mapping[Process, KnownProcess]) -> None:
+    def _check_silences(self) -> None:
         """Check the silences that were not checked yet; all lines about them have been read."""
+        account = self.account
         if silences := account.rows["silence"]:
-            sink = FoldSink(known)
+            sink = FoldSink(account.known)
             check_silences(silences, self.tables, sink)
             account.rows["violations"] += sink.rows.get("violations", [])
             account.add_counts(sink.counts)
             account.rows["silence"] = []
 
-    def _check_twice(self, account: Account, sink: FoldSink) -> None:
+    def _check_twice(self, sink: FoldSink) -> None:
         """Report different lines with one number; of very many only the first are looked up."""
         wanted, name = {}, "one line for each number"
-        for key, runs in account.twice.items():
+        for key, runs in self.account.twice.items():
             numbers = LineNumbers(list(runs))
             numbers.tidy()
             every = chain.from_iterable(range(first, last + 1) for first, last in numbers.runs)

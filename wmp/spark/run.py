@@ -56,7 +56,7 @@ def build_tables(
     account = Account(window)
     take_in(tables, engine, source, account, progress)
     tables.remove(*_OLD)
-    return Publisher(tables).publish(account, reporter(progress))
+    return Publisher(tables, account).publish(reporter(progress))
 
 
 def take_in(

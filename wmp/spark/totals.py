@@ -7,11 +7,12 @@ counts and no samples, and this module is plain Python.
 from __future__ import annotations
 
 import math
+import typing
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Final
 
 from attrs import define, field
@@ -20,6 +21,9 @@ from wmp.spark.arrow import Values
 from wmp.spark.facts import ALWAYS, Counts, KnownProcess, Process, Window, is_certain
 from wmp.spark.findings import FINDINGS
 from wmp.spark.process_lines import ProcessLines
+
+if typing.TYPE_CHECKING:
+    from wmp.spark.account import Account
 
 __all__ = ["Totals", "drops", "missing_nodes", "spread", "stretch"]
 
@@ -160,10 +164,11 @@ class Totals:
         """Return the rows of ``requeues``."""
         return ((*key, entry[0]) for key, entry in self.counts["requeues"].items())
 
-    def findings(self, known: Mapping[Process, KnownProcess]) -> list[Values]:
-        """Return the rows of ``findings``."""
+    def findings(self, known: Mapping[Process, KnownProcess], checks: Counts) -> list[Values]:
+        """Return the rows of ``findings``; ``checks`` has further counts of violations."""
         found: Counter[tuple[str, bool]] = Counter()
-        for (name, judged), entry in self.counts["violation"].items():
+        more = ((key[1:], entry) for key, entry in checks.items())
+        for (name, judged), entry in chain(self.counts["violation"].items(), more):
             found[name, is_certain(judged, known)] += entry[0]
         return [(name, FINDINGS[name], certain, n) for (name, certain), n in sorted(found.items())]
 
@@ -247,36 +252,35 @@ class Totals:
             jain = sum(some) ** 2 / (len(some) * square) if square else None
             yield (*group, len(some), least, most, most / least if least > 0 else None, jain)
 
-    def summary(
-        self, bad_lines: int, repeated: int, missing: int, drops: int, findings: Iterable[Values],
-        nodes: Sequence[Mapping[str, Any]],
-    ) -> list[Values]:  # fmt: skip
-        """Return the rows of ``summary``."""
+    def summary(self, account: Account, missing: int, findings: Iterable[Values]) -> list[Values]:
+        """Return the rows of ``summary``; ``missing`` processes have left no journal."""
         jobs, locks, leases = map(self._numbers, ("jobs", "locks", "leases"))
         found = {True: 0, False: 0}
         for _, _, certain, count in findings:
             found[certain] += count
-        kinds = [row["kind"] for row in nodes]
-        first = min((row["first"] for row in nodes), default=0)
-        last = max((row["last"] for row in nodes), default=0)
+        nodes, clocks = account.found.processes.values(), account.clocks
+        kinds = [one.kind for one in nodes]
+        first = min((one.first + clocks[one.key].clock for one in nodes), default=0)
+        last = max((one.last + clocks[one.key].clock for one in nodes), default=0)
         bounds = (*self.counts["first submission"].values(), *self.counts["last end"].values())
         took = sum(top for _, _, top in bounds) / 1e6 if len(bounds) == 2 else 0
         rows: list[tuple[str, float, str]] = [
             ("nodes", len(nodes), "processes that wrote a journal"),
             *((f"{kind}s", kinds.count(kind), f"processes that are {kind}s")
               for kind in ("manager", "worker", "device")),
-            ("lines", sum(row["lines"] for row in nodes), "lines read"),
-            ("lines missing", sum(row["missing"] for row in nodes),
+            ("lines", sum(one.lines for one in nodes), "lines read"),
+            ("lines missing", sum(one.numbers.missing for one in nodes),
              "numbered lines that are missing or could not be read"),
-            ("lines repeated", repeated,
+            ("lines repeated", account.repeated,
              "lines that were left out, because an identical line was read"),
-            ("without an end", sum(row["end"] is None for row in nodes),
+            ("without an end", sum(one.end is None for one in nodes),
              "processes that were killed or still run"),
             ("seconds", (last - first) / 1e6, "seconds from the first line to the last"),
-            ("clock error", max((row["clock_error"] or 0 for row in nodes), default=0),
+            ("clock error", max((one.error or 0 for one in clocks.values()), default=0),
              "µs by which the common clock may be wrong"),
             ("nodes missing", missing, "processes without a journal that other journals name"),
-            ("bad lines", bad_lines, "lines that could not be read"),
+            ("bad lines", sum(lines for lines, _ in account.found.bad.values()),
+             "lines that could not be read"),
             ("jobs", sum(jobs.values()), "jobs submitted"),
             *((f"jobs {end}", jobs.get(end, 0), f"jobs that ended {end}")
               for end in ("ok", "error", "cancelled", "timeout", "lost")),
@@ -300,7 +304,8 @@ class Totals:
             ("violations", found[True], "certain violations"),
             ("uncertain violations", found[False],
              "possible violations, which may be due to gaps in the journals"),
-            ("drops", drops, "messages ignored, whole or in part"),
+            ("drops", sum(one.drops.total() for one in nodes),
+             "messages ignored, whole or in part"),
         ]  # fmt: skip
         return [(name, float(value), doc) for name, value, doc in rows]
 
