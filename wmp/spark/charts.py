@@ -1,6 +1,7 @@
 """The interactive charts of a report, drawn by Plotly in the browser: load, phases, percentiles.
 
-This module makes Plotly's figures as plain data. The page has Plotly's script inside, so it needs
+This module makes Plotly's figures as plain data, and the page's script gives them their look. The
+page has Plotly's script inside, so it needs
 no network.
 """
 
@@ -128,7 +129,7 @@ def _load(data: ReportData) -> _Figure:
         "texttemplate": "%{text}", "textfont": {"color": "#dc2626", "size": 13},
         "xgap": 1, "ygap": 2,
     }  # fmt: skip
-    layout = _layout(150 + 26 * len(roles), xaxis={"type": "date"}, yaxis=_NAMES)
+    layout = {"height": 150 + 26 * len(roles), "xaxis": {"type": "date"}, "yaxis": _NAMES}
     return {"data": [heat], "layout": layout}
 
 
@@ -161,13 +162,13 @@ def _phases(phases: Mapping[str, _Bars], latency: Mapping[str, Row]) -> _Figure:
     marks = [
         {
             "type": "scatter", "mode": "markers", "name": name, "y": there,
-            "x": [_log(latency[phase][name]) for phase in there], "hoverinfo": "text",
+            "x": [_log(latency[phase][name]) for phase in there],
             "text": [f"{name} of {phase}: {duration(latency[phase][name])}" for phase in there],
             "marker": {"symbol": "line-ns-open", "size": 18, "color": colour, "line": {"width": 3}},
         }
         for name, colour in (("p50", "#0d9488"), ("p99", "#dc2626"))
     ]  # fmt: skip
-    layout = _layout(80 + 34 * len(there), xaxis=_DURATIONS, yaxis=_NAMES)
+    layout = {"height": 80 + 34 * len(there), "xaxis": _DURATIONS, "yaxis": _NAMES}
     return {"data": [heat, *marks], "layout": layout}
 
 
@@ -186,33 +187,21 @@ def _curves(title: str, lines: Mapping[str, _Bars]) -> _Figure:
         shares = [min(abs(math.log10(one)), reach) for one in left]
         drawn.append({
             "type": "scatter", "mode": "lines", "name": _text(name), "x": shares,
-            "y": [_log(value) for value in values], "line": {"shape": "hv"}, "hoverinfo": "text",
+            "y": [_log(value) for value in values], "line": {"shape": "hv"},
             "text": [
                 f"{_text(name)}: {100 * (1 - 10**-share):.4g} % within {duration(value)}"
                 for share, value in zip(shares, values, strict=True)
             ],
         })  # fmt: skip
-    layout = _layout(340, xaxis=_SHARES, yaxis=_DURATIONS)
-    return {"data": drawn, "layout": {**layout, "title": {"text": title}, "showlegend": True}}
+    layout = {"height": 340, "xaxis": _SHARES, "yaxis": _DURATIONS, "title": {"text": title}}
+    return {"data": drawn, "layout": {**layout, "showlegend": True}}
 
 
 def _heat(title: str, x: Sequence[Any], y: Iterable[str], format: str = "") -> _Figure:
     """Make a table of cells in shades of blue, with a colour scale."""
     return {
-        "type": "heatmap", "name": title, "x": x, "y": list(y), "zmin": 0, "hoverinfo": "text",
-        "colorscale": _COLOURS,
-        "colorbar": {"title": {"text": title}, "thickness": 12, "tickformat": format},
-    }  # fmt: skip
-
-
-def _layout(height: int, *, xaxis: _Figure, yaxis: _Figure) -> _Figure:
-    axis = {"gridcolor": "rgba(128,128,128,0.25)", "zeroline": False, "automargin": True}
-    return {
-        "height": height, "margin": {"l": 10, "r": 10, "t": 30, "b": 30},
-        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
-        "modebar": {"bgcolor": "rgba(0,0,0,0)"}, "hovermode": "closest",
-        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom"},
-        "showlegend": False, "xaxis": axis | xaxis, "yaxis": axis | yaxis,
+        "type": "heatmap", "name": title, "x": x, "y": list(y), "colorscale": _COLOURS,
+        "colorbar": {"title": {"text": title}, "tickformat": format},
     }  # fmt: skip
 
 
