@@ -57,7 +57,7 @@ _REST: Final = 2.0
 """Least number of seconds between two reports while lines keep coming."""
 _QUIET: Final = 10.0
 """Seconds without new lines after which open jobs and messages are settled."""
-_REMADE: Final = 10.0
+_REWORKED: Final = 10.0
 """Least ratio of the time between two remakings, or settlings, to the time that one takes."""
 _FILES: Final = 8
 """Number of files of one size of a table that become one file."""
@@ -122,7 +122,6 @@ class _Followed:
     """The byte up to which each segment was read; finished segments are in ``done``."""
     done: defaultdict[str, LineNumbers] = field(factory=lambda: defaultdict(LineNumbers))
     """The numbers of the finished segments, by name without number."""
-    lines: int = 0
     unsettled: bool = False
     """Whether lines came since the open groups were settled."""
 
@@ -142,9 +141,8 @@ class _Follower:
     """Limit of the bytes of the next batch."""
     _sizes: dict[str, int] = field(factory=dict)
     """The size of each segment at the last look."""
-    _may_settle: float = 0.0
-    """The time before which open groups are not settled again, and tables not made again."""
-    _may_remake: float = 0.0
+    _may_rework: float = 0.0
+    """The time before which tables are not made again, and open groups not settled again."""
 
     def __attrs_post_init__(self) -> None:
         self._store = AccountStore(Path(self.tables.path(_KEPT)))
@@ -172,13 +170,13 @@ class _Follower:
             if more:
                 quiet, waits = time.monotonic(), True
             last_look = not more and idle is not None and began - quiet >= idle
-            if self._settle(quiet, last=last_look) or self._remake(last=last_look):
+            if self._rework(quiet, last=last_look):
                 waits = True
             rested = last is None or time.monotonic() - reported >= _REST or not more
             if (waits or last is None) and rested and not (more and last is None):
                 last = self._report(began)
                 waits, reported = False, time.monotonic()
-                if not self.made(last, self._kept.lines):
+                if not self.made(last, self._kept.account.found.lines):
                     return last
             elif last is not None and last_look:
                 return last
@@ -212,8 +210,7 @@ class _Follower:
             if any(byte_ranges.divides_a_step(span.path, span.begin) for span in spans):
                 kept.account.stale = True  # half of a step was folded alone
             self._read(source, kept.account)
-            kept.lines, kept.unsettled = kept.account.found.lines, True
-            kept.positions = end
+            kept.unsettled, kept.positions = True, end
             self._merge_files()
         for name, (path, size) in found.items():
             if kept.positions.get(name) == size and Path(path).exists():  # it is finished
@@ -235,30 +232,28 @@ class _Follower:
         self._store.save(self._kept, groups)
         account.open = groups
 
-    def _settle(self, quiet: float, *, last: bool) -> bool:
-        """Settle open jobs and messages while no line comes; return whether this was done."""
-        began = time.monotonic()
-        late = began >= max(self._may_settle, quiet + _QUIET)
-        if not self._kept.unsettled or not (last or late):
-            return False
-        settle(self.tables, self._kept.account)
-        self._kept.unsettled = False
-        self._commit()
-        self._may_settle = _later(began)
-        return True
+    def _rework(self, quiet: float, *, last: bool) -> bool:
+        """Make all tables again if final rows have changed; return whether something was done.
 
-    def _remake(self, *, last: bool) -> bool:
-        """Make all tables again if final rows have changed; return whether this was done."""
-        began, old = time.monotonic(), self._kept.account
-        if not old.stale or not (last or began >= self._may_remake):
+        If none has changed, open jobs and messages are settled while no line comes.
+        """
+        began, kept, old = time.monotonic(), self._kept, self._kept.account
+        if not last and began < self._may_rework:
             return False
-        events = [(str(self._where("events", one)), one[2]) for one in old.files["events"]]
-        self._kept.account = new = Account(follows=True, repeated=old.repeated)
-        self._publisher = Publisher(self.tables, new)
-        new.found.bad = old.found.bad
-        self._read(Source(events=events), new)
+        if old.stale:
+            events = [(str(self._where("events", one)), one[2]) for one in old.files["events"]]
+            kept.account = new = Account(follows=True, repeated=old.repeated)
+            self._publisher = Publisher(self.tables, new)
+            new.found.bad = old.found.bad
+            self._read(Source(events=events), new)
+        elif kept.unsettled and (last or began >= quiet + _QUIET):
+            settle(self.tables, old)
+        else:
+            return False
+        kept.unsettled = False
         self._commit()
-        self._may_remake = _later(began)
+        now = time.monotonic()
+        self._may_rework = now + max(_QUIET, _REWORKED * (now - began))
         return True
 
     def _merge_files(self) -> None:
@@ -284,12 +279,6 @@ class _Follower:
         """Return the present path of a file, which may still have its hidden name."""
         hidden = Path(self.tables.path(table), f".{one[1]}")
         return hidden if hidden.exists() else hidden.with_name(one[1])
-
-
-def _later(began: float) -> float:
-    """Return the time at which work that began at a time, and ends now, may be repeated."""
-    now = time.monotonic()
-    return now + max(_QUIET, _REMADE * (now - began))
 
 
 def _numbered(name: str) -> tuple[str, int]:

@@ -63,16 +63,16 @@ def start_session(
     *,
     confs: Mapping[str, str] | None = None,
     name: str = "wmp",
-    quiet: bool = True,
 ) -> SparkSession:
     """Start a Spark session, or return the session that runs in this process already.
+
+    The stderr of Java is hidden. The error of a failed start has its last line.
 
     Args:
         master: Master URL: ``local[2]``, ``spark://host:7077``, …; None for the URL of
         ``spark-submit`` or the environment, and else all cores of this machine.
         confs: Spark's own settings; they override ``CONFS``.
         name: Name of the application.
-        quiet: Hide the stderr of Java from the user. The error of a failed start has its last line.
 
     Raises:
         ConfigError: There is no Java.
@@ -92,7 +92,7 @@ def start_session(
     settings = {**CONFS, **(_partitions(master) if local else {}), **(confs or {})}
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _hidden(quiet) as stderr, _own_interrupt():
+    with _hidden_stderr() as stderr, _own_interrupt():
         try:
             return builder.getOrCreate()
         except Exception as error:
@@ -120,17 +120,14 @@ def _partitions(master: str | None) -> dict[str, str]:
     return {"spark.sql.shuffle.partitions": str(2 * count)}
 
 
-def _why(error: Exception, stderr: IO[bytes] | None) -> str:
+def _why(error: Exception, stderr: IO[bytes]) -> str:
     """Return the cause of a failed start, in one line."""
     home = os.environ.get("JAVA_HOME", "not set")
     if (of_java := getattr(error, "java_exception", None)) is not None:  # Java runs
         return f"Spark did not start: {of_java.toString()}"
     text = f"Spark did not start ({type(error).__name__}: {str(error).splitlines()[0]})"
-    last = b""
-    if stderr is not None:
-        stderr.seek(0)
-        lines = [line for line in stderr.read().splitlines() if line.strip()]
-        last = next((line for line in lines if b"rror" in line or b"xception" in line), b"")
+    stderr.seek(0)
+    last = next((line for line in stderr if b"rror" in line or b"xception" in line), b"")
     java = f"; the error of Java is: {last.decode(errors='replace').strip()}" if last else ""
     if b"org.apache.spark.SparkException" in last:  # Java runs, and Spark reports the cause
         return f"{text}{java}"
@@ -153,14 +150,11 @@ def _own_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def _hidden(quiet: bool) -> Iterator[IO[bytes] | None]:
+def _hidden_stderr() -> Iterator[IO[bytes]]:
     """Redirect stderr of this process and its children to a file during the block.
 
     Java writes to that file until Java ends.
     """
-    if not quiet:
-        yield None
-        return
     sys.stderr.flush()
     kept = os.dup(2)
     with tempfile.TemporaryFile() as stderr:
