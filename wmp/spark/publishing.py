@@ -91,7 +91,9 @@ class Publisher:
         shown = self._violations(checks)
         report("totals")
         findings, missing = totals.findings(known, checks.counts), missing_nodes(processes)
-        summary = totals.summary(account, len(missing), findings)
+        summary = totals.summary(
+            account.found, account.clocks, account.repeated, len(missing), findings
+        )
         small: dict[str, Iterable[Values]] = {
             "violations": shown,
             "violation_events": chain.from_iterable(account.stories.values()),

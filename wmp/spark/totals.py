@@ -7,7 +7,6 @@ counts and no samples, and this module is plain Python.
 from __future__ import annotations
 
 import math
-import typing
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,12 +17,11 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.spark.arrow import Values
+from wmp.spark.clocks import Clock
 from wmp.spark.facts import ALWAYS, Counts, KnownProcess, Process, Window, is_certain
 from wmp.spark.findings import FINDINGS
 from wmp.spark.process_lines import ProcessLines
-
-if typing.TYPE_CHECKING:
-    from wmp.spark.account import Account
+from wmp.spark.reading import ReadPart
 
 __all__ = ["Totals", "drops", "missing_nodes", "spread", "stretch"]
 
@@ -252,13 +250,16 @@ class Totals:
             jain = sum(some) ** 2 / (len(some) * square) if square else None
             yield (*group, len(some), least, most, most / least if least > 0 else None, jain)
 
-    def summary(self, account: Account, missing: int, findings: Iterable[Values]) -> list[Values]:
+    def summary(
+        self, found: ReadPart, clocks: Mapping[Process, Clock], repeated: int, missing: int,
+        findings: Iterable[Values],
+    ) -> list[Values]:  # fmt: skip
         """Return the rows of ``summary``; ``missing`` processes have left no journal."""
         jobs, locks, leases = map(self._numbers, ("jobs", "locks", "leases"))
-        found = {True: 0, False: 0}
+        broken = {True: 0, False: 0}
         for _, _, certain, count in findings:
-            found[certain] += count
-        nodes, clocks = account.found.processes.values(), account.clocks
+            broken[certain] += count
+        nodes = found.processes.values()
         kinds = [one.kind for one in nodes]
         first = min((one.first + clocks[one.key].clock for one in nodes), default=0)
         last = max((one.last + clocks[one.key].clock for one in nodes), default=0)
@@ -271,7 +272,7 @@ class Totals:
             ("lines", sum(one.lines for one in nodes), "lines read"),
             ("lines missing", sum(one.numbers.missing for one in nodes),
              "numbered lines that are missing or could not be read"),
-            ("lines repeated", account.repeated,
+            ("lines repeated", repeated,
              "lines that were left out, because an identical line was read"),
             ("without an end", sum(one.end is None for one in nodes),
              "processes that were killed or still run"),
@@ -279,7 +280,7 @@ class Totals:
             ("clock error", max((one.error or 0 for one in clocks.values()), default=0),
              "µs by which the common clock may be wrong"),
             ("nodes missing", missing, "processes without a journal that other journals name"),
-            ("bad lines", sum(lines for lines, _ in account.found.bad.values()),
+            ("bad lines", sum(lines for lines, _ in found.bad.values()),
              "lines that could not be read"),
             ("jobs", sum(jobs.values()), "jobs submitted"),
             *((f"jobs {end}", jobs.get(end, 0), f"jobs that ended {end}")
@@ -301,8 +302,8 @@ class Totals:
             ("locks refused", locks.get("NO", 0), "GIVEs answered by NO"),
             ("locks timed out", locks.get("timeout", 0), "GIVEs never answered"),
             ("jobs late", self._sum("locks", 1), "jobs that came after their lock was closed"),
-            ("violations", found[True], "certain violations"),
-            ("uncertain violations", found[False],
+            ("violations", broken[True], "certain violations"),
+            ("uncertain violations", broken[False],
              "possible violations, which may be due to gaps in the journals"),
             ("drops", sum(one.drops.total() for one in nodes),
              "messages ignored, whole or in part"),
