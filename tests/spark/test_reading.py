@@ -10,7 +10,7 @@ import pytest
 
 from tests.spark.worlds import build, play, rows_of, save
 from wmp.errors import ConfigError
-from wmp.spark import engines, publishing, report
+from wmp.spark import engines, report, stories
 from wmp.spark.byte_ranges import ByteRange
 from wmp.spark.engines import OnSpark
 from wmp.spark.journals import Source, find_segments
@@ -226,7 +226,7 @@ def test_lines_that_are_there_twice_count_once(spark, world, tmp_path):
 
 def test_different_lines_with_one_number_are_counted(tmp_path, monkeypatch):
     """Two processes wrote journals under one name, and a part of a third has the same numbers."""
-    monkeypatch.setattr(publishing, "_TWICE", 5)
+    monkeypatch.setattr(stories, "_TWICE", 5)
     for copy, count in enumerate((20, 20, 8)):
         lines = [
             json.dumps({

@@ -52,7 +52,10 @@ class Account:
     totals: Totals = field(factory=Totals)
     added: list[Counts] = field(factory=list)
     """The counts that the totals got since the account was published."""
-    rows: dict[str, list[Values]] = field(factory=lambda: {"violations": [], "silence": []})
+    rows: dict[str, list[Values]] = field(
+        factory=lambda: {"violations": [], "silence": [], "twice": []}
+    )
+    """The violations, and what is checked as soon as its lines are in ``events``."""
     files: dict[str, list[Written]] = field(factory=lambda: {name: [] for name in LARGE})
     """The files of the large tables whose rows do not change any more."""
     open: dict[Group, OpenGroup] = field(factory=dict)
@@ -63,8 +66,8 @@ class Account:
     """The jobs, and messages without a target, whose rows do not change any more."""
     offsets: list[Offset] = field(factory=list)
     clocks: dict[Process, Clock] = field(factory=dict)
-    twice: dict[Process, list[tuple[int, int]]] = field(factory=dict)
-    """Ranges of numbers that several different lines of a process have."""
+    twice: set[Process] = field(factory=set)
+    """The processes with different lines of one number."""
     known: dict[Process, KnownProcess] = field(factory=dict)
     """The facts of all processes that folds need."""
     repeated: int = 0

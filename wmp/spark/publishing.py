@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, Final
 
@@ -18,12 +18,11 @@ from attrs import define, field, frozen
 
 from wmp.spark.account import Account
 from wmp.spark.arrow import Values
-from wmp.spark.facts import Counts, FoldSink, Process, add_count, is_certain
+from wmp.spark.facts import Counts, FoldSink, is_certain
 from wmp.spark.folds import Group, OpenGroup
-from wmp.spark.process_lines import LineNumbers
 from wmp.spark.processes import check_lives, nodes
 from wmp.spark.schema import TABLES
-from wmp.spark.stories import check_silences, find_lines, first_of_each_name, stories
+from wmp.spark.stories import check_silences, check_twice, first_of_each_name, stories
 from wmp.spark.tables import Parts, Tables, Written
 from wmp.spark.totals import Totals, drops, missing_nodes
 
@@ -31,8 +30,6 @@ __all__ = ["PipelineResult", "Publisher"]
 
 _SHELF: Final = 2048
 """Number of rows of open groups from which a file is full."""
-_TWICE: Final = 2048
-"""Largest number of lines of a process that are looked up because their number came twice."""
 
 
 @frozen
@@ -69,9 +66,6 @@ class Publisher:
     """The totals of the account with those of its open groups."""
     _counts: dict[Group, Counts] = field(factory=dict)
     """The counts of each open group, as the totals have them."""
-    _wanted: dict[Process, list[int]] = field(factory=dict)
-    """Numbers of lines that came twice, and the times of these lines."""
-    _times: dict[tuple[str, int, int], list[int]] = field(factory=dict)
     _written: dict[str, list[Values]] = field(factory=dict)
     """The rows of the small tables that were written last."""
 
@@ -84,9 +78,8 @@ class Publisher:
         for one in self._write_open(account.open):
             files[one[0]].append(one)
         self.tables.publish(files)
-        self._check_silences()
+        self._check_events()
         totals, checks = self._add_up(), FoldSink(known)
-        self._check_twice(checks)
         check_lives(list(processes.values()), totals.counts["served"], checks)
         shown = self._violations(checks)
         report("totals")
@@ -191,36 +184,11 @@ class Publisher:
         self._totals = totals
         return totals
 
-    def _check_silences(self) -> None:
-        """Check the silences that were not checked yet; all lines about them have been read."""
-        account = self.account
-        if silences := account.rows["silence"]:
-            sink = FoldSink(account.known)
-            check_silences(silences, self.tables, sink)
-            account.rows["violations"] += sink.rows.get("violations", [])
-            account.add_counts(sink.counts)
-            account.rows["silence"] = []
-
-    def _check_twice(self, sink: FoldSink) -> None:
-        """Report different lines with one number; of very many only the first are looked up."""
-        wanted, name = {}, "one line for each number"
-        for key, runs in self.account.twice.items():
-            numbers = LineNumbers(list(runs))
-            numbers.tidy()
-            every = chain.from_iterable(range(first, last + 1) for first, last in numbers.runs)
-            wanted[key] = list(islice(every, _TWICE))
-            rest = numbers.highest - numbers.missing - len(wanted[key])
-            add_count(sink.counts, ("violation", name, None), (rest, 0, 0))
-        if wanted != self._wanted:
-            times: defaultdict[tuple[str, int, int], list[int]] = defaultdict(list)
-            for line in find_lines(self.tables, wanted, "n", ("node", "epoch", "n", "at")):
-                if line["n"] in wanted.get((line["node"], line["epoch"]), ()):
-                    times[line["node"], line["epoch"], line["n"]].append(line["at"])
-            self._wanted, self._times = wanted, times
-        for (node, epoch, n), ats in sorted(self._times.items()):
-            detail = (
-                f"{node}:{epoch} has {len(ats)} different lines with the number {n}: a line was "
-                "changed, or two processes wrote journals under one name and epoch"
-            )
-            where = (node, epoch, n, min(ats))
-            sink.violation(name, detail, where, certain=True)
+    def _check_events(self) -> None:
+        """Make the checks that need lines in ``events``; all lines about them have been read."""
+        account, sink = self.account, FoldSink(self.account.known)
+        check_silences(account.rows["silence"], self.tables, sink)
+        check_twice(account.rows["twice"], self.tables, sink)
+        account.rows["violations"] += sink.rows.get("violations", [])
+        account.rows |= {"silence": [], "twice": []}
+        account.add_counts(sink.counts)

@@ -118,8 +118,8 @@ def _read(engine: Engine, where: str, source: Source, account: Account) -> ReadP
             break
     if distinct:
         account.repeated += lines - sum(one.lines for one in new.processes.values())
-    for key, runs in twice.items():
-        account.twice.setdefault(key, []).extend(runs)
+    account.twice |= twice.keys()
+    account.rows["twice"] += twice.items()
     return new
 
 

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, Final
 
 import pyarrow.compute as pc
 
 from wmp.spark.arrow import Values
-from wmp.spark.facts import MOST_OF_A_NAME, FoldSink, KnownProcess, Process
+from wmp.spark.facts import MOST_OF_A_NAME, FoldSink, KnownProcess, Process, add_count
+from wmp.spark.process_lines import LineNumbers
 from wmp.spark.tables import Tables
 
-__all__ = ["bounded", "check_silences", "find_lines", "first_of_each_name", "stories"]
+__all__ = [
+    "bounded",
+    "check_silences",
+    "check_twice",
+    "find_lines",
+    "first_of_each_name",
+    "stories",
+]
 
 _KEY, _NAME, _CERTAIN, _TIME, _EVENTS = 0, 1, 4, 14, 15
 """Places of columns in a row of ``violations``."""
@@ -21,6 +29,8 @@ _ROWS: Final = 2048
 """Number of violations of all names up to which all are kept."""
 _WAITED: Final = 100_000
 """µs: a node that wrote no line for this long was idle."""
+_TWICE: Final = 2048
+"""Largest number of lines of a process that are looked up because their number came twice."""
 _SHOWN: Final = (
     "number", "session", "ready", "lock", "want", "count", "ends", "outcomes", "reason",
 )  # fmt: skip
@@ -145,3 +155,30 @@ def check_silences(silences: Sequence[Values], tables: Tables, sink: FoldSink) -
             (*me, n, at), [(*me, max(seen)), (*me, n)], owner=me, job=job, attempt=attempt,
             worker=(peer, peer_epoch),
         )  # fmt: skip
+
+
+def check_twice(
+    found: Iterable[tuple[Process, Sequence[tuple[int, int]]]], tables: Tables, sink: FoldSink
+) -> None:
+    """Report different lines with one number, of very many only the first by their lines.
+
+    The ranges of such numbers are found by process.
+    """
+    wanted, name = {}, "one line for each number"
+    for key, runs in found:
+        numbers = LineNumbers(list(runs))
+        numbers.tidy()
+        every = chain.from_iterable(range(first, last + 1) for first, last in numbers.runs)
+        wanted[key] = list(islice(every, _TWICE))
+        rest = numbers.highest - numbers.missing - len(wanted[key])
+        add_count(sink.counts, ("violation", name, None), (rest, 0, 0))
+    times: defaultdict[tuple[str, int, int], list[int]] = defaultdict(list)
+    for line in find_lines(tables, wanted, "n", ("node", "epoch", "n", "at")):
+        if line["n"] in wanted.get((line["node"], line["epoch"]), ()):
+            times[line["node"], line["epoch"], line["n"]].append(line["at"])
+    for (node, epoch, n), ats in sorted(times.items()):
+        detail = (
+            f"{node}:{epoch} has {len(ats)} different lines with the number {n}: a line was "
+            "changed, or two processes wrote journals under one name and epoch"
+        )
+        sink.violation(name, detail, (node, epoch, n, min(ats)), certain=True)
