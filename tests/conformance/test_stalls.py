@@ -72,7 +72,7 @@ def test_a_failure_of_a_stalled_kit_is_void(broken: bool, verdict: Verdict) -> N
         (0.04, None, Verdict.FAILED),
         (0.06, None, Verdict.VOID),
         (0.06, 0, Verdict.VOID),
-        (0.002, 0, Verdict.FAILED),
+        (0.04, 0, Verdict.FAILED),
     ],
 )
 def test_a_live_kit_measures_its_own_stalls(
@@ -85,7 +85,7 @@ def test_a_live_kit_measures_its_own_stalls(
         WATCH.note(live_wire._watched + 0.001, lost)
         raise Broken("WMP-3.1", "no READY arrived", accused=accused)
 
-    live = LiveTestee("worker", None, "tcp://127.0.0.1:*", unit=10)
+    live = LiveTestee("worker", None, "tcp://127.0.0.1:*", unit=200)
     one = evolve(case(), script=script)
     live_wire = live.wire(one)
     result = play(one, live_wire, still_works=False)
@@ -95,33 +95,76 @@ def test_a_live_kit_measures_its_own_stalls(
         assert "the kit could not run for 0.06 s; expected at most 0.05 s" in result.text
 
 
+def outcome(
+    monkeypatch: pytest.MonkeyPatch,
+    *plays: tuple[Verdict, str],
+    command: str | None = "./mine {endpoint} {unit}",
+) -> tuple[CaseResult, list[int]]:
+    """Return the result of a case whose plays end like this, and the units of the plays."""
+    units: list[int] = []
+
+    def once(self: LiveTestee, case: Case) -> CaseResult:
+        units.append(self.own_unit)
+        return CaseResult(case, *plays[len(units) - 1])
+
+    monkeypatch.setattr(LiveTestee, "_play_once", once)
+    return LiveTestee("worker", command, unit=200).play(case()), units
+
+
 def played(
     monkeypatch: pytest.MonkeyPatch,
     *verdicts: Verdict,
     command: str = "./mine {endpoint} {unit}",
 ) -> tuple[Verdict, list[int]]:
-    """Return the verdict of a case whose plays end like this, and the units of the plays."""
-    units: list[int] = []
-
-    def once(self: LiveTestee, case: Case) -> CaseResult:
-        units.append(self.own_unit)
-        return CaseResult(case, verdicts[len(units) - 1], "WMP-3.1")
-
-    monkeypatch.setattr(LiveTestee, "_play_once", once)
-    live = LiveTestee("worker", command, unit=200)
-    return live.play(case()).verdict, units
+    """Return the verdict of a case whose failed plays break one rule, and the units of the
+    plays."""
+    plays = [(verdict, "WMP-3.1") for verdict in verdicts]
+    result, units = outcome(monkeypatch, *plays, command=command)
+    return result.verdict, units
 
 
 FAILED, OK, VOID = Verdict.FAILED, Verdict.OK, Verdict.VOID
+
+
+def test_a_late_answer_in_one_play_does_not_accuse_another_rule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late, broken = (FAILED, "WMP-3.9"), (FAILED, "WMP-4.10")
+    for plays in ([broken, late, broken], [late, broken, broken], [broken, (VOID, ""), broken]):
+        result, units = outcome(monkeypatch, *plays)
+        assert (result.verdict, result.rule, units) == (FAILED, "WMP-4.10", [200, 600, 1000])
+    result, units = outcome(monkeypatch, broken, late, (OK, ""))
+    assert (result.verdict, len(units)) == (OK, 3)
+
+
+def test_without_two_plays_that_agree_the_last_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    plays = [(FAILED, f"WMP-3.{n}") for n in range(1, 6)]
+    result, units = outcome(monkeypatch, *plays)
+    assert (result.verdict, result.rule) == (FAILED, "WMP-3.5")
+    assert units == [200, 600, 1000, 1000, 1000]
+
+
+def test_a_failure_stands_if_a_slower_play_lacks_the_subject(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    result, units = outcome(monkeypatch, (FAILED, "WMP-3.1"), (Verdict.UNIMPLEMENTED, "WMP-3.1"))
+    assert (result.verdict, units) == (FAILED, [200, 600])
+
+
+def test_a_testee_that_runs_already_is_played_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, units = outcome(monkeypatch, (FAILED, "WMP-3.1"), command=None)
+    assert (result.verdict, units) == (FAILED, [200])
 
 
 def test_a_void_case_is_played_again_more_and_more_slowly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert played(monkeypatch, VOID, OK) == (OK, [200, 600])
-    assert played(monkeypatch, VOID, FAILED) == (FAILED, [200, 600])
+    assert played(monkeypatch, VOID, FAILED, FAILED) == (FAILED, [200, 600, 1000])
+    assert played(monkeypatch, VOID, FAILED, OK) == (OK, [200, 600, 1000])
     assert played(monkeypatch, FAILED, VOID, VOID, FAILED) == (FAILED, [200, 600, 1000, 1000])
-    assert played(monkeypatch, VOID, VOID, VOID, VOID, OK) == (VOID, [200, 600, 1000, 1000])
+    units = [200, 600, 1000, 1000, 1000]
+    assert played(monkeypatch, VOID, VOID, VOID, VOID, VOID, OK) == (VOID, units)
 
 
 def test_a_slower_play_gives_the_testee_more_seconds_to_answer() -> None:
@@ -129,6 +172,16 @@ def test_a_slower_play_gives_the_testee_more_seconds_to_answer() -> None:
     waits = [one.grace * 1000 / one.unit for one in (live, live.slower, live.slower.slower)]
 
     assert waits == pytest.approx([1.5, 1.5, 1.5]), "the same in units, more in seconds"
+
+
+@pytest.mark.parametrize("unit", [50, 100, 200, 1000])
+def test_a_script_may_wait_twice_before_a_lock_times_out(unit: int) -> None:
+    """Else a script would take the end of a lock for a breach of another rule (WMP-4.11)."""
+    live = LiveTestee("worker", "true {endpoint} {unit}", unit=unit)
+    for one in (live, live.slower, live.slower.slower):
+        wire = one.wire(case())
+        wire.close()
+        assert 0.25 <= wire.grace <= 1.5
 
 
 def test_a_testee_without_a_unit_option_also_gets_more_seconds() -> None:

@@ -40,10 +40,11 @@ def _own_host(number: int) -> str:
 
 _plays = itertools.count()
 _LEAST_GRACE = 0.3
-"""The least time for "at once" in seconds, because the other process may run on a busy machine."""
+"""The least time for "at once" in seconds, because the other process may run on a busy machine.
+With a unit of less than 200 ms the time is shorter."""
 _LONGEST_GRACE = 1.5
-"""Limit of the units for "at once" in a slower play: a script that waits twice must end before the
-lock of a worker times out."""
+"""Limit of the units for "at once": a script that waits twice must end before the lock of a worker
+times out."""
 _START = 15.0
 """Seconds within which a testee must start."""
 _HOP = 1 / 6
@@ -52,8 +53,9 @@ and each step may be late by this part."""
 _STALL = 0.25
 """Units for which the kit may stall if a message shows the breach. The kit's own peers answer
 within a unit."""
-_TRIES = 3
-"""Number of slower plays of a case that is void again and again."""
+_TRIES = 4
+"""Largest number of slower plays of a case."""
+_BROKEN = (Verdict.FAILED, Verdict.NON_STRICT)
 _SURE, _SLOWER = 1000, 3
 """A case that fails is played again with a unit ``_SLOWER`` times as long, of at most ``_SURE``
 milliseconds, and with as much more time for "at once".
@@ -118,23 +120,28 @@ class LiveTestee:
         """Start the testee for a case and play the case. After a failure, play the case again more
         slowly.
 
-        On a busy machine an answer may come late without breaking a rule. A failure counts when the
-        slower play excludes this cause. A case that is void is played again a few times.
+        On a busy machine an answer may come late without breaking a rule, and a late answer looks
+        like a breach of another rule than the true one. So a failure counts when two plays break
+        the same rule. A testee that runs already is played once. A case that is void is played
+        again.
 
         Raises:
             OSError: The testee cannot be run.
         """
-        result = self._play_once(case)
-        live = self
-        if result.verdict in (Verdict.FAILED, Verdict.NON_STRICT) and self.slower != self:
-            live = self.slower
-            again = live._play_once(case)
-            result = again if again.verdict is not Verdict.UNIMPLEMENTED else result
+        result, live = self._play_once(case), self
+        broken: set[str] = set()
         for _ in range(_TRIES):
-            if result.verdict is not Verdict.VOID:
+            if result.verdict in _BROKEN:
+                if self.slower == self or result.rule in broken:
+                    break
+                broken.add(result.rule)
+            elif result.verdict is not Verdict.VOID:
                 break
             live = live.slower
-            result = live._play_once(case)
+            again = live._play_once(case)
+            if again.verdict is Verdict.UNIMPLEMENTED:
+                break
+            result = again
         return result
 
     @property
@@ -248,7 +255,7 @@ class SocketWire:
 
     @property
     def grace(self) -> float:
-        return max(0.25, self.live.grace * 1000 / self.unit)
+        return min(max(0.25, self.live.grace * 1000 / self.unit), _LONGEST_GRACE)
 
     @property
     def patience(self) -> float:
