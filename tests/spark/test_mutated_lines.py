@@ -13,7 +13,7 @@ import pytest
 from tests.spark.corruptions import Journal, sound_journal
 from wmp.journal.schema import COLUMNS, Type
 from wmp.spark import report
-from wmp.spark.lines import LineRow, parse, parse_slowly
+from wmp.spark.lines import LineRow, parse, parse_all, parse_slowly
 from wmp.spark.schema import TABLES
 from wmp.spark.tables import Tables
 
@@ -118,6 +118,16 @@ def test_both_ways_of_parsing_a_line_agree(rows):
     assert [text for text, (one, other) in zip(texts, pairs, strict=True) if one != other] == []
     kinds = {type(one) for one, _ in pairs}
     assert kinds == {str, LineRow}
+
+
+def test_lines_are_parsed_at_once_as_one_by_one(rows):
+    one, two, three, *more = (json.dumps(row).encode() for row in rows[:40])
+    begin, comma, end = three.partition(b",")
+    for some in (
+        [one, two, three, *more], [one, b"", two], [one, two, three + b"}"], [one + two],
+        [one + two, begin + comma, end],  # as many objects as lines
+    ):  # fmt: skip
+        assert parse_all(some, ["a"] * len(some)) == [parse(text, "a") for text in some]
 
 
 MUTATIONS: dict[str, tuple[tuple[str, str | None, str], dict[str, Any]]] = {

@@ -62,8 +62,8 @@ OF_JOBS: Final = ("attempts", "outcomes", "ends")
 
 _MOST: Final = 2**63 - 1
 
-_EXACT: Final = 2**53
-"""The greatest of the whole numbers that a real number holds exactly."""
+_EXACT: Final = 2**53 - 1
+"""The greatest whole number that is never the rounded value of another whole number."""
 
 _PLAIN: Final = re.compile(rb"(?!0x)[A-Za-z0-9._:@-]{1,64}")
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ import pyarrow
 from attrs import define, field
 
 from wmp.spark.facts import Process, process_number
-from wmp.spark.lines import LineRow, event_table, packed_lines, parse
+from wmp.spark.lines import LineRow, event_table, packed_lines, parse_all
 from wmp.spark.message_fold import parts_of_messages
 from wmp.spark.process_lines import ProcessLines
 from wmp.spark.tables import Parts, Written
@@ -34,9 +35,9 @@ ROW: Final = "kind string, process bigint, peer bigint, rank bigint, body binary
 Numbered = tuple[str, int, int, int, bytes]
 """A row of ``ROW``."""
 
-_FULL: Final = 4_096
+_FULL: Final = 2_048
 """Number of lines of a batch; a larger batch does not fit into the processor's cache."""
-_TABLES: Final = 8
+_TABLES: Final = 16
 """Number of such batches that are written together."""
 _EXAMPLE: Final = 200
 _SAMPLED: Final = 64
@@ -113,9 +114,6 @@ class ReadTask:
     buckets: int
     """Number of the parts into which messages are divided."""
     found: ReadPart = field(factory=ReadPart)
-    _lines: list[LineRow] = field(factory=list)
-    _files: list[str] = field(factory=list)
-    """The segment of each line."""
     _events: list[pyarrow.Table] = field(factory=list)
     _messages: defaultdict[tuple[Any, ...], array[int]] = field(
         factory=lambda: defaultdict(lambda: array("q"))
@@ -124,36 +122,38 @@ class ReadTask:
 
     def read(self, lines: Iterable[tuple[str, bytes]]) -> Iterator[list[Numbered]]:
         """Read (file, line), and yield parts; after the last, ``found`` is complete."""
-        for file, text in lines:
-            line = parse(text, file)
+        left = iter(lines)
+        while some := list(islice(left, _FULL)):
+            yield self._parts(*zip(*some, strict=True))
+            if len(self._events) >= _TABLES:
+                yield self._write()
+        yield self._write()
+        self.found.written = self.parts.close()
+
+    def _write(self) -> list[Numbered]:
+        """Write the events so far, and return the parts of their messages."""
+        if self._events:
+            self.parts.write("events", pyarrow.concat_tables(self._events))
+            self._events.clear()
+        parts = parts_of_messages(self._messages.items(), self.buckets)
+        rows: list[Numbered] = [("message", bucket, 0, 0, ends) for bucket, ends in parts]
+        self._messages.clear()
+        self.found.groups |= {row[:3] for row in rows}
+        return rows
+
+    def _parts(self, files: Sequence[str], texts: Sequence[bytes]) -> list[Numbered]:
+        """Return the lines of each process as parts."""
+        lines, names = [], []
+        for line, file, text in zip(parse_all(texts, files), files, texts, strict=True):
             if not isinstance(line, str):
-                self._lines.append(line)
-                self._files.append(file)
-                if len(self._lines) >= _FULL:
-                    yield self._flush()
+                lines.append(line)
+                names.append(file)
             elif text.strip():
                 words = text.decode(errors="replace")[:_EXAMPLE]
                 count, example = self.found.bad.get((file, line), (0, words))
                 self.found.bad[file, line] = count + 1, min(example, words)
-        yield self._flush(last=True)
-        self.found.written = self.parts.close()
-
-    def _flush(self, *, last: bool = False) -> list[Numbered]:
-        """Return the parts of the lines so far, and write events and messages in larger parts."""
-        rows = self._parts() if self._lines else []
-        if self._events and (last or len(self._events) >= _TABLES):
-            self.parts.write("events", pyarrow.concat_tables(self._events))
-            messages = parts_of_messages(self._messages.items(), self.buckets)
-            rows += [("message", bucket, 0, 0, ends) for bucket, ends in messages]
-            self._events.clear()
-            self._messages.clear()
-        self.found.groups |= {row[:3] for row in rows}
-        return rows
-
-    def _parts(self) -> list[Numbered]:
-        """Return the lines of each process so far as parts."""
-        lines, files, self._lines, self._files = self._lines, self._files, [], []
-        self._events.append(event_table(lines, files))
+        if lines:
+            self._events.append(event_table(lines, names))
         own: defaultdict[Process, list[LineRow]] = defaultdict(list)
         for line in lines:
             own[line.node, line.epoch].append(line)
@@ -174,6 +174,7 @@ class ReadTask:
                 part.sort(key=_number)
                 group = ("line", process_number(*key), process_number(peer))
                 rows.append((*group, part[0].n, packed_lines(part)))
+        self.found.groups |= {row[:3] for row in rows}
         return rows
 
     def _add_message(self, line: LineRow) -> None:

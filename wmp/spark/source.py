@@ -35,7 +35,7 @@ from wmp.errors import ConfigError
 from wmp.spark import byte_ranges
 from wmp.spark.arrow import schema_of, to_batch
 from wmp.spark.byte_ranges import ByteRange, pieces
-from wmp.spark.lines import event_table, parse
+from wmp.spark.lines import event_table, parse_all
 from wmp.spark.row_sink import RowSink, RowStreamSink
 from wmp.spark.schema import ddl
 
@@ -141,10 +141,9 @@ class _SourceOptions:
                 values = [text.decode(errors="replace") for text in some]
                 yield to_batch([[name] * len(values), values], schema_of(_LINES))
                 continue
-            parsed = (parse(text, name) for text in some)
             rows = [
                 line
-                for line in parsed
+                for line in parse_all(some, [name] * len(some))
                 if not isinstance(line, str) and self.node in (None, line.node)
             ]
             if rows:
