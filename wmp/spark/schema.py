@@ -16,7 +16,7 @@ from attrs import frozen
 from wmp.journal import schema as journal
 from wmp.journal.schema import Type
 
-__all__ = ["PHASES", "TABLES", "Table", "TableColumn", "ddl"]
+__all__ = ["NUMBERS", "PHASES", "TABLES", "Table", "TableColumn", "ddl"]
 
 
 @frozen
@@ -38,23 +38,6 @@ class Table:
     """Meaning of one row, as a sentence."""
     columns: tuple[TableColumn, ...]
 
-
-PHASES: Final[Mapping[str, str]] = {
-    "ready to wake": "from READY sent to WAKE received, at the worker",
-    "wake to give": "from WAKE received to GIVE sent, at the worker",
-    "give to take": "from GIVE sent to TAKE received, at the worker",
-    "give to no": "from GIVE sent to NO received, at the worker",
-    "take to done": "from TAKE received to DONE sent, at the worker; of each job",
-    "queue wait": "from submission to TAKE sent, at the manager; of each job's first lease",
-    "take trip": "from TAKE sent to TAKE received, on two clocks; of each lease",
-    "lane wait": "from TAKE received to the job handed to a lane, at the worker",
-    "handler": "the run of the handler, at the worker",
-    "done wait": "from the end of the handler to DONE sent, at the worker",
-    "done trip": "from DONE sent to DONE received, on two clocks; of each lease",
-    "lease": "from TAKE sent to DONE received, at the manager; of each lease",
-    "total": "from submission to end, at the manager; of each job",
-}
-"""Measured phases with their begin and end. Most phases are measured on one clock."""
 
 _TYPES: Final[Mapping[Type, str]] = {
     Type.INTEGER: "bigint",
@@ -96,6 +79,12 @@ TABLES: Final[Mapping[str, Table]] = {
     if not title.startswith("(")
 }
 """All tables by name, in the order of their making."""
+
+PHASES: Final = {one.name: one.doc for one in _columns("(phase)")}
+"""Measured phases with their begin and end."""
+
+NUMBERS: Final = {one.name: one.doc for one in _columns("(number)")}
+"""The numbers of the table ``summary``, with their meanings."""
 
 
 def ddl(table: str) -> str:

@@ -16,12 +16,14 @@ from typing import Any, Final
 
 from attrs import define, field
 
+from wmp.actions import End
 from wmp.spark.arrow import Values
 from wmp.spark.clocks import Clock
 from wmp.spark.facts import ALWAYS, Counts, KnownProcess, Process, Window, is_certain
 from wmp.spark.findings import FINDINGS
 from wmp.spark.process_lines import ProcessLines
 from wmp.spark.reading import ReadPart
+from wmp.spark.schema import NUMBERS
 
 __all__ = ["Totals", "drops", "missing_nodes", "spread", "stretch"]
 
@@ -265,50 +267,38 @@ class Totals:
         last = max((one.last + clocks[one.key].clock for one in nodes), default=0)
         bounds = (*self.counts["first submission"].values(), *self.counts["last end"].values())
         took = sum(top for _, _, top in bounds) / 1e6 if len(bounds) == 2 else 0
-        rows: list[tuple[str, float, str]] = [
-            ("nodes", len(nodes), "processes that wrote a journal"),
-            *((f"{kind}s", kinds.count(kind), f"processes that are {kind}s")
-              for kind in ("manager", "worker", "device")),
-            ("lines", sum(one.lines for one in nodes), "lines read"),
-            ("lines missing", sum(one.numbers.missing for one in nodes),
-             "numbered lines that are missing or could not be read"),
-            ("lines repeated", repeated,
-             "lines that were left out, because an identical line was read"),
-            ("without an end", sum(one.end is None for one in nodes),
-             "processes that were killed or still run"),
-            ("seconds", (last - first) / 1e6, "seconds from the first line to the last"),
-            ("clock error", max((one.error or 0 for one in clocks.values()), default=0),
-             "µs by which the common clock may be wrong"),
-            ("nodes missing", missing, "processes without a journal that other journals name"),
-            ("bad lines", sum(lines for lines, _ in found.bad.values()),
-             "lines that could not be read"),
-            ("jobs", sum(jobs.values()), "jobs submitted"),
-            *((f"jobs {end}", jobs.get(end, 0), f"jobs that ended {end}")
-              for end in ("ok", "error", "cancelled", "timeout", "lost")),
-            ("jobs open", jobs.get(None, 0), "jobs without a known end"),
-            ("jobs tried again", self._sum("jobs", 1), "jobs with more than one lease"),
-            ("jobs per second", (sum(jobs.values()) - jobs.get(None, 0)) / took if took else 0,
-             "jobs that ended in a second, from the first submission to the last end"),
-            ("leases", sum(leases.values()), "leases granted"),
-            ("leases over", sum(leases.values()) - leases.get(None, 0),
-             "leases that ended without a result"),
-            ("leases handed back", leases.get("handed back", 0),
-             "leases that workers handed back before the job began"),
-            ("leases refused", leases.get("refused", 0), "leases that workers refused"),
-            ("wakes", self._sum("wakes"), "WAKEs received by workers"),
-            ("wakes wasted", self._sum("wakes", 1), "WAKEs that brought no job"),
-            ("locks", sum(locks.values()), "GIVEs sent"),
-            ("locks taken", locks.get("TAKE", 0), "GIVEs answered by TAKE"),
-            ("locks refused", locks.get("NO", 0), "GIVEs answered by NO"),
-            ("locks timed out", locks.get("timeout", 0), "GIVEs never answered"),
-            ("jobs late", self._sum("locks", 1), "jobs that came after their lock was closed"),
-            ("violations", broken[True], "certain violations"),
-            ("uncertain violations", broken[False],
-             "possible violations, which may be due to gaps in the journals"),
-            ("drops", sum(one.drops.total() for one in nodes),
-             "messages ignored, whole or in part"),
-        ]  # fmt: skip
-        return [(name, float(value), doc) for name, value, doc in rows]
+        numbers = {
+            "nodes": len(nodes),
+            **{f"{kind}s": kinds.count(kind) for kind in ("manager", "worker", "device")},
+            "lines": sum(one.lines for one in nodes),
+            "lines missing": sum(one.numbers.missing for one in nodes),
+            "lines repeated": repeated,
+            "without an end": sum(one.end is None for one in nodes),
+            "seconds": (last - first) / 1e6,
+            "clock error": max((one.error or 0 for one in clocks.values()), default=0),
+            "nodes missing": missing,
+            "bad lines": sum(lines for lines, _ in found.bad.values()),
+            "jobs": sum(jobs.values()),
+            **{f"jobs {end.value}": jobs.get(end.value, 0) for end in End},
+            "jobs open": jobs.get(None, 0),
+            "jobs tried again": self._sum("jobs", 1),
+            "jobs per second": (sum(jobs.values()) - jobs.get(None, 0)) / took if took else 0,
+            "leases": sum(leases.values()),
+            "leases over": sum(leases.values()) - leases.get(None, 0),
+            "leases handed back": leases.get("handed back", 0),
+            "leases refused": leases.get("refused", 0),
+            "wakes": self._sum("wakes"),
+            "wakes wasted": self._sum("wakes", 1),
+            "locks": sum(locks.values()),
+            "locks taken": locks.get("TAKE", 0),
+            "locks refused": locks.get("NO", 0),
+            "locks timed out": locks.get("timeout", 0),
+            "jobs late": self._sum("locks", 1),
+            "violations": broken[True],
+            "uncertain violations": broken[False],
+            "drops": sum(one.drops.total() for one in nodes),
+        }
+        return [(name, float(value), NUMBERS[name]) for name, value in numbers.items()]
 
 
 def _add(samples: _Samples, key: Any, entry: Sequence[int]) -> None:
