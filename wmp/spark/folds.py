@@ -169,10 +169,8 @@ class FoldTask:
         for row in rows:
             fold.add(row[4])
         self.sink.begin()
-        closed = fold.report(self.sink, last=not self.follows)
-        if self.follows:
-            for message, numbers in closed.items():
-                self.found.closed[message].runs += numbers.runs
+        for message, numbers in fold.report(self.sink, last=not self.follows).items():
+            self.found.closed[message].runs += numbers.runs
         self.found.open[group] = None
         if state := fold.state:
             apart = self.sink.apart()

@@ -117,7 +117,11 @@ class MessageFold:
             The numbers of the forgotten messages without a target, by message.
         """
         ends = _Ends.of(self._lines)
-        done = np.full(len(ends.stream), fill_value=True) if last else ends.settled(sink.known)
+        self._lines.clear()
+        if last:
+            ends.report(sink)
+            return {}
+        done = ends.settled(sink.known)
         ends.only(done).report(sink)
         closed: defaultdict[tuple[Any, ...], LineNumbers] = defaultdict(LineNumbers)
         for stream, line in ends.only(done & (ends.each(lambda one: one.target is None) > 0)):
@@ -125,7 +129,6 @@ class MessageFold:
         rest = ends.only(~done)
         order = np.argsort(rest.stream, kind="stable")
         streams, starts = np.unique(rest.stream[order], return_index=True)
-        self._lines.clear()
         for place, lines in zip(streams, np.split(rest.lines[order], starts[1:]), strict=False):
             self._lines[tuple(ends.streams[place])].append(lines.tobytes())
         return closed
