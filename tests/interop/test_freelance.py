@@ -35,7 +35,8 @@ def unused(context):
 
 @pytest.mark.parametrize("model", CLIENTS)
 def test_a_client_is_served_although_one_server_of_its_three_does_not_exist(model, context):
-    settings = {"timeout": 0.3} if model == "failover" else {"timeout": 20.0}
+    # Each server has one try, and a server that exists may be late on a busy machine.
+    settings = {"timeout": 2.0} if model == "failover" else {"timeout": 20.0}
     with server(model) as one, server(model) as two:
         endpoints = (unused(context), *one.endpoints, *two.endpoints)
         with CLIENTS[model](*endpoints, **settings) as client:

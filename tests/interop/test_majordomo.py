@@ -281,6 +281,8 @@ def test_majordomo_clients_are_served_by_both_kinds_of_workers(way):
         client = stack.enter_context(MajordomoClient(address, tries=1, timeout=20))
         wait_until(lambda: client.has("shout"), "a worker of WMP")
         stack.enter_context(worker(address, handler("majordomo")))
+        # Without this worker the other one would get both of the first requests.
+        wait_until(lambda: broker.workers().get("majordomo/shout"), "a worker of Majordomo")
         with ThreadPoolExecutor(2) as pool:
             bodies = [b"a", b"b", b"c", b"d"]
             found = list(pool.map(lambda body: client.request("shout", body), bodies))
