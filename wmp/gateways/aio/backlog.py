@@ -34,7 +34,7 @@ def describe_backlog(machine: GatewayMachine, doors: Sequence[Sequence[str]]) ->
     )
     if jobs:
         parts.append(f"{counted(jobs, 'job')} of other managers")
-    return " and ".join(parts)
+    return ", ".join(parts)
 
 
 def describe_wait(machine: GatewayMachine) -> str:
