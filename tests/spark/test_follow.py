@@ -176,6 +176,25 @@ def test_a_report_of_other_journals_is_not_continued(tmp_path, monkeypatch):
         reported("a")
 
 
+def test_lines_that_keep_coming_do_not_put_off_the_first_report(tmp_path, monkeypatch):
+    """While a line is read, the next line is written."""
+    monkeypatch.setattr(following, "_REST", 0.0)
+    monkeypatch.setattr(following, "write_page", lambda *_: Path())
+    journal, counts, numbers = tmp_path / "journal", [], itertools.count()
+    journal.mkdir()
+
+    def write(name: str, done: int, total: int) -> None:
+        if name == "events" and (n := next(numbers)) < 9:
+            head = {"v": 1, "node": "m", "epoch": 1, "n": n, "step": n, "at": n, "wall": n}
+            with (journal / ".m-1-000001.jsonl").open("a") as file:
+                file.write(json.dumps({**head, "what": "ticked"}) + "\n")
+
+    write("events", 0, 6)
+    follow(journal, tmp_path / "out", lambda made, n: counts.append(n), progress=write)
+
+    assert counts == [1]
+
+
 def test_another_version_ends_it_with_a_line(spark, tmp_path):
     journal = tmp_path / "journal"
     journal.mkdir()

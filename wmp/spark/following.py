@@ -172,15 +172,16 @@ class _Follower:
             last_look = not more and idle is not None and began - quiet >= idle
             if self._rework(quiet, last=last_look):
                 waits = True
-            rested = last is None or time.monotonic() - reported >= _REST or not more
-            if (waits or last is None) and rested and not (more and last is None):
+            behind = more and self._most > _BYTES  # many lines wait, besides those that come
+            rested = not more or time.monotonic() - reported >= _REST
+            if (waits or last is None) and rested and not (behind and last is None):
                 last = self._report(began)
                 waits, reported = False, time.monotonic()
                 if not self.made(last, self._kept.account.found.lines):
                     return last
             elif last is not None and last_look:
                 return last
-            if not more:
+            if not more or (last is not None and not behind):
                 time.sleep(min(_LOOK, idle or _LOOK) if idle != 0 else 0.01)
 
     def _report(self, began: float) -> JournalReport:
