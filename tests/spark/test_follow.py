@@ -176,8 +176,10 @@ def test_a_report_of_other_journals_is_not_continued(tmp_path, monkeypatch):
         reported("a")
 
 
-def test_lines_that_keep_coming_do_not_put_off_the_first_report(tmp_path, monkeypatch):
+def test_lines_that_keep_coming_are_reported_at_once_and_read_once_a_second(tmp_path, monkeypatch):
     """While a line is read, the next line is written."""
+    sleeps = []
+    monkeypatch.setattr(following.time, "sleep", sleeps.append)
     monkeypatch.setattr(following, "_REST", 0.0)
     monkeypatch.setattr(following, "write_page", lambda *_: Path())
     journal, counts, numbers = tmp_path / "journal", [], itertools.count()
@@ -190,9 +192,15 @@ def test_lines_that_keep_coming_do_not_put_off_the_first_report(tmp_path, monkey
                 file.write(json.dumps({**head, "what": "ticked"}) + "\n")
 
     write("events", 0, 6)
-    follow(journal, tmp_path / "out", lambda made, n: counts.append(n), progress=write)
 
-    assert counts == [1]
+    def made(_: JournalReport, count: int) -> bool:
+        counts.append(count)
+        return len(counts) < 3
+
+    follow(journal, tmp_path / "out", made, progress=write)
+
+    assert counts == [1, 2, 3]
+    assert sleeps == [1.0, 1.0]
 
 
 def test_another_version_ends_it_with_a_line(spark, tmp_path):
