@@ -34,7 +34,7 @@ from wmp.spark.engines import InProcess, OnSpark
 from wmp.spark.journals import Source
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.publishing import Publisher
-from wmp.spark.reporting import JournalReport, alone, check_master, check_out, session, write_page
+from wmp.spark.reporting import JournalReport, check_master, tables_in, write_page
 from wmp.spark.run import Progress, reporter, settle, take_in
 from wmp.spark.tables import Parts, Tables, Written
 
@@ -105,10 +105,8 @@ def follow(
     byte_ranges.find(paths)  # a missing journal is reported before Spark starts
     if "://" in str(out):
         raise ConfigError(f"cannot follow journals into {out}: expected a folder of this machine")
-    where = Path(check_out(out))
-    with alone(str(where)), session(spark, master) as start:
-        follower = _Follower(Tables(start, str(where)), paths, made, progress)
-        return follower.run(idle)
+    with tables_in(out, spark, master) as tables:
+        return _Follower(tables, paths, made, progress).run(idle)
 
 
 @define(eq=False)

@@ -7,8 +7,8 @@ import re
 import sys
 import time
 import typing
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
@@ -31,7 +31,15 @@ if typing.TYPE_CHECKING:
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["JournalReport", "alone", "check_master", "check_out", "report", "session", "write_page"]
+__all__ = [
+    "JournalReport",
+    "alone",
+    "check_master",
+    "check_out",
+    "report",
+    "tables_in",
+    "write_page",
+]
 
 _PAGE: Final = "report.html"
 """Name of the page's file, beside the tables."""
@@ -107,16 +115,14 @@ def report(
         raise ConfigError(
             f"there is no report in {compare} to compare: expected the folder of an earlier report"
         )
-    where = check_out(out)
     began, source = time.monotonic(), Source.of(segments)
-    with alone(where), session(spark, master, few=source.bytes <= _SMALL) as start:
-        tables = Tables(start, where)
+    with tables_in(out, spark, master, few=source.bytes <= _SMALL) as tables:
         here = source.is_small and not tables.far and spark is None and master is None
-        engine = InProcess() if here else OnSpark(start())
+        engine = InProcess() if here else OnSpark(tables.spark)
         result = build_tables(tables, engine, source, progress, window)
         if progress is not None:
             progress("page", len(STEPS), len(STEPS) + 1)
-        before = None if compare is None else Tables(start, str(compare))
+        before = None if compare is None else Tables(tables.start, str(compare))
         path = write_page(tables, paths, before, window)
     return JournalReport(path, result, time.monotonic() - began)
 
@@ -199,35 +205,37 @@ def alone(where: str) -> Iterator[None]:
 
 
 @contextmanager
-def session(
-    spark: SparkSession | None, master: str | None, *, few: bool = False
-) -> Iterator[Callable[[], SparkSession]]:
-    """Yield a function that returns a session, which it starts if need be.
+def tables_in(
+    out: str | Path, spark: SparkSession | None, master: str | None, *, few: bool = False
+) -> Iterator[Tables]:
+    """Open the tables in a directory or URL for this process alone.
 
-    A session that was started is stopped after the block.
+    A session is started if the tables need one, and then stopped after the block.
 
     Args:
+        out: The directory or URL.
         spark: The session; by default the active session, if no master is given.
         master: The master URL of a new session.
         few: Whether a new session reads few lines.
+
+    Raises:
+        ConfigError: As :func:`check_out` and :func:`alone`.
     """
-    started: list[SparkSession] = []
+    where = check_out(out)
+    with alone(where), ExitStack() as after:
 
-    @cache
-    def start() -> SparkSession:
-        from pyspark.sql import SparkSession
+        @cache
+        def start() -> SparkSession:
+            from pyspark.sql import SparkSession
 
-        from wmp.spark.session import FEW, start_session, use_this_python
+            from wmp.spark.session import FEW, start_session, use_this_python
 
-        given = spark or (None if master else SparkSession.getActiveSession())
-        if given is not None:
-            use_this_python(given)
-            return given
-        started.append(start_session(master, confs=FEW if few else None, name="wmp report"))
-        return started[0]
+            given = spark or (None if master else SparkSession.getActiveSession())
+            if given is not None:
+                use_this_python(given)
+                return given
+            started = start_session(master, confs=FEW if few else None, name="wmp report")
+            after.callback(started.stop)
+            return started
 
-    try:
-        yield start
-    finally:
-        for one in started:
-            one.stop()
+        yield Tables(start, where)
