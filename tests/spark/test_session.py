@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow
 import pytest
 
 from wmp.errors import ConfigError
+from wmp.spark import session
 from wmp.spark.java import ensure_java
 
 
@@ -104,6 +107,15 @@ def test_a_java_that_does_not_start_is_reported_in_one_line(tmp_path, error, of_
     assert (f"needs Java 17 or 21; JAVA_HOME is {tmp_path}" in ran.stdout) == of_java
     assert len(ran.stdout.splitlines()) == 1
     assert not ran.stderr
+
+
+def test_the_error_of_a_running_java_is_reported_alone():
+    error = RuntimeError("An error occurred while calling None.JavaSparkContext.\n: the trace")
+    error.java_exception = SimpleNamespace(toString=lambda: "org.apache.Error: no such master")
+
+    why = session._why(error, BytesIO(b"ERROR SparkContext: Error initializing SparkContext."))
+
+    assert why == "Spark did not start: org.apache.Error: no such master"
 
 
 MISSING = """
