@@ -15,6 +15,7 @@ from wmp.conformance.play import play, terms_of
 from wmp.conformance.report import entry_of
 from wmp.conformance.transcript import ReportedLine, excerpt
 from wmp.conformance.virtual import VirtualWire
+from wmp.core.worker.locks import Locks
 from wmp.message import Command, Message
 
 
@@ -120,3 +121,16 @@ def test_a_wake_that_crosses_a_ready_uses_no_credit_of_that_ready() -> None:
     result = play(case, wire, still_works=False)
 
     assert result.verdict is Verdict.OK, result.text
+
+
+@pytest.mark.parametrize(("deaf", "verdict"), [(True, Verdict.FAILED), (False, Verdict.OK)])
+def test_the_end_of_a_lock_is_not_taken_for_the_effect_of_no(
+    monkeypatch: pytest.MonkeyPatch, deaf: bool, verdict: Verdict
+) -> None:
+    """On a busy machine the time of the lock (WMP-4.11) passes while the script waits."""
+    if deaf:
+        monkeypatch.setattr(Locks, "no", lambda self, manager, link, message, now: None)
+    (case,) = cases_for("worker", rules={"WMP-4.10"})
+    result = play(case, VirtualWire(GOOD["worker"](terms_of(case)), grace=2.6), still_works=False)
+
+    assert (result.verdict, result.rule) == (verdict, "WMP-4.10"), result.text

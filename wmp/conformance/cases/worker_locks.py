@@ -197,10 +197,14 @@ def more_keeps_the_lock(talk: WorkerConversation) -> None:
 def no_releases(talk: WorkerConversation) -> None:
     """NO releases the rest of a lock at once."""
     first, second = talk.met(), talk.met()
-    lock = _lock_everything(talk, first)
+    lock = first.woken(64)
     _has_no_capacity_for(talk, second)
     first.no(lock.number)
-    _has_capacity_for(talk, second, 0.0, "NO released the lock of the other manager")
+    # On a busy machine the script may be late. A GIVE after the time of the lock shows nothing: a
+    # worker that ignores NO sends one, too.
+    ends, grace = lock.at + 5.0 + lock.hold, talk.wire.grace
+    within = min(0.0, ends - 2 * grace - talk.now)
+    _has_capacity_for(talk, second, within, "NO released the lock of the other manager")
 
 
 @case("WMP-4.11")
