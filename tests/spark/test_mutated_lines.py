@@ -13,7 +13,7 @@ import pytest
 from tests.spark.corruptions import Journal, sound_journal
 from wmp.journal.schema import COLUMNS, Type
 from wmp.spark import report
-from wmp.spark.lines import LineRow, parse, parse_all, parse_slowly
+from wmp.spark.lines import LineRow, parse, parse_slowly
 from wmp.spark.schema import TABLES
 from wmp.spark.tables import Tables
 
@@ -68,7 +68,7 @@ def reported(rows, folder):
     (folder / "all-1-000001.jsonl").write_text("\n".join([*text, ""]))
     made = report(folder, folder / "out")
     summary = made.result.summary
-    good = {line for line in text if not isinstance(parse(line.encode(), "a"), str)}
+    good = {line for line in text if not isinstance(parse([line.encode()], ["a"])[0], str)}
     assert (summary["lines"], summary["lines repeated"]) == (len(good), 0)
     assert summary["bad lines"] == len(text) - len(good)
     for table in TABLES:
@@ -113,7 +113,7 @@ def test_both_ways_of_parsing_a_line_agree(rows):
             mutate(random, some)
         texts += [json.dumps(row).encode() for row in some]
 
-    pairs = [(parse(text, "a"), parse_slowly(text, "a")) for text in texts]
+    pairs = [(*parse([text], ["a"]), parse_slowly(text, "a")) for text in texts]
 
     assert [text for text, (one, other) in zip(texts, pairs, strict=True) if one != other] == []
     kinds = {type(one) for one, _ in pairs}
@@ -127,7 +127,7 @@ def test_lines_are_parsed_at_once_as_one_by_one(rows):
         [one, two, three, *more], [one, b"", two], [one, two, three + b"}"], [one + two],
         [one + two, begin + comma, end],  # as many objects as lines
     ):  # fmt: skip
-        assert parse_all(some, ["a"] * len(some)) == [parse(text, "a") for text in some]
+        assert parse(some, ["a"] * len(some)) == [parse_slowly(text, "a") for text in some]
 
 
 MUTATIONS: dict[str, tuple[tuple[str, str | None, str], dict[str, Any]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,8 +107,7 @@ class Source:
         for piece in task:
             if isinstance(piece, ByteRange):
                 name = piece.path.rpartition("/")[2]
-                for line in byte_ranges.read(piece, torn=self._torn):
-                    yield name, line
+                yield from zip(repeat(name), byte_ranges.read(piece, torn=self._torn))
                 continue
             events = pyarrow.dataset.dataset(piece[0], format="parquet")
             for batch in events.to_batches(batch_size=_BATCH):

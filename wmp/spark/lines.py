@@ -37,7 +37,7 @@ from wmp.spark.schema import ddl
 
 __all__ = [
     "EVENTS", "MAPS", "UNKNOWN_VERSION", "LineRow", "event_table", "in_order", "packed_lines",
-    "parse", "parse_all", "parse_slowly", "steps",
+    "parse", "parse_slowly", "steps",
 ]  # fmt: skip
 
 UNKNOWN_VERSION: Final = "the journal has an unknown version"
@@ -100,48 +100,39 @@ _DECODER: Final = msgspec.json.Decoder(LineRow)
 _PACKER: Final = msgspec.msgpack.Encoder()
 _number: Final = attrgetter("n")
 _UNPACKER: Final = msgspec.msgpack.Decoder(list[LineRow])
-_NEEDED: Final = {what: attrgetter("n", *needed) for what, needed in LINES.items() if needed}
-"""Returns the columns that lines of a kind must have, beside columns of all lines."""
+_NEEDED: Final = {what: attrgetter("v", "n", *needed) for what, needed in LINES.items()}
+"""Returns the columns that lines of a kind must have."""
+_no_columns: Final = attrgetter("v", "n")
 _of_jobs: Final = attrgetter("ids", "last", *OF_JOBS)
 _NO_JOBS: Final = (None,) * (2 + len(OF_JOBS))
 
 
-def parse(text: bytes, file: str) -> LineRow | str:
-    """Return a line with all its jobs in ``ids``; of a bad line, return the reason in words.
+def parse(texts: Sequence[bytes], files: Sequence[str]) -> list[LineRow | str]:
+    """Return lines with all their jobs in ``ids``; of a bad line, the reason in words.
+
+    All lines are parsed in one call. If that fails, each half of them is tried.
 
     Raises:
-        ConfigError: The line has an unknown version; the text begins with ``UNKNOWN_VERSION``.
+        ConfigError: A line has an unknown version; the text begins with ``UNKNOWN_VERSION``.
     """
-    if _is_plain(text):
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            line = _DECODER.decode(text)
-            if _is_whole(line):
-                return line
-    return parse_slowly(text, file)
-
-
-def parse_all(texts: Sequence[bytes], files: Sequence[str]) -> list[LineRow | str]:
-    """Parse lines as :func:`parse` does, in one call if all are plain; this takes less time."""
     text = b"\n".join(texts)
     # A brace at the begin of a line does not continue an object, so each object has its own line.
-    if _is_plain(text) and text.count(b"}\n{") == len(texts) - 1:
+    if text.isascii() and b"null" not in text and text.count(b"}\n{") == len(texts) - 1:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             lines: list[Any] = _DECODER.decode_lines(text)
             if len(lines) == len(texts) and all(map(_is_whole, lines)):
                 return lines
-    return list(map(parse, texts, files))
-
-
-def _is_plain(text: bytes) -> bool:
-    """Return whether both ways of parsing refuse the same defects of such a text."""
-    return text.isascii() and b"null" not in text
+    if len(texts) < 2:
+        return list(map(parse_slowly, texts, files))
+    half = len(texts) // 2
+    return parse(texts[:half], files[:half]) + parse(texts[half:], files[half:])
 
 
 def _is_whole(line: LineRow) -> bool:
     """List all jobs in ``ids``; return whether no column is absent, or does not fit the jobs."""
-    needed = _NEEDED.get(line.what)
-    if needed is not None and None in needed(line):
-        return False
+    for value in _NEEDED.get(line.what, _no_columns)(line):
+        if value is None:  # `in` would compare each value
+            return False
     found = _of_jobs(line)
     if found == _NO_JOBS:
         return True
@@ -155,7 +146,7 @@ def _is_whole(line: LineRow) -> bool:
 
 
 def parse_slowly(text: bytes, file: str) -> LineRow | str:
-    """Parse any line as :func:`parse` does; this takes several times as long."""
+    """Parse one line as :func:`parse` does; this takes several times as long."""
     try:
         line: Any = json.loads(text.decode())
     except UnicodeDecodeError:

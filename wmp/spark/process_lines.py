@@ -17,8 +17,10 @@ __all__ = ["LineNumbers", "ProcessLines"]
 
 _WORKS: Final = frozenset({"READY", "GIVE", "DONE"})
 _MANAGES: Final = frozenset({"WAKE", "TAKE", "PONG"})
-_IGNORED: Final = ("received", "undelivered", "garbled", "drop")
+_IGNORED: Final = ("undelivered", "garbled", "drop")
 _ENDS: Final = ("stop", "closed", "halt")
+_source: Final = attrgetter("source", "source_epoch")
+_target: Final = attrgetter("target", "target_epoch")
 
 
 @define(eq=False)
@@ -34,6 +36,14 @@ class LineNumbers:
             self.runs[-1] = (self.runs[-1][0], n)
         else:
             self.runs.append((n, n))
+
+    def add_all(self, numbers: Sequence[int]) -> None:
+        """Add numbers, in one step if each is the next one."""
+        if numbers and numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+            self.runs.append((numbers[0], numbers[-1]))
+        else:
+            for n in numbers:
+                self.add(n)
 
     def tidy(self) -> list[tuple[int, int]]:
         """Join the runs; return the ranges of numbers that were there more than once."""
@@ -102,19 +112,20 @@ class ProcessLines:
         kinds: defaultdict[str, list[LineRow]] = defaultdict(list)
         for line in lines:
             kinds[line.what].append(line)
-            if line.n > 0:
-                self.numbers.add(line.n)
+        self.numbers.add_all([line.n for line in lines if line.n > 0])
         received, sent = kinds["received"], kinds["send"]
         own = [line.command for line in sent if line.source == self.node]
         self.lines += len(lines)
         self.segments += len(kinds["start"])
-        self.served += sum(line.reason is None for line in received)
+        ignored = [line.reason for line in received if line.reason is not None]
+        self.drops.update(ignored)
+        self.served += len(received) - len(ignored)
         self.works += len(kinds["run"]) + sum(map(_WORKS.__contains__, own))
         self.manages += len(kinds["submitted"]) + len(kinds["resolve"])
         self.manages += sum(map(_MANAGES.__contains__, own))
         self.ends.update({what: len(kinds[what]) for what in _ENDS if kinds[what]})
-        self.named.update((x.source, x.source_epoch) for x in received if x.source is not None)
-        self.named.update((x.target, x.target_epoch) for x in sent if x.target is not None)
+        for named in (Counter(map(_source, received)), Counter(map(_target, sent))):
+            self.named.update({who: count for who, count in named.items() if who[0] is not None})
         for what in _IGNORED:
             self.drops.update(x.reason for x in kinds[what] if x.reason is not None)
         times, first = [line.at for line in lines], min(map(attrgetter("n"), lines))

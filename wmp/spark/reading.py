@@ -20,7 +20,7 @@ import pyarrow
 from attrs import define, field
 
 from wmp.spark.facts import Process, process_number
-from wmp.spark.lines import LineRow, event_table, packed_lines, parse_all
+from wmp.spark.lines import LineRow, event_table, packed_lines, parse
 from wmp.spark.message_fold import parts_of_messages
 from wmp.spark.process_lines import ProcessLines
 from wmp.spark.tables import Parts, Written
@@ -144,7 +144,7 @@ class ReadTask:
     def _parts(self, files: Sequence[str], texts: Sequence[bytes]) -> list[Numbered]:
         """Return the lines of each process as parts."""
         lines, names = [], []
-        for line, file, text in zip(parse_all(texts, files), files, texts, strict=True):
+        for line, file, text in zip(parse(texts, files), files, texts, strict=True):
             if not isinstance(line, str):
                 lines.append(line)
                 names.append(file)
@@ -164,10 +164,10 @@ class ReadTask:
                 process = self.found.processes[key] = ProcessLines(*key)
             process.add(some)
             peers: defaultdict[str | None, list[LineRow]] = defaultdict(list)
-            is_device = process.start is not None and process.kind == "device"
+            kind = None if process.start is None else process.kind
             for line in some:
-                if line.what in FOLDED and not is_device:
-                    peers[peer_of(line)].append(line)
+                if line.what in FOLDED and kind != "device":
+                    peers[None if kind == "worker" else peer_of(line)].append(line)
                 if line.what in ("send", "received"):
                     self._add_message(line)
             for peer, part in peers.items():

@@ -2,7 +2,7 @@
 
 Spark finds the source through the module ``pyspark_wmp``. Rows are those of the table ``events`` of
 :mod:`wmp.spark.schema`; bad lines are skipped. With the option ``lines`` the rows are plain lines,
-which :func:`wmp.spark.line_parser.parse` reads.
+which :func:`wmp.spark.lines.parse` reads.
 
 A stream follows growing files. Its position is a byte of each segment, so that a query that is
 started again continues exactly at its checkpoint.
@@ -35,7 +35,7 @@ from wmp.errors import ConfigError
 from wmp.spark import byte_ranges
 from wmp.spark.arrow import schema_of, to_batch
 from wmp.spark.byte_ranges import ByteRange, pieces
-from wmp.spark.lines import event_table, parse_all
+from wmp.spark.lines import event_table, parse
 from wmp.spark.row_sink import RowSink, RowStreamSink
 from wmp.spark.schema import ddl
 
@@ -143,7 +143,7 @@ class _SourceOptions:
                 continue
             rows = [
                 line
-                for line in parse_all(some, [name] * len(some))
+                for line in parse(some, [name] * len(some))
                 if not isinstance(line, str) and self.node in (None, line.node)
             ]
             if rows:
