@@ -137,7 +137,8 @@ def test_a_front_door_that_trusts_the_codecs_of_results(checked, monkeypatch):
     resolve = Resolve((1, 2), ends, results, (1, 1), codecs={1: "frames", 2: "frames"})
     door = gateway.machine.doors[FRONT]
     if checked:
-        (emit,) = door.handle(resolve, 1.0)
+        drop, emit = door.handle(resolve, 1.0)
+        assert drop.reason == "no reply"
         assert emit.frames == (b"", b"2", b"parts")
         assert door.statistics().unanswered == {"unreadable": 1}
     else:
