@@ -71,8 +71,12 @@ def reported(rows, folder):
     good = {line for line in text if not isinstance(parse([line.encode()], ["a"])[0], str)}
     assert (summary["lines"], summary["lines repeated"]) == (len(good), 0)
     assert summary["bad lines"] == len(text) - len(good)
-    for table in TABLES:
-        Tables(None, str(folder / "out")).dataset(table).to_table()
+    tables = {
+        table: Tables(None, str(folder / "out")).dataset(table).to_table() for table in TABLES
+    }
+    kinds = tables["nodes"]["kind"].to_pylist()
+    for kind in ("manager", "worker", "device"):
+        assert summary[f"{kind}s"] == kinds.count(kind)
     assert made.page.read_text().endswith("</html>")
 
 
@@ -142,6 +146,7 @@ MUTATIONS: dict[str, tuple[tuple[str, str | None, str], dict[str, Any]]] = {
     "an end before its job": (("resolve", None, "m"), {"n": 1}),
     "a time that no clock shows": (("received", "TAKE", "w"), {"at": 2**63 - 1}),
     "the last time that a clock shows": (("received", "TAKE", "w"), {"at": 2**53 - 1}),
+    "a node without a start": (("received", "TAKE", "w"), {"node": "x"}),
     "a lane that needs the greatest number": (("run", None, "w"), {"needs": {"slots": 2**63 - 1}}),
     "a limit without an end": (("start", None, "m"), {"settings": {"expire": math.inf}}),
     "a number that a real number cannot hold": (("start", None, "m"),

@@ -262,7 +262,7 @@ class Totals:
         for _, _, certain, count in findings:
             broken[certain] += count
         nodes = found.processes.values()
-        kinds = [one.kind for one in nodes]
+        kinds = [one.start_columns.get("kind") for one in nodes]  # as in the table `nodes`
         first = min((one.first + clocks[one.key].clock for one in nodes), default=0)
         last = max((one.last + clocks[one.key].clock for one in nodes), default=0)
         bounds = (*self.counts["first submission"].values(), *self.counts["last end"].values())
