@@ -44,7 +44,12 @@ def test_an_account_of_another_release_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda text: b"no database" * 100, lambda text: text[: len(text) // 2]]
+    "damage",
+    [
+        lambda text: b"no database" * 100,
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace(b"xxx", b"xyx", 1),
+    ],
 )
 def test_a_damaged_file_is_an_error_with_a_remedy(tmp_path, damage):
     groups = {("fact", n, 0): group("x" * 100) for n in range(100)}
@@ -53,6 +58,16 @@ def test_a_damaged_file_is_an_error_with_a_remedy(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
 
     with pytest.raises(ConfigError, match=rf"^the saved .* is damaged .*: remove the .*{tmp_path}"):
+        AccountStore(tmp_path).load()
+
+
+def test_a_file_that_cannot_be_read_is_not_a_damaged_file(tmp_path):
+    AccountStore(tmp_path).save("saved", {})
+    (path,) = tmp_path.iterdir()
+    path.unlink()
+    path.mkdir()
+
+    with pytest.raises(WMPError, match=rf"^cannot read the saved report in {path}: unable to open"):
         AccountStore(tmp_path).load()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import sqlite3
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,13 +18,15 @@ from wmp.spark.folds import Group, OpenGroup
 
 __all__ = ["AccountStore"]
 
-_VERSION: Final = 3
+_VERSION: Final = 4
 """Version of the saved classes, in the name of the file; it grows with each change of them."""
 _REST: Final[Group] = ("rest", 0, 0)
 """Stands for the object beside the groups."""
 _TABLE: Final = """
-create table if not exists groups
-    (kind text, process integer, peer integer, body blob, primary key (kind, process, peer))
+create table if not exists groups (
+    kind text, process integer, peer integer, body blob, checksum integer,
+    primary key (kind, process, peer)
+)
 """
 
 
@@ -41,6 +44,7 @@ class AccountStore:
 
         Raises:
             ConfigError: Another version saved an account in this folder, or the file is damaged.
+            WMPError: The file cannot be read.
         """
         folder = self._path.parent
         remedy = f"remove the folder {folder}, and the journals are read again from their beginning"
@@ -51,9 +55,11 @@ class AccountStore:
             )
         try:
             with self._database() as database:
-                rows = database.execute("select kind, process, peer, body from groups")
-                found = {(kind, *who): pickle.loads(body) for kind, *who, body in rows}
-        except (sqlite3.DatabaseError, EOFError, pickle.UnpicklingError) as error:
+                rows = database.execute("select kind, process, peer, body, checksum from groups")
+                found = dict(map(_unpacked, rows))
+        except sqlite3.OperationalError as error:
+            raise WMPError(f"cannot read the saved report in {self._path}: {error}") from error
+        except (sqlite3.DatabaseError, ValueError) as error:
             raise ConfigError(f"the saved report is damaged ({error}): {remedy}") from error
         if _REST not in found:
             return None
@@ -67,14 +73,14 @@ class AccountStore:
             WMPError: The file cannot be written.
         """
         changed = [(key, one) for key, one in groups.items() if self._saved.get(key) is not one]
-        rows = ((*key, pickle.dumps(one, 5)) for key, one in [*changed, (_REST, rest)])
+        rows = (_packed(key, one) for key, one in [*changed, (_REST, rest)])
         try:
             with self._database() as database, database:
                 database.executemany(
                     "delete from groups where kind = ? and process = ? and peer = ?",
                     self._saved.keys() - groups.keys(),
                 )
-                database.executemany("insert or replace into groups values (?, ?, ?, ?)", rows)
+                database.executemany("insert or replace into groups values (?, ?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
             raise WMPError(f"cannot save the report in {self._path}: {error}") from error
         self._saved = dict(groups)
@@ -87,3 +93,25 @@ class AccountStore:
             yield database
         finally:
             database.close()
+
+
+def _packed(key: Group, one: Any) -> tuple[Any, ...]:
+    body = pickle.dumps(one, 5)
+    return *key, body, _checksum(key, body)
+
+
+def _unpacked(row: tuple[Any, ...]) -> tuple[Group, Any]:
+    """Return a key and its object.
+
+    Raises:
+        ValueError: The row is damaged. SQLite itself checks no content.
+    """
+    kind, process, peer, body, checksum = row
+    key = kind, process, peer
+    if not isinstance(body, bytes) or checksum != _checksum(key, body):
+        raise ValueError("a row has another checksum")
+    return key, pickle.loads(body)
+
+
+def _checksum(key: Group, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(repr(key).encode()))
