@@ -203,6 +203,25 @@ def test_lines_that_keep_coming_are_reported_at_once_and_read_once_a_second(tmp_
     assert sleeps == [1.0, 1.0]
 
 
+def test_the_last_lines_of_a_segment_that_is_finished_during_a_look_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(following, "write_page", lambda *_: Path())
+    lines = [json.dumps({"v": 1, "node": "m", "epoch": 1, "n": n, "step": n, "at": n, "wall": n,
+                         "what": "ticked"}) + "\n" for n in range(1, 5)]  # fmt: skip
+    path, times = tmp_path / "journal" / ".m-1-000001.jsonl", itertools.count()
+    path.parent.mkdir()
+    path.write_text("".join(lines[:2]))
+
+    def write(*_: object) -> None:
+        if next(times) == 0:
+            with path.open("a") as file:
+                file.writelines(lines[2:])
+            path.rename(path.with_name("m-1-000001.jsonl"))
+
+    last = follow(path.parent, tmp_path / "out", lambda made, n: True, idle=0, progress=write)
+
+    assert last.result.summary["lines"] == 4
+
+
 def test_another_version_ends_it_with_a_line(spark, tmp_path):
     journal = tmp_path / "journal"
     journal.mkdir()

@@ -211,8 +211,9 @@ class _Follower:
             self._read(source, kept.account)
             kept.unsettled, kept.positions = True, end
             self._merge_files()
-        for name, (path, size) in found.items():
-            if kept.positions.get(name) == size and Path(path).exists():  # it is finished
+        for name, (path, _) in found.items():
+            # A segment may have got its last lines, and its final name, since it was found.
+            if kept.positions.get(name) == _size_of_finished(path):
                 stem, number = _numbered(name)
                 kept.done[stem].add(number)
                 kept.done[stem].tidy()
@@ -278,6 +279,14 @@ class _Follower:
         """Return the present path of a file, which may still have its hidden name."""
         hidden = Path(self.tables.path(table), f".{one[1]}")
         return hidden if hidden.exists() else hidden.with_name(one[1])
+
+
+def _size_of_finished(path: str) -> int:
+    """Return the size of a segment; -1 while its name has a dot."""
+    try:
+        return Path(path).stat().st_size
+    except FileNotFoundError:
+        return -1
 
 
 def _numbered(name: str) -> tuple[str, int]:
