@@ -94,10 +94,7 @@ class ReadPart:
     def merge(self, other: ReadPart) -> None:
         """Add what another task found."""
         for key, process in other.processes.items():
-            if key in self.processes:
-                self.processes[key].merge(process)
-            else:
-                self.processes[key] = process
+            self.processes.setdefault(key, ProcessLines(*key)).merge(process)
         for name, (lines, example) in other.bad.items():
             before = self.bad.get(name, (0, example))
             self.bad[name] = before[0] + lines, min(before[1], example)
@@ -159,9 +156,7 @@ class ReadTask:
             own[line.node, line.epoch].append(line)
         rows: list[Numbered] = []
         for key, some in own.items():
-            process = self.found.processes.get(key)
-            if process is None:
-                process = self.found.processes[key] = ProcessLines(*key)
+            process = self.found.processes.setdefault(key, ProcessLines(*key))
             process.add(some)
             peers: defaultdict[str | None, list[LineRow]] = defaultdict(list)
             kind = None if process.start is None else process.kind
