@@ -254,7 +254,7 @@ def test_a_time_is_a_datetime_or_a_text_in_the_formats_in_which_times_are_printe
     assert windows == [(BEGIN, ALWAYS[1])]
 
 
-@pytest.mark.parametrize("begin", ["noon", 20261123, 1.5])
+@pytest.mark.parametrize("begin", ["noon", 20261123, 1.5, "0001-01-01T00:00+01:00"])
 def test_a_value_that_is_no_time_is_named(tmp_path, begin):
     text = re.escape(f"until is {begin!r}; expected a time such as 2026-11-23")
     with pytest.raises(ConfigError, match=text):

@@ -133,11 +133,12 @@ def _micros(name: str, given: object) -> int:
         if not isinstance(given, (str, date)):
             raise ValueError
         time = datetime.fromisoformat(str(given).removesuffix("UTC").rstrip())
-    except ValueError:
+        time = (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
         raise ConfigError(
             f"{name} is {given!r}; expected a time such as 2026-11-23 or 2026-11-23T14:00"
         ) from None
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1e6)
+    return round(time.timestamp() * 1e6)
 
 
 def write_page(
