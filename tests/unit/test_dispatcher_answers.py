@@ -1,4 +1,4 @@
-"""What a dispatcher answers to requests that are not quite right, and to those that ask why."""
+"""The answers of a dispatcher to requests with mistakes, and the causes that they name."""
 
 from __future__ import annotations
 
