@@ -260,6 +260,17 @@ def test_lines_of_one_end_settle_what_the_other_end_left_open(tmp_path, monkeypa
         assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
 
 
+def ends_as_whole(tmp_path, ends):
+    """Check that a journal that grows by these parts gives the tables of the whole journal."""
+    last = grow(tmp_path / "journal", tmp_path / "out", ends)
+    whole = report(tmp_path / "journal", tmp_path / "whole")
+
+    assert whole.result.summary["violations"] == 0
+    assert last.result.summary == whole.result.summary
+    for table in TABLES:
+        assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
+
+
 def test_a_further_receiver_of_a_settled_message_makes_the_tables_anew(tmp_path):
     """The device lacks its lines for the second manager, whose journal comes last."""
     journal = Journal(sound_journal(tmp_path / "sound"))
@@ -271,13 +282,7 @@ def test_a_further_receiver_of_a_settled_message_makes_the_tables_anew(tmp_path)
         line = json.dumps(row).encode() + b"\n"
         ends[row["node"] == "m2.0"][f"{row['node']}-1-000001.jsonl"] += line
 
-    last = grow(tmp_path / "journal", tmp_path / "out", ends)
-    whole = report(tmp_path / "journal", tmp_path / "whole")
-
-    assert whole.result.summary["violations"] == 0
-    assert last.result.summary == whole.result.summary
-    for table in TABLES:
-        assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
+    ends_as_whole(tmp_path, ends)
 
 
 def test_a_step_of_which_half_was_used_makes_the_tables_anew(tmp_path):
@@ -290,13 +295,7 @@ def test_a_step_of_which_half_was_used_makes_the_tables_anew(tmp_path):
         later = row["node"] == done["node"] and row["n"] > done["n"]
         ends[later][f"{row['node']}-1-000001.jsonl"] += json.dumps(row).encode() + b"\n"
 
-    last = grow(tmp_path / "journal", tmp_path / "out", ends)
-    whole = report(tmp_path / "journal", tmp_path / "whole")
-
-    assert whole.result.summary["violations"] == 0
-    assert last.result.summary == whole.result.summary
-    for table in TABLES:
-        assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
+    ends_as_whole(tmp_path, ends)
 
 
 def test_a_step_that_is_being_written_waits_for_the_next_look(tmp_path):
