@@ -285,6 +285,30 @@ def test_a_further_receiver_of_a_settled_message_makes_the_tables_anew(tmp_path)
     ends_as_whole(tmp_path, ends)
 
 
+def test_a_message_to_a_process_that_is_over_may_be_received_by_the_next(tmp_path):
+    """The journal of the manager's second process comes after those of all processes that ended."""
+    message = {"command": "PING", "link": "a", "hops": 0, "session": 1, "source": "w",
+               "source_epoch": 1, "target": "m", "target_epoch": 1}  # fmt: skip
+    parts: list[dict[str, bytes]] = [{}, {}]
+    for part, node, epoch, kind, what in (
+        (0, "m", 1, "manager", "ticked"),
+        (0, "w", 1, "worker", "send"),
+        (1, "m", 2, "manager", "received"),
+    ):
+        lines = [{"what": "start", "kind": kind, "segment": 1, "settings": {}},
+                 {"what": what, **(message if what != "ticked" else {})},
+                 {"what": "stop", "lines": 0}]  # fmt: skip
+        head = {"v": 1, "node": node, "epoch": epoch}
+        text = [json.dumps({**head, "n": n, "step": n, "at": n, "wall": n, **line}) + "\n"
+                for n, line in enumerate(lines)]  # fmt: skip
+        parts[part][f"{node}-{epoch}-000001.jsonl"] = "".join(text).encode()
+
+    last = grow(tmp_path / "journal", tmp_path / "out", parts)
+
+    assert last.result.summary["lines"] == 9
+    assert last.result.summary["violations"] == 0
+
+
 def test_a_step_of_which_half_was_used_makes_the_tables_anew(tmp_path):
     """The second half shows that an error was final, so no lease was lost."""
     journal = Journal(sound_journal(tmp_path / "sound"))

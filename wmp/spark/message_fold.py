@@ -335,7 +335,7 @@ def _is_settled(
     if any(one.end is None for one in late):
         return False
     parties: set[tuple[str | None, int | None]] = {
-        (first.source, first.source_epoch), (target, first.target_epoch)
+        (first.source, first.source_epoch), (target, first.target_epoch if whole else None)
     }  # fmt: skip
     parties |= {stream.process for stream, _ in ends}
     parties |= {(device, None) for stream, _ in ends for device in stream.via or ()}
