@@ -179,7 +179,9 @@ def test_a_report_of_other_journals_is_not_continued(tmp_path, monkeypatch):
 def test_lines_that_keep_coming_are_reported_at_once_and_read_once_a_second(tmp_path, monkeypatch):
     """While a line is read, the next line is written."""
     sleeps = []
-    monkeypatch.setattr(following.time, "sleep", sleeps.append)
+    # Other threads sleep with the real clock.
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleeps.append)
+    monkeypatch.setattr(following, "time", clock)
     monkeypatch.setattr(following, "_REST", 0.0)
     monkeypatch.setattr(following, "write_page", lambda *_: Path())
     journal, counts, numbers = tmp_path / "journal", [], itertools.count()
