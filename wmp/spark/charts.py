@@ -1,8 +1,7 @@
 """The interactive charts of a report, drawn by Plotly in the browser: load, phases, percentiles.
 
 This module makes Plotly's figures as plain data, and the page's script gives them their look. The
-page has Plotly's script inside, so it needs
-no network.
+page has Plotly's script inside, so it needs no network.
 """
 
 from __future__ import annotations

@@ -219,8 +219,10 @@ class FoldTask:
             if not rows or (len(rows) < _SOME and not last):
                 continue
             if table in _COLLECTED:
-                found = self.found.rows.get(table, []) + rows
-                self.found.rows[table] = bounded(found) if table == "violations" else found
+                found = self.found.rows.setdefault(table, [])
+                found += rows
+                if table == "violations":
+                    self.found.rows[table] = bounded(found)
             else:
                 self.sink.tables[table].append(arrow_table(table, rows))
             rows.clear()

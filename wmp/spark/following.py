@@ -34,7 +34,7 @@ from wmp.spark.engines import InProcess, OnSpark
 from wmp.spark.journals import Source
 from wmp.spark.process_lines import LineNumbers
 from wmp.spark.publishing import Publisher
-from wmp.spark.reporting import JournalReport, check_master, tables_in, write_page
+from wmp.spark.reporting import JournalReport, tables_in, write_page
 from wmp.spark.run import Progress, reporter, settle, take_in
 from wmp.spark.tables import Parts, Tables, Written
 
@@ -101,7 +101,6 @@ def follow(
         read.
     """
     paths = [journals] if isinstance(journals, (str, Path)) else list(journals)
-    check_master(master)
     byte_ranges.find(paths)  # a missing journal is reported before Spark starts
     if "://" in str(out):
         raise ConfigError(f"cannot follow journals into {out}: expected a folder of this machine")

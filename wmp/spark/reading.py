@@ -21,7 +21,7 @@ from attrs import define, field
 
 from wmp.spark.facts import Process, process_number
 from wmp.spark.lines import LineRow, event_table, packed_lines, parse
-from wmp.spark.message_fold import parts_of_messages
+from wmp.spark.message_fold import MessageStream, parts_of_messages
 from wmp.spark.process_lines import ProcessLines
 from wmp.spark.tables import Parts, Written
 
@@ -57,6 +57,8 @@ _stream: Final = attrgetter(
     "command", "source_epoch", "target", "target_epoch", "session", "hops", "what", "node", "epoch"
 )
 """Returns most values of :class:`wmp.spark.message_fold.MessageStream`."""
+_ENDS: Final = MessageStream._fields.index("what")
+"""Number of the first values of a stream, which are equal at both ends of a connection."""
 _head: Final = attrgetter(
     "command", "ready", "credit", "window", "roles", "resources", "count", "role", "needs",
     "lock", "want", "hold", "more", "owner", "owner_epoch", "codec", "unstarted", "expire",
@@ -185,7 +187,7 @@ class ReadTask:
             number = head
         elif number <= _SAMPLED:
             side, process = int(line.what == "received"), (line.node, line.epoch)
-            self.found.samples.append(((stream[:9], number), side, process, line.at))
+            self.found.samples.append(((stream[:_ENDS], number), side, process, line.at))
         self._messages[stream].extend((number, line.n, line.at, head, body))
 
 

@@ -34,7 +34,6 @@ if sys.platform != "win32":
 __all__ = [
     "JournalReport",
     "alone",
-    "check_master",
     "check_out",
     "report",
     "tables_in",
@@ -108,7 +107,6 @@ def report(
         raise ConfigError(
             f"no time is from {since} until {until}; expected an end that is after the beginning"
         )
-    check_master(master)
     # A wrong path is reported before Spark starts, and makes no folder.
     segments = find_segments(paths)
     if compare is not None and not (is_far(str(compare)) or Path(compare, "summary").is_dir()):
@@ -151,7 +149,7 @@ def write_page(
     return path if tables.far else Path(path)
 
 
-def check_master(master: str | None) -> None:
+def _check_master(master: str | None) -> None:
     """Check a master URL. Spark would report a wrong URL late, and a small journal needs no Spark.
 
     Raises:
@@ -220,8 +218,9 @@ def tables_in(
         few: Whether a new session reads few lines.
 
     Raises:
-        ConfigError: As :func:`check_out` and :func:`alone`.
+        ConfigError: ``master`` is no master URL; or as :func:`check_out` and :func:`alone`.
     """
+    _check_master(master)
     where = check_out(out)
     with alone(where), ExitStack() as after:
 
