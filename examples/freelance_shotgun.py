@@ -23,5 +23,7 @@ with make_server(0.3) as slow, make_server(0.0) as fast:
     with Shotgun(*slow.endpoints, *fast.endpoints) as client:
         for body in (b"one", b"two", b"three"):
             print(client.request(body).decode())
+        while slow.statistics().requests < 3:  # the last request may be on its way
+            time.sleep(0.01)
     slow.drain()
     print(f"requests at the slow server: {slow.statistics().requests}")
