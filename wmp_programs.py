@@ -24,7 +24,7 @@ _USAGE: Final = 2
 def wmp() -> NoReturn:
     """Run ``wmp``."""
     _check("wmp")
-    from wmp.cli.entry_point import start
+    from wmp.cli.common.entry_point import start
 
     start("wmp", "wmp.cli.program")
 
@@ -32,7 +32,7 @@ def wmp() -> NoReturn:
 def device() -> NoReturn:
     """Run ``wmp-device``."""
     _check("wmp-device")
-    from wmp.cli.entry_point import start
+    from wmp.cli.common.entry_point import start
 
     start("wmp-device", "wmp.cli.device")
 
@@ -40,7 +40,7 @@ def device() -> NoReturn:
 def conformance() -> NoReturn:
     """Run ``wmp-conformance``."""
     _check("wmp-conformance")
-    from wmp.cli.entry_point import start
+    from wmp.cli.common.entry_point import start
 
     start(
         "wmp-conformance",

@@ -23,8 +23,7 @@ from typing import Any
 import zmq
 
 from benchmarks.process import Process
-from wmp.gateways.doors import ClientDoor, WorkerDoor
-from wmp.gateways.gateway import Gateway
+from wmp.gateways import ClientDoor, Gateway, WorkerDoor
 
 __all__ = ["main"]
 

@@ -27,8 +27,13 @@ from statistics import median
 import zmq
 
 from benchmarks.process import Process
-from wmp.gateways.gateway import Gateway, MajordomoDoor
-from wmp.gateways.majordomo import MajordomoClient, MajordomoStreamClient, MajordomoWorker
+from wmp.gateways import (
+    Gateway,
+    MajordomoClient,
+    MajordomoDoor,
+    MajordomoStreamClient,
+    MajordomoWorker,
+)
 
 __all__ = ["main"]
 

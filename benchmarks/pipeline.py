@@ -33,8 +33,8 @@ from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
-from wmp.testing.journals import Journals
-from wmp.testing.network import Network, Pipe
+from wmp.testing.simulator.journals import Journals
+from wmp.testing.simulator.network import Network, Pipe
 
 FLEET = 250_000
 """Approximate number of lines of one fleet."""
@@ -156,11 +156,11 @@ def work_of(spark: Any, step: str) -> dict[str, int]:
 
 def measure(journal: Path, warm: Path, cores: int) -> dict[str, Any]:
     """Make all tables; runs in a separate process."""
-    from wmp.spark.engines import OnSpark
-    from wmp.spark.journals import Source, find_segments
-    from wmp.spark.run import build_tables
-    from wmp.spark.session import start_session
-    from wmp.spark.tables import Tables
+    from wmp.spark.journals.journals import Source, find_segments
+    from wmp.spark.journals.tables import Tables
+    from wmp.spark.pipeline.engines import OnSpark
+    from wmp.spark.pipeline.run import build_tables
+    from wmp.spark.session.session import start_session
 
     begin = time.perf_counter()
     spark = start_session(f"local[{cores}]")

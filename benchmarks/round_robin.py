@@ -19,7 +19,7 @@ from typing import Any
 import zmq
 
 from benchmarks.process import Process
-from wmp.gateways.round_robin import RoundRobinServer
+from wmp.gateways import RoundRobinServer
 
 __all__ = ["main"]
 

@@ -217,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     from wmp.spark import Fleet
-    from wmp.spark.session import start_session
+    from wmp.spark.session.session import start_session
 
     home = str(Path(__file__).parents[1])
     os.environ["PYTHONPATH"] = os.pathsep.join([home, os.environ.get("PYTHONPATH", "")])

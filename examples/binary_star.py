@@ -5,8 +5,7 @@ the ZeroMQ guide, so each part may be another program.
 """
 
 import wmp
-from wmp.gateways.binary_star import BinaryStar, StarClient
-from wmp.gateways.pirates import LazyServer
+from wmp.gateways import BinaryStar, LazyServer, StarClient
 
 STATES = ("tcp://127.0.0.1:7503", "tcp://127.0.0.1:7504")
 

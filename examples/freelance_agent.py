@@ -9,7 +9,7 @@ import threading
 import time
 
 import wmp
-from wmp.gateways.freelance import Agent, FreelanceServer
+from wmp.gateways import Agent, FreelanceServer
 
 begun = threading.Event()
 

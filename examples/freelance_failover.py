@@ -4,7 +4,7 @@ The messages are those of the ZeroMQ guide, so either side may be another progra
 ends in the middle. The client then waits once for its ``timeout``, and stays with the next server.
 """
 
-from wmp.gateways.freelance import Failover, FreelanceServer
+from wmp.gateways import Failover, FreelanceServer
 
 
 def make_server(name: str) -> FreelanceServer:

@@ -6,7 +6,7 @@ server decides nothing. Each server does every request.
 
 import time
 
-from wmp.gateways.freelance import FreelanceServer, Shotgun
+from wmp.gateways import FreelanceServer, Shotgun
 
 
 def make_server(seconds: float) -> FreelanceServer:

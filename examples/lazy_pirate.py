@@ -11,7 +11,7 @@ import threading
 import time
 
 from wmp import NoReply
-from wmp.gateways.pirates import LazyClient, LazyServer
+from wmp.gateways import LazyClient, LazyServer
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--misbehave", action="store_true", help="let the server crash and be slow")

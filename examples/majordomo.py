@@ -5,9 +5,15 @@ be another program.
 """
 
 import wmp
-from wmp.gateways.gateway import Gateway, MajordomoDoor, MajordomoService
-from wmp.gateways.majordomo import MajordomoClient, MajordomoStreamClient, MajordomoWorker
-from wmp.gateways.remember import remember
+from wmp.gateways import (
+    Gateway,
+    MajordomoClient,
+    MajordomoDoor,
+    MajordomoService,
+    MajordomoStreamClient,
+    MajordomoWorker,
+    remember,
+)
 
 seats = []
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import wmp
-from wmp.gateways.binary_star import BinaryStar
+from wmp.gateways import BinaryStar
 
 MANAGERS = ("tcp://127.0.0.1:7511", "tcp://127.0.0.1:7512")
 STATES = ("tcp://127.0.0.1:7513", "tcp://127.0.0.1:7514")

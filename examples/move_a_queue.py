@@ -14,8 +14,7 @@ import time
 import zmq
 
 import wmp
-from wmp.gateways.gateway import ClientDoor, Gateway, WorkerDoor
-from wmp.gateways.pirates import LazyClient, SimpleWorker
+from wmp.gateways import ClientDoor, Gateway, LazyClient, SimpleWorker, WorkerDoor
 
 done = threading.Event()
 replies: list[bytes] = []

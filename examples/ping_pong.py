@@ -23,9 +23,7 @@ import threading
 import time
 
 from wmp import NoReply
-from wmp.gateways.gateway import ClientDoor, Gateway, WorkerDoor
-from wmp.gateways.ping_pong import PingPongWorker
-from wmp.gateways.pirates import LazyClient
+from wmp.gateways import ClientDoor, Gateway, LazyClient, PingPongWorker, WorkerDoor
 
 parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
 parts = ("all", "queue", "worker", "client")

@@ -4,7 +4,7 @@ The door stands in the place of the queue. The clients change nothing, and may b
 """
 
 import wmp
-from wmp.gateways.pirates import FrontDoor, LazyClient
+from wmp.gateways import FrontDoor, LazyClient
 
 with (
     wmp.Manager() as manager,

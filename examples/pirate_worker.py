@@ -1,14 +1,14 @@
 """A worker of this library at a Simple Pirate queue that is another program.
 
 The queue here is a few lines of plain pyzmq. Workers of a Paranoid Pirate queue and of a ping-pong
-broker are used in the same way: ParanoidWorker, and PingPongWorker of wmp.gateways.ping_pong.
+broker are used in the same way: ParanoidWorker, and PingPongWorker of wmp.gateways.
 """
 
 import threading
 
 import zmq
 
-from wmp.gateways.pirates import LazyClient, SimpleWorker
+from wmp.gateways import LazyClient, SimpleWorker
 
 context = zmq.Context()
 front, back = context.socket(zmq.ROUTER), context.socket(zmq.ROUTER)

@@ -6,7 +6,7 @@ consoles of ``wmp round-robin``.
 
 from concurrent.futures import ThreadPoolExecutor
 
-from wmp.gateways.round_robin import RoundRobinClient, RoundRobinServer, RoundRobinWorker
+from wmp.gateways import RoundRobinClient, RoundRobinServer, RoundRobinWorker
 
 SHOUT = 0x20
 """A command of this application. 0x07, 0x08 and 0x09 are those of the server."""

@@ -23,8 +23,7 @@ import threading
 import time
 
 from wmp import NoReply
-from wmp.gateways.gateway import ClientDoor, Gateway, WorkerDoor
-from wmp.gateways.pirates import LazyClient, SimpleWorker
+from wmp.gateways import ClientDoor, Gateway, LazyClient, SimpleWorker, WorkerDoor
 
 parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
 parts = ("all", "queue", "worker", "client")

@@ -7,7 +7,7 @@ The same without a line of Python, in two terminals::
 """
 
 import wmp
-from wmp.runtime.command import CommandHandler
+from wmp.runtime.node.command import CommandHandler
 
 handlers = {
     "sort": CommandHandler(["sort", "-r"]),

@@ -12,16 +12,17 @@ from enum import Enum
 from pathlib import Path
 from types import ModuleType
 
-MODULES = (
-    "wmp.core.manager.job_lifecycle",
-    "wmp.core.worker.locks",
-    "wmp.core.worker.execution_lifecycle",
-    "wmp.gateways.machines.worker_lifecycle",
-    "wmp.gateways.machines.request_lifecycle",
-    "wmp.store.stored_job",
-    "wmp.gateways.machines.attendance",
-    "wmp.gateways.machines.star_lifecycle",
-)
+MODULES = {
+    "job_lifecycle": "wmp.core.manager.job_lifecycle",
+    "locks": "wmp.core.worker.locks",
+    "execution_lifecycle": "wmp.core.worker.execution_lifecycle",
+    "worker_lifecycle": "wmp.gateways.common.worker_lifecycle",
+    "request_lifecycle": "wmp.gateways.common.request_lifecycle",
+    "stored_job": "wmp.store.stored_job",
+    "attendance": "wmp.gateways.common.attendance",
+    "star_lifecycle": "wmp.gateways.binary_star.lifecycle",
+}
+"""The module of each page."""
 FOLDER = Path(__file__).parent / "machines"
 
 
@@ -66,8 +67,7 @@ def name(member: Enum) -> str:
 def pages() -> dict[Path, str]:
     """Return every page by its path."""
     return {
-        FOLDER / f"{path.rpartition('.')[2]}.md": draw(importlib.import_module(path))
-        for path in MODULES
+        FOLDER / f"{page}.md": draw(importlib.import_module(path)) for page, path in MODULES.items()
     }
 
 

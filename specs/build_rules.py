@@ -1,8 +1,8 @@
 """List every rule of the protocols with the tests that hold it, in ``rules.toml``.
 
 The pages of the protocols are those of ``PAGES``. The rules of WMP alone go to
-``wmp/conformance/rules.json`` for the conformance kit. The table in ``testee.md`` gives the profile
-of each of them. The profile of any other rule is the name of its page.
+``wmp/conformance/script/rules.json`` for the conformance kit. The table in ``testee.md`` gives the
+profile of each of them. The profile of any other rule is the name of its page.
 
 ::
 
@@ -48,7 +48,7 @@ PAGES: Mapping[str, Path] = {
 TESTEE = ROOT / "specs" / "testee.md"
 RULES = ROOT / "specs" / "rules.toml"
 TESTS = ROOT / "tests"
-KIT = ROOT / "wmp" / "conformance" / "rules.json"
+KIT = ROOT / "wmp" / "conformance" / "script" / "rules.json"
 
 UNTESTED: Mapping[str, str] = {}
 """Each rule that no test can check, and the reason. This table should stay empty."""

@@ -27,8 +27,8 @@ from value_payloads import value_payloads
 
 from wmp.codec import decode, encode
 from wmp.codec.message_tables import COLUMN_NAMES
-from wmp.conformance.case import Case
-from wmp.conformance.transcript import TranscriptLine
+from wmp.conformance.script.case import Case
+from wmp.conformance.script.transcript import TranscriptLine
 from wmp.errors import DecodeError
 from wmp.message import FIELD_NAMES, Frame, Message
 

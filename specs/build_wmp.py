@@ -27,7 +27,7 @@ from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Connected, Finished, Received, Submitted
 from wmp.message import FIELD_NAMES, Columns, Field, Kind, Message, Outcome
-from wmp.testing.star_search import StarFault, StarSearch
+from wmp.testing.search.star_search import StarFault, StarSearch
 
 SPEC = Path(__file__).parent / "wmp.md"
 PING_PONG = Path(__file__).parent / "ping-pong.md"
@@ -86,7 +86,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "OVERRUN": "the run limit passes",
         "ABANDON": "`overrun_grace` passes after that",
     },
-    "wmp.gateways.machines.worker_lifecycle": {
+    "wmp.gateways.common.worker_lifecycle": {
         "CLOSED": "the socket is not connected yet",
         "IDLE": "READY was sent, and no handler runs",
         "BUSY": "a handler runs",
@@ -98,7 +98,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "SILENT": "the silence lasts too long",
         "DUE": "the wait is over. The socket is replaced",
     },
-    "wmp.gateways.machines.attendance": {
+    "wmp.gateways.common.attendance": {
         "UNKNOWN": "the worker has not sent READY, or was silent for too long",
         "IDLE": "the worker waits for a request",
         "BUSY": "the worker has a request",
@@ -112,7 +112,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "SILENT": "the silence lasts too long",
         "LEAVE": "the connection ends, or a goodbye arrives",
     },
-    "wmp.gateways.machines.request_lifecycle": {
+    "wmp.gateways.common.request_lifecycle": {
         "ENDED": "no request is in progress",
         "PENDING": "the request waits for a connection",
         "SENT": "the client waits for the reply",
@@ -124,7 +124,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "SPENT": "`timeout` passes in the last try. The socket is replaced",
         "WITHDRAW": "the application wants no reply any more",
     },
-    "wmp.gateways.machines.star_lifecycle": {
+    "wmp.gateways.binary_star.lifecycle": {
         "HALTED": "the node has ended with an error",
         "PRIMARY": "the primary has started, and knows nothing of its peer",
         "BACKUP": "the backup has started, and knows nothing of its peer",
@@ -169,8 +169,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
 }
 """The meaning of each state and input, for readers of the specification."""
 
-_WORKER = ("A worker", "wmp.gateways.machines.worker_lifecycle")
-_ATTENDANCE = ("A worker at its queue or broker", "wmp.gateways.machines.attendance")
+_WORKER = ("A worker", "wmp.gateways.common.worker_lifecycle")
+_ATTENDANCE = ("A worker at its queue or broker", "wmp.gateways.common.attendance")
 
 STATES: Mapping[Path, Mapping[str, tuple[str, str]]] = {
     SPEC: {
@@ -178,10 +178,10 @@ STATES: Mapping[Path, Mapping[str, tuple[str, str]]] = {
         "lock": ("A lock at its worker", "wmp.core.worker.locks"),
         "execution": ("A job at a worker", "wmp.core.worker.execution_lifecycle"),
     },
-    BINARY_STAR: {"star": ("A node", "wmp.gateways.machines.star_lifecycle")},
+    BINARY_STAR: {"star": ("A node", "wmp.gateways.binary_star.lifecycle")},
     PING_PONG: {"foreign worker": _WORKER, "attendance": _ATTENDANCE},
     PIRATES: {
-        "request": ("A request at its client", "wmp.gateways.machines.request_lifecycle"),
+        "request": ("A request at its client", "wmp.gateways.common.request_lifecycle"),
         "foreign worker": _WORKER,
         "attendance": _ATTENDANCE,
     },

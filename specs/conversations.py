@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from wmp.conformance import cases
-from wmp.conformance.case import CASES, Case, Verdict
-from wmp.conformance.library_testees import LibraryDevice, LibraryManager, LibraryWorker
-from wmp.conformance.play import play, terms_of
-from wmp.conformance.transcript import TranscriptLine
-from wmp.conformance.virtual import Testee, VirtualWire
-from wmp.conformance.wire import Terms
+from wmp.conformance.engine.play import play, terms_of
+from wmp.conformance.script.case import CASES, Case, Verdict
+from wmp.conformance.script.transcript import TranscriptLine
+from wmp.conformance.testees.library_testees import LibraryDevice, LibraryManager, LibraryWorker
+from wmp.conformance.wire.virtual import Testee, VirtualWire
+from wmp.conformance.wire.wire import Terms
 
 TESTEES: Mapping[str, Callable[[Terms], Testee]] = {
     "manager": LibraryManager.of,

@@ -33,10 +33,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.conformance.opponents import HABITS, make_folder, opponent  # noqa: E402 - this very tree
-from wmp.conformance.check import cases_for  # noqa: E402
-from wmp.conformance.report import BAD, ReportEntry  # noqa: E402
-from wmp.conformance.run import KitRun, RunPlan  # noqa: E402
-from wmp.conformance.transcript import conversation  # noqa: E402
+from wmp.conformance.engine.check import cases_for  # noqa: E402
+from wmp.conformance.engine.run import KitRun, RunPlan  # noqa: E402
+from wmp.conformance.report.report import BAD, ReportEntry  # noqa: E402
+from wmp.conformance.script.transcript import conversation  # noqa: E402
 
 _VOID_AT_MOST = 0.05
 """The part of all plays that may be void."""

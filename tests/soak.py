@@ -35,10 +35,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from wmp.testing.__main__ import parse_seeds  # noqa: E402 - this very tree
-from wmp.testing.campaign import CampaignResult, replay_command, reports  # noqa: E402
-from wmp.testing.explore import describe  # noqa: E402
-from wmp.testing.plan import PLANS, ModelPlan  # noqa: E402
-from wmp.testing.search import SearchBounds, SearchOrder, explore  # noqa: E402
+from wmp.testing.search.explore import describe  # noqa: E402
+from wmp.testing.search.plan import PLANS, ModelPlan  # noqa: E402
+from wmp.testing.search.search import SearchBounds, SearchOrder, explore  # noqa: E402
+from wmp.testing.worlds.campaign import CampaignResult, replay_command, reports  # noqa: E402
 
 Figures = dict[str, Any]
 
@@ -64,7 +64,7 @@ WORLDS: dict[str, tuple[ModelPlan, SearchBounds]] = {
 }
 """Worlds of the explorer; a world without a number of states is searched completely."""
 
-FAULTS = "tests/interop/test_real_faults.py"
+FAULTS = "tests/interop/faults/test_real_faults.py"
 KILLS = f"{FAULTS}::test_nothing_is_lost_while_everything_is_killed_in_turn"
 PEERS = f"{FAULTS}::test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat"
 

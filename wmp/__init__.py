@@ -11,8 +11,9 @@
 
 from __future__ import annotations
 
-import importlib
 import typing
+
+from wmp.lazy import lazy_names as _lazy_names
 
 if typing.TYPE_CHECKING:
     from wmp import aio, balance
@@ -57,10 +58,10 @@ if typing.TYPE_CHECKING:
     from wmp.message import Command, Outcome
     from wmp.retry import Retry, exponential
     from wmp.runtime.codecs.payload_codecs import register_codec
-    from wmp.runtime.handlers import RunningJob
-    from wmp.runtime.security import Security
+    from wmp.runtime.executors.handlers import RunningJob
+    from wmp.runtime.sockets.security import Security
+    from wmp.runtime.sockets.transport import Transport
     from wmp.runtime.submission.results import Status
-    from wmp.runtime.transport import Transport
     from wmp.store.postgres.postgres_store import PostgresStore
     from wmp.store.sqlite.sqlite_store import SqliteStore
     from wmp.stored_results import results
@@ -128,6 +129,43 @@ __all__ = [
 # Names are imported at their first use. The sans-IO parts are in this package too, and their import
 # must not load sockets, clocks and event loops.
 _HOMES: typing.Final = {
+    "aio": "wmp.aio",
+    "balance": "wmp.balance",
+    **dict.fromkeys(
+        (
+            "ClosedError",
+            "ConfigError",
+            "DecodeError",
+            "HandlerHung",
+            "HandlerVerdict",
+            "InitializerFailed",
+            "InstanceEnded",
+            "JobCancelled",
+            "JobError",
+            "JobFailed",
+            "JobTimeout",
+            "LocalProtocolError",
+            "NoReply",
+            "NoWorkers",
+            "OnStandby",
+            "ProtocolError",
+            "QueueFull",
+            "Reject",
+            "RemoteProtocolError",
+            "RetryLater",
+            "RowsFailed",
+            "StarConflict",
+            "StoreError",
+            "StoreFull",
+            "StoreUnavailable",
+            "StoreUnusable",
+            "Superseded",
+            "TransportError",
+            "WMPError",
+            "WorkerLost",
+        ),
+        "wmp.errors",
+    ),
     "Device": "wmp.blocking",
     "Job": "wmp.blocking",
     "Manager": "wmp.blocking",
@@ -144,35 +182,24 @@ _HOMES: typing.Final = {
     "Retry": "wmp.retry",
     "exponential": "wmp.retry",
     "register_codec": "wmp.runtime.codecs.payload_codecs",
-    "RunningJob": "wmp.runtime.handlers",
+    "RunningJob": "wmp.runtime.executors.handlers",
     "Status": "wmp.runtime.submission.results",
-    "Security": "wmp.runtime.security",
-    "Transport": "wmp.runtime.transport",
+    "Security": "wmp.runtime.sockets.security",
+    "Transport": "wmp.runtime.sockets.transport",
     "PostgresStore": "wmp.store.postgres.postgres_store",
     "SqliteStore": "wmp.store.sqlite.sqlite_store",
     "results": "wmp.stored_results",
 }
-_MODULES: typing.Final = ("aio", "balance")
-
 # The public index has another package `wmp`. wmp_programs.py and wmp/errors.py read this name to
 # check whether this file belongs to our package.
 _DISTRIBUTION: typing.Final = "worker-manager-protocol"
 
 
+_public, __dir__ = _lazy_names(__name__, {**_HOMES, "__version__": ""})
+
+
 def __getattr__(name: str) -> typing.Any:
-    if name in _MODULES:
-        return importlib.import_module(f"wmp.{name}")
-    if name == "__version__":
-        return _version()
-    if name not in __all__:
-        raise AttributeError(f"module 'wmp' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES.get(name, "wmp.errors")), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return _version() if name == "__version__" else _public(name)
 
 
 def _version() -> str:

@@ -1,6 +1,6 @@
 """``python -m wmp`` is the program ``wmp``."""
 
-from wmp.cli.entry_point import start
+from wmp.cli.common.entry_point import start
 
 if __name__ == "__main__":
     start("wmp", "wmp.cli.program")

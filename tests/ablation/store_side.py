@@ -11,7 +11,7 @@ from wmp.core.manager import store_link
 from wmp.core.manager.store_link import StoreLink
 from wmp.core.manager.store_writes import PendingWrites
 from wmp.events import Submitted
-from wmp.testing.store_world import SimulatedCommitter
+from wmp.testing.store_worlds.store_world import SimulatedCommitter
 
 Patch = pytest.MonkeyPatch
 

@@ -14,7 +14,7 @@ from wmp.core.device import DeviceMachine
 from wmp.core.manager.announcements import Announcements
 from wmp.core.manager.timers import AnnounceTimer
 from wmp.message import Link, Message
-from wmp.testing.world import simulate
+from wmp.testing.worlds.world import simulate
 
 Patch = pytest.MonkeyPatch
 Switch = Callable[[Patch], None]

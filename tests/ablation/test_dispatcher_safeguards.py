@@ -18,9 +18,9 @@ from wmp.dispatcher.steps.checking import Check
 from wmp.dispatcher.steps.job_steps import Finish, read_job
 from wmp.dispatcher.steps.placing import Assign, DispatchedJob, Placed
 from wmp.dispatcher.steps.worker_steps import NotePing
-from wmp.testing.dispatch_search import search_design, search_endings, search_steps
-from wmp.testing.dispatcher_parties import DispatcherFaults
-from wmp.testing.dispatcher_world import DispatcherWorld, run_dispatcher_world
+from wmp.testing.search.dispatch_search import search_design, search_endings, search_steps
+from wmp.testing.store_worlds.dispatcher_parties import DispatcherFaults
+from wmp.testing.store_worlds.dispatcher_world import DispatcherWorld, run_dispatcher_world
 
 Patch = pytest.MonkeyPatch
 NONE = DispatcherFaults()

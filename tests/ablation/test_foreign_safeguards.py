@@ -6,20 +6,20 @@ import pytest
 from attrs import evolve
 
 from tests.simulation.test_foreign_worlds import play, quick_world
-from tests.unit.test_back_doors import Door, reply
-from tests.unit.test_door_bundles import ends as bundle_ends
-from tests.unit.test_door_bundles import run as run_bundle
-from tests.unit.test_front_doors import Front
+from tests.unit.gateways.test_back_doors import Door, reply
+from tests.unit.gateways.test_door_bundles import ends as bundle_ends
+from tests.unit.gateways.test_door_bundles import run as run_bundle
+from tests.unit.gateways.test_front_doors import Front
 from wmp.actions import Reconnect
 from wmp.foreign import Arrived, Emit, Left
-from wmp.gateways.machines import attendance
-from wmp.gateways.machines.back_door import BackDoorMachine
-from wmp.gateways.machines.bundle import Bundle
-from wmp.gateways.machines.door_wire import Notice, ParanoidDoorWire
-from wmp.gateways.machines.foreign_worker import ForeignWorkerMachine
-from wmp.gateways.machines.front_door import FrontDoorMachine
-from wmp.gateways.machines.lazy_client import LazyClientMachine
-from wmp.testing.foreign_world import BrokenPromise, ForeignFault, ForeignWorld
+from wmp.gateways.common import attendance
+from wmp.gateways.common.request_machine import LazyClientMachine
+from wmp.gateways.common.worker_machine import ForeignWorkerMachine
+from wmp.gateways.queue_doors.bundle import Bundle
+from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine
+from wmp.gateways.queue_doors.wire import Notice, ParanoidDoorWire
+from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
+from wmp.testing.gateway_worlds.foreign_world import BrokenPromise, ForeignFault, ForeignWorld
 
 
 def some_world_fails(protocol="paranoid-pirate", seeds=range(3), **settings):
@@ -63,7 +63,7 @@ def test_a_door_that_takes_a_late_worker_for_an_idle_one(monkeypatch):
     table[attendance.Attendance.BUSY, attendance.AttendanceInput.INTERRUPT] = (
         attendance.Attendance.IDLE
     )
-    monkeypatch.setattr("wmp.gateways.machines.back_door.TRANSITIONS", table)
+    monkeypatch.setattr("wmp.gateways.queue_doors.worker_door_machine.TRANSITIONS", table)
     world = ForeignWorld(seed=1, door={"busy_timeout": 1.0})
     world.nodes["worker 1"].slow_until = 20.0
     with pytest.raises(BrokenPromise, match="one request at a time"):
@@ -237,7 +237,7 @@ def test_a_door_whose_results_wait_for_a_slow_request(monkeypatch):
     for timed in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not timed:
-                patch.setattr("wmp.gateways.machines.back_door.REPORT_INTERVAL", 1e9)
+                patch.setattr("wmp.gateways.queue_doors.worker_door_machine.REPORT_INTERVAL", 1e9)
             door = Door(ParanoidDoorWire())
             door.get(b"\x01", peer=b"a")
             run_bundle(door, 2)

@@ -6,12 +6,12 @@ import pytest
 
 from tests.simulation.test_freelance_worlds import play
 from wmp.actions import Reconnect
-from wmp.gateways.machines.agent_client import AgentClientMachine
-from wmp.gateways.machines.client_wire import AgentWire
-from wmp.gateways.machines.lazy_client import LazyClientMachine
-from wmp.gateways.machines.shotgun_client import ShotgunClientMachine
-from wmp.testing.foreign_world import BrokenPromise
-from wmp.testing.freelance_world import FreelanceFault, FreelanceWorld
+from wmp.gateways.common.client_wire import AgentWire
+from wmp.gateways.common.request_machine import LazyClientMachine
+from wmp.gateways.freelance.agent_machine import AgentClientMachine
+from wmp.gateways.freelance.shotgun_machine import ShotgunClientMachine
+from wmp.testing.gateway_worlds.foreign_world import BrokenPromise
+from wmp.testing.gateway_worlds.freelance_world import FreelanceFault, FreelanceWorld
 
 
 def some_world_fails(model, seeds=range(30)):

@@ -17,10 +17,10 @@ from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import DecodeError
 from wmp.events import Received
 from wmp.foreign import Arrived, Emit, Left, Settled
-from wmp.gateways.doors import ClientDoor, WorkerDoor
-from wmp.gateways.machines.attendance import Attendance
-from wmp.gateways.machines.body import from_payload
-from wmp.gateways.machines.gateway import GatewayMachine, GatewaySettings
+from wmp.gateways import ClientDoor, WorkerDoor
+from wmp.gateways.common.attendance import Attendance
+from wmp.gateways.common.body import from_payload
+from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings
 from wmp.message import Command
 
 FRONT, BACK = 0, 1
@@ -129,7 +129,9 @@ def test_a_manager_that_interrupts_what_a_client_that_left_has_begun(unstarted, 
 @pytest.mark.parametrize("checked", [True, False])
 def test_a_front_door_that_trusts_the_codecs_of_results(checked, monkeypatch):
     if not checked:
-        monkeypatch.setattr("wmp.gateways.machines.front_door.read_payload", from_payload)
+        monkeypatch.setattr(
+            "wmp.gateways.queue_doors.client_door_machine.read_payload", from_payload
+        )
     gateway = PlainGateway(0)
     gateway.ask(b"one", b"two")
     ends = (End.OK, End.OK)

@@ -7,15 +7,15 @@ import pytest
 from tests.ablation.test_foreign_safeguards import ignoring
 from tests.simulation.test_majordomo_worlds import GuideWorker
 from wmp.foreign import Left
-from wmp.gateways.machines import attendance
-from wmp.gateways.machines.majordomo_client import MajordomoClientMachine
-from wmp.gateways.machines.majordomo_door import MajordomoDoorMachine
-from wmp.gateways.machines.majordomo_requests import MajordomoRequests
-from wmp.gateways.machines.majordomo_worker import MajordomoWorkerMachine
-from wmp.gateways.machines.majordomo_workers import MajordomoWorkers
-from wmp.gateways.machines.request_lifecycle import RequestInput
-from wmp.testing.foreign_world import BrokenPromise, ForeignFault
-from wmp.testing.majordomo_world import MajordomoWorld
+from wmp.gateways.common import attendance
+from wmp.gateways.common.request_lifecycle import RequestInput
+from wmp.gateways.majordomo.broker_clients import MajordomoRequests
+from wmp.gateways.majordomo.broker_machine import MajordomoDoorMachine
+from wmp.gateways.majordomo.broker_workers import MajordomoWorkers
+from wmp.gateways.majordomo.client_machine import MajordomoClientMachine
+from wmp.gateways.majordomo.worker_machine import MajordomoWorkerMachine
+from wmp.testing.gateway_worlds.foreign_world import BrokenPromise, ForeignFault
+from wmp.testing.gateway_worlds.majordomo_world import MajordomoWorld
 
 
 def test_a_broker_that_does_not_notice_the_ends_of_connections(monkeypatch):
@@ -45,7 +45,7 @@ def test_a_broker_that_takes_a_late_worker_for_an_idle_one(monkeypatch):
     table = dict(attendance.TRANSITIONS)
     late = (attendance.Attendance.BUSY, attendance.AttendanceInput.INTERRUPT)
     table[late] = attendance.Attendance.IDLE
-    monkeypatch.setattr("wmp.gateways.machines.majordomo_workers.TRANSITIONS", table)
+    monkeypatch.setattr("wmp.gateways.majordomo.broker_workers.TRANSITIONS", table)
     world = MajordomoWorld(seed=1, settings={"busy_timeout": 1.0})
     world.nodes["worker 1"].slow_until = 20.0
     with pytest.raises(BrokenPromise, match="one request at a time"):

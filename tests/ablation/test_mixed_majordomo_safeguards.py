@@ -6,13 +6,13 @@ import pytest
 
 from wmp.events import Finished
 from wmp.foreign import Of
-from wmp.gateways.machines import majordomo_workers
-from wmp.gateways.machines.majordomo_door import MajordomoDoorMachine
-from wmp.gateways.machines.majordomo_workers import MajordomoWorkers
-from wmp.gateways.majordomo_door import MajordomoService
+from wmp.gateways import MajordomoService
+from wmp.gateways.majordomo import broker_workers as majordomo_workers
+from wmp.gateways.majordomo.broker_machine import MajordomoDoorMachine
+from wmp.gateways.majordomo.broker_workers import MajordomoWorkers
 from wmp.message import Outcome
-from wmp.testing.foreign_world import BrokenPromise
-from wmp.testing.mixed_majordomo_world import MixedMajordomoWorld
+from wmp.testing.gateway_worlds.foreign_world import BrokenPromise
+from wmp.testing.gateway_worlds.mixed_majordomo_world import MixedMajordomoWorld
 
 UPWARD = {"clients": 0, "above": True, "pauses": (0.4, 1.2)}
 

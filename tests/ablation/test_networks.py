@@ -19,8 +19,8 @@ from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSe
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Closed, Submitted
 from wmp.message import Command, Kind
-from wmp.testing.network import Network
-from wmp.testing.scripted_worker import ScriptedWorker
+from wmp.testing.peers.scripted_worker import ScriptedWorker
+from wmp.testing.simulator.network import Network
 
 Switch = Callable[[pytest.MonkeyPatch], None]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.managers import make as make_manager
-from tests.unit.workers import make
+from tests.unit.core.manager.managers import make as make_manager
+from tests.unit.core.worker.workers import make
 from wmp.core.worker.locks import Locks
 from wmp.core.worker.machine import WorkerMachine
 from wmp.core.worker.run_queue import RunQueue
 from wmp.events import Resized
-from wmp.testing.network import Network
+from wmp.testing.simulator.network import Network
 
 
 def fleet(**options) -> tuple[Network, WorkerMachine]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.round_robin import RESPONSE, Server, V
-from wmp.gateways.machines.given_messages import GivenMessages
-from wmp.gateways.machines.round_robin_client import RoundRobinClientMachine
-from wmp.gateways.machines.round_robin_door import RoundRobinDoorMachine
-from wmp.gateways.machines.round_robin_worker import RoundRobinWorkerMachine
-from wmp.gateways.machines.slot_table import SlotTable, SlotWorker
+from tests.unit.gateways.round_robin import RESPONSE, Server, V
+from wmp.gateways.round_robin.client_machine import RoundRobinClientMachine
+from wmp.gateways.round_robin.given_messages import GivenMessages
+from wmp.gateways.round_robin.server_machine import RoundRobinDoorMachine
+from wmp.gateways.round_robin.slot_table import SlotTable, SlotWorker
+from wmp.gateways.round_robin.worker_machine import RoundRobinWorkerMachine
 from wmp.message import Outcome
-from wmp.testing.foreign_world import BrokenPromise, ForeignFault
-from wmp.testing.round_robin_world import RoundRobinWorld
+from wmp.testing.gateway_worlds.foreign_world import BrokenPromise, ForeignFault
+from wmp.testing.gateway_worlds.round_robin_world import RoundRobinWorld
 
 
 def broken(fault: ForeignFault, seeds=(0, 7, 14), **settings) -> str:

@@ -17,23 +17,23 @@ from tests.ablation import manager_side, worker_side
 from tests.property import test_network_property as network
 from tests.simulation import test_idle as idle
 from tests.simulation import test_regressions as regressions
-from tests.unit import test_claims as claims
-from tests.unit import test_device as device
-from tests.unit import test_leaving as leaving
-from tests.unit import test_manager as jobs
-from tests.unit import test_manager_limits as limits
-from tests.unit import test_manager_peers as peers
-from tests.unit import test_requeue as requeue
-from tests.unit import test_shares as shares
-from tests.unit import test_worker_handshake as handshake
-from tests.unit import test_worker_locks as locks
-from tests.unit import test_worker_streams as streams
+from tests.unit.core.device import test_device as device
+from tests.unit.core.manager import test_claims as claims
+from tests.unit.core.manager import test_leaving as leaving
+from tests.unit.core.manager import test_manager as jobs
+from tests.unit.core.manager import test_manager_limits as limits
+from tests.unit.core.manager import test_manager_peers as peers
+from tests.unit.core.manager import test_requeue as requeue
+from tests.unit.core.manager import test_shares as shares
+from tests.unit.core.worker import test_worker_handshake as handshake
+from tests.unit.core.worker import test_worker_locks as locks
+from tests.unit.core.worker import test_worker_streams as streams
 from wmp.balance import least_recently_used
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings
-from wmp.testing.scripted_manager import ScriptedManager
-from wmp.testing.scripted_worker import ScriptedWorker
+from wmp.testing.peers.scripted_manager import ScriptedManager
+from wmp.testing.peers.scripted_worker import ScriptedWorker
 
 Switch = Callable[[pytest.MonkeyPatch], None]
 

@@ -11,24 +11,24 @@ from random import Random
 import pytest
 from attrs import define
 
+from wmp.checks.invariants import History
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.ownership import Ownership
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.capacity import Capacity
 from wmp.core.worker.locks import Locks
 from wmp.core.worker.remote_manager import RemoteManager
-from wmp.gateways.machines import star
-from wmp.gateways.machines.star_lifecycle import TRANSITIONS, StarInput, StarState
+from wmp.gateways.binary_star import machine as star
+from wmp.gateways.binary_star.lifecycle import TRANSITIONS, StarInput, StarState
 from wmp.message import Kind
-from wmp.testing.invariants import History
-from wmp.testing.lane_runner import TaskHandlers
-from wmp.testing.simulated_pair import SimulatedPair
-from wmp.testing.simulation import Simulation
-from wmp.testing.topology import TimerSettings, Topology
-from wmp.testing.trace import Trace
-from wmp.testing.workload import SimulatedTask, SubmitBatch
-from wmp.testing.workload_driver import WorkloadDriver
-from wmp.testing.world import World
+from wmp.testing.simulator.lane_runner import TaskHandlers
+from wmp.testing.simulator.simulated_pair import SimulatedPair
+from wmp.testing.simulator.topology import TimerSettings, Topology
+from wmp.testing.simulator.trace import Trace
+from wmp.testing.simulator.workload import SimulatedTask, SubmitBatch
+from wmp.testing.worlds.simulation import Simulation
+from wmp.testing.worlds.workload_driver import WorkloadDriver
+from wmp.testing.worlds.world import World
 
 Patch = pytest.MonkeyPatch
 Switch = Callable[[Patch], None]

@@ -8,11 +8,11 @@ import pytest
 
 from tests.ablation import store_side, successor_side
 from tests.simulation.test_store_worlds import RESTARTS
-from tests.unit.stored_manager import StoredManager
-from tests.unit.test_store_link import (
+from tests.unit.core.manager.stored_manager import StoredManager
+from tests.unit.core.manager.test_store_link import (
     test_no_stored_job_is_granted_seven_seconds_after_the_last_renewal as limit_of_grants,
 )
-from wmp.testing.store_world import BrokenStorePromise, StoreFaults, StoreWorld
+from wmp.testing.store_worlds.store_world import BrokenStorePromise, StoreFaults, StoreWorld
 
 Switch = Callable[[pytest.MonkeyPatch], None]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.ablation import time_side
-from wmp.testing.world import simulate
+from wmp.testing.worlds.world import simulate
 
 Switch = Callable[[pytest.MonkeyPatch], None]
 

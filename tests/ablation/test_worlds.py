@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.ablation import manager_side, worker_side
-from wmp.testing.world import simulate
+from wmp.testing.worlds.world import simulate
 
 Switch = Callable[[pytest.MonkeyPatch], None]
 

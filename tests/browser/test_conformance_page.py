@@ -11,10 +11,10 @@ from attrs import evolve
 from tests.browser.conftest import Browser
 from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
 from tests.conformance.zoo import ZOO, Bent
-from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.library_testees import LibraryManager, LibraryWorker
-from wmp.conformance.page import page
-from wmp.conformance.report import ConformanceReport, entry_of
+from wmp.conformance.engine.check import cases_for, run_all
+from wmp.conformance.report.page import page
+from wmp.conformance.report.report import ConformanceReport, entry_of
+from wmp.conformance.testees.library_testees import LibraryManager, LibraryWorker
 
 RULE = "WMP-4.9"
 

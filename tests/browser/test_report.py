@@ -15,7 +15,7 @@ if importlib.util.find_spec("pyspark") is None:
     )
 
 from tests.spark.pages import EVIL, example_report
-from wmp.spark.page import page
+from wmp.spark.reports.page import page
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ from typing import IO
 
 import pytest
 
-from tests.interop.forks import forks
-from wmp.conformance.process import PeerProcess
+from tests.interop.programs.forks import forks
+from wmp.conformance.wire.process import PeerProcess
 
 
 class ForkedPeer(PeerProcess):
@@ -33,5 +33,5 @@ def forked_testees() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get("WMP_CONFORMANCE") != "full":
-            patch.setattr("wmp.conformance.sockets.PeerProcess", ForkedPeer)
+            patch.setattr("wmp.conformance.engine.socket_plays.PeerProcess", ForkedPeer)
         yield

@@ -8,12 +8,12 @@ from typing import Any
 from attrs import define, evolve
 
 from tests.conformance.zoo import Animal, Bend, Link, Sent, changed
-from wmp.conformance.library_testees import ROLES, LibraryWorker
-from wmp.conformance.wire import Terms
+from wmp.conformance.testees.library_testees import ROLES, LibraryWorker
+from wmp.conformance.wire.wire import Terms
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.message import Command, Field, Message, Outcome
-from wmp.testing.scripted_peer import NUMBERED
+from wmp.testing.peers.scripted_peer import NUMBERED
 
 C = Command
 HABITS: list[Animal] = []

@@ -7,7 +7,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from wmp.conformance.sockets import LiveTestee
+from wmp.conformance.engine.socket_plays import LiveTestee
 
 ROOT = Path(__file__).resolve().parents[2]
 _COMMANDS = {

@@ -8,13 +8,13 @@ import pytest
 
 from tests.conformance.test_zoo import GOOD
 from tests.conformance.zoo import Bend, Bent, Link, changed
-from wmp.conformance.case import Broken, Case, CaseResult, Verdict
-from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.draw import play_moves
-from wmp.conformance.play import play, terms_of
-from wmp.conformance.report import entry_of
-from wmp.conformance.transcript import ReportedLine, excerpt
-from wmp.conformance.virtual import VirtualWire
+from wmp.conformance.engine.check import cases_for, run_all
+from wmp.conformance.engine.draw import play_moves
+from wmp.conformance.engine.play import play, terms_of
+from wmp.conformance.report.report import entry_of
+from wmp.conformance.script.case import Broken, Case, CaseResult, Verdict
+from wmp.conformance.script.transcript import ReportedLine, excerpt
+from wmp.conformance.wire.virtual import VirtualWire
 from wmp.core.worker.locks import Locks
 from wmp.message import Command, Message
 

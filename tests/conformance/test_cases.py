@@ -25,22 +25,22 @@ from wmp.conformance import (
     check_manager,
     check_worker,
 )
-from wmp.conformance.case import Case
-from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.draw import SPEAKS, draw, play_moves
-from wmp.conformance.library_testees import (
+from wmp.conformance.engine.check import cases_for, run_all
+from wmp.conformance.engine.draw import SPEAKS, draw, play_moves
+from wmp.conformance.engine.play import terms_of
+from wmp.conformance.engine.run import unspoken
+from wmp.conformance.engine.selection import spoken
+from wmp.conformance.moves.moves import drawn_case
+from wmp.conformance.script.case import Case
+from wmp.conformance.script.rules import PROFILES, RULES, UNTESTABLE
+from wmp.conformance.testees.library_testees import (
     LibraryDevice,
     LibraryManager,
     LibraryStoredManager,
     LibraryWorker,
 )
-from wmp.conformance.moves import drawn_case
-from wmp.conformance.play import terms_of
-from wmp.conformance.rules import PROFILES, RULES, UNTESTABLE
-from wmp.conformance.run import unspoken
-from wmp.conformance.selection import spoken
-from wmp.conformance.virtual import VirtualWire
-from wmp.conformance.wire import JobEnd, Terms
+from wmp.conformance.wire.virtual import VirtualWire
+from wmp.conformance.wire.wire import JobEnd, Terms
 
 TESTEES: dict[str, Any] = {
     "manager": LibraryManager.of,

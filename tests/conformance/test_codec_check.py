@@ -11,7 +11,7 @@ import pytest
 from wmp import codec
 from wmp.codec import CodecLimits
 from wmp.conformance import Broken, check_codec
-from wmp.conformance.codec_check import Plain, message_of, plain_of
+from wmp.conformance.wire.codec_check import Plain, message_of, plain_of
 from wmp.errors import DecodeError
 from wmp.message import ErrorCode, Frame
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.at_once import Play, played
-from tests.interop.forks import ForkedProgram, wmp
+from tests.interop.programs.forks import ForkedProgram, wmp
 from wmp.conformance import Nonconforming, Verdict
-from wmp.conformance.case import CASES, Case
-from wmp.conformance.check import cases_for
-from wmp.conformance.sockets import LiveTestee
+from wmp.conformance.engine.check import cases_for
+from wmp.conformance.engine.socket_plays import LiveTestee
+from wmp.conformance.script.case import CASES, Case
 
 FULL = os.environ.get("WMP_CONFORMANCE") == "full"
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "minimal"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from wmp.conformance.case import Case, Verdict
-from wmp.conformance.draw import draw
-from wmp.conformance.library_testees import LibraryWorker
-from wmp.conformance.play import terms_of
-from wmp.conformance.virtual import VirtualWire
+from wmp.conformance.engine.draw import draw
+from wmp.conformance.engine.play import terms_of
+from wmp.conformance.script.case import Case, Verdict
+from wmp.conformance.testees.library_testees import LibraryWorker
+from wmp.conformance.wire.virtual import VirtualWire
 from wmp.message import Command
 
 

@@ -11,9 +11,9 @@ from tests.conformance.habits import HABITS
 from tests.conformance.test_zoo import GOOD
 from tests.conformance.zoo import Animal, Bend, Bent, columned
 from wmp.conformance import Nonconforming
-from wmp.conformance.case import Verdict
-from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.wire import Terms
+from wmp.conformance.engine.check import cases_for, run_all
+from wmp.conformance.script.case import Verdict
+from wmp.conformance.wire.wire import Terms
 from wmp.message import Command, Message, Outcome
 
 CHOSEN = [

@@ -13,14 +13,14 @@ import pytest
 
 from tests.conformance.at_once import Play, played
 from wmp.conformance import Nonconforming, Unimplemented, Verdict
-from wmp.conformance.case import CASES, Case
-from wmp.conformance.check import cases_for
-from wmp.conformance.draw import draw
-from wmp.conformance.sockets import LiveTestee
+from wmp.conformance.engine.check import cases_for
+from wmp.conformance.engine.draw import draw
+from wmp.conformance.engine.socket_plays import LiveTestee
+from wmp.conformance.script.case import CASES, Case
 
 FULL = os.environ.get("WMP_CONFORMANCE") == "full"
 UNIT = 200
-TESTEE = f"{sys.executable} -m wmp.conformance.testee"
+TESTEE = f"{sys.executable} -m wmp.conformance.testees.testee"
 LIVE = {
     "manager": LiveTestee(
         "manager",

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.at_once import Play, played
-from tests.interop.programs import copy_node_worker
+from tests.interop.programs.programs import copy_node_worker
 from wmp.conformance import CaseResult, Nonconforming, Verdict
-from wmp.conformance.case import Case
-from wmp.conformance.check import cases_for
-from wmp.conformance.draw import draw
-from wmp.conformance.sockets import LiveTestee
+from wmp.conformance.engine.check import cases_for
+from wmp.conformance.engine.draw import draw
+from wmp.conformance.engine.socket_plays import LiveTestee
+from wmp.conformance.script.case import Case
 
 FULL = os.environ.get("WMP_CONFORMANCE") == "full"
 UNIT = 200

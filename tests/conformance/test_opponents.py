@@ -14,7 +14,7 @@ import pytest
 from tests.conformance.at_once import Play, played
 from tests.conformance.opponents import HABITS, make_folder, opponent
 from wmp.conformance import CaseResult, Nonconforming, Verdict
-from wmp.conformance.check import cases_for
+from wmp.conformance.engine.check import cases_for
 
 SOME = {
     "worker": ("turns", "running-jobs-fit", "a-role-without-handler", "newer-epoch"),

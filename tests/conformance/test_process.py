@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wmp.conformance.process import PeerProcess, fill
+from wmp.conformance.wire.process import PeerProcess, fill
 
 pytestmark = pytest.mark.interop
 

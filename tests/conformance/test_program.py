@@ -20,12 +20,12 @@ import pytest
 
 from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
 from tests.conformance.zoo import ZOO, Bent
-from tests.interop.programs import ENVIRON, ROOT, Program
-from wmp.conformance.case import Verdict
-from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.library_testees import LibraryWorker
-from wmp.conformance.report import ConformanceReport, ReportEntry, entry_of
-from wmp.conformance.rules import PROFILES
+from tests.interop.programs.programs import ENVIRON, ROOT, Program
+from wmp.conformance.engine.check import cases_for, run_all
+from wmp.conformance.report.report import ConformanceReport, ReportEntry, entry_of
+from wmp.conformance.script.case import Verdict
+from wmp.conformance.script.rules import PROFILES
+from wmp.conformance.testees.library_testees import LibraryWorker
 from wmp_programs import conformance as main
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]

@@ -13,15 +13,15 @@ from attrs import evolve
 from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
 from tests.conformance.zoo import ZOO, Bent
 from tests.markup import HARMLESS, HOSTILE, SHOWN, Tags
-from wmp.conformance.case import Verdict
-from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.diagram import sequence_diagram
-from wmp.conformance.junit import junit
-from wmp.conformance.library_testees import LibraryWorker
-from wmp.conformance.page import badge, page
-from wmp.conformance.report import ConformanceReport, ReportEntry, entry_of, read
-from wmp.conformance.rules import RULES
-from wmp.conformance.transcript import ReportedFrame, ReportedLine
+from wmp.conformance.engine.check import cases_for, run_all
+from wmp.conformance.report.diagram import sequence_diagram
+from wmp.conformance.report.junit import junit
+from wmp.conformance.report.page import badge, page
+from wmp.conformance.report.report import ConformanceReport, ReportEntry, entry_of, read
+from wmp.conformance.script.case import Verdict
+from wmp.conformance.script.rules import RULES
+from wmp.conformance.script.transcript import ReportedFrame, ReportedLine
+from wmp.conformance.testees.library_testees import LibraryWorker
 from wmp.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from attrs import define, evolve
 
-from wmp.conformance.case import Broken, Case, CaseResult, Verdict
-from wmp.conformance.library_testees import LibraryWorker
-from wmp.conformance.play import play, terms_of
-from wmp.conformance.report import ConformanceReport, entry_of
-from wmp.conformance.selection import failed
-from wmp.conformance.sockets import LiveTestee
-from wmp.conformance.stalls import WATCH, StallWatch
-from wmp.conformance.virtual import VirtualWire
+from wmp.conformance.engine.play import play, terms_of
+from wmp.conformance.engine.selection import failed
+from wmp.conformance.engine.socket_plays import LiveTestee
+from wmp.conformance.report.report import ConformanceReport, entry_of
+from wmp.conformance.script.case import Broken, Case, CaseResult, Verdict
+from wmp.conformance.script.stalls import WATCH, StallWatch
+from wmp.conformance.testees.library_testees import LibraryWorker
+from wmp.conformance.wire.virtual import VirtualWire
 
 
 def case(broken: bool = True) -> Case:

@@ -22,11 +22,11 @@ from tests.conformance import (  # noqa: F401 - they fill it
 )
 from tests.conformance.zoo import ZOO, Animal, Bent
 from tests.conformance.zoo_also import ALSO
-from wmp.conformance.case import Case, Verdict
-from wmp.conformance.check import cases_for, run_all
-from wmp.conformance.library_testees import LibraryDevice, LibraryManager, LibraryWorker
-from wmp.conformance.rules import RULES
-from wmp.conformance.wire import Terms
+from wmp.conformance.engine.check import cases_for, run_all
+from wmp.conformance.script.case import Case, Verdict
+from wmp.conformance.script.rules import RULES
+from wmp.conformance.testees.library_testees import LibraryDevice, LibraryManager, LibraryWorker
+from wmp.conformance.wire.wire import Terms
 
 GOOD: dict[str, Any] = {
     "manager": LibraryManager.of,

@@ -14,9 +14,9 @@ from attrs import define, evolve, field, frozen
 
 from wmp import codec
 from wmp.codec import CodecLimits
-from wmp.conformance.rules import PROFILES
-from wmp.conformance.virtual import Sends
-from wmp.conformance.wire import JobEnd, SubmittedJob, Terms
+from wmp.conformance.script.rules import PROFILES
+from wmp.conformance.wire.virtual import Sends
+from wmp.conformance.wire.wire import JobEnd, SubmittedJob, Terms
 from wmp.errors import DecodeError
 from wmp.message import Frame, Message
 

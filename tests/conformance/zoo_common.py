@@ -9,7 +9,7 @@ from attrs import evolve
 
 from tests.conformance.zoo import Bend, Link, changed
 from wmp import codec
-from wmp.conformance.frame_check import FIELDS
+from wmp.conformance.wire.frame_check import FIELDS
 from wmp.message import Command, ErrorCode, Field, Frame, Message
 
 C = Command

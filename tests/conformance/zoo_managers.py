@@ -10,8 +10,8 @@ from tests.ablation import manager_side, worker_side
 from tests.conformance.zoo import Bend, Link, bent, changed, columned, made, switched
 from tests.conformance.zoo_common import ERRORS, FORMS, AcknowledgesNothing
 from wmp import balance
-from wmp.conformance.library_testees import LibraryManager
-from wmp.conformance.wire import JobEnd, SubmittedJob
+from wmp.conformance.testees.library_testees import LibraryManager
+from wmp.conformance.wire.wire import JobEnd, SubmittedJob
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.message import Columns, Command, ErrorCode, Field, Message, Outcome

@@ -8,7 +8,7 @@ from attrs import define, evolve
 
 from tests.ablation import successor_side
 from tests.conformance.zoo import ZOO, Animal, Bend, Link, Patch, changed, switched
-from wmp.conformance.library_testees import LibraryStoredManager
+from wmp.conformance.testees.library_testees import LibraryStoredManager
 from wmp.core.worker.orphans import Orphans
 from wmp.message import Command, Field, Message
 

@@ -10,8 +10,8 @@ from attrs import evolve
 from tests.ablation import worker_side
 from tests.conformance.zoo import Bend, Link, Patch, bent, changed, columned, switched
 from tests.conformance.zoo_common import ERRORS, FORMS, AcknowledgesNothing
-from wmp.conformance.library_testees import ROLES, LibraryWorker
-from wmp.conformance.wire import Terms
+from wmp.conformance.testees.library_testees import ROLES, LibraryWorker
+from wmp.conformance.wire.wire import Terms
 from wmp.core.protocol.checksums import checksums_of
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.capacity import Capacity

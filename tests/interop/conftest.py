@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop import forks as module
-from tests.interop.forks import Forks
+from tests.interop.programs import forks as module
+from tests.interop.programs.forks import Forks
 
 
 @pytest.fixture(scope="session")

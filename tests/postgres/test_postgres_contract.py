@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit import test_sqlite_store, test_stored_attempts
-from tests.unit.stores import Clock
+from tests.unit.store import test_sqlite_store, test_stored_attempts
+from tests.unit.store.stores import Clock
 from wmp.store.postgres.postgres_store import PostgresStore
 
 ABOUT_FILES = {

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.interop.dispatcher_kills import KillRun
+from tests.interop.dispatcher.dispatcher_kills import KillRun
 from tests.postgres.server import PostgresServer
-from tests.unit import test_dispatcher_steps
-from tests.unit.stores import Clock
+from tests.unit.dispatcher import test_dispatcher_steps
+from tests.unit.store.stores import Clock
 from wmp.store.postgres.postgres_store import PostgresStore
 
 

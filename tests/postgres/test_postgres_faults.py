@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.postgres.server import PostgresServer
-from tests.unit.stores import KIND, TERMS, Client, fork
+from tests.unit.store.stores import KIND, TERMS, Client, fork
 from wmp.errors import ConfigError, InstanceEnded, StoreError, StoreUnavailable, StoreUnusable
 from wmp.store.opening import make_store
 from wmp.store.postgres.driver import in_words

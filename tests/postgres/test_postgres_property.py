@@ -6,7 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.property.test_store_property import Pair, play, steps
-from tests.unit.stores import Clock
+from tests.unit.store.stores import Clock
 from wmp.store.postgres.postgres_store import PostgresStore
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from tests.unit.stores import KIND, TERMS, Client, Clock
+from tests.unit.store.stores import KIND, TERMS, Client, Clock
 from wmp.errors import ConfigError, InstanceEnded, StoreUnusable
 from wmp.message import Kind
 from wmp.store.contract import JobFilter, QueuedKind

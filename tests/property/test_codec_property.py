@@ -18,7 +18,7 @@ from wmp.codec import (
 )
 from wmp.errors import DecodeError
 from wmp.message import Command, ErrorCode, Field, Message
-from wmp.testing.strategies import broken_frames, fields, messages, plain_values, texts
+from wmp.testing.peers.strategies import broken_frames, fields, messages, plain_values, texts
 
 CODES = {ErrorCode.MALFORMED, ErrorCode.VERSION, ErrorCode.COMMAND, ErrorCode.LIMIT}
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.http_net import Net, dispatcher_on
+from tests.unit.dispatcher.http_net import Net, dispatcher_on
 
 ID = "0" * 23 + "1"
 PATHS = [

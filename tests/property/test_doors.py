@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.foreign import Driven
+from tests.unit.gateways.foreign import Driven
 from wmp.actions import End, Interrupt, Resolve, Run
 from wmp.events import Cancelled, Finished
 from wmp.foreign import Emit, Left, Of, Settled, Staff, Unsent
-from wmp.gateways.machines.attendance import Attendance
-from wmp.gateways.machines.back_door import BackDoorMachine, BackDoorSettings
-from wmp.gateways.machines.door_wire import ParanoidDoorWire, PingPongDoorWire, SimpleDoorWire
-from wmp.gateways.machines.front_door import FrontDoorMachine, Service
+from wmp.gateways.common.attendance import Attendance
+from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine, Service
+from wmp.gateways.queue_doors.wire import ParanoidDoorWire, PingPongDoorWire, SimpleDoorWire
+from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine, BackDoorSettings
 from wmp.message import Kind, Outcome
 
 pytestmark = pytest.mark.timeout(600)  # with the profile `deep`

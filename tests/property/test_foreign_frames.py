@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.foreign import Driven
+from tests.unit.gateways.foreign import Driven
 from wmp.events import Ticked
 from wmp.foreign import Left, Requested, Unsent, Withdrawn
-from wmp.gateways.machines.foreign_worker import ForeignWorkerMachine, SignTimes
-from wmp.gateways.machines.lazy_client import LazyClientMachine
-from wmp.gateways.machines.lazy_server import LazyServerMachine
-from wmp.gateways.machines.ping_pong_wire import PingPongWire
-from wmp.gateways.machines.pirate_wire import ParanoidWire, SimpleWire
+from wmp.gateways.common.ping_pong_wire import PingPongWire
+from wmp.gateways.common.pirate_wire import ParanoidWire, SimpleWire
+from wmp.gateways.common.request_machine import LazyClientMachine
+from wmp.gateways.common.server_machine import LazyServerMachine
+from wmp.gateways.common.worker_machine import ForeignWorkerMachine, SignTimes
 
 pytestmark = pytest.mark.timeout(600)  # with the profile `deep`
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.foreign import Driven
+from tests.unit.gateways.foreign import Driven
 from wmp.events import Connected
 from wmp.foreign import Arrived, Emit, Left, Requested, Unsent, Withdrawn
-from wmp.gateways.machines.agent_client import AgentClientMachine
-from wmp.gateways.machines.lazy_client import LazyClientMachine
-from wmp.gateways.machines.shotgun_client import ShotgunClientMachine
+from wmp.gateways.common.request_machine import LazyClientMachine
+from wmp.gateways.freelance.agent_machine import AgentClientMachine
+from wmp.gateways.freelance.shotgun_machine import ShotgunClientMachine
 
 pytestmark = pytest.mark.timeout(600)  # with the profile `deep`
 

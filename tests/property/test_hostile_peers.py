@@ -26,7 +26,7 @@ from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import DecodeError
 from wmp.events import Garbled, Received
 from wmp.message import Kind, Message
-from wmp.testing.network import Network, Pipe
+from wmp.testing.simulator.network import Network, Pipe
 
 KNOWN = vectors()
 HONEST, SHARED = Kind("honest"), Kind("shared")

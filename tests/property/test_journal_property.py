@@ -14,7 +14,7 @@ from wmp.journal.header import JournalHeader
 from wmp.journal.reader import whole
 from wmp.journal.schema import name_of_peer, what_is_wrong
 from wmp.message import Command, Field, Message
-from wmp.testing.strategies import identities, messages, names
+from wmp.testing.peers.strategies import identities, messages, names
 
 NUMBERS = {
     Field.NUMBER: "number",

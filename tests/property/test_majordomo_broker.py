@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.majordomo import DISCONNECT, HEARTBEAT, Broker, C, W
-from wmp.gateways.majordomo_door import MajordomoService
+from tests.unit.gateways.majordomo import DISCONNECT, HEARTBEAT, Broker, C, W
+from wmp.gateways import MajordomoService
 
 pytestmark = pytest.mark.timeout(600)  # with the profile `deep`
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.test_majordomo_broker import FRAMES, SHAPED
-from tests.unit.foreign import Driven
-from tests.unit.majordomo import DISCONNECT, HEARTBEAT, C, W
+from tests.unit.gateways.foreign import Driven
+from tests.unit.gateways.majordomo import DISCONNECT, HEARTBEAT, C, W
 from wmp.actions import Reconnect
 from wmp.events import Connected
 from wmp.foreign import Arrived, Emit, Requested, Unsent, Withdrawn
-from wmp.gateways.machines.majordomo_client import MajordomoClientMachine
-from wmp.gateways.machines.majordomo_stream import MajordomoStreamMachine
-from wmp.gateways.machines.majordomo_worker import MajordomoTimes, MajordomoWorkerMachine
+from wmp.gateways.majordomo.client_machine import MajordomoClientMachine
+from wmp.gateways.majordomo.stream_machine import MajordomoStreamMachine
+from wmp.gateways.majordomo.worker_machine import MajordomoTimes, MajordomoWorkerMachine
 
 pytestmark = pytest.mark.timeout(600)  # with the profile `deep`
 

@@ -20,7 +20,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.message import Kind, Outcome
-from wmp.testing.network import Network
+from wmp.testing.simulator.network import Network
 
 KINDS = (Kind(), Kind("default", (("gpu", 1), ("slots", 1))), Kind("cook"))
 RESOURCES = {"w1": {"slots": 1}, "w2": {"slots": 2, "gpu": 1}}

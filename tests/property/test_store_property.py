@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.stores import Clock, sqlite_store
+from tests.unit.store.stores import Clock, sqlite_store
 from wmp.errors import InstanceEnded
 from wmp.message import Kind
 from wmp.store.contract import StoredJob, StoreInstance
 from wmp.store.job_terms import StoredTerms
 from wmp.store.stored_job import ENDED, OPEN, Effect, Guard, StoredJobInput, StoredJobState, rows_of
 from wmp.store.write_batch import JobChanges, NewJobs, Reservation, StoredFailure, WriteBatch
-from wmp.testing.reference_store import ReferenceStore
+from wmp.testing.store_worlds.reference_store import ReferenceStore
 
 KINDS = (Kind("a"), Kind("a"), Kind("a"), Kind("b", (), "cbor"))
 TERMS = (StoredTerms(keep=2000, keep_dead=6000), StoredTerms(retries=1, keep=30, keep_dead=90))

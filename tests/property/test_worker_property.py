@@ -25,7 +25,7 @@ from wmp.events import (
     Undelivered,
 )
 from wmp.message import Columns, Command, Field, Outcome
-from wmp.testing.scripted_manager import ScriptedManager
+from wmp.testing.peers.scripted_manager import ScriptedManager
 
 TOTAL = {"slots": 3, "gpu": 1}
 NEEDS = st.sampled_from(

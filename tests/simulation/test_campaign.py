@@ -13,11 +13,11 @@ from types import SimpleNamespace
 import pytest
 
 from tests.waiting import wait_until
-from wmp.testing import campaign, world
+from wmp.checks.invariants import INVARIANTS, History, Violation
 from wmp.testing.__main__ import main
-from wmp.testing.campaign import CampaignResult, reports
-from wmp.testing.faults import Fault
-from wmp.testing.invariants import INVARIANTS, History, Violation
+from wmp.testing.simulator.faults import Fault
+from wmp.testing.worlds import campaign, world
+from wmp.testing.worlds.campaign import CampaignResult, reports
 
 
 @pytest.mark.rule(

@@ -15,7 +15,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Closed, Disconnected
-from wmp.testing.network import Network
+from wmp.testing.simulator.network import Network
 
 WAYS = ("goodbye", "end of the connection", "silence", "kill while jobs run")
 AT_ONCE = 8

@@ -15,7 +15,7 @@ from wmp.core.protocol import checksums
 from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.message import Command, Frame, Kind
-from wmp.testing.network import Network, Pipe
+from wmp.testing.simulator.network import Network, Pipe
 
 JOBS = 60
 

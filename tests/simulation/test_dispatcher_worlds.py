@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from wmp.testing.dispatch_search import search_endings
-from wmp.testing.dispatcher_parties import DispatcherFaults
-from wmp.testing.dispatcher_world import run_dispatcher_world
+from wmp.testing.search.dispatch_search import search_endings
+from wmp.testing.store_worlds.dispatcher_parties import DispatcherFaults
+from wmp.testing.store_worlds.dispatcher_world import run_dispatcher_world
 
 ALL = DispatcherFaults(
     crash=0.03,

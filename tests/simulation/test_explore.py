@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from attrs import evolve
 
+from wmp.checks import canonical
 from wmp.core.manager import machine as manager_module
 from wmp.core.manager.announcements import Announcements
 from wmp.core.manager.machine import ManagerMachine
@@ -21,12 +22,11 @@ from wmp.core.protocol.resources import Resources
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.core.worker.locks import Locks
 from wmp.message import Field
-from wmp.testing.counterexample import replay
-from wmp.testing.explore import describe, main
-from wmp.testing.model import Model
-from wmp.testing.plan import PLANS, Cancel, ModelPlan, Submit
-from wmp.testing.search import SearchBounds, SearchOrder, SearchResult, explore
-from wmp.testing.state import canonical
+from wmp.testing.search.counterexample import replay
+from wmp.testing.search.explore import describe, main
+from wmp.testing.search.model import Model
+from wmp.testing.search.plan import PLANS, Cancel, ModelPlan, Submit
+from wmp.testing.search.search import SearchBounds, SearchOrder, SearchResult, explore
 from wmp.testing.state.snapshots import outline_of
 
 deep = pytest.mark.deep
@@ -195,7 +195,7 @@ def test_a_violation_is_described_and_can_be_replayed(broken, monkeypatch, capsy
     assert "kill w" in text
     assert "m1: got" in text
     *_, again = text.splitlines()
-    assert again.startswith("replay with: python -m wmp.testing.explore heirs --replay ")
+    assert again.startswith("replay with: python -m wmp.testing.search.explore heirs --replay ")
 
     assert main(["heirs", "--replay", again.split()[-1]]) == 1
     text = capsys.readouterr().out
@@ -264,7 +264,15 @@ def test_the_order_of_hashes_does_not_matter():
     seen = []
     for seed in ("1", "2"):
         run = subprocess.run(
-            [sys.executable, "-m", "wmp.testing.explore", "small", "--states", "100", "--json"],
+            [
+                sys.executable,
+                "-m",
+                "wmp.testing.search.explore",
+                "small",
+                "--states",
+                "100",
+                "--json",
+            ],
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,

@@ -8,18 +8,18 @@ from collections.abc import Callable
 import pytest
 
 from wmp.actions import End
+from wmp.checks.invariants import INVARIANTS, History, Violation
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import Superseded
 from wmp.events import Submitted
 from wmp.message import Kind, Outcome
-from wmp.testing.faults import MESSAGE_FAULTS, STRIKES, Fault, Faults, Strike
-from wmp.testing.invariants import INVARIANTS, History, Violation
-from wmp.testing.memory_bounds import check_tables
-from wmp.testing.network import LinkQueue
-from wmp.testing.workload import SimulatedTask, SubmitBatch
-from wmp.testing.world import World
+from wmp.testing.simulator.faults import MESSAGE_FAULTS, STRIKES, Fault, Faults, Strike
+from wmp.testing.simulator.network import LinkQueue
+from wmp.testing.simulator.workload import SimulatedTask, SubmitBatch
+from wmp.testing.worlds.memory_bounds import check_tables
+from wmp.testing.worlds.world import World
 
 M = (b"m1", 1)
 A, B = (b"a", 1), (b"b", 1)

@@ -6,8 +6,8 @@ import pytest
 
 from tests.simulation.seeds import printed, seeds
 from wmp.events import Connected
-from wmp.gateways.machines.back_door import BackDoorMachine
-from wmp.testing.foreign_world import ForeignFault, ForeignWorld, our_worker
+from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
+from wmp.testing.gateway_worlds.foreign_world import ForeignFault, ForeignWorld, our_worker
 
 PROTOCOLS = ("simple-pirate", "paranoid-pirate", "ping-pong")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.seeds import printed, seeds
-from wmp.testing.freelance_world import FreelanceFault, FreelanceWorld
+from wmp.testing.gateway_worlds.freelance_world import FreelanceFault, FreelanceWorld
 
 MODELS = ("failover", "shotgun", "agent")
 

@@ -6,8 +6,8 @@ import pytest
 
 from wmp.events import Ticked
 from wmp.foreign import Emit
-from wmp.gateways.machines.attendance import Attendance
-from wmp.testing.foreign_world import ForeignWorld, our_worker
+from wmp.gateways.common.attendance import Attendance
+from wmp.testing.gateway_worlds.foreign_world import ForeignWorld, our_worker
 
 
 def unplug(world, name):

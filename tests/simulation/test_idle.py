@@ -11,7 +11,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.message import Command, Kind
-from wmp.testing.network import Network
+from wmp.testing.simulator.network import Network
 
 
 def idle(hold: float, managers: int = 1) -> tuple[Counter[str], Counter[Command]]:

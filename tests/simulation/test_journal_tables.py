@@ -15,8 +15,8 @@ from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader
 from wmp.journal.reader import whole
 from wmp.message import Peer
-from wmp.testing.network import Action
-from wmp.testing.world import World
+from wmp.testing.simulator.network import Action
+from wmp.testing.worlds.world import World
 
 SEEDS = range(0, 100, 4)
 

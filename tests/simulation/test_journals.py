@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from tests.simulation.journal_back import steps
+from wmp.checks.invariants import History
+from wmp.checks.observer import Observer
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Submitted
 from wmp.journal.reader import Line, Reader, find_segments, strands
 from wmp.message import Peer
 from wmp.testing.__main__ import main
-from wmp.testing.invariants import History
-from wmp.testing.journals import Journals
-from wmp.testing.observer import Observer
-from wmp.testing.world import World
+from wmp.testing.simulator.journals import Journals
+from wmp.testing.worlds.world import World
 
 SEEDS = range(0, 120, 4)
 

@@ -7,9 +7,9 @@ import pytest
 from tests.simulation.seeds import printed, seeds
 from wmp.actions import Reconnect
 from wmp.events import Connected
-from wmp.gateways.machines.majordomo_worker import MajordomoTimes, MajordomoWorkerMachine
-from wmp.testing.foreign_world import ForeignFault
-from wmp.testing.majordomo_world import MajordomoWorld
+from wmp.gateways.majordomo.worker_machine import MajordomoTimes, MajordomoWorkerMachine
+from wmp.testing.gateway_worlds.foreign_world import ForeignFault
+from wmp.testing.gateway_worlds.majordomo_world import MajordomoWorld
 
 FAULTS = list(ForeignFault)
 

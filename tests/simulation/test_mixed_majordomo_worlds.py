@@ -7,8 +7,8 @@ import pytest
 from tests.simulation.seeds import printed, seeds
 from wmp.actions import End
 from wmp.message import Outcome
-from wmp.testing.foreign_world import ForeignFault
-from wmp.testing.mixed_majordomo_world import MixedMajordomoWorld
+from wmp.testing.gateway_worlds.foreign_world import ForeignFault
+from wmp.testing.gateway_worlds.mixed_majordomo_world import MixedMajordomoWorld
 
 FAULTS = list(ForeignFault)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from wmp.actions import End
-from wmp.testing.foreign_world import ForeignFault
-from wmp.testing.mixed_world import ServedByWmp, ServingWmp
+from wmp.testing.gateway_worlds.foreign_world import ForeignFault
+from wmp.testing.gateway_worlds.mixed_world import ServedByWmp, ServingWmp
 
 DOWN = (
     ForeignFault.KILL_WORKER,

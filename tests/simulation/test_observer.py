@@ -6,16 +6,16 @@ import pytest
 from attrs import define, field
 
 from tests.ablation import manager_side
-from tests.unit.managers import submit
+from tests.unit.core.manager.managers import submit
 from wmp.actions import End
 from wmp.balance import least_recently_used
+from wmp.checks.invariants import History, Violation
+from wmp.checks.observer import Observer
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Ticked
 from wmp.message import Command, Field
-from wmp.testing.invariants import History, Violation
-from wmp.testing.observer import Observer
-from wmp.testing.scripted_worker import ScriptedWorker, sent
+from wmp.testing.peers.scripted_worker import ScriptedWorker, sent
 
 SETTINGS = ManagerSettings(identity=b"m", epoch=7, expire=10.0)
 JOBS = 40

@@ -16,7 +16,7 @@ from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import DecodeError
 from wmp.events import Garbled, Received
 from wmp.message import Frame
-from wmp.testing.network import Network, Pipe
+from wmp.testing.simulator.network import Network, Pipe
 
 LOW = CodecLimits(payload=5000, columns=20_000)
 LONG = bytes(9000)

@@ -12,9 +12,9 @@ from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Connected, Submitted, Ticked
 from wmp.message import Command, Field, Kind
-from wmp.testing.scripted_manager import ScriptedManager
-from wmp.testing.scripted_worker import ScriptedWorker, sent
-from wmp.testing.world import simulate
+from wmp.testing.peers.scripted_manager import ScriptedManager
+from wmp.testing.peers.scripted_worker import ScriptedWorker, sent
+from wmp.testing.worlds.world import simulate
 
 SEEDS = [
     49,

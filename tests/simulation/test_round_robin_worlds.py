@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.seeds import printed, seeds
-from wmp.testing.foreign_world import ForeignFault
-from wmp.testing.round_robin_world import RoundRobinWorld
+from wmp.testing.gateway_worlds.foreign_world import ForeignFault
+from wmp.testing.gateway_worlds.round_robin_world import RoundRobinWorld
 
 # The layer has no token that shows a worker's second answer to one message: the server drops it.
 FAULTS = [fault for fault in ForeignFault if fault is not ForeignFault.TWICE]

@@ -8,12 +8,12 @@ from collections import Counter
 import pytest
 
 import wmp
+from wmp.checks.invariants import Violation
 from wmp.errors import ConfigError, JobCancelled, JobFailed, JobTimeout, WorkerLost
 from wmp.testing import SimulatedWorld, simulate
-from wmp.testing.faults import Fault
-from wmp.testing.handler_run import CrashPoint, HandlerCrash
-from wmp.testing.invariants import Violation
-from wmp.testing.simulated import parse_faults
+from wmp.testing.handlers.handler_run import CrashPoint, HandlerCrash
+from wmp.testing.handlers.simulated import parse_faults
+from wmp.testing.simulator.faults import Fault
 
 ORDERS = [b"order-%d" % number for number in range(6)]
 

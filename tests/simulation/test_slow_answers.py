@@ -12,7 +12,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.message import Message
-from wmp.testing.network import Network, Pipe
+from wmp.testing.simulator.network import Network, Pipe
 
 
 class SlowNetwork(Network):

@@ -9,9 +9,9 @@ import pytest
 from attrs import evolve
 
 from tests import soak
-from wmp.testing.invariants import History
-from wmp.testing.plan import PLANS
-from wmp.testing.search import SearchBounds
+from wmp.checks.invariants import History
+from wmp.testing.search.plan import PLANS
+from wmp.testing.search.search import SearchBounds
 
 
 def run(*arguments: str) -> int:

@@ -6,12 +6,12 @@ from itertools import takewhile
 
 import pytest
 
-from tests.interop.programs import ROOT
-from wmp.gateways.machines import star
-from wmp.gateways.machines.star import StarMachine
-from wmp.gateways.machines.star_lifecycle import TRANSITIONS, StarInput, StarState
-from wmp.testing import star_search
-from wmp.testing.star_search import StarFault, StarSearch, served_again
+from tests.interop.programs.programs import ROOT
+from wmp.gateways.binary_star import machine as star
+from wmp.gateways.binary_star.lifecycle import TRANSITIONS, StarInput, StarState
+from wmp.gateways.binary_star.machine import StarMachine
+from wmp.testing.search import star_search
+from wmp.testing.search.star_search import StarFault, StarSearch, served_again
 
 pytestmark = pytest.mark.timeout(900)
 

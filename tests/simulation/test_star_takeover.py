@@ -7,8 +7,8 @@ import pytest
 from wmp.actions import Reconnect
 from wmp.events import Connected, Ticked
 from wmp.foreign import Answer, Arrived, Emit, Requested, Settled, Voted
-from wmp.gateways.machines.lazy_client import LazyClientMachine
-from wmp.gateways.machines.star import StarMachine, StarRole
+from wmp.gateways.binary_star.machine import StarMachine, StarRole
+from wmp.gateways.common.request_machine import LazyClientMachine
 
 TIMEOUT, SETTLE = 1.0, 2.0
 STEP = 0.05

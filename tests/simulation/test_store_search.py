@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.ablation import store_side, successor_side
-from wmp.testing.store_search import StoreModel, search_store
-from wmp.testing.store_world import BrokenStorePromise
+from wmp.testing.search.store_search import StoreModel, search_store
+from wmp.testing.store_worlds.store_world import BrokenStorePromise
 
 AGAIN = "a job runs no more often than it must"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wmp.testing.store_world import StoreFaults, StoreWorld
+from wmp.testing.store_worlds.store_world import StoreFaults, StoreWorld
 
 CALM = StoreFaults(0, 0, 0, 0, 0, 0, 0, 0, 0)
 

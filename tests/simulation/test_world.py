@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from wmp.testing import world as world_module
-from wmp.testing.faults import Fault, Faults, draw_faults
-from wmp.testing.simulation import BUDGET
-from wmp.testing.topology import KINDS, can, draw_topology
-from wmp.testing.workload import draw_workload
-from wmp.testing.world import World, simulate
+from wmp.testing.simulator.faults import Fault, Faults, draw_faults
+from wmp.testing.simulator.topology import KINDS, can, draw_topology
+from wmp.testing.simulator.workload import draw_workload
+from wmp.testing.worlds import world as world_module
+from wmp.testing.worlds.simulation import BUDGET
+from wmp.testing.worlds.world import World, simulate
 
 SEEDS = [1, 2, 3, 5]
 
@@ -22,7 +22,7 @@ SEEDS = [1, 2, 3, 5]
 def digests(hash_seed: str) -> str:
     """Return the hashes of the traces of some worlds, played in a new process."""
     program = (
-        "from wmp.testing.world import simulate;"
+        "from wmp.testing.worlds.world import simulate;"
         f"print(' '.join(simulate(seed).digest for seed in {SEEDS}))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

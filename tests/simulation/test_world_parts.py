@@ -11,11 +11,11 @@ import pytest
 from wmp.core.device import DeviceMachine
 from wmp.core.protocol.settings import DeviceSettings
 from wmp.message import Command, Message
-from wmp.testing.agenda import Agenda, NodeClocks
-from wmp.testing.faults import Fault
-from wmp.testing.faulty_connections import FaultyConnections
-from wmp.testing.network import Network
-from wmp.testing.trace import Trace
+from wmp.testing.simulator.agenda import Agenda, NodeClocks
+from wmp.testing.simulator.faults import Fault
+from wmp.testing.simulator.faulty_connections import FaultyConnections
+from wmp.testing.simulator.network import Network
+from wmp.testing.simulator.trace import Trace
 
 PING = Message(Command.PING, (), (b"w", 1), {})
 PIPE = ("w", 0)

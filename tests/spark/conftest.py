@@ -64,7 +64,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: object) -> Iterator[None]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    from wmp.spark.session import start_session
+    from wmp.spark.session.session import start_session
 
     where = tmp_path_factory.mktemp("spark")
     for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):

@@ -17,7 +17,7 @@ from tests.property.test_network_property import KINDS
 from tests.spark.fleet import Fleet
 from tests.spark.seen import Seen
 from wmp.message import Outcome
-from wmp.testing.journals import Journals
+from wmp.testing.simulator.journals import Journals
 
 PLAIN, OK, ERROR = KINDS[0], Outcome.OK, Outcome.ERROR
 FLOW = ("flow", 40)

@@ -13,8 +13,8 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.message import Outcome
-from wmp.testing.journals import Journals
-from wmp.testing.network import Network
+from wmp.testing.simulator.journals import Journals
+from wmp.testing.simulator.network import Network
 
 __all__ = ["MANAGERS", "WORKERS", "Fleet"]
 

@@ -19,7 +19,7 @@ import wmp
 from tests.spark.clusters import CONFS, end, executors, free_port, standalone, wait_for
 from tests.spark.fleet_work import plain
 from wmp.spark import Fleet
-from wmp.spark.session import start_session
+from wmp.spark.session.session import start_session
 
 ROOT = Path(__file__).parents[2]
 COUNT = 2500

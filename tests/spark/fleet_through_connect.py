@@ -20,7 +20,7 @@ from tests.spark.clusters import OPTIONS, wait_for
 from tests.spark.fleet_work import plain
 from wmp.errors import ConfigError
 from wmp.spark import Fleet, map_rows, ship
-from wmp.spark.session import start_session
+from wmp.spark.session.session import start_session
 
 ROOT = Path(__file__).parents[2]
 

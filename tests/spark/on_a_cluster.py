@@ -12,11 +12,11 @@ import threading
 import time
 from pathlib import Path
 
-from wmp.spark.engines import OnSpark
-from wmp.spark.journals import Source, find_segments
-from wmp.spark.run import build_tables
-from wmp.spark.session import start_session
-from wmp.spark.tables import Tables
+from wmp.spark.journals.journals import Source, find_segments
+from wmp.spark.journals.tables import Tables
+from wmp.spark.pipeline.engines import OnSpark
+from wmp.spark.pipeline.run import build_tables
+from wmp.spark.session.session import start_session
 
 KILL_AT = "jobs"
 """The step that runs the most Python code."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wmp.spark.report_data import ReportData
-from wmp.spark.schema import PHASES, TABLES
+from wmp.spark.journals.schema import PHASES, TABLES
+from wmp.spark.reports.report_data import ReportData
 
 BEGIN = 1_700_000_000_000_000
 EVIL = "<img src=x onerror=document.title='taken'>"

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from wmp.spark.facts import FoldSink, KnownProcess
-from wmp.spark.folds import FOLDS
-from wmp.spark.job_fold import JobFold
-from wmp.spark.lines import LineRow, steps
-from wmp.spark.reading import FOLDED, peer_of
-from wmp.spark.schema import TABLES
+from wmp.spark.folds.facts import FoldSink, KnownProcess
+from wmp.spark.folds.folds import FOLDS
+from wmp.spark.folds.job_fold import JobFold
+from wmp.spark.folds.reading import FOLDED, peer_of
+from wmp.spark.journals.lines import LineRow, steps
+from wmp.spark.journals.schema import TABLES
 
 
 def known(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], KnownProcess]:

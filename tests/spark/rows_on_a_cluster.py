@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 import wmp
 from tests.spark.clusters import CONFS, end, executors, free_port, standalone, wait_for
 from wmp.spark import Fleet, map_rows
-from wmp.spark.session import start_session
+from wmp.spark.session.session import start_session
 
 ROOT = Path(__file__).parents[2]
 ROWS = 12_000

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from wmp.errors import ConfigError, WMPError
-from wmp.spark import account_store
-from wmp.spark.account_store import AccountStore
-from wmp.spark.folds import Group, OpenGroup
+from wmp.spark.folds.folds import Group, OpenGroup
+from wmp.spark.pipeline import account_store
+from wmp.spark.pipeline.account_store import AccountStore
 
 
 def group(text: str) -> OpenGroup:
@@ -103,8 +103,8 @@ def test_many_saves_leave_few_bytes(tmp_path):
 KILLED = """
 import os, sys
 from pathlib import Path
-from wmp.spark.account_store import AccountStore
-from wmp.spark.folds import OpenGroup
+from wmp.spark.pipeline.account_store import AccountStore
+from wmp.spark.folds.folds import OpenGroup
 
 class Kill:
     def __reduce__(self):

@@ -14,8 +14,8 @@ import pytest
 from benchmarks import following
 from benchmarks.pipeline import WORK, work_of
 from benchmarks.rows import cases
-from tests.interop.programs import ROOT
-from wmp.spark.run import STEPS
+from tests.interop.programs.programs import ROOT
+from wmp.spark.pipeline.run import STEPS
 
 
 def test_stages_that_were_run_are_counted_and_those_skipped_are_not(spark):

@@ -19,7 +19,7 @@ from statistics import median
 import pytest
 
 import wmp
-from tests.interop.programs import WMP, Program
+from tests.interop.programs.programs import WMP, Program
 from tests.spark.plain import fold, table
 
 TIMEOUT = 60

@@ -12,8 +12,8 @@ from pyspark.testing import assertDataFrameEqual
 
 from tests.ablation.test_worlds import WORLDS
 from tests.spark.worlds import build, play, write
-from wmp.spark.schema import TABLES
-from wmp.spark.tables import Tables
+from wmp.spark.journals.schema import TABLES
+from wmp.spark.journals.tables import Tables
 
 
 @pytest.mark.deep

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from tests.spark.plain import fold, table
-from wmp.spark import manager_fold
-from wmp.spark.facts import Fact
-from wmp.testing.observer import Observer
+from wmp.checks.observer import Observer
+from wmp.spark.folds import manager_fold
+from wmp.spark.folds.facts import Fact
 
 ROUTES = {
     "m": {"source": "m", "source_epoch": 1, "target": "w", "target_epoch": 1},

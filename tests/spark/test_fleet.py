@@ -14,9 +14,9 @@ import wmp
 from tests.spark.fleet_work import plain
 from wmp.errors import ClosedError, ConfigError
 from wmp.spark import Fleet
-from wmp.spark import fleet as fleet_module
-from wmp.spark.fleet_table import FleetTable, MemberState
-from wmp.spark.spark_jobs import SparkJobs
+from wmp.spark.fleet import fleet as fleet_module
+from wmp.spark.fleet.spark_jobs import SparkJobs
+from wmp.spark.fleet.table import FleetTable, MemberState
 
 WORK = "tests.spark.fleet_work:work"
 

@@ -17,10 +17,11 @@ from pyspark.resource import ResourceInformation
 import wmp
 from tests.spark.fleet_work import plain
 from wmp.errors import ConfigError, TransportError
-from wmp.spark import fleet_member, ship
-from wmp.spark.fleet_control import FleetControl
-from wmp.spark.fleet_member import MemberPlan, MemberProcess, make_worker
-from wmp.spark.fleet_table import Order
+from wmp.spark import ship
+from wmp.spark.fleet import member as fleet_member
+from wmp.spark.fleet.control import FleetControl
+from wmp.spark.fleet.member import MemberPlan, MemberProcess, make_worker
+from wmp.spark.fleet.table import Order
 
 
 def plan(control, managers, **other):
@@ -205,7 +206,7 @@ def test_shipped_modules_are_imported_from_the_file(tmp_path):
     assert ship(Session(tmp_path), "pyspark_wmp") == ["pyspark_wmp", "wmp"]
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'sent.zip')!r})\n"
-        "import wmp, wmp.spark.fleet_member; print(wmp.__file__)"
+        "import wmp, wmp.spark.fleet.member; print(wmp.__file__)"
     )
     ran = subprocess.run(
         [sys.executable, "-c", script],

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.interop.programs import ENVIRON, ROOT
+from tests.interop.programs.programs import ENVIRON, ROOT
 
 PAGE = (ROOT / "docs" / "fleets.md").read_text(encoding="utf-8")
 CODE = re.compile(r"^(This .*?)\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)

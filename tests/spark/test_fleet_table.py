@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from wmp.errors import ConfigError
-from wmp.spark.fleet_table import FAILURES, LOST_AFTER, Beat, FleetTable, MemberState, Order, Slots
-from wmp.spark.task_slots import check_spare, most_slots
+from wmp.spark.fleet.table import FAILURES, LOST_AFTER, Beat, FleetTable, MemberState, Order, Slots
+from wmp.spark.fleet.task_slots import check_spare, most_slots
 
 ADMISSION = 20.0
 

@@ -23,14 +23,17 @@ from tests.spark.corruptions import CORRUPTIONS, Journal, corrupted, sound_journ
 from tests.spark.worlds import rows_of
 from wmp.errors import ConfigError
 from wmp.message import Outcome
-from wmp.spark import account, account_store, byte_ranges, follow, following, publishing, report
-from wmp.spark.account import Account
-from wmp.spark.journals import Source
-from wmp.spark.publishing import Publisher
-from wmp.spark.reporting import JournalReport, alone, check_out
-from wmp.spark.schema import TABLES
-from wmp.testing.journals import Journals
-from wmp.testing.world import World
+from wmp.spark import follow, report
+from wmp.spark.journals import byte_ranges
+from wmp.spark.journals.journals import Source
+from wmp.spark.journals.schema import TABLES
+from wmp.spark.pipeline import account, account_store, publishing
+from wmp.spark.pipeline.account import Account
+from wmp.spark.pipeline.publishing import Publisher
+from wmp.spark.reports import following
+from wmp.spark.reports.reporting import JournalReport, alone, check_out
+from wmp.testing.simulator.journals import Journals
+from wmp.testing.worlds.world import World
 
 
 @pytest.mark.parametrize("make", [report, lambda *where: follow(*where, lambda made, lines: False)])
@@ -46,8 +49,9 @@ def test_one_report_at_a_time_is_written_into_a_directory(make, tmp_path):
 def kill_in_the_middle(journal: Path, out: Path, batches: int) -> None:
     """Follow in small batches in another process, and kill that process after `batches` of them."""
     script = f"""
-        from wmp.spark import follow, following
-        from wmp.spark.session import start_session
+        from wmp.spark import follow
+        from wmp.spark.reports import following
+        from wmp.spark.session.session import start_session
         following._BYTES = 20_000
         spark = start_session("local[1]", confs={{"spark.driver.memory": "1g"}})
         follow({str(journal)!r}, {str(out)!r}, lambda made, lines: True, spark=spark)

@@ -8,12 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import wmp
-from tests.interop.foreign_workers import WORKERS
+from tests.interop.gateways.foreign_workers import WORKERS
 from tests.spark.plain import fold, table
 from tests.waiting import wait_until
-from wmp.gateways.gateway import ClientDoor, Gateway, WorkerDoor
-from wmp.gateways.pirates import LazyClient
-from wmp.spark.totals import Totals
+from wmp.gateways import ClientDoor, Gateway, LazyClient, WorkerDoor
+from wmp.spark.pipeline.totals import Totals
 
 ANY = "tcp://127.0.0.1:*"
 

@@ -13,9 +13,9 @@ import pytest
 from tests.spark.corruptions import Journal, sound_journal
 from wmp.journal.schema import COLUMNS, Type
 from wmp.spark import report
-from wmp.spark.lines import LineRow, parse, parse_slowly
-from wmp.spark.schema import TABLES
-from wmp.spark.tables import Tables
+from wmp.spark.journals.lines import LineRow, parse, parse_slowly
+from wmp.spark.journals.schema import TABLES
+from wmp.spark.journals.tables import Tables
 
 NUMBERS = (0, 1, 2, 3, 7, 100, -1, 2**40, 2**52, 2**62, -(2**62), 2**63 - 1, -(2**63))
 WORDS = (

@@ -15,13 +15,13 @@ from attrs import evolve
 
 from tests.markup import HARMLESS, HOSTILE, SHOWN, Tags
 from tests.spark.pages import BEGIN, EVIL, example_report, node, row, story
-from wmp.spark.charts import figures, plotly, script_hash
-from wmp.spark.facts import ALWAYS
-from wmp.spark.page import page as whole_page
-from wmp.spark.report_data import ReportData, read_report_data
-from wmp.spark.schema import TABLES
-from wmp.spark.tables import Tables
-from wmp.spark.violation_diagram import violation_diagram
+from wmp.spark.folds.facts import ALWAYS
+from wmp.spark.journals.schema import TABLES
+from wmp.spark.journals.tables import Tables
+from wmp.spark.reports.charts import figures, plotly, script_hash
+from wmp.spark.reports.page import page as whole_page
+from wmp.spark.reports.report_data import ReportData, read_report_data
+from wmp.spark.reports.violation_diagram import violation_diagram
 
 
 def page(data: ReportData) -> str:

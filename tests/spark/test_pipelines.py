@@ -16,10 +16,10 @@ import pyspark
 import pytest
 
 from wmp.journal.reader import whole
-from wmp.spark.java import ensure_java
-from wmp.spark.session import CONFS as SESSION
-from wmp.testing.journals import Journals
-from wmp.testing.world import World
+from wmp.spark.session.java import ensure_java
+from wmp.spark.session.session import CONFS as SESSION
+from wmp.testing.simulator.journals import Journals
+from wmp.testing.worlds.world import World
 
 ROOT = Path(__file__).parents[2]
 HOME = Path(pyspark.__file__).parent

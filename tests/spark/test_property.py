@@ -14,7 +14,7 @@ from tests.spark.fleet import MANAGERS, WORKERS, Fleet
 from tests.spark.plain import fold, table
 from tests.spark.seen import Job, Lane, Lease, Lock, Seen
 from wmp.message import Command, Outcome
-from wmp.testing.journals import Journals
+from wmp.testing.simulator.journals import Journals
 
 FLOW = ("flow", 40)
 ANY = st.integers(0, 2**16)

@@ -10,14 +10,16 @@ import pytest
 
 from tests.spark.worlds import build, play, rows_of, save
 from wmp.errors import ConfigError
-from wmp.spark import engines, report, stories
-from wmp.spark.byte_ranges import ByteRange
-from wmp.spark.engines import OnSpark
-from wmp.spark.journals import Source, find_segments
-from wmp.spark.lines import parse
-from wmp.spark.run import STEPS
-from wmp.spark.schema import TABLES
-from wmp.spark.tables import Tables
+from wmp.spark import report
+from wmp.spark.folds import stories
+from wmp.spark.journals.byte_ranges import ByteRange
+from wmp.spark.journals.journals import Source, find_segments
+from wmp.spark.journals.lines import parse
+from wmp.spark.journals.schema import TABLES
+from wmp.spark.journals.tables import Tables
+from wmp.spark.pipeline import engines
+from wmp.spark.pipeline.engines import OnSpark
+from wmp.spark.pipeline.run import STEPS
 
 SEED = 11
 

@@ -22,11 +22,11 @@ from tests.ablation.test_worlds import WORLDS
 from tests.spark.worlds import play, save, write
 from wmp.cli.report import CRASHED, guarded, print_outcome, report
 from wmp.errors import ConfigError, WMPError
-from wmp.spark import reporting
-from wmp.spark.facts import ALWAYS
-from wmp.spark.reporting import check_out
-from wmp.spark.schema import TABLES
-from wmp.spark.tables import Tables
+from wmp.spark.folds.facts import ALWAYS
+from wmp.spark.journals.schema import TABLES
+from wmp.spark.journals.tables import Tables
+from wmp.spark.reports import reporting
+from wmp.spark.reports.reporting import check_out
 from wmp_programs import wmp as main
 
 

@@ -13,8 +13,8 @@ import pyarrow
 import pytest
 
 from wmp.errors import ConfigError
-from wmp.spark import session
-from wmp.spark.java import ensure_java
+from wmp.spark.session import session
+from wmp.spark.session.java import ensure_java
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_missing_java_is_reported(bare, monkeypatch):
 
 
 BROKEN = """
-from wmp.spark.session import start_session
+from wmp.spark.session.session import start_session
 try:
     start_session("local[1]")
 except Exception as error:
@@ -123,7 +123,7 @@ import importlib.util, sys
 real = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "pyspark" else real(name, *rest)
 try:
-    import wmp.spark.session
+    import wmp.spark.session.session
 except Exception as error:
     print(type(error).__name__, error)
 """

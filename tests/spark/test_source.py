@@ -15,9 +15,9 @@ import pytest
 from pyspark.testing import assertDataFrameEqual
 
 from tests.spark.worlds import build
-from wmp.spark.source import JournalSource
-from wmp.testing.journals import Journals
-from wmp.testing.world import World
+from wmp.spark.journals.source import JournalSource
+from wmp.testing.simulator.journals import Journals
+from wmp.testing.worlds.world import World
 
 ROOT = Path(__file__).parents[2]
 
@@ -168,7 +168,7 @@ def test_an_installed_package_is_found_by_name(world, tmp_path):
     script = f"""
         import pyspark_wmp
         assert pyspark_wmp.__file__.startswith({str(tmp_path)!r}), pyspark_wmp.__file__
-        from wmp.spark.session import start_session
+        from wmp.spark.session.session import start_session
         spark = start_session("local[1]", confs={{"spark.driver.memory": "1g"}})
         print("rows", spark.read.format("wmp").load({str(world)!r}).count())
         spark.sql("create temporary view journal using wmp options (path {str(world)!r})")

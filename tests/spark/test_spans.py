@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wmp.errors import ConfigError, WMPError
-from wmp.spark.byte_ranges import ByteRange, advance, find, pieces, read
+from wmp.spark.journals.byte_ranges import ByteRange, advance, find, pieces, read
 
 
 def texts(folder, start, end):

@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import Row
 
 from tests.waiting import wait_until
-from wmp.cli.demo_node import count
-from wmp.cli.demo_processes import DemoProcesses
-from wmp.spark.demo import SparkDemo
+from wmp.cli.demo.node import count
+from wmp.cli.demo.processes import DemoProcesses
+from wmp.spark.fleet.demo import SparkDemo
 
 
 def demo(*options):

@@ -13,9 +13,9 @@ from attrs import define, field
 from tests.simulation.test_store_worlds import RESTARTS
 from tests.spark.plain import fold, table
 from wmp.actions import JOINED
-from wmp.testing.journals import Journals
-from wmp.testing.network import Action
-from wmp.testing.store_world import StoreFaults, StoreWorld
+from wmp.testing.simulator.journals import Journals
+from wmp.testing.simulator.network import Action
+from wmp.testing.store_worlds.store_world import StoreFaults, StoreWorld
 
 STORE = {"owner": "s", "owner_epoch": 7}
 

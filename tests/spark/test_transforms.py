@@ -12,19 +12,19 @@ from types import SimpleNamespace
 import pytest
 
 from tests.spark.plain import fold, known, table
+from wmp.checks.invariants import INVARIANTS
 from wmp.message import ERROR_CODES
-from wmp.spark.arrow import schema_of, to_batch
-from wmp.spark.clocks import Clock, ClockSamples, Offset, clocks
-from wmp.spark.facts import Counts, FoldSink, add_count
-from wmp.spark.findings import FINDINGS
-from wmp.spark.message_fold import MessageFold
-from wmp.spark.process_lines import LineNumbers, ProcessLines
-from wmp.spark.processes import check_lives
-from wmp.spark.reading import ReadPart, ReadTask
-from wmp.spark.schema import PHASES, TABLES
-from wmp.spark.stories import bounded
-from wmp.spark.totals import Totals, spread, stretch
-from wmp.testing.invariants import INVARIANTS
+from wmp.spark.folds.clocks import Clock, ClockSamples, Offset, clocks
+from wmp.spark.folds.facts import Counts, FoldSink, add_count
+from wmp.spark.folds.findings import FINDINGS
+from wmp.spark.folds.message_fold import MessageFold
+from wmp.spark.folds.process_lines import LineNumbers, ProcessLines
+from wmp.spark.folds.processes import check_lives
+from wmp.spark.folds.reading import ReadPart, ReadTask
+from wmp.spark.folds.stories import bounded
+from wmp.spark.journals.schema import PHASES, TABLES
+from wmp.spark.pipeline.totals import Totals, spread, stretch
+from wmp.spark.session.arrow import schema_of, to_batch
 
 
 def line(node: str, n: int, at: int, what: str, **columns: object) -> str:

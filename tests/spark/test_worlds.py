@@ -15,13 +15,13 @@ from pyspark.testing import assertDataFrameEqual
 from tests.ablation import manager_side
 from tests.ablation.test_worlds import DEPTH, WORLDS
 from tests.spark.worlds import build, play, write
+from wmp.checks.invariants import INVARIANTS
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
 from wmp.journal.schema import name_of_peer
-from wmp.spark.findings import FINDINGS
-from wmp.spark.schema import TABLES
-from wmp.testing.faults import Fault
-from wmp.testing.invariants import INVARIANTS
+from wmp.spark.folds.findings import FINDINGS
+from wmp.spark.journals.schema import TABLES
+from wmp.testing.simulator.faults import Fault
 from wmp.testing.state.manager_state import all_jobs
 
 SEEDS = range(24)

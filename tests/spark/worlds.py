@@ -12,15 +12,15 @@ import pytest
 from attrs import frozen
 from pyspark.sql import SparkSession
 
-from wmp.spark.engines import OnSpark
-from wmp.spark.journals import Source, find_segments
-from wmp.spark.publishing import PipelineResult
-from wmp.spark.run import Progress, build_tables
-from wmp.spark.schema import TABLES
-from wmp.spark.tables import Tables
-from wmp.testing.invariants import Violation
-from wmp.testing.journals import Journals
-from wmp.testing.world import World
+from wmp.checks.invariants import Violation
+from wmp.spark.journals.journals import Source, find_segments
+from wmp.spark.journals.schema import TABLES
+from wmp.spark.journals.tables import Tables
+from wmp.spark.pipeline.engines import OnSpark
+from wmp.spark.pipeline.publishing import PipelineResult
+from wmp.spark.pipeline.run import Progress, build_tables
+from wmp.testing.simulator.journals import Journals
+from wmp.testing.worlds.world import World
 
 Switch = Callable[[pytest.MonkeyPatch], None]
 

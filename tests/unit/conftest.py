@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.managers import make
-from tests.unit.posts import Opener, Posts
+from tests.unit.core.manager.managers import make
+from tests.unit.runtime.posts import Opener, Posts
 from wmp.core.manager.machine import ManagerMachine
 from wmp.runtime.executors import Pool, ProcessLimits, open_pool
-from wmp.testing.scripted_worker import ScriptedWorker
+from wmp.testing.peers.scripted_worker import ScriptedWorker
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from wmp.aio.device import Device
 from wmp.aio.job import Job
 from wmp.aio.manager import Manager
 from wmp.aio.worker import Worker
-from wmp.runtime.handlers import RunningJob
-from wmp.runtime.security import Security
+from wmp.runtime.executors.handlers import RunningJob
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.submission.results import Status
-from wmp.runtime.transport import Transport
 
 __all__ = ["Device", "Job", "Manager", "RunningJob", "Security", "Status", "Transport", "Worker"]

@@ -12,13 +12,13 @@ from wmp.core.device import DeviceStatistics
 from wmp.core.protocol.settings import DeviceSettings
 from wmp.errors import ConfigError
 from wmp.message import Limits
-from wmp.runtime.device_driver import DeviceDriver
-from wmp.runtime.driver import Driver
-from wmp.runtime.journal import Journal
-from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
-from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context
-from wmp.runtime.transport import Transport
+from wmp.runtime.common.journal import Journal
+from wmp.runtime.driver.device_driver import DeviceDriver
+from wmp.runtime.driver.driver import Driver
+from wmp.runtime.node.node import Node, make_identity, make_label, make_settings, new_epoch
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
 
 __all__ = ["Device"]
 
@@ -43,7 +43,7 @@ class Device(AsyncServer[DeviceSettings]):
             context. Without a shared context no node answers over ``inproc://``.
         transport: Options of the sockets.
         journal: Folder for the files of the device's journal, or a
-            :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
+            :class:`~wmp.runtime.common.journal.Journal`. ``wmp journal`` reads these files.
 
     Raises:
         ConfigError: A setting is wrong.

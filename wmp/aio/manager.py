@@ -23,17 +23,20 @@ from wmp.errors import ClosedError, ConfigError, QueueFull
 from wmp.events import Cancelled
 from wmp.message import DEFAULT_ROLE, Kind, counted
 from wmp.retry import Retry
-from wmp.runtime.checks import (
+from wmp.runtime.codecs.payload_codecs import payload_codec, wire_name
+from wmp.runtime.common.checks import (
     check_count,
 )
-from wmp.runtime.codecs.payload_codecs import payload_codec, wire_name
-from wmp.runtime.inbox import JobTerms
-from wmp.runtime.journal import Journal
-from wmp.runtime.manager_driver import ManagerDriver
-from wmp.runtime.manager_store import ManagerStore
-from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
-from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context
+from wmp.runtime.common.journal import Journal
+from wmp.runtime.driver.inbox import JobTerms
+from wmp.runtime.driver.manager_driver import ManagerDriver
+from wmp.runtime.manager.manager_store import ManagerStore
+from wmp.runtime.manager.unserved_watch import UnservedWatch
+from wmp.runtime.manager.worker_count import wait_for_workers
+from wmp.runtime.node.node import Node, make_identity, make_label, make_settings, new_epoch
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
 from wmp.runtime.submission.joined_inputs import joined
 from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal, MapWait
 from wmp.runtime.submission.map_progress import open_progress, total_of
@@ -41,9 +44,6 @@ from wmp.runtime.submission.results import Status
 from wmp.runtime.submission.submissions import Submissions, pack
 from wmp.runtime.submission.terms_maker import TermsMaker
 from wmp.runtime.submission.unordered_map import UnorderedMap
-from wmp.runtime.transport import Transport
-from wmp.runtime.unserved_watch import UnservedWatch
-from wmp.runtime.worker_count import wait_for_workers
 from wmp.store.contract import Store
 
 __all__ = ["CLOSE_TIMEOUT", "IN_FLIGHT", "Manager", "intake"]
@@ -86,12 +86,12 @@ class Manager(AsyncNode[ManagerSettings]):
             Without a shared context no node answers over ``inproc://``.
         transport: Options of the sockets.
         journal: Folder for the files of the manager's journal, or a
-            :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
+            :class:`~wmp.runtime.common.journal.Journal`. ``wmp journal`` reads these files.
         store: File of a store on SQLite, or ``postgresql://…``, which is made if it is missing; or
             a :class:`~wmp.SqliteStore` or :class:`~wmp.PostgresStore`. Submitted jobs and their
             results are then stored, and outlive this process. A store object serves one manager,
             which closes it.
-        star: A node of a Binary Star (:class:`~wmp.gateways.aio.binary_star.BinaryStar`). This
+        star: A node of a Binary Star (:class:`~wmp.gateways.aio.BinaryStar`). This
             manager is one of a pair then, and on standby until the node is active. The manager
             starts and closes the node, and ends with the error of the node.
         settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.

@@ -12,8 +12,8 @@ from wmp.core.device import DeviceStatistics
 from wmp.core.manager.statistics import ManagerStatistics
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerStatistics
-from wmp.runtime.node import Node
-from wmp.runtime.signals import on_signals
+from wmp.runtime.node.node import Node
+from wmp.runtime.node.signals import on_signals
 
 __all__ = ["AsyncNode", "AsyncPart", "AsyncProgram", "AsyncServer"]
 

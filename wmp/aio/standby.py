@@ -14,8 +14,8 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ClosedError, OnStandby
 from wmp.events import Cancelled, ManagerEvent, Received, Relieved
 from wmp.message import Command
-from wmp.runtime.manager_store import ManagerStore
-from wmp.runtime.node import Node
+from wmp.runtime.manager.manager_store import ManagerStore
+from wmp.runtime.node.node import Node
 from wmp.runtime.submission.submissions import Submissions
 
 __all__ = ["PairNode", "Standby"]
@@ -34,7 +34,7 @@ _SILENT: Final = 1.0
 
 class PairNode(Protocol):
     """A node that decides which manager of a pair serves, such as
-    :class:`~wmp.gateways.aio.binary_star.BinaryStar`. All calls are made on the loop.
+    :class:`~wmp.gateways.aio.BinaryStar`. All calls are made on the loop.
     """
 
     @property

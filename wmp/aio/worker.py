@@ -17,8 +17,9 @@ from wmp.core.worker.machine import WorkerStatistics
 from wmp.errors import ClosedError, ConfigError, HandlerHung
 from wmp.message import DEFAULT_ROLE, Limits, counted, named, printable
 from wmp.retry import Retry
-from wmp.runtime.checks import check_amounts, check_count, check_offer, check_seconds
-from wmp.runtime.endpoints import check_endpoints, check_unpickling
+from wmp.runtime.common.checks import check_amounts, check_count, check_offer, check_seconds
+from wmp.runtime.common.journal import Journal
+from wmp.runtime.common.threads import aside
 from wmp.runtime.executors import (
     CANCEL_GRACE,
     KILL_AFTER,
@@ -27,14 +28,13 @@ from wmp.runtime.executors import (
     make_process_limits,
     open_pool,
 )
-from wmp.runtime.handlers import Handler, as_handlers, serve
-from wmp.runtime.hang_watch import HangWatch, HungJob
-from wmp.runtime.journal import Journal
-from wmp.runtime.node import Node, make_identity, make_label, make_settings, new_epoch
-from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context
-from wmp.runtime.threads import aside
-from wmp.runtime.transport import Transport
+from wmp.runtime.executors.handlers import Handler, as_handlers, serve
+from wmp.runtime.node.hang_watch import HangWatch, HungJob
+from wmp.runtime.node.node import Node, make_identity, make_label, make_settings, new_epoch
+from wmp.runtime.sockets.endpoints import check_endpoints, check_unpickling
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
 
 __all__ = ["DRAIN_TIMEOUT", "HANG_TIMEOUT", "ON_HANG", "Worker"]
 
@@ -102,7 +102,7 @@ class Worker(AsyncServer[WorkerSettings]):
             Without a shared context no node answers over ``inproc://``.
         transport: Options of the sockets.
         journal: Folder for the files of the worker's journal, or a
-            :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
+            :class:`~wmp.runtime.common.journal.Journal`. ``wmp journal`` reads these files.
         settings: Other fields of :class:`~wmp.core.protocol.settings.WorkerSettings`.
 
     Raises:

@@ -9,10 +9,10 @@ from wmp import aio
 from wmp.blocking.node import BlockingServer
 from wmp.core.device import DeviceStatistics
 from wmp.message import Limits
-from wmp.runtime.journal import Journal
-from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context
-from wmp.runtime.transport import Transport
+from wmp.runtime.common.journal import Journal
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
 
 __all__ = ["Device"]
 
@@ -35,7 +35,7 @@ class Device(BlockingServer[aio.Device]):
         context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
         transport: Options of the sockets.
         journal: Folder for the files of the device's journal, or a
-            :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
+            :class:`~wmp.runtime.common.journal.Journal`. ``wmp journal`` reads these files.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from wmp.errors import ClosedError, ConfigError, JobCancelled, StoreFull
 from wmp.message import Frame
-from wmp.runtime.portal import Portal
+from wmp.runtime.node.portal import Portal
 from wmp.runtime.submission.results import Ended, Status, undelivered, with_causes
 from wmp.runtime.submission.submissions import Submissions, result_of
 

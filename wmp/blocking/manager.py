@@ -19,15 +19,15 @@ from wmp.core.manager.statistics import ManagerStatistics
 from wmp.errors import QueueFull
 from wmp.message import DEFAULT_ROLE, Frame
 from wmp.retry import Retry
-from wmp.runtime.inbox import JobTerms
-from wmp.runtime.journal import Journal
-from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context
+from wmp.runtime.common.journal import Journal
+from wmp.runtime.driver.inbox import JobTerms
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
 from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.map_progress import open_progress, total_of
 from wmp.runtime.submission.results import Status
 from wmp.runtime.submission.submissions import pack
-from wmp.runtime.transport import Transport
 from wmp.store.contract import Store
 
 __all__ = ["BlockingPairNode", "Manager"]
@@ -63,11 +63,11 @@ class Manager(BlockingNode[aio.Manager]):
         context: A ``zmq.Context`` to share: inproc needs one context at both ends.
         transport: Options of the sockets.
         journal: Folder for the files of the manager's journal, or a
-            :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
+            :class:`~wmp.runtime.common.journal.Journal`. ``wmp journal`` reads these files.
         store: File of a store on SQLite, or ``postgresql://…``, which is made if it is missing; or
             a :class:`~wmp.store.contract.Store`: jobs and results outlive this process.
-        star: A node of a Binary Star (:class:`~wmp.gateways.binary_star.BinaryStar`): this manager
-            is one of a pair. The manager starts and closes the node.
+        star: A node of a Binary Star (:class:`~wmp.gateways.BinaryStar`): this manager is
+            one of a pair. The manager starts and closes the node.
         settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.
     """
 

@@ -14,8 +14,8 @@ from wmp import aio
 from wmp.aio.node import AsyncPart, AsyncProgram
 from wmp.errors import ClosedError
 from wmp.message import named
-from wmp.runtime.portal import Portal
-from wmp.runtime.signals import caught_signals
+from wmp.runtime.node.portal import Portal
+from wmp.runtime.node.signals import caught_signals
 
 __all__ = ["BlockingNode", "BlockingPart", "BlockingProgram", "BlockingServer", "open_parts"]
 

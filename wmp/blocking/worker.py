@@ -13,12 +13,12 @@ from wmp.blocking.node import BlockingServer
 from wmp.core.worker.machine import WorkerStatistics
 from wmp.message import DEFAULT_ROLE
 from wmp.retry import Retry
+from wmp.runtime.common.journal import Journal
 from wmp.runtime.executors import CANCEL_GRACE
-from wmp.runtime.handlers import Handler
-from wmp.runtime.journal import Journal
-from wmp.runtime.security import Security
-from wmp.runtime.sockets import Context
-from wmp.runtime.transport import Transport
+from wmp.runtime.executors.handlers import Handler
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
 
 __all__ = ["Worker"]
 
@@ -53,7 +53,7 @@ class Worker(BlockingServer[aio.Worker]):
         context: A ``zmq.Context`` to share: inproc needs one context at both ends.
         transport: Options of the sockets.
         journal: Folder for the files of the worker's journal, or a
-            :class:`~wmp.runtime.journal.Journal`. ``wmp journal`` reads these files.
+            :class:`~wmp.runtime.common.journal.Journal`. ``wmp journal`` reads these files.
         settings: Other fields of :class:`~wmp.core.protocol.settings.WorkerSettings`.
     """
 

@@ -11,7 +11,7 @@ from wmp.calls.handlers import IN_INITIALIZER
 from wmp.calls.pickles import take_carried
 from wmp.errors import InitializerFailed, JobFailed, WorkerLost
 from wmp.message import Frame
-from wmp.runtime.portal import Portal
+from wmp.runtime.node.portal import Portal
 from wmp.runtime.submission.results import Ended
 from wmp.runtime.submission.submissions import Submissions, result_of
 

@@ -25,9 +25,9 @@ from wmp.calls.local import LocalManager, cores
 from wmp.calls.pickles import pack_call, pickle_value
 from wmp.errors import ClosedError, ConfigError, InitializerFailed
 from wmp.retry import Retry
-from wmp.runtime.checks import check_count
-from wmp.runtime.endpoints import check_unpickling
-from wmp.runtime.inbox import JobTerms
+from wmp.runtime.common.checks import check_count
+from wmp.runtime.driver.inbox import JobTerms
+from wmp.runtime.sockets.endpoints import check_unpickling
 from wmp.runtime.submission.submissions import pack
 
 __all__ = ["Executor"]

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from wmp.calls.pickles import add_carried, pickle_value, split_call
 from wmp.errors import ConfigError, HandlerVerdict, InitializerFailed, JobCancelled
-from wmp.runtime.job_log import RUNNING
+from wmp.runtime.executors.job_log import RUNNING
 
 __all__ = [
     "IN_INITIALIZER",

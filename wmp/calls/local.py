@@ -13,7 +13,7 @@ from wmp.blocking import Manager, Worker
 from wmp.calls.handlers import PICKLED_ROLE, PickledCalls
 from wmp.calls.served import handlers_of
 from wmp.runtime.executors import CANCEL_GRACE
-from wmp.runtime.handlers import Handler, as_handlers
+from wmp.runtime.executors.handlers import Handler, as_handlers
 
 __all__ = ["LocalManager", "cores", "local"]
 

@@ -9,7 +9,7 @@ from wmp.calls.handlers import PICKLED_ROLE, ModuleCalls, PickledCalls, has_func
 from wmp.calls.pickles import EXTRA, can_pickle_code
 from wmp.calls.task import Task
 from wmp.errors import ConfigError
-from wmp.runtime.handlers import Handler
+from wmp.runtime.executors.handlers import Handler
 
 __all__ = ["handlers_of", "tasks_of"]
 

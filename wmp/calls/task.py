@@ -28,7 +28,7 @@ from wmp.errors import ConfigError
 from wmp.retry import Retry
 from wmp.runtime.codecs.annotations import parameter_converters
 from wmp.runtime.codecs.value_converters import Converter
-from wmp.runtime.handlers import Handler, RunningJob
+from wmp.runtime.executors.handlers import Handler, RunningJob
 
 if TYPE_CHECKING:
     from wmp.blocking.manager import Manager

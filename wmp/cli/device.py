@@ -11,8 +11,8 @@ from typing import Final
 import click
 
 from wmp import aio
-from wmp.cli.entry_point import complain
-from wmp.cli.options import (
+from wmp.cli.common.entry_point import complain
+from wmp.cli.common.options import (
     BELOW,
     HOME,
     ProgramCommand,
@@ -23,10 +23,10 @@ from wmp.cli.options import (
     verbose,
     version,
 )
-from wmp.cli.options import journal as journal_flag
+from wmp.cli.common.options import journal as journal_flag
 from wmp.message import Limits, counted
-from wmp.runtime.config import DeviceDefinition, load_devices, meets
-from wmp.runtime.signals import on_signals
+from wmp.runtime.node.config import DeviceDefinition, load_devices, meets
+from wmp.runtime.node.signals import on_signals
 
 __all__ = ["command"]
 

@@ -10,9 +10,9 @@ from typing import Final
 
 import click
 
-from wmp.cli.entry_point import complain
-from wmp.cli.options import ProgramCommand, check_addresses, security_of, verbose
-from wmp.cli.options import keys as key_flags
+from wmp.cli.common.entry_point import complain
+from wmp.cli.common.options import ProgramCommand, check_addresses, security_of, verbose
+from wmp.cli.common.options import keys as key_flags
 from wmp.errors import ConfigError
 
 __all__ = ["check_extra", "dispatcher", "read_token"]

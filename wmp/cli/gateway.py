@@ -10,15 +10,18 @@ from typing import Final
 import attrs
 import click
 
-from wmp.cli.entry_point import SIGNALLED, complain
-from wmp.cli.options import ProgramCommand, ProgramGroup, check_addresses, security_of, verbose
-from wmp.cli.options import journal as journal_flag
-from wmp.cli.options import keys as key_flags
+from wmp.cli.common.entry_point import SIGNALLED, complain
+from wmp.cli.common.options import (
+    ProgramCommand,
+    ProgramGroup,
+    check_addresses,
+    security_of,
+    verbose,
+)
+from wmp.cli.common.options import journal as journal_flag
+from wmp.cli.common.options import keys as key_flags
 from wmp.errors import ConfigError, StarConflict
-from wmp.gateways.aio.binary_star import BinaryStar
-from wmp.gateways.aio.control import ControlSocket, ask
-from wmp.gateways.aio.gateway import Gateway
-from wmp.gateways.aio.titanic import Titanic
+from wmp.gateways.binary_star.aio import BinaryStar
 from wmp.gateways.definitions import (
     DRAIN_SECONDS,
     NO_BROKER,
@@ -27,13 +30,16 @@ from wmp.gateways.definitions import (
     can_have_titanic,
     load_gateway,
 )
-from wmp.gateways.doors import ClientDoor, Door, WorkerDoor
-from wmp.gateways.majordomo_door import MajordomoDoor
-from wmp.gateways.round_robin_door import ROUND_ROBIN, AnyDoor, RoundRobinDoor
+from wmp.gateways.gateway.aio import Gateway
+from wmp.gateways.gateway.control import ControlSocket, ask
+from wmp.gateways.majordomo.door import MajordomoDoor
+from wmp.gateways.queue_doors.doors import ClientDoor, Door, WorkerDoor
+from wmp.gateways.round_robin.door import ROUND_ROBIN, AnyDoor, RoundRobinDoor
+from wmp.gateways.titanic.aio import Titanic
 from wmp.message import counted
-from wmp.runtime.endpoints import check_endpoints
-from wmp.runtime.security import Security
-from wmp.runtime.signals import caught, on_signals
+from wmp.runtime.node.signals import caught, on_signals
+from wmp.runtime.sockets.endpoints import check_endpoints
+from wmp.runtime.sockets.security import Security
 
 __all__ = ["gateway"]
 

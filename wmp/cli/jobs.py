@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from wmp.cli.entry_point import FAILED, complain
-from wmp.cli.options import ProgramCommand
-from wmp.cli.waiting_job import when, why_waiting
+from wmp.cli.common.entry_point import FAILED, complain
+from wmp.cli.common.options import ProgramCommand
+from wmp.cli.common.waiting_job import when, why_waiting
 from wmp.message import counted, printable
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.opening import ReadableStore, open_reader, open_writer

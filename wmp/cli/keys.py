@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import zmq.auth
 
-from wmp.cli.options import ProgramCommand
+from wmp.cli.common.options import ProgramCommand
 from wmp.errors import ConfigError
 
 __all__ = ["keys"]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import click
 
-from wmp.cli.demo import demo
+from wmp.cli.common.options import ProgramGroup, version
+from wmp.cli.demo.command import demo
 from wmp.cli.dispatcher import dispatcher
 from wmp.cli.gateway import gateway
 from wmp.cli.jobs import jobs
-from wmp.cli.journal import journal
+from wmp.cli.journal.command import journal
 from wmp.cli.keys import keys
-from wmp.cli.map import map_command
-from wmp.cli.options import ProgramGroup, version
+from wmp.cli.map.command import map_command
 from wmp.cli.report import report
 from wmp.cli.round_robin import round_robin
-from wmp.cli.worker import worker
+from wmp.cli.worker.command import worker
 
 __all__ = ["command"]
 

@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol
 
 import click
 
-from wmp.cli.entry_point import FAILED, complain, drop_stdout
-from wmp.cli.options import ProgramCommand
-from wmp.cli.progress import ProgressBar
+from wmp.cli.common.entry_point import FAILED, complain, drop_stdout
+from wmp.cli.common.options import ProgramCommand
+from wmp.cli.common.progress import ProgressBar
 from wmp.errors import ConfigError, WMPError
 from wmp.message import counted
 

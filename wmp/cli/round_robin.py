@@ -10,12 +10,18 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from wmp.cli.console import Commands, Console, Outcomes
-from wmp.cli.entry_point import terminated
-from wmp.cli.options import ProgramCommand, ProgramGroup, check_addresses, security_of, verbose
-from wmp.cli.options import keys as key_flags
+from wmp.cli.common.console import Commands, Console, Outcomes
+from wmp.cli.common.entry_point import terminated
+from wmp.cli.common.options import (
+    ProgramCommand,
+    ProgramGroup,
+    check_addresses,
+    security_of,
+    verbose,
+)
+from wmp.cli.common.options import keys as key_flags
 from wmp.errors import ConfigError, DecodeError, WMPError
-from wmp.gateways.round_robin import (
+from wmp.gateways.round_robin.blocking import (
     RoundRobinClient,
     RoundRobinServer,
     RoundRobinWorker,
@@ -23,7 +29,7 @@ from wmp.gateways.round_robin import (
     unpack_stream,
 )
 from wmp.message import counted
-from wmp.runtime.endpoints import check_endpoints
+from wmp.runtime.sockets.endpoints import check_endpoints
 
 __all__ = ["round_robin"]
 

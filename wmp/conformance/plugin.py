@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from wmp.conformance.run import RunPlan
+    from wmp.conformance.engine.run import RunPlan
 
 __all__ = ["pytest_addoption", "pytest_configure", "pytest_generate_tests", "wmp_plan"]
 
@@ -83,15 +83,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _make_plan(config: pytest.Config) -> RunPlan:
     try:
-        from wmp.conformance.run import RunPlan
-        from wmp.conformance.selection import check, choose, spoken
-        from wmp.conformance.sockets import LiveTestee
+        from wmp.conformance.engine.run import RunPlan
+        from wmp.conformance.engine.selection import check, choose, spoken
+        from wmp.conformance.engine.socket_plays import LiveTestee
     except ModuleNotFoundError as error:
         raise pytest.UsageError(
             f"{error.name} is not installed; "
             "run: pip install 'worker-manager-protocol[conformance]'"
         ) from None
-    from wmp.conformance.rules import PROFILES
+    from wmp.conformance.script.rules import PROFILES
     from wmp.errors import ConfigError
 
     option = config.getoption

@@ -12,17 +12,17 @@ import click
 from attrs import evolve
 
 import wmp
-from wmp.cli.entry_point import FAILED
-from wmp.cli.options import ProgramCommand, ProgramGroup, version
-from wmp.conformance.junit import junit as make_junit
-from wmp.conformance.page import badge as make_badge
-from wmp.conformance.page import page as make_page
-from wmp.conformance.report import ConformanceReport, read
-from wmp.conformance.rules import PROFILES
-from wmp.conformance.run import RunPlan
-from wmp.conformance.selection import check, choose, failed, name_of, play_plan, spoken
-from wmp.conformance.sockets import LiveTestee
-from wmp.conformance.terminal import show, show_cases, show_summary
+from wmp.cli.common.entry_point import FAILED
+from wmp.cli.common.options import ProgramCommand, ProgramGroup, version
+from wmp.conformance.engine.run import RunPlan
+from wmp.conformance.engine.selection import check, choose, failed, name_of, play_plan, spoken
+from wmp.conformance.engine.socket_plays import LiveTestee
+from wmp.conformance.report.junit import junit as make_junit
+from wmp.conformance.report.page import badge as make_badge
+from wmp.conformance.report.page import page as make_page
+from wmp.conformance.report.report import ConformanceReport, read
+from wmp.conformance.report.terminal import show, show_cases, show_summary
+from wmp.conformance.script.rules import PROFILES
 from wmp.errors import ConfigError
 
 __all__ = ["command", "compare"]

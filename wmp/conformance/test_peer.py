@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from attrs import evolve
 
-from wmp.conformance.case import Verdict
-from wmp.conformance.report import ConformanceReport
-from wmp.conformance.run import KitRun, RunPlan
-from wmp.conformance.transcript import conversation
+from wmp.conformance.engine.run import KitRun, RunPlan
+from wmp.conformance.report.report import ConformanceReport
+from wmp.conformance.script.case import Verdict
+from wmp.conformance.script.transcript import conversation
 
 __all__ = ["test_peer"]
 

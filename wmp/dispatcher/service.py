@@ -42,7 +42,7 @@ from wmp.dispatcher.steps.job_steps import Completed
 from wmp.dispatcher.steps.placing import DispatchedJob
 from wmp.dispatcher.store_thread import StoreStep, StoreThread
 from wmp.errors import WMPError
-from wmp.runtime.unserved_log import UnservedLog
+from wmp.runtime.manager.unserved_log import UnservedLog
 from wmp.store.transaction import TransactingStore
 
 __all__ = ["Dispatcher"]

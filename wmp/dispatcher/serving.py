@@ -18,8 +18,8 @@ from wmp.dispatcher.http_worker import HttpWorker
 from wmp.dispatcher.service import Dispatcher
 from wmp.dispatcher.settings import DispatcherSettings
 from wmp.errors import ConfigError
-from wmp.runtime.security import Security
-from wmp.runtime.signals import caught, on_signals
+from wmp.runtime.node.signals import caught, on_signals
+from wmp.runtime.sockets.security import Security
 from wmp.store.transaction import TransactingStore
 
 __all__ = ["serve_dispatcher", "serve_worker"]

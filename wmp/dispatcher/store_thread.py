@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from attrs import define
 
 from wmp.errors import ClosedError, InstanceEnded, StoreError, StoreUnavailable
-from wmp.runtime.threads import start_thread
+from wmp.runtime.common.threads import start_thread
 from wmp.store.contract import StoreInstance
 from wmp.store.transaction import StoreTransaction, TransactingStore
 

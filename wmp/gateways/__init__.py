@@ -1,11 +1,127 @@
-"""Other protocols than WMP: clients, servers and workers that speak them.
+"""Other protocols: clients, servers and workers that speak them, and gateways between them and WMP.
 
-- :mod:`wmp.gateways.pirates`: the Lazy, Simple and Paranoid Pirate patterns (specs/pirates.md).
-- :mod:`wmp.gateways.ping_pong`: the ping-pong protocol (specs/ping-pong.md).
-- :mod:`wmp.gateways.round_robin`: round robin on the LMQ layer (specs/round-robin.md).
-- :mod:`wmp.gateways.majordomo`: Majordomo 0.1 (specs/majordomo.md).
-- :mod:`wmp.gateways.titanic`: Titanic, stored requests to a Majordomo broker.
-- :mod:`wmp.gateways.remember`: handlers that remember their replies.
-- :mod:`wmp.gateways.gateway`: a gateway in the place of their queues and brokers.
-- :mod:`wmp.gateways.aio`: the same names for asyncio.
+- The Lazy, Simple and Paranoid Pirate patterns (``specs/pirates.md``): :class:`LazyClient`,
+  :class:`LazyServer`, :class:`SimpleWorker`, :class:`ParanoidWorker`, :class:`FrontDoor`, and
+  :func:`remember` for handlers that remember their replies.
+- Ping-pong (``specs/ping-pong.md``): :class:`PingPongWorker`.
+- Round robin on the LMQ layer (``specs/round-robin.md``): :class:`RoundRobinServer`,
+  :class:`RoundRobinWorker`, :class:`RoundRobinClient`.
+- Majordomo 0.1 and Titanic (``specs/majordomo.md``): :class:`MajordomoClient`,
+  :class:`MajordomoStreamClient`, :class:`MajordomoWorker`, :class:`Titanic`.
+- Freelance (``specs/freelance.md``): :class:`Failover`, :class:`Shotgun`, :class:`Agent`,
+  :class:`FreelanceServer`.
+- Binary Star (``specs/binary-star.md``): :class:`BinaryStar`, :class:`StarClient`.
+- :class:`Gateway` stands in the place of a queue or broker. Its doors are :class:`ClientDoor`,
+  :class:`WorkerDoor`, :class:`MajordomoDoor` and :class:`RoundRobinDoor`.
+
+:mod:`wmp.gateways.aio` has the same names for asyncio. Each folder of this package contains one
+protocol: its machines without I/O, its wire, and its classes for both APIs.
 """
+
+from __future__ import annotations
+
+import typing
+
+from wmp.lazy import lazy_names as _lazy_names
+
+if typing.TYPE_CHECKING:
+    from wmp.gateways.binary_star.blocking import BinaryStar, StarClient
+    from wmp.gateways.freelance.blocking import Agent, Failover, FreelanceServer, Shotgun
+    from wmp.gateways.gateway.blocking import Gateway
+    from wmp.gateways.majordomo.blocking import (
+        MajordomoClient,
+        MajordomoStreamClient,
+        MajordomoWorker,
+    )
+    from wmp.gateways.majordomo.door import MajordomoDoor, MajordomoService
+    from wmp.gateways.ping_pong.blocking import PingPongWorker
+    from wmp.gateways.pirates.blocking import (
+        FrontDoor,
+        LazyClient,
+        LazyServer,
+        ParanoidWorker,
+        SimpleWorker,
+    )
+    from wmp.gateways.pirates.remember import ReplyCache, remember
+    from wmp.gateways.queue_doors.doors import ClientDoor, WorkerDoor
+    from wmp.gateways.round_robin.blocking import (
+        RoundRobinClient,
+        RoundRobinServer,
+        RoundRobinWorker,
+    )
+    from wmp.gateways.round_robin.door import RoundRobinDoor, TableRow
+    from wmp.gateways.round_robin.stream_data import pack_stream, unpack_stream
+    from wmp.gateways.titanic.aio import TitanicStatistics
+    from wmp.gateways.titanic.blocking import Titanic
+
+__all__ = [
+    "Agent",
+    "BinaryStar",
+    "ClientDoor",
+    "Failover",
+    "FreelanceServer",
+    "FrontDoor",
+    "Gateway",
+    "LazyClient",
+    "LazyServer",
+    "MajordomoClient",
+    "MajordomoDoor",
+    "MajordomoService",
+    "MajordomoStreamClient",
+    "MajordomoWorker",
+    "ParanoidWorker",
+    "PingPongWorker",
+    "ReplyCache",
+    "RoundRobinClient",
+    "RoundRobinDoor",
+    "RoundRobinServer",
+    "RoundRobinWorker",
+    "Shotgun",
+    "SimpleWorker",
+    "StarClient",
+    "TableRow",
+    "Titanic",
+    "TitanicStatistics",
+    "WorkerDoor",
+    "pack_stream",
+    "remember",
+    "unpack_stream",
+]
+
+_HOMES: typing.Final = {
+    "Agent": "freelance.blocking",
+    "BinaryStar": "binary_star.blocking",
+    "ClientDoor": "queue_doors.doors",
+    "Failover": "freelance.blocking",
+    "FreelanceServer": "freelance.blocking",
+    "FrontDoor": "pirates.blocking",
+    "Gateway": "gateway.blocking",
+    "LazyClient": "pirates.blocking",
+    "LazyServer": "pirates.blocking",
+    "MajordomoClient": "majordomo.blocking",
+    "MajordomoDoor": "majordomo.door",
+    "MajordomoService": "majordomo.door",
+    "MajordomoStreamClient": "majordomo.blocking",
+    "MajordomoWorker": "majordomo.blocking",
+    "ParanoidWorker": "pirates.blocking",
+    "PingPongWorker": "ping_pong.blocking",
+    "ReplyCache": "pirates.remember",
+    "RoundRobinClient": "round_robin.blocking",
+    "RoundRobinDoor": "round_robin.door",
+    "RoundRobinServer": "round_robin.blocking",
+    "RoundRobinWorker": "round_robin.blocking",
+    "Shotgun": "freelance.blocking",
+    "SimpleWorker": "pirates.blocking",
+    "StarClient": "binary_star.blocking",
+    "TableRow": "round_robin.door",
+    "Titanic": "titanic.blocking",
+    "TitanicStatistics": "titanic.aio",
+    "WorkerDoor": "queue_doors.doors",
+    "pack_stream": "round_robin.stream_data",
+    "remember": "pirates.remember",
+    "unpack_stream": "round_robin.stream_data",
+}
+
+__getattr__, __dir__ = _lazy_names(
+    __name__, {name: f"{__name__}.{home}" for name, home in _HOMES.items()}
+)

@@ -12,24 +12,24 @@
     drain_timeout = 60.0
     titanic = "titanic.db"                    # the store of Titanic, relative to this file
 
-    [[gateway.clients]]                       # the settings of wmp.gateways.doors.ClientDoor
+    [[gateway.clients]]                       # the settings of wmp.gateways.ClientDoor
     bind = "tcp://127.0.0.1:5555"
 
-    [[gateway.workers]]                       # the settings of wmp.gateways.doors.WorkerDoor
+    [[gateway.workers]]                       # the settings of wmp.gateways.WorkerDoor
     bind = "tcp://127.0.0.1:5556"
     protocol = "paranoid-pirate"
 
-    [[gateway.majordomo]]                     # the settings of wmp.gateways.majordomo_door
+    [[gateway.majordomo]]                     # the settings of wmp.gateways.majordomo.door
     bind = "tcp://127.0.0.1:5557"
 
     [[gateway.majordomo.services]]            # the terms of a service of this door
     name = "payment"
     retries = 0
 
-    [[gateway.round_robin]]                   # those of wmp.gateways.round_robin_door
+    [[gateway.round_robin]]                   # those of wmp.gateways.round_robin.door
     bind = "tcp://127.0.0.1:6714"
 
-    [gateway.star]                            # one of two gateways serves: wmp.gateways.binary_star
+    [gateway.star]                            # one of two gateways serves: wmp.gateways.BinaryStar
     role = "primary"
     local = "tcp://127.0.0.1:5003"
     remote = "tcp://127.0.0.1:5004"
@@ -49,13 +49,13 @@ import attrs
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
-from wmp.gateways.doors import ClientDoor, WorkerDoor
-from wmp.gateways.majordomo_door import MajordomoDoor, MajordomoService
-from wmp.gateways.round_robin_door import AnyDoor, RoundRobinDoor
+from wmp.gateways.majordomo.door import MajordomoDoor, MajordomoService
+from wmp.gateways.queue_doors.doors import ClientDoor, WorkerDoor
+from wmp.gateways.round_robin.door import AnyDoor, RoundRobinDoor
 from wmp.message import Limits
-from wmp.runtime.config_table import ConfigTable, read_toml
-from wmp.runtime.security import Security
-from wmp.runtime.transport import Transport
+from wmp.runtime.node.config_table import ConfigTable, read_toml
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
 
 __all__ = [
     "DRAIN_SECONDS",
@@ -85,7 +85,7 @@ _DoorT = TypeVar("_DoorT", ClientDoor, WorkerDoor, MajordomoDoor, RoundRobinDoor
 
 @frozen(kw_only=True)
 class StarDefinition:
-    """A node of a Binary Star; arguments of :class:`~wmp.gateways.aio.binary_star.BinaryStar`."""
+    """A node of a Binary Star; arguments of :class:`~wmp.gateways.aio.BinaryStar`."""
 
     role: str
     local: str

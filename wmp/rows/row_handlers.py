@@ -14,7 +14,7 @@ from wmp.message import DEFAULT_ROLE
 from wmp.retry import Retry
 from wmp.rows.payloads import ResultRequest, read_request
 from wmp.rows.result_tables import as_batch, failed_rows, from_rows
-from wmp.runtime.handlers import serve
+from wmp.runtime.executors.handlers import serve
 
 __all__ = ["Takes", "handler", "row_handler"]
 

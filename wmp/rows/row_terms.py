@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from wmp.errors import ConfigError
 from wmp.message import DEFAULT_ROLE
-from wmp.runtime.security import Security
+from wmp.runtime.sockets.security import Security
 
 __all__ = ["RowTerms"]
 

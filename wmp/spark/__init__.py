@@ -1,11 +1,12 @@
 """The data pipeline: PySpark makes tables from the journals of many nodes (``specs/pipeline.md``).
 
-``wmp.spark.java`` and ``wmp.spark.session`` start Spark. ``wmp.spark.run`` makes the tables: tasks
-read lines (``wmp.spark.reading``) and fold them in Python (``wmp.spark.folds``), in Spark or, for
-few lines, in this process (``wmp.spark.engines``). :func:`report` makes a page of tables, and
-:func:`follow` does so again while journals grow. ``wmp.spark.source`` reads journals by name.
-:func:`map_rows` has workers do the rows of a DataFrame. No other package of the library imports
-this package, which needs the extra ``spark``.
+``wmp.spark.session.java`` and ``wmp.spark.session.session`` start Spark. ``wmp.spark.pipeline.run``
+makes the tables: tasks read lines (``wmp.spark.folds.reading``) and fold them in Python
+(``wmp.spark.folds.folds``), in Spark or, for few lines, in this process
+(``wmp.spark.pipeline.engines``). :func:`report` makes a page of tables, and :func:`follow` does so
+again while journals grow. ``wmp.spark.journals.source`` reads journals by name. :func:`map_rows`
+has workers do the rows of a DataFrame. No other package of the library imports this package, which
+needs the extra ``spark``.
 """
 
 import importlib
@@ -15,11 +16,11 @@ import typing
 import wmp.errors
 
 if typing.TYPE_CHECKING:
-    from wmp.spark.executor_check import ship
-    from wmp.spark.fleet import Fleet
-    from wmp.spark.following import follow
-    from wmp.spark.mapped_rows import map_rows
-    from wmp.spark.reporting import JournalReport, report
+    from wmp.spark.fleet.executor_check import ship
+    from wmp.spark.fleet.fleet import Fleet
+    from wmp.spark.reports.following import follow
+    from wmp.spark.reports.reporting import JournalReport, report
+    from wmp.spark.rows.mapped_rows import map_rows
 
 __all__ = ["Fleet", "JournalReport", "follow", "map_rows", "report", "ship"]
 
@@ -36,12 +37,12 @@ def _need(*names: str) -> None:
 _need("pyspark", "pandas", "pyarrow")
 
 _MODULES: typing.Final = {
-    "Fleet": "fleet",
-    "JournalReport": "reporting",
-    "follow": "following",
-    "map_rows": "mapped_rows",
-    "report": "reporting",
-    "ship": "executor_check",
+    "Fleet": "fleet.fleet",
+    "JournalReport": "reports.reporting",
+    "follow": "reports.following",
+    "map_rows": "rows.mapped_rows",
+    "report": "reports.reporting",
+    "ship": "fleet.executor_check",
 }
 _PAGES: typing.Final = ("JournalReport", "follow", "report")
 """The names that make reports. Only they need the packages for reports, so executors need not."""

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from wmp.cli.entry_point import INTERRUPTED, TERMINATED, ProgramTerminated, terminated
-from wmp.testing.campaign import CampaignResult, replay_command, reports
-from wmp.testing.invariants import INVARIANTS
-from wmp.testing.world import WorldReport
+from wmp.checks.invariants import INVARIANTS
+from wmp.cli.common.entry_point import INTERRUPTED, TERMINATED, ProgramTerminated, terminated
+from wmp.testing.worlds.campaign import CampaignResult, replay_command, reports
+from wmp.testing.worlds.world import WorldReport
 
 __all__ = ["main", "parse_seeds"]
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from wmp.testing.simulated import SimulatedWorld
-    from wmp.testing.trial import Trial
+    from wmp.testing.handlers.simulated import SimulatedWorld
+    from wmp.testing.handlers.trial import Trial
 
 __all__ = [
     "pytest_addoption",
@@ -64,7 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def _trial(function: Any) -> Trial:
     trial: Trial | None = getattr(function, "wmp_trial", None)
     if trial is None:
-        from wmp.testing.trial import Trial
+        from wmp.testing.handlers.trial import Trial
 
         trial = Trial()
     return trial

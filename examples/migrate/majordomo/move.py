@@ -9,7 +9,7 @@ import threading
 import plain
 
 import wmp
-from wmp.gateways.gateway import Gateway, MajordomoDoor
+from wmp.gateways import Gateway, MajordomoDoor
 
 
 class Loop:

@@ -9,6 +9,6 @@ __all__ = ["load"]
 
 
 def load() -> None:
-    """Read every script into :data:`wmp.conformance.case.CASES`."""
+    """Read every script into :data:`wmp.conformance.script.case.CASES`."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")

@@ -7,9 +7,9 @@ from typing import Any
 from attrs import evolve
 
 from wmp import codec
-from wmp.conformance.bad_messages import NOISE, bad_heads, too_much
-from wmp.conformance.case import case
-from wmp.conformance.conversations import DeviceConversation
+from wmp.conformance.peers.conversations import DeviceConversation
+from wmp.conformance.script.case import case
+from wmp.conformance.wire.bad_messages import NOISE, bad_heads, too_much
 from wmp.message import Command, ErrorCode, Field, Message
 
 __all__ = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from wmp import codec
-from wmp.conformance.case import case
-from wmp.conformance.conversations import DeviceConversation
-from wmp.conformance.neighbor import Neighbor
+from wmp.conformance.peers.conversations import DeviceConversation
+from wmp.conformance.peers.neighbor import Neighbor
+from wmp.conformance.script.case import case
 from wmp.message import Columns, Command, ErrorCode, Message, Path
 
 __all__ = [

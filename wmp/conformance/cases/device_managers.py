@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from wmp.conformance.case import case
-from wmp.conformance.conversations import DeviceConversation
-from wmp.conformance.neighbor import Neighbor
+from wmp.conformance.peers.conversations import DeviceConversation
+from wmp.conformance.peers.neighbor import Neighbor
+from wmp.conformance.script.case import case
 from wmp.message import Command, ErrorCode
 
 __all__ = [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wmp.conformance.case import case
-from wmp.conformance.conversation import ReceivedMessage
-from wmp.conformance.conversations import ManagerConversation
-from wmp.conformance.neighbor import Neighbor
+from wmp.conformance.peers.conversation import ReceivedMessage
+from wmp.conformance.peers.conversations import ManagerConversation
+from wmp.conformance.peers.neighbor import Neighbor
+from wmp.conformance.script.case import case
 from wmp.message import Command
 
 __all__ = [

@@ -9,7 +9,10 @@ from attrs import evolve
 
 from wmp import codec
 from wmp.codec import CodecLimits
-from wmp.conformance.bad_messages import (
+from wmp.conformance.peers.conversations import ManagerConversation
+from wmp.conformance.peers.played_worker import PlayedWorker
+from wmp.conformance.script.case import case
+from wmp.conformance.wire.bad_messages import (
     BadMessage,
     bad_columns,
     bad_heads,
@@ -18,9 +21,6 @@ from wmp.conformance.bad_messages import (
     noise_around,
     too_much,
 )
-from wmp.conformance.case import case
-from wmp.conformance.conversations import ManagerConversation
-from wmp.conformance.played_worker import PlayedWorker
 from wmp.errors import DecodeError
 from wmp.message import Columns, Command, ErrorCode, Field, Message
 

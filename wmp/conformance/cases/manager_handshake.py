@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import ceil, log2
 
-from wmp.conformance.case import case
-from wmp.conformance.conversations import ManagerConversation
+from wmp.conformance.peers.conversations import ManagerConversation
+from wmp.conformance.script.case import case
 from wmp.message import Command, counted
 
 __all__ = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wmp.conformance.case import case
-from wmp.conformance.conversations import ManagerConversation
+from wmp.conformance.peers.conversations import ManagerConversation
+from wmp.conformance.script.case import case
 from wmp.message import Columns, Command, Outcome
 
 __all__ = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from wmp.conformance.case import case
-from wmp.conformance.conversations import ManagerConversation
-from wmp.conformance.played_worker import HeldJob, PlayedWorker
+from wmp.conformance.peers.conversations import ManagerConversation
+from wmp.conformance.peers.played_worker import HeldJob, PlayedWorker
+from wmp.conformance.script.case import case
 from wmp.message import Columns, Command, Outcome, Peer
 
 __all__ = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from wmp.conformance.case import case
-from wmp.conformance.conversations import WorkerConversation
-from wmp.conformance.played_manager import PlayedManager
+from wmp.conformance.peers.conversations import WorkerConversation
+from wmp.conformance.peers.played_manager import PlayedManager
+from wmp.conformance.script.case import case
 from wmp.message import Command, ErrorCode, Peer
 
 __all__ = [

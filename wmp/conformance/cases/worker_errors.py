@@ -8,7 +8,11 @@ from typing import Any
 from attrs import evolve
 
 from wmp import codec
-from wmp.conformance.bad_messages import (
+from wmp.conformance.cases.worker_handshake import slowly
+from wmp.conformance.peers.conversations import WorkerConversation
+from wmp.conformance.peers.played_manager import PlayedManager
+from wmp.conformance.script.case import case
+from wmp.conformance.wire.bad_messages import (
     BadMessage,
     bad_columns,
     bad_heads,
@@ -17,10 +21,6 @@ from wmp.conformance.bad_messages import (
     noise_around,
     too_much,
 )
-from wmp.conformance.case import case
-from wmp.conformance.cases.worker_handshake import slowly
-from wmp.conformance.conversations import WorkerConversation
-from wmp.conformance.played_manager import PlayedManager
 from wmp.message import Columns, Command, ErrorCode, Field, Message
 
 __all__ = [

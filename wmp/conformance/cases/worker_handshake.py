@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from math import ceil
 
-from wmp.conformance.case import case
-from wmp.conformance.conversations import WorkerConversation
-from wmp.conformance.offered_lock import OfferedLock
-from wmp.conformance.played_manager import PlayedManager
+from wmp.conformance.peers.conversations import WorkerConversation
+from wmp.conformance.peers.offered_lock import OfferedLock
+from wmp.conformance.peers.played_manager import PlayedManager
+from wmp.conformance.script.case import case
 from wmp.message import Command
 
 __all__ = [

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from wmp import codec
-from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
-from wmp.conformance.conversations import WorkerConversation
+from wmp.conformance.peers.conversations import WorkerConversation
+from wmp.conformance.script.case import case
 from wmp.errors import DecodeError
 from wmp.message import Command, Outcome
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import fill, slowly
-from wmp.conformance.conversations import WorkerConversation
-from wmp.conformance.played_manager import PlayedManager
+from wmp.conformance.peers.conversations import WorkerConversation
+from wmp.conformance.peers.played_manager import PlayedManager
+from wmp.conformance.script.case import case
 from wmp.message import Command, ErrorCode
 
 __all__ = [

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import SHORT, fill, slowly
-from wmp.conformance.conversations import WorkerConversation
-from wmp.conformance.offered_lock import OfferedLock
-from wmp.conformance.played_manager import PlayedManager
+from wmp.conformance.peers.conversations import WorkerConversation
+from wmp.conformance.peers.offered_lock import OfferedLock
+from wmp.conformance.peers.played_manager import PlayedManager
+from wmp.conformance.script.case import case
 from wmp.message import Command, ErrorCode, Outcome
 
 __all__ = [

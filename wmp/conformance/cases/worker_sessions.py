@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from wmp import codec
-from wmp.conformance.case import case
-from wmp.conformance.conversations import WorkerConversation
-from wmp.conformance.played_manager import PlayedManager
+from wmp.conformance.peers.conversations import WorkerConversation
+from wmp.conformance.peers.played_manager import PlayedManager
+from wmp.conformance.script.case import case
 from wmp.message import Columns, Command, ErrorCode, Field, Message, Outcome
 
 __all__ = ["refused_result", "refused_twice", "result_without_ack", "unreadable_take"]

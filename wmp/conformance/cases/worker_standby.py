@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from wmp.conformance.case import case
 from wmp.conformance.cases.worker_locks import held_by
-from wmp.conformance.conversations import WorkerConversation
+from wmp.conformance.peers.conversations import WorkerConversation
+from wmp.conformance.script.case import case
 from wmp.message import Command
 
 __all__ = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
-from wmp.conformance.conversation import ReceivedMessage
-from wmp.conformance.conversations import WorkerConversation
-from wmp.conformance.played_manager import PlayedManager
+from wmp.conformance.peers.conversation import ReceivedMessage
+from wmp.conformance.peers.conversations import WorkerConversation
+from wmp.conformance.peers.played_manager import PlayedManager
+from wmp.conformance.script.case import case
 from wmp.message import Command
 
 __all__ = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from wmp import codec
-from wmp.conformance.case import case
 from wmp.conformance.cases.worker_handshake import slowly
-from wmp.conformance.conversations import WorkerConversation
-from wmp.conformance.offered_lock import GivenJob
+from wmp.conformance.peers.conversations import WorkerConversation
+from wmp.conformance.peers.offered_lock import GivenJob
+from wmp.conformance.script.case import case
 from wmp.message import Columns, Command, Field, Message
 
 __all__ = [

@@ -22,14 +22,14 @@ from typing import Any, Final, NoReturn
 from wmp.actions import Interrupt, Recall, Run
 from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Frame, Kind
+from wmp.runtime.common.threads import ThreadEnded
+from wmp.runtime.executors.handlers import Served
+from wmp.runtime.executors.job_log import log_handlers
 from wmp.runtime.executors.lane import Lane, PoolEvent, Terminated, run_lane
 from wmp.runtime.executors.local_executors import LocalExecutor
 from wmp.runtime.executors.pipe import pack, receive
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.result_buffer import ResultBuffer
-from wmp.runtime.handlers import Served
-from wmp.runtime.job_log import log_handlers
-from wmp.runtime.threads import ThreadEnded
 
 __all__ = ["ANY", "BEGUN", "CONDEMNED", "ENDING", "FILLED", "MARKS", "main"]
 

@@ -17,11 +17,11 @@ from typing import Any, Final
 from wmp.errors import ConfigError
 from wmp.runtime.executors.assignment import Assignment
 from wmp.runtime.executors.child_main import BEGUN, CONDEMNED, ENDING, FILLED, MARKS, main
+from wmp.runtime.executors.handlers import Served
+from wmp.runtime.executors.job_log import passed_level
 from wmp.runtime.executors.pipe import CHUNK, PipeReader, pack
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.result_buffer import BUFFER_SIZE, ResultBuffer
-from wmp.runtime.handlers import Served
-from wmp.runtime.job_log import passed_level
 
 __all__ = ["ChildProcess", "pack_handlers"]
 

@@ -14,10 +14,10 @@ from threading import Thread
 from wmp.actions import Interrupt, Run
 from wmp.errors import TransportError
 from wmp.message import Limits
+from wmp.runtime.common.threads import ThreadEnded, start_thread
+from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.lane import Lane, PostEvent, run_lane_async
 from wmp.runtime.executors.local_executors import LocalExecutor
-from wmp.runtime.handlers import Served
-from wmp.runtime.threads import ThreadEnded, start_thread
 
 __all__ = ["CoroutineExecutor"]
 

@@ -28,7 +28,8 @@ from wmp.actions import Run
 from wmp.errors import JobCancelled
 from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Frame, Outcome
-from wmp.runtime.handlers import (
+from wmp.runtime.common.threads import FailedCall, ThreadEnded, start_thread
+from wmp.runtime.executors.handlers import (
     REPORT_INTERVAL,
     RunningJob,
     Served,
@@ -37,8 +38,7 @@ from wmp.runtime.handlers import (
     describe_failure,
     within_limit,
 )
-from wmp.runtime.job_log import RUNNING
-from wmp.runtime.threads import FailedCall, ThreadEnded, start_thread
+from wmp.runtime.executors.job_log import RUNNING
 
 if TYPE_CHECKING:
     import asyncio

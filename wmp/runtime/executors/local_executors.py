@@ -11,6 +11,8 @@ from time import monotonic
 from wmp.actions import Interrupt, Recall, Run
 from wmp.events import Recalled
 from wmp.message import Limits
+from wmp.runtime.common.threads import ThreadEnded, start_thread
+from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.lane import (
     Lane,
     PoolEvent,
@@ -20,8 +22,6 @@ from wmp.runtime.executors.lane import (
     lost,
     run_lane,
 )
-from wmp.runtime.handlers import Served
-from wmp.runtime.threads import ThreadEnded, start_thread
 
 __all__ = ["InlineExecutor", "LocalExecutor", "ThreadExecutor"]
 

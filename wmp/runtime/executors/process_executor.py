@@ -25,16 +25,16 @@ from wmp.actions import Interrupt, Recall, Run
 from wmp.errors import ConfigError, TransportError
 from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Outcome
+from wmp.runtime.common.threads import LONGEST_WAIT, start_thread
 from wmp.runtime.executors.assignment import NEVER, Assignment
 from wmp.runtime.executors.child_main import ANY
 from wmp.runtime.executors.child_process import ChildProcess, pack_handlers
 from wmp.runtime.executors.child_selector import ChildSelector
+from wmp.runtime.executors.handlers import Handler, Served, within_limit
 from wmp.runtime.executors.kill_deadlines import KILL_AFTER, KillDeadlines
 from wmp.runtime.executors.lane import PoolEvent, PostEvent, cancelled, lost
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.restart_policy import RestartPolicy
-from wmp.runtime.handlers import Handler, Served, within_limit
-from wmp.runtime.threads import LONGEST_WAIT, start_thread
 
 __all__ = ["ProcessExecutor"]
 

@@ -7,7 +7,7 @@ from typing import Final
 from attrs import frozen
 
 from wmp.errors import ConfigError
-from wmp.runtime.checks import check_count
+from wmp.runtime.common.checks import check_count
 
 __all__ = ["CANCEL_GRACE", "ProcessLimits", "make_process_limits"]
 

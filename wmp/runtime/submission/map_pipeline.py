@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, cast
 
 from wmp.errors import ClosedError, QueueFull
 from wmp.message import Frame, Limits
-from wmp.runtime.inbox import JobTerms
+from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.submission.map_inputs import AsyncInputs, MapInputs
 from wmp.runtime.submission.results import Ended, Status, undelivered
 from wmp.runtime.submission.submissions import Submissions, result_of

@@ -23,7 +23,7 @@ from wmp.errors import ClosedError, ConfigError, JobFailed, OnStandby, QueueFull
 from wmp.events import Cancelled
 from wmp.message import Frame, Limits
 from wmp.runtime.codecs.payload_codecs import PLAIN, payload_codec
-from wmp.runtime.inbox import JobTerms, OpenSubmission
+from wmp.runtime.driver.inbox import JobTerms, OpenSubmission
 from wmp.runtime.submission.job_owner import JobOwner, give_up, settle_each
 from wmp.runtime.submission.results import Ended, Status, error_of, with_history
 from wmp.runtime.submission.stored_numbers import StoredNumbers

@@ -10,9 +10,15 @@ from attrs import evolve
 from wmp.errors import ConfigError
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
 from wmp.retry import Retry
-from wmp.runtime.checks import check_amounts, check_count, check_offer, check_role, check_seconds
-from wmp.runtime.inbox import JobTerms
-from wmp.runtime.node import Node
+from wmp.runtime.common.checks import (
+    check_amounts,
+    check_count,
+    check_offer,
+    check_role,
+    check_seconds,
+)
+from wmp.runtime.driver.inbox import JobTerms
+from wmp.runtime.node.node import Node
 from wmp.runtime.submission.results import Status
 from wmp.runtime.submission.time_limits import NO_LIMITS, NO_TIMES, TimeLimits, Times
 from wmp.store.job_terms import RESULT_AGE, StoredTerms

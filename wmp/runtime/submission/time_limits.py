@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from attrs import frozen
 
 from wmp.errors import ConfigError
-from wmp.runtime.checks import check_seconds
+from wmp.runtime.common.checks import check_seconds
 
 __all__ = ["NO_LIMITS", "NO_TIMES", "TimeLimits", "Times"]
 

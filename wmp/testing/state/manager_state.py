@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
-from wmp.core.manager.delayed_jobs import DelayedJobs
-from wmp.core.manager.job_lifecycle import JobRecord, JobState, Refusal
-from wmp.core.manager.queues import Batch, Grant, Queue
-from wmp.core.manager.remote_worker import RemoteWorker
-from wmp.core.manager.worker_selection import WorkerSelection
-from wmp.testing.state.canonical import (
+from wmp.checks.canonical import (
     DOWN,
     Outline,
     Pen,
@@ -21,6 +16,11 @@ from wmp.testing.state.canonical import (
     stream_shape,
     timer_names,
 )
+from wmp.core.manager.delayed_jobs import DelayedJobs
+from wmp.core.manager.job_lifecycle import JobRecord, JobState, Refusal
+from wmp.core.manager.queues import Batch, Grant, Queue
+from wmp.core.manager.remote_worker import RemoteWorker
+from wmp.core.manager.worker_selection import WorkerSelection
 
 if TYPE_CHECKING:
     from wmp.core.manager.machine import ManagerMachine

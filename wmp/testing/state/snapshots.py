@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from wmp.checks.canonical import Outline, Snapshot, canonical
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
-from wmp.testing.state.canonical import Outline, Snapshot, canonical
 from wmp.testing.state.manager_state import outline_manager
 from wmp.testing.state.worker_state import outline_worker
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from wmp.core.protocol.settings import WorkerSettings
-from wmp.core.worker.credit import Credit
-from wmp.core.worker.executions import Executions
-from wmp.core.worker.job_times import NO_TIMES
-from wmp.core.worker.machine import WorkerMachine
-from wmp.core.worker.remote_manager import RemoteManager
-from wmp.message import Peer
-from wmp.testing.state.canonical import (
+from wmp.checks.canonical import (
     UP,
     Outline,
     Pen,
@@ -23,6 +16,13 @@ from wmp.testing.state.canonical import (
     stream_shape,
     timer_names,
 )
+from wmp.core.protocol.settings import WorkerSettings
+from wmp.core.worker.credit import Credit
+from wmp.core.worker.executions import Executions
+from wmp.core.worker.job_times import NO_TIMES
+from wmp.core.worker.machine import WorkerMachine
+from wmp.core.worker.remote_manager import RemoteManager
+from wmp.message import Peer
 
 __all__ = ["LEFT_OUT", "outline_worker"]
 

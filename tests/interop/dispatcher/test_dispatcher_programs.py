@@ -1,0 +1,127 @@
+"""``wmp dispatcher`` and its workers as processes: the lines of the example, and kills."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.dispatcher.dispatcher_kills import KillRun
+from tests.interop.programs.programs import ENVIRON, ROOT, Program, wmp
+
+pytestmark = pytest.mark.interop
+
+EXAMPLE = ROOT / "examples" / "dispatcher"
+FENCE = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("work.py", "client.mjs"):
+        shutil.copy(EXAMPLE / name, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def dispatcher(folder: Path) -> Iterator[tuple[Program, str, str]]:
+    """Yield a dispatcher, its URL, and its address for workers of WMP."""
+    argv = ("--store", "jobs.db", "--http", "127.0.0.1:0", "--bind", "tcp://127.0.0.1:*")
+    with wmp("dispatcher", *argv, cwd=folder) as program:
+        url = program.wait_for_line("serves http").split(" serves ")[1].split()[0]
+        endpoint = program.wait_for_line("workers of WMP connect to").split()[-1]
+        yield program, url, endpoint
+        program.signal(signal.SIGTERM)
+        assert program.ends() == 0
+
+
+def curl(folder: Path, line: str) -> dict[str, object]:
+    done = subprocess.run(
+        line, shell=True, cwd=folder, env=ENVIRON, capture_output=True, timeout=30, check=True
+    )
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def wait_ended(folder: Path, line: str) -> dict[str, object]:
+    for _ in range(500):
+        document = curl(folder, line)
+        if document["status"] in ("s", "f", "x"):
+            return document
+    raise AssertionError(f"the job has not ended: {document}")
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+def test_the_lines_of_the_example_work(folder: Path, dispatcher: tuple[Program, str, str]) -> None:
+    _, url, endpoint = dispatcher
+    blocks = FENCE.findall((EXAMPLE / "README.md").read_text(encoding="utf-8"))
+    lines = [
+        one.replace("http://127.0.0.1:8081", url).replace("tcp://127.0.0.1:5570", endpoint)
+        for one in blocks
+    ]
+    assert [one.split()[:2] for one in lines[:2]] == [["wmp", "dispatcher"], ["wmp", "worker"]]
+    worker = lines[1].split()[1:]
+    with wmp(*worker, "--http", "127.0.0.1:0", cwd=folder) as program:
+        program.wait_for_line("registered as")
+        created = curl(folder, lines[2])
+        assert created["_id"] == "000000000000000000000001"
+        assert curl(folder, lines[2])["_id"] == created["_id"]
+        ended = wait_ended(folder, lines[3])
+        assert (ended["status"], ended["result"]) == ("s", {"run": 1, "width": 320})
+        capacity, workers, failed, history = (
+            curl(folder, one) for one in lines[4].strip().splitlines()
+        )
+        assert capacity["maxJobs"] == 2
+        assert len(workers["workers"]) == 1  # type: ignore[arg-type]
+        assert failed == {"jobs": [], "next": None}
+        assert history["attempts"] == []
+        assert curl(folder, lines[5])["status"] == "s"
+        if shutil.which("node"):
+            answer = curl(folder, f"node client.mjs {url}")
+            assert answer == {"status": "s", "result": {"run": 1, "width": 320}}
+        program.signal(signal.SIGTERM)
+        assert program.ends() == 0
+    # A worker of WMP does jobs of the same queue.
+    with wmp(*lines[6].split()[1:], cwd=folder) as program:
+        program.wait_for_line("connected to manager")
+        second = curl(folder, lines[2].replace("picture-1", "picture-2"))
+        line = lines[3].replace("000000000000000000000001", str(second["_id"]))
+        assert wait_ended(folder, line)["result"] == {"run": 1, "width": 320}
+
+
+@pytest.mark.rule("DSP-5.9", "DSP-5.10")
+def test_a_worker_waits_for_its_first_dispatcher_and_stops_when_all_are_gone(folder: Path) -> None:
+    with socket.socket() as reserved:
+        # A bound socket that does not listen keeps the port from other programs.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{reserved.getsockname()[1]}"
+        worker = ("work:handlers", "--dispatcher", f"http://{place}", "--http", "127.0.0.1:0")
+        interval = "workers.ping_interval=200"
+        with wmp("worker", *worker, cwd=folder) as program:
+            text = f"no dispatcher has registered this worker yet: http://{place}: ConnectError: "
+            program.wait_for_count(text, 2)
+            with wmp(
+                *("dispatcher", "--store", "jobs.db", "--http", place, "--set", interval),
+                cwd=folder,
+            ):
+                program.wait_for_line("registered as")
+            assert program.ends() == 1
+            assert "no dispatcher was reached in 3 contacts" in program.stderr
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(240)
+def test_every_job_ends_although_every_process_is_killed(tmp_path: Path) -> None:
+    run = KillRun(tmp_path, jobs=400, dispatchers=3, http_workers=4, wmp_workers=4)
+    run.run(timeout=120)
+    report = run.report()
+    assert (report["open"], report["lost"], report["wrong"]) == (0, 0, 0), report
+    assert report["never executed"] == 0
+    assert report["kills"] == 11

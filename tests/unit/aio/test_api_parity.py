@@ -1,0 +1,127 @@
+"""Both APIs have the same methods and parameters, and ``wmp`` exports the promised names."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import wmp
+from wmp import aio, blocking
+from wmp.gateways.gateway import aio as aio_gateway
+from wmp.gateways.gateway import blocking as gateway
+from wmp.gateways.majordomo import aio_client as aio_majordomo
+from wmp.gateways.majordomo import blocking as majordomo
+from wmp.gateways.ping_pong import aio as aio_ping_pong
+from wmp.gateways.ping_pong import blocking as ping_pong
+from wmp.gateways.pirates import aio as aio_pirates
+from wmp.gateways.pirates import blocking as pirates
+from wmp.gateways.round_robin import aio as aio_round_robin
+from wmp.gateways.round_robin import blocking as round_robin
+from wmp.gateways.titanic import aio as aio_titanic
+from wmp.gateways.titanic import blocking as titanic
+
+PAIRS = {
+    cls.__name__: (cls, getattr(here, cls.__name__))
+    for there, here, names in (
+        (aio, blocking, ("Manager", "Worker", "Device")),
+        (aio_pirates, pirates, aio_pirates.__all__),
+        (aio_ping_pong, ping_pong, aio_ping_pong.__all__),
+        (aio_gateway, gateway, aio_gateway.__all__),
+        (aio_round_robin, round_robin, aio_round_robin.__all__),
+        (aio_majordomo, majordomo, aio_majordomo.__all__),
+        (aio_titanic, titanic, ("Titanic",)),
+    )
+    for cls in (getattr(there, name) for name in names)
+}
+"""The classes for asyncio and for blocking code, by their name."""
+
+NODES = tuple(PAIRS)
+
+
+def public(cls: type) -> dict[str, object]:
+    return {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
+
+
+def shape(function: object) -> list[tuple[str, object, object]]:
+    parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+    return [(p.name, p.kind, p.default) for p in parameters]
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_both_apis_have_the_same_names(node: str) -> None:
+    there, here = map(public, PAIRS[node])
+
+    # The names `codec` and `retries` are attributes of the instance.
+    assert sorted(there) == sorted(here)
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_both_apis_take_the_same_parameters(node: str) -> None:
+    there, here = PAIRS[node]
+
+    assert shape(there) == shape(here)
+    for name, member in public(there).items():
+        if inspect.isfunction(member):
+            assert shape(member) == shape(getattr(here, name)), name
+        else:
+            assert isinstance(member, property)
+            assert isinstance(getattr(here, name), property)
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_blocking_methods_are_not_coroutines(node: str) -> None:
+    for name, member in public(PAIRS[node][1]).items():
+        assert not inspect.iscoroutinefunction(member), name
+        assert not inspect.isasyncgenfunction(member), name
+
+
+def test_both_jobs_have_the_same_names() -> None:
+    # running() and the setters are part of concurrent.futures and are not for users.
+    extra = {"running", "stop", "set_result", "set_exception", "set_running_or_notify_cancel"}
+    there = {name for name in dir(aio.Job) if not name.startswith("_")}
+    here = {name for name in dir(blocking.Job) if not name.startswith("_")} - extra
+
+    assert here | {"id"} == there
+
+
+def test_a_job_has_only_the_members_for_its_submitter() -> None:
+    assert {name for name in dir(aio.Job) if not name.startswith("_")} == {
+        *("id", "status", "add_status_callback", "stored"),
+        *("cancel", "cancelled", "done", "result", "exception", "add_done_callback"),
+    }
+
+
+def test_the_top_level_is_the_blocking_api_and_all_errors() -> None:
+    from wmp import errors
+
+    assert set(errors.__all__) <= set(wmp.__all__)
+    for name in blocking.__all__:
+        assert getattr(wmp, name) is getattr(blocking, name)
+    for name in wmp.__all__:
+        assert getattr(wmp, name) is not None
+        assert name in dir(wmp)
+
+
+def test_an_unknown_name_of_the_top_level_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="Menager"):
+        wmp.Menager  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import sys, wmp, wmp.core.manager.machine; print('zmq' in sys.modules)",
+        # A worker process starts sooner without an event loop.
+        "import sys, wmp.runtime.executors.child_main; print({'asyncio', 'zmq'} & {*sys.modules})",
+    ],
+    ids=["the machines", "the main program of a worker process"],
+)
+def test_an_import_loads_no_sockets_and_no_event_loop(script: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stdout.strip() in ("False", "set()")

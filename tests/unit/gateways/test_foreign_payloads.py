@@ -1,0 +1,54 @@
+"""Payloads that are not of the codec that their sender named, at the doors of every protocol."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from wmp.actions import End, Resolve, Run
+from wmp.codec import unpack_error
+from wmp.events import Finished
+from wmp.foreign import Arrived, Emit, Of, Settled
+from wmp.gateways import ClientDoor, MajordomoDoor, RoundRobinDoor
+from wmp.message import Kind, Outcome
+
+HOME = (b"gateway", 1)
+
+DOORS = {
+    "pirates": lambda: ClientDoor("inproc://door").make(count(1)),
+    "majordomo": lambda: MajordomoDoor("inproc://door").make(1, HOME, count(1)),
+    "round-robin": lambda: RoundRobinDoor("inproc://door").make(1, HOME, count(1)),
+}
+
+REQUESTS = {
+    "pirates": (b"", b"body"),
+    "majordomo": (b"", b"MDPC01", b"echo", b"body"),
+    "round-robin": (b"", b"LMQv100", b"\x04", b"0001", b"\x20", b"body", b""),
+}
+
+
+@pytest.mark.parametrize("protocol", DOORS)
+def test_a_result_of_another_codec_than_its_worker_named_has_no_reply(protocol):
+    door = DOORS[protocol]()
+    dropped = door.handle(Arrived(0, b"client", REQUESTS[protocol]), 0.0)
+    assert not any(isinstance(one, Emit) for one in dropped)
+    (submitted,) = door.handle(Settled(), 0.0)
+
+    resolve = Resolve(tuple(submitted.ids), (End.OK,), (b"no list",), (1,), codecs={1: "frames"})
+    replies = door.handle(resolve, 0.0)
+
+    assert not any(isinstance(one, Emit) for one in replies)
+    assert door.statistics().unanswered == {"unreadable": 1}
+
+
+def test_a_job_of_round_robin_whose_payload_is_no_list_of_frames_ends_as_error():
+    door = DOORS["round-robin"]()
+    kind = Kind("round-robin", codec="frames")
+    run = Run(1, kind, (b"manager", 1), [1], [1], None, [b"no list"])
+
+    ends = [one.what for one in door.handle(Of("round-robin", run), 0.0) if isinstance(one, Of)]
+
+    (end,) = [one for one in ends if isinstance(one, Finished)]
+    assert end.outcomes == [Outcome.ERROR]
+    assert unpack_error(end.payloads[0])[0] == "UnfitPayload"

@@ -1,0 +1,660 @@
+"""The store on SQLite, call by call."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.unit.store.stores import KIND, START, TERMS, Client, Clock, sqlite_store
+from wmp.errors import InstanceEnded
+from wmp.message import Kind
+from wmp.retry import Retry, exponential
+from wmp.store.contract import JobFilter
+from wmp.store.job_terms import StoredTerms
+from wmp.store.stored_job import ENDED, StoredJobInput, StoredJobState
+from wmp.store.write_batch import JobChanges, NewJobs, Reservation, WriteBatch
+
+State, Input = StoredJobState, StoredJobInput
+NOW = int(START * 1000)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path, clock):
+    store = sqlite_store(tmp_path / "jobs.db", clock)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def other(tmp_path, clock, store):
+    """Return a second process's view of the store."""
+    second = sqlite_store(tmp_path / "jobs.db", clock)
+    yield second
+    second.close()
+
+
+# -- instances -------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("STORE-1.1")
+def test_epochs_grow_though_the_clock_goes_back(store, clock):
+    first = store.begin(b"m", "one")
+    clock.jump(-3600)
+    second = store.begin(b"m", "two")
+    clock.jump(7200)
+    third = store.begin(b"other", "three")
+
+    assert len(store.identity) == 16
+    assert first.epoch == NOW
+    assert second.epoch == first.epoch + 1
+    assert third.epoch == NOW + 3_600_000
+    assert len({first.number, second.number, third.number}) == 3
+
+
+@pytest.mark.rule("STORE-1.2")
+def test_an_instance_ends_when_it_has_not_written_for_its_validity(store, other, clock):
+    silent, busy = Client(store), Client(other)
+    clock.move(14.9)
+    busy.sweep()
+    silent.apply()
+    clock.move(14.9)
+    busy.sweep()
+    silent.apply()
+    clock.move(15.1)
+    busy.sweep()
+    with pytest.raises(InstanceEnded, match="begin a new one"):
+        silent.apply()
+
+
+@pytest.mark.rule("STORE-1.3")
+def test_a_batch_of_an_ended_instance_changes_nothing(store, other):
+    one, two = Client(store), Client(other)
+    (id,) = two.add(b"x")
+    store.end(one.me)
+    store.end(one.me)
+    with pytest.raises(InstanceEnded):
+        one.apply(
+            adds=[NewJobs(KIND, TERMS, [next(one.ids)], [b"y"])],
+            changes=[JobChanges(Input.CANCEL, [id])],
+        )
+    assert [job.id for job in store.list()] == [id]
+    assert two.job(id).state is State.QUEUED
+
+
+@pytest.mark.rule("STORE-1.4", "STORE-1.5")
+@pytest.mark.parametrize("how", ["end", "killed", "silent"])
+def test_the_jobs_of_an_ended_instance_lapse_after_the_grace(store, other, clock, how):
+    one, two = Client(store), Client(other)
+    ids = two.add(b"a", b"b")
+    assert one.reserve().ids == ids
+    if how == "end":
+        store.end(one.me)
+    elif how == "killed":
+        store._locks[one.me.number].close()  # the system closes it with the process
+        two.sweep()
+    else:
+        clock.move(15.1)
+        two.sweep()
+    clock.move(9.9)
+    two.sweep()
+    assert [two.job(id).state for id in ids] == [State.RESERVED] * 2
+
+    clock.move(0.2)
+    assert two.sweep() == []
+    reserved = two.reserve()
+    assert (reserved.ids, reserved.attempts, reserved.lost) == (ids, [2, 2], [0, 0])
+
+
+@pytest.mark.rule("STORE-1.5")
+def test_no_job_lapses_before_workers_can_reach_an_instance_that_begins_late(store, other, clock):
+    one = Client(store)
+    ids = one.add(b"a")
+    assert one.reserve().ids == ids
+    store.end(one.me)
+    clock.move(3600.0)
+    two = Client(other)
+    clock.move(9.9)
+    assert two.sweep() == [] == two.reserve().ids
+    clock.move(0.2)
+    assert (two.sweep(), two.reserve().ids) == ([], ids)
+
+
+@pytest.mark.rule("STORE-9.4")
+def test_a_killed_process_is_noticed_at_once_and_a_living_one_is_left_alone(store, other, tmp_path):
+    one, two = Client(store), Client(other)
+    two.sweep()
+    one.apply()
+    store._locks[one.me.number].close()
+    two.sweep()
+    with pytest.raises(InstanceEnded):
+        one.apply()
+    assert os.listdir(tmp_path / "jobs.db-instances") == [str(two.me.number)]
+
+
+# -- the lifecycle ---------------------------------------------------------------------------
+
+
+@pytest.mark.rule("STORE-2.2", "STORE-2.3")
+def test_a_result_counts_in_the_current_attempt_whoever_reserved_the_job(store, other):
+    one, two = Client(store), Client(other)
+    (id,) = one.add(b"x")
+    assert one.reserve().attempts == [1]
+
+    assert two.change(Input.SUCCEED, [id], [2], payloads=[b"no"]) == [State.RESERVED]
+    assert two.job(id).result is None
+    assert two.change(Input.SUCCEED, [id], [1], payloads=[b"yes"]) == [State.OK]
+    assert one.change(Input.FAIL, [id], [1], payloads=[b"late"]) == [State.OK]
+    assert one.job(id).result == b"yes"
+
+
+@pytest.mark.rule("STORE-2.2")
+def test_the_answer_has_the_state_of_each_job_also_when_some_changed(store):
+    client = Client(store)
+    ids = client.add(*[b"x"] * 4)
+    client.reserve(3)
+    client.change(Input.SUCCEED, ids[:1], [1], payloads=[b"r"])
+    changes = JobChanges(Input.RELEASE, [*ids, 999], [1, 1, 7, 1, 1])
+    answer = client.apply(changes=[changes]).changes[0]
+
+    expected = [State.OK, State.QUEUED, State.RESERVED, State.QUEUED, State.ABSENT]
+    assert (answer.states, answer.attempts) == (expected, [1, 0, 1, 0, 0])
+
+
+@pytest.mark.rule("STORE-2.5")
+def test_one_failure_that_comes_twice_counts_once(store, other):
+    one, two = Client(store), Client(other)
+    (id,) = one.add(b"x")
+    one.reserve()
+    assert one.change(Input.AGAIN, [id], [1], waits=[500]) == [State.QUEUED]
+    assert two.change(Input.AGAIN, [id], [1], waits=[500]) == [State.QUEUED]
+    assert two.change(Input.FAIL, [id], [1], payloads=[b"e"]) == [State.QUEUED]
+    job = two.job(id)
+    assert (job.failed, job.due, job.attempt) == (1, NOW + 500, 1)
+
+
+@pytest.mark.rule("STORE-2.6")
+@pytest.mark.parametrize("what", [Input.REPEAT, Input.RELEASE, Input.SPEND, Input.AGAIN])
+def test_a_cancelled_job_ends_where_another_would_be_queued(store, what):
+    client = Client(store)
+    (id,) = client.add(b"x")
+    client.reserve()
+    assert client.change(Input.CANCEL, [id]) == [State.CANCELLING]
+    assert client.change(what, [id], [1]) == [State.CANCELLED]
+    assert client.reserve().ids == []
+
+
+def test_a_queued_job_is_cancelled_at_once_and_a_result_may_come_before_the_answer(store):
+    client = Client(store)
+    first, second = client.add(b"x", b"y")
+    client.reserve(1)
+    assert client.change(Input.CANCEL, [first, second]) == [State.CANCELLING, State.CANCELLED]
+    assert client.change(Input.SUCCEED, [first], [1], payloads=[b"r"]) == [State.OK]
+
+
+def test_an_instance_keeps_or_releases_an_attempt_that_is_over(store):
+    client = Client(store)
+    (id,) = client.add(b"x")
+    client.reserve()
+    assert client.change(Input.REPEAT, [id], [1], costs=[1]) == [State.RESERVED]
+    assert client.change(Input.REPEAT, [id], [1], costs=[1]) == [State.RESERVED]
+    assert (client.job(id).attempt, client.job(id).lost) == (2, 1)
+    assert client.change(Input.RELEASE, [id], [2], costs=[1], waits=[1000]) == [State.QUEUED]
+    assert client.job(id).lost == 2
+    reserved = client.reserve()
+    assert (reserved.ids, reserved.next_due) == ([], NOW + 1000)
+    assert client.change(Input.SPEND, [id], [2], costs=[1]) == [State.QUEUED]
+
+
+def test_a_spent_job_is_a_dead_letter_with_its_cause(store):
+    client = Client(store)
+    (id,) = client.add(b"x")
+    client.reserve()
+    assert client.change(Input.SPEND, [id], [1], costs=[1], payloads=[b"w\nsilence"]) == [
+        State.LOST
+    ]
+    assert (client.job(id).result, client.job(id).lost) == (b"w\nsilence", 1)
+
+
+@pytest.mark.rule("STORE-2.4")
+def test_an_attempt_is_adopted_only_when_its_instance_has_ended(store, other, clock):
+    one, two = Client(store), Client(other)
+    ids = one.add(b"x", b"y", b"z")
+    one.reserve(2)
+    two.change(Input.CANCEL, ids[1:2])
+    assert two.change(Input.ADOPT, ids, [1, 1, 1]) == [
+        State.RESERVED,
+        State.CANCELLING,
+        State.QUEUED,
+    ]
+    assert {two.job(id).instance for id in ids} == {one.me.number, None}
+    store.end(one.me)
+    two.change(Input.ADOPT, ids[:2], [1, 1])
+    assert [two.job(id).instance for id in ids[:2]] == [two.me.number] * 2
+    assert [two.job(id).attempt for id in ids[:2]] == [1, 1]
+    # After the lapse too, as long as nobody has reserved the job anew.
+    three = Client(other)
+    other.end(two.me)
+    clock.move(11)
+    three.sweep()
+    assert three.change(Input.ADOPT, ids[:2], [1, 1]) == [State.RESERVED, State.CANCELLED]
+
+
+@pytest.mark.rule("STORE-2.7")
+def test_jobs_are_reserved_by_priority_then_time_then_number(store, clock):
+    client = Client(store)
+    low = client.add(b"a", b"b")
+    late = client.add(b"c", delay=2000)
+    client.add(b"d", expires=1000)
+    client.add(b"e", timeout=1000)
+    clock.move(1)
+    soon = client.add(b"f", delay=500)
+    high = client.add(b"g", priority=5)
+    other_kind = client.add(b"h", kind=Kind("wc"))
+    clock.move(2)
+    reserved = client.reserve()
+    assert reserved.ids == [*high, *low, *soon, *late]
+    assert reserved.priorities == [5, 0, 0, 0, 0]
+    assert client.reserve(kind=Kind("wc")).ids == other_kind
+    assert client.reserve(kind=Kind("never")).ids == []
+    client.change(Input.RELEASE, [*soon, *low], [1, 1, 1])
+    assert client.reserve().ids == [*low, *soon]
+
+
+# -- batches ---------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("STORE-3.2")
+def test_the_parts_of_a_batch_take_effect_in_their_order(store):
+    client = Client(store)
+    first, second = client.add(b"a", b"b")
+    client.reserve(1)
+    answer = client.apply(
+        reservations=[Reservation(KIND, 9, 999)],
+        changes=[
+            JobChanges(Input.RELEASE, [first], [1]),
+            JobChanges(Input.CANCEL, [second]),
+            JobChanges(Input.FORGET, [second]),
+        ],
+        adds=[NewJobs(KIND, TERMS, [50, 51], [b"c", b"d"])],
+        block=True,
+    )
+    assert answer.reserved[0].ids == [first, 50, 51]
+    assert answer.changes[2].states == [State.ABSENT]
+    assert answer.block is not None
+    assert answer.block[0] > client.me.block[-1]
+
+
+@pytest.mark.rule("STORE-3.3", "STORE-3.4")
+def test_a_batch_that_is_given_again_is_answered_and_not_applied(store, other):
+    one, two = Client(store), Client(other)
+    (running,) = one.add(b"r", keys=["k"])
+    one.reserve()
+    batch = WriteBatch(
+        adds=[NewJobs(KIND, TERMS, [5, 6, 7], [b"a", b"b", b"c"], keys=[None, "k", "new"])],
+        changes=[JobChanges(Input.AGAIN, [running], [1])],
+        reservations=[Reservation(KIND, 9, 999)],
+        block=True,
+    )
+    first = store.apply(one.me, 3, batch)
+    two.change(Input.CANCEL, [7])
+    again = store.apply(one.me, 3, batch)
+
+    assert (first.repeated, again.repeated) == (False, True)
+    assert (first.adds[0].ids, again.adds[0].ids) == ([5, running, 7], [5, running, 7])
+    assert again.adds[0].states == [State.RESERVED, State.RESERVED, State.CANCELLING]
+    assert again.changes[0].attempts == [2]
+    assert (again.reserved, again.block) == ((), None)
+    assert one.job(running).failed == 1
+    held = store.list(JobFilter(instance=one.me.number))
+    assert [job.id for job in held] == first.reserved[0].ids == [running, 5, 7]
+
+
+@pytest.mark.rule("STORE-3.4")
+@pytest.mark.parametrize("number", [0, 1, 4])
+def test_a_batch_with_a_wrong_number_is_an_error_of_the_caller(store, number):
+    client = Client(store)
+    client.apply()
+    client.apply()
+    with pytest.raises(ValueError, match="expected 2 again, or 3"):
+        store.apply(client.me, number, WriteBatch())
+
+
+@pytest.mark.parametrize("what", [Input.ADD, Input.RESERVE, Input.LAPSE, Input.EXPIRE, Input.PURGE])
+def test_a_batch_has_no_changes_that_the_store_makes_itself(store, what):
+    client = Client(store)
+    with pytest.raises(ValueError, match=what.name):
+        client.change(what, [1])
+
+
+@pytest.mark.rule("STORE-3.5")
+def test_a_reservation_is_bounded_by_jobs_and_bytes(store):
+    client = Client(store)
+    ids = client.add(b"x" * 10, b"y" * 2000, b"z" * 10)
+    first = client.reserve(3, 100)
+    assert (first.ids, first.payloads, first.more) == (ids[:1], [b"x" * 10], True)
+    second = client.reserve(3, 100)
+    assert (second.ids, second.payloads) == (ids[1:2], [b"y" * 2000])
+    third = client.reserve(1)
+    assert (third.ids, third.more, third.next_due) == (ids[2:], False, None)
+    client.add(b"x", b"y")
+    assert client.reserve(1).more
+    client.add(b"later", delay=700)
+    assert client.reserve(1).next_due == NOW + 700
+
+
+def test_jobs_are_reserved_with_their_add_if_none_of_the_kind_waits(store):
+    client = Client(store)
+    assert client.add(b"a", reserve=True, delay=5) == [1]
+    ids = client.add(b"b", b"c", reserve=True)
+    assert [client.job(id).state for id in ids] == [State.RESERVED] * 2
+    assert [client.job(id).attempt for id in ids] == [1, 1]
+    client.add(b"d")
+    (waiting,) = client.add(b"e", reserve=True)
+    assert client.job(waiting).state is State.QUEUED
+
+
+# -- times -----------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("STORE-4.1", "STORE-4.4")
+def test_times_of_a_delayed_job_count_from_its_start(store, clock):
+    client = Client(store)
+    (id,) = client.add(b"x", delay=1000, timeout=3000, expires=2000)
+    job = client.job(id)
+    assert (job.created, job.due) == (NOW, NOW + 1000)
+    assert (job.deadline, job.expires) == (NOW + 4000, NOW + 3000)
+    clock.move(1)
+    reserved = client.reserve()
+    assert (reserved.deadlines, reserved.expires) == ([NOW + 4000], [NOW + 3000])
+
+
+@pytest.mark.rule("STORE-4.5")
+def test_a_sweep_ends_jobs_whose_time_has_passed(store, clock):
+    client = Client(store)
+    (expired,) = client.add(b"a", expires=1000)
+    (overdue,) = client.add(b"b", timeout=1000)
+    begun, running = client.add(b"c", b"d", timeout=1000, expires=500, priority=1)
+    client.reserve(2)
+    client.change(Input.SUCCEED, [begun], [1], payloads=[b""])
+    clock.move(0.9)
+    assert client.sweep() == []
+    clock.move(0.2)
+    swept = client.sweep()
+    assert {(job.id, job.state) for job in swept} == {
+        (id, State.TIMEOUT) for id in (expired, overdue, running)
+    }
+    assert client.job(begun).state is State.OK
+
+
+@pytest.mark.rule("STORE-4.5")
+def test_the_deadline_of_a_reserved_job_belongs_to_its_instance_while_that_lives(
+    store, other, clock
+):
+    one, two = Client(store), Client(other)
+    ids = two.add(b"a", b"b", timeout=1000)
+    one.reserve(1)
+    clock.move(2)
+    assert [job.id for job in two.sweep()] == ids[1:]
+    assert two.job(ids[0]).state is State.RESERVED
+    assert [job.id for job in one.sweep()] == ids[:1]
+
+
+@pytest.mark.rule("STORE-4.5")
+def test_a_sweep_has_a_limit(store, clock):
+    client = Client(store)
+    client.add(*[b"x"] * 5, timeout=1)
+    clock.move(1)
+    assert len(client.sweep(3)) == 3
+    assert len(client.sweep(3)) == 2
+
+
+@pytest.mark.rule("STORE-4.2", "STORE-4.3")
+@pytest.mark.parametrize("jump", [3600, -3600])
+def test_a_jump_of_the_clock_ends_no_living_instance(store, other, clock, jump):
+    one, two = Client(store), Client(other)
+    ids = one.add(b"x", b"y")
+    one.reserve(1)
+    clock.jump(jump)
+    two.sweep()
+    clock.move(14)
+    one.apply()
+    two.sweep()
+    assert two.reserve().ids == (ids[1:] if jump > 0 else [])
+    assert one.change(Input.SUCCEED, ids[:1], [1], payloads=[b"r"]) == [State.OK]
+    # After that time the validity counts again.
+    clock.move(16)
+    two.sweep()
+    with pytest.raises(InstanceEnded):
+        one.apply()
+
+
+# -- numbers, kinds, terms -------------------------------------------------------------------
+
+
+@pytest.mark.rule("STORE-5.1")
+def test_blocks_of_numbers_do_not_overlap(store, other):
+    blocks = [Client(one).me.block for one in (store, other, store)]
+    client = Client(other)
+    block = client.apply(block=True).block
+    assert block is not None
+    found = [*blocks, client.me.block, block]
+    assert [len(one) for one in found] == [65_536] * 5
+    assert len({one.start for one in found}) == 5
+
+
+@pytest.mark.rule("STORE-5.2")
+def test_an_add_whose_number_is_stored_changes_nothing(store):
+    client = Client(store)
+    (id,) = client.add(b"old", b"x")[:1]
+    for payload in (b"new", b"n" * 1000):
+        new = NewJobs(KIND, TERMS, [id, 70], [payload, b"y"])
+        answer = client.apply(adds=[new])
+        assert list(answer.adds[0].ids) == [id, 70]
+    assert client.job(id).payload == b"old"
+
+
+@pytest.mark.rule("STORE-5.3")
+def test_kinds_and_terms_are_given_back_equal(store, other):
+    kinds = [
+        Kind("a"),
+        Kind("a", (("gpu", 2), ("slots", 1)), "cbor", checksum=True),
+        Kind("", (), "x"),
+    ]
+    terms = [
+        StoredTerms(),
+        StoredTerms(9, 1.5, Retry(2, on=("a.B", ValueError), backoff=exponential(1, 9, 3)), 1, 2),
+    ]
+    client = Client(store)
+    for kind in kinds:
+        for one in terms:
+            client.add(b"x", kind=kind, terms=one)
+    found = other.list()
+    assert [job.kind for job in found] == [kind for kind in kinds for _ in terms]
+    plain, special = found[0].terms, found[1].terms
+    assert plain == StoredTerms()
+    assert (special.retries, special.run_limit, special.keep, special.keep_dead) == (9, 1.5, 1, 2)
+    assert special.retry is not None
+    assert special.retry.names == {"a.B", "builtins.ValueError"}
+    assert special.retry.backoff == exponential(1, 9, 3)
+    again = Client(other)
+    again.add(b"x", kind=kinds[1], terms=special)
+    assert other.list()[-1].terms == special
+
+
+@pytest.mark.rule("STORE-5.4")
+def test_payloads_results_and_keys_are_given_back_byte_for_byte(store, other):
+    payloads = [b"", b"\x00\xff", b"x" * 512, b"y" * 513, bytes(100_000)]
+    client = Client(store)
+    ids = client.add(*payloads, keys=["", "\u00e4 \x01", "k" * 300, None, "K"])
+    reserved = client.reserve()
+    assert reserved.payloads == payloads
+    client.change(Input.SUCCEED, ids, [1] * 5, payloads=[memoryview(one) for one in payloads])
+    jobs = other.list(payloads=True)
+    assert [job.payload for job in jobs] == [job.result for job in jobs] == payloads
+    assert [job.key for job in jobs] == ["", "\u00e4 \x01", "k" * 300, None, "K"]
+
+
+# -- ends ------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("STORE-6.2", "STORE-6.3")
+def test_a_submitter_finds_ends_and_cancellations_by_others_until_its_receipt(store, other):
+    one, two = Client(store), Client(other)
+    mine, theirs, running = one.add(b"a", b"b", b"c")
+    two.reserve(2)
+    two.change(Input.SUCCEED, [theirs], [1], payloads=[b"r"])
+    one.change(Input.CANCEL, [running])
+    one.change(Input.CANCEL, [mine])
+    assert two.store.news(two.me).cancelling == [mine]
+    news = store.news(one.me)
+    assert [(job.id, job.result) for job in news.ended] == [(theirs, b"r")]
+    assert store.news(one.me) == news
+    one.apply(receipts=[theirs, mine, 999])
+    assert store.news(one.me).ended == []
+    two.change(Input.RELEASE, [mine], [1])
+    assert [(job.id, job.state) for job in store.news(one.me).ended] == [(mine, State.CANCELLED)]
+
+
+@pytest.mark.rule("STORE-6.4")
+def test_ended_jobs_are_purged_after_their_time_to_live(store, clock):
+    terms = StoredTerms(keep=1000, keep_dead=3000)
+    client = Client(store)
+    done, failed, cancelled = client.add(b"a" * 600, b"b", b"c", terms=terms)
+    waiting = client.add(b"d", terms=terms, priority=-1)
+    client.reserve(3)
+    client.change(Input.SUCCEED, [done], [1], payloads=[b"r"])
+    client.change(Input.FAIL, [failed], [1], payloads=[b"e"])
+    client.change(Input.CANCEL, [cancelled])
+    client.change(Input.RELEASE, [cancelled], [1])
+    clock.move(0.9)
+    client.sweep()
+    assert len(store.list()) == 4
+    clock.move(0.2)
+    client.sweep()
+    assert [job.id for job in store.list()] == [failed, *waiting]
+    clock.move(2)
+    client.sweep()
+    assert [job.id for job in store.list()] == waiting
+    with store._file.reading() as connection:
+        for table in ("bodies", "results"):
+            assert connection.execute(f"SELECT * FROM {table}").fetchall() == []
+
+
+@pytest.mark.rule("STORE-6.4")
+def test_an_ended_job_is_forgotten_at_once_and_an_open_one_is_not(store):
+    client = Client(store)
+    first, second = client.add(b"a", b"b")
+    client.change(Input.CANCEL, [first])
+    assert client.change(Input.FORGET, [first, second]) == [State.ABSENT, State.QUEUED]
+
+
+@pytest.mark.rule("STORE-6.5")
+@pytest.mark.parametrize("state", ENDED)
+def test_an_ended_job_is_revived_whatever_its_end(store, clock, state):
+    client = Client(store)
+    (id,) = client.add(b"x", timeout=1000, expires=900)
+    client.reserve()
+    client.change(Input.REPEAT, [id], [1], costs=[1])
+    if state is State.CANCELLED:
+        client.change(Input.CANCEL, [id])
+        client.change(Input.RELEASE, [id], [2])
+    else:
+        what = {
+            State.OK: Input.SUCCEED,
+            State.ERROR: Input.FAIL,
+            State.TIMEOUT: Input.OVERRUN,
+            State.LOST: Input.SPEND,
+        }[state]
+        client.change(what, [id], [2], payloads=[b"old"])
+    assert client.job(id).state is state
+    clock.move(5)
+    assert client.change(Input.REVIVE, [id]) == [State.QUEUED]
+    job = client.job(id)
+    assert (job.lost, job.failed, job.deadline, job.expires, job.purge) == (0, 0, None, None, None)
+    assert (job.due, job.result, job.attempt) == (NOW + 5000, None, 2)
+    assert client.reserve().attempts == [3]
+
+
+# -- keys ------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("STORE-7.1", "STORE-7.3")
+def test_an_add_with_the_key_of_an_open_job_joins_it(store, other):
+    one, two = Client(store), Client(other)
+    assert one.add(b"a", b"b", keys=["k", "k"]) == [1, 1]
+    assert two.add(b"c", keys=["k"]) == [1]
+    two.reserve()
+    assert two.add(b"d", b"e", keys=["k", "m"]) == [1, two.me.block[2]]
+    two.change(Input.SUCCEED, [1], [1], payloads=[b"r"])
+    (again,) = two.add(b"f", keys=["k"])
+    assert again != 1
+    assert [job.id for job in store.list(JobFilter(key="k"))] == [1, again]
+
+
+@pytest.mark.rule("STORE-7.2")
+def test_a_kept_key_joins_the_job_that_ended_last(store, clock):
+    client = Client(store)
+    for payload in (b"first", b"second"):
+        (id,) = client.add(payload, keys=["k"])
+        client.reserve()
+        client.change(Input.SUCCEED, [id], [1], payloads=[payload])
+        clock.move(1)
+    new = NewJobs(KIND, TERMS, [90], [b"third"], keys=["k"], unique="kept")
+    answer = client.apply(adds=[new]).adds[0]
+    assert (answer.ids, answer.states) == ([id], [State.OK])
+    clock.move(3600)
+    client.sweep()
+    assert client.apply(adds=[new]).adds[0].ids == [90]
+
+
+@pytest.mark.rule("STORE-7.4")
+def test_a_job_is_not_revived_while_its_key_is_open(store):
+    client = Client(store)
+    (old,) = client.add(b"a", keys=["k"])
+    client.change(Input.CANCEL, [old])
+    (new,) = client.add(b"b", keys=["k"])
+    assert client.change(Input.REVIVE, [old]) == [State.CANCELLED]
+    client.change(Input.CANCEL, [new])
+    assert client.change(Input.REVIVE, [old, new]) == [State.QUEUED, State.CANCELLED]
+
+
+# -- reading ---------------------------------------------------------------------------------
+
+
+def test_jobs_are_listed_by_every_filter_and_in_pages(store):
+    client = Client(store)
+    echoes = client.add(b"a", b"b", b"c")
+    client.add(b"d", kind=Kind("wc"))
+    client.reserve(1)
+    states = [State.QUEUED]
+    assert [job.id for job in store.list(JobFilter(states=states))] == [*echoes[1:], 4]
+    assert [job.id for job in store.list(JobFilter(role="echo", states=states))] == echoes[1:]
+    assert [job.id for job in store.list(JobFilter(instance=client.me.number))] == echoes[:1]
+    assert [job.id for job in store.list(limit=2)] == echoes[:2]
+    assert [job.id for job in store.list(limit=2, after=echoes[1])] == [echoes[2], 4]
+    assert store.list(JobFilter(ids=[])) == []
+    assert store.counts() == {State.QUEUED: 3, State.RESERVED: 1}
+
+
+def test_a_write_of_another_process_ends_a_wait(store, other):
+    one, two = Client(store), Client(other)
+    one.apply(sweep=1)
+    reader, writer = os.pipe()
+    try:
+        while store.wait(reader, 0.0):
+            pass
+        one.add(b"mine")
+        assert not store.wait(reader, 0.0)
+        two.add(b"theirs")
+        assert store.wait(reader, 5.0)
+        os.write(writer, b"x")
+        assert not store.wait(reader, 5.0)
+    finally:
+        os.close(reader)
+        os.close(writer)

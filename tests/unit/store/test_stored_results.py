@@ -1,0 +1,141 @@
+"""Results of a store, read from another process."""
+
+from __future__ import annotations
+
+import pytest
+
+import wmp
+from tests.unit.store.stores import Client, Clock, sqlite_store
+from wmp import codec
+from wmp.errors import (
+    ConfigError,
+    JobCancelled,
+    JobFailed,
+    JobTimeout,
+    StoreUnusable,
+    WorkerLost,
+)
+from wmp.message import Kind
+from wmp.store.stored_job import StoredJobInput
+
+Input = StoredJobInput
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def client(path):
+    store = sqlite_store(path, Clock())
+    yield Client(store)
+    store.close()
+
+
+@pytest.fixture
+def results(client, path):
+    with wmp.results(path) as found:
+        yield found
+
+
+def test_a_result_is_read_by_number_and_by_key(client, results):
+    (id,) = client.add(b"x", keys=["k1"])
+    assert results.get(id) is None
+    assert results.get(key="k1", default="open") == "open"
+    client.reserve()
+    assert results.get(key="k1", default="open") == "open"
+    client.change(Input.SUCCEED, [id], [1], payloads=[b"done"])
+    assert results.get(id) == results.get(key="k1") == b"done"
+
+
+def test_a_result_is_decoded_as_its_job_was_encoded(client, results):
+    (id,) = client.add(b"x", kind=Kind("sum", codec="cbor"))
+    client.reserve(kind=Kind("sum", codec="cbor"))
+    client.change(Input.SUCCEED, [id], [1], payloads=[codec.pack_value({"total": 3})])
+    assert results.get(id) == {"total": 3}
+
+
+def test_the_newest_job_of_a_key_counts(client, results):
+    for payload in (b"first", b"second"):
+        (id,) = client.add(b"x", keys=["k"])
+        assert results.get(key="k", default="open") == "open"
+        client.reserve()
+        client.change(Input.SUCCEED, [id], [1], payloads=[payload])
+        assert results.get(key="k") == payload
+
+
+def test_the_error_of_a_job_is_raised(client, results):
+    failed, lost, overrun, cancelled = client.add(b"a", b"b", b"c", b"d")
+    client.reserve()
+    error = codec.pack_error("ValueError", "no", "Traceback …")
+    client.change(Input.FAIL, [failed], [1], payloads=[error])
+    client.change(Input.SPEND, [lost], [1], payloads=[b"pi:7\nsilence"])
+    client.change(Input.OVERRUN, [overrun], [1], payloads=[b"run_limit of 2 s passed"])
+    client.change(Input.CANCEL, [cancelled])
+    client.change(Input.RELEASE, [cancelled], [1])
+
+    with pytest.raises(JobFailed, match="ValueError: no") as one:
+        results.get(failed)
+    assert one.value.job_id == failed
+    with pytest.raises(WorkerLost, match="silence") as two:
+        results.get(lost)
+    assert (two.value.host, two.value.attempts) == ("pi:7", 1)
+    with pytest.raises(JobTimeout, match="run_limit of 2 s passed"):
+        results.get(overrun)
+    with pytest.raises(JobCancelled) as three:
+        results.get(cancelled)
+    assert three.value.may_have_started
+
+
+def test_a_job_that_the_store_does_not_have_is_a_key_error(results):
+    with pytest.raises(KeyError, match="has no job 7"):
+        results.get(7)
+    with pytest.raises(KeyError, match="has no job with the key 'k'"):
+        results.get(key="k", default=None)
+
+
+def test_a_job_is_named_once(results):
+    for arguments in ({}, {"id": 1, "key": "k"}):
+        with pytest.raises(ConfigError, match="not both"):
+            results.get(**arguments)
+
+
+def test_reading_needs_a_store_and_makes_none(tmp_path):
+    missing = tmp_path / "none.db"
+    with pytest.raises(ConfigError, match="there is no store"):
+        wmp.results(missing)
+    assert list(tmp_path.iterdir()) == []
+    text = tmp_path / "text"
+    text.write_text("x" * 5000)
+    with pytest.raises(StoreUnusable, match="corrupted"):
+        wmp.results(text)
+
+
+def test_a_reader_changes_nothing_also_not_the_generation_of_a_copy(client, tmp_path):
+    (id,) = client.add(b"x")
+    client.reserve()
+    client.change(Input.SUCCEED, [id], [1], payloads=[b"r"])
+    copy = tmp_path / "copy.db"
+    client.store.backup(copy)
+    before = copy.read_bytes()
+    with wmp.results(copy) as found:
+        assert found.get(id) == b"r"
+    assert copy.read_bytes() == before
+
+
+@pytest.mark.rule("STORE-3.6")
+def test_kinds_name_what_is_queued_and_when_it_is_due(tmp_path):
+    clock = Clock()
+    store = sqlite_store(tmp_path / "other.db", clock)
+    one = Client(store)
+    other = Kind("resize", (("gpu", 1),), "cbor", checksum=True)
+    one.add(b"due", kind=Kind())
+    one.add(b"later", kind=other, delay=5000, priority=1)
+    one.add(b"latest", kind=other, delay=9000, priority=7)
+
+    assert {row.kind: row.wait for row in store.kinds()} == {Kind(): 0, other: 5000}
+    one.reserve(kind=Kind())
+    clock.move(6.0)
+    assert {row.kind: row.wait for row in store.kinds()} == {other: 0}
+    store.close()

@@ -1,0 +1,1 @@
+"""What several commands share: options, output, signals, waiting for workers."""

@@ -1,0 +1,1 @@
+"""``wmp demo``: managers, devices and workers as processes, with real input."""

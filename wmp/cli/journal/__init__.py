@@ -1,0 +1,1 @@
+"""``wmp journal``: print, follow and count the lines of journals."""

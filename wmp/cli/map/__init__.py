@@ -1,0 +1,1 @@
+"""``wmp map``: one job for each line of the input."""

@@ -1,0 +1,1 @@
+"""``wmp worker``: serve functions, tasks or a command."""

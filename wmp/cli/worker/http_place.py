@@ -1,0 +1,119 @@
+"""The flags with which ``wmp worker`` is an HTTP worker of dispatchers."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from attrs import frozen
+
+from wmp import aio
+from wmp.cli.common.entry_point import complain
+from wmp.cli.common.flag_sources import given_by
+from wmp.cli.dispatcher import check_extra, read_token
+
+__all__ = [
+    "HttpPlace",
+    "http_flags",
+    "refuse_flags",
+    "refuse_without_dispatcher",
+    "serve_over_http",
+]
+
+_PROGRAM: Final = "wmp"
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@frozen
+class HttpPlace:
+    """Where an HTTP worker serves, and for which dispatchers."""
+
+    dispatchers: tuple[str, ...]
+    http: str
+    hostname: str | None
+    token_file: Path | None
+
+
+def http_flags(function: _F) -> _F:
+    """Add the flags of HTTP workers."""
+    for option in (
+        click.option(
+            "--token-file",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="With --dispatcher: file with the bearer token of the dispatchers.",
+        ),
+        click.option(
+            "--hostname",
+            metavar="NAME",
+            help="With --dispatcher: name of this host for dispatchers; default: --http.",
+        ),
+        click.option(
+            "--http",
+            metavar="HOST:PORT",
+            default="127.0.0.1:8082",
+            show_default=True,
+            help="With --dispatcher: address of this worker's HTTP server; port 0: any.",
+        ),
+        click.option(
+            "--dispatcher",
+            metavar="URL",
+            multiple=True,
+            help="Do jobs of this dispatcher over HTTP (wmp dispatcher); repeat for each.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def refuse_flags(context: click.Context, names: Iterable[str]) -> None:
+    """Refuse flags that have no effect with ``--dispatcher``."""
+    for name in names:
+        source = given_by(context, name)
+        if source is not None:
+            raise click.UsageError(
+                f"--{name} has no effect with --dispatcher; leave out --{name} of {source}", context
+            )
+
+
+def refuse_without_dispatcher(context: click.Context) -> None:
+    """Refuse flags that need ``--dispatcher``."""
+    for name in ("http", "hostname", "token_file"):
+        source = given_by(context, name)
+        if source is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{flag} of {source} needs --dispatcher URL", context)
+
+
+def serve_over_http(place: HttpPlace, settings: dict[str, Any], drain_timeout: float) -> int:
+    """Serve as an HTTP worker; return the exit code.
+
+    Args:
+        place: See the class.
+        settings: Arguments of the local worker.
+        drain_timeout: Seconds to finish jobs after the first signal; 0 for no limit.
+    """
+    check_extra()
+    from wmp.dispatcher.serving import serve_worker
+
+    def make_worker(endpoint: str, context: Any) -> aio.Worker:
+        return aio.Worker(endpoint, context=context, **settings)
+
+    return asyncio.run(
+        serve_worker(
+            place.dispatchers,
+            place.http,
+            make_worker,
+            tuple(settings["handlers"]),
+            settings["slots"],
+            hostname=place.hostname,
+            token=read_token(place.token_file),
+            drain_timeout=drain_timeout or None,
+            report=functools.partial(complain, _PROGRAM),
+        )
+    )

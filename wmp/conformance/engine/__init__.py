@@ -1,0 +1,1 @@
+"""Choose cases, play each against a testee, and judge the result."""

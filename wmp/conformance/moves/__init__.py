@@ -1,0 +1,1 @@
+"""The moves of a drawn conversation, for each role of the testee."""

@@ -1,0 +1,240 @@
+"""Conversations with a manager, a worker and a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import define
+
+from wmp import codec
+from wmp.codec import CodecLimits
+from wmp.conformance.peers.conversation import Conversation, ReceivedMessage
+from wmp.conformance.peers.neighbor import Neighbor
+from wmp.conformance.peers.played_manager import PlayedManager, WorkerBook
+from wmp.conformance.peers.played_worker import ManagerBook, PlayedWorker
+from wmp.conformance.script.case import Broken
+from wmp.conformance.wire.frame_check import check_form, check_head
+from wmp.conformance.wire.wire import Connection
+from wmp.errors import DecodeError
+from wmp.message import Command, Frame, Message, Path
+
+__all__ = ["DeviceConversation", "ManagerConversation", "WorkerConversation"]
+
+
+@define(eq=False)
+class ManagerConversation(Conversation):
+    """The testee is a manager; the kit plays workers."""
+
+    def __attrs_post_init__(self) -> None:
+        self.book = ManagerBook()
+
+    def check_form(self, connection: Connection, frames: Sequence[Frame]) -> None:
+        check_form(frames, announces=connection.side == "taken")
+
+    def worker(self, name: str = "", **changes: Any) -> PlayedWorker:
+        """Make a worker on a connection of its own.
+
+        The manager has received nothing of the worker yet.
+        """
+        name = name or f"w{len(self.players) + 1}"
+        identity = changes.pop("identity", name.encode())
+        connection = changes.pop("connection", None) or self.wire.dial()
+        epoch = changes.pop("epoch", self.wire.epoch)
+        worker = PlayedWorker(self, name, connection, identity=identity, epoch=epoch, **changes)
+        self.players.append(worker)
+        return worker
+
+    def device(self, endpoint: int = 0) -> Neighbor:
+        """Make a device to which the manager dials in."""
+        device = Neighbor(self, f"device-{endpoint}", None, endpoint, "taken", b"device")
+        self.players.append(device)
+        return device
+
+    def met(self, name: str = "", **changes: Any) -> PlayedWorker:
+        """Make a worker and let the manager receive its first messages."""
+        worker = self.worker(name, **changes)
+        worker.meet()
+        return worker
+
+    def _elsewhere(self, message: Message) -> None:
+        for player in self.players:
+            if isinstance(player, PlayedWorker) and message.to == player.path[::-1]:
+                raise Broken(
+                    "WMP-1.2",
+                    f"{message.command.name} to {player.name} arrives on the connection of another "
+                    f"peer; expected the connection of the last message of {player.name}",
+                )
+
+    def still_works(self) -> None:
+        """Check that a new worker gets a job and finishes it.
+
+        Raises:
+            Broken: The manager does not work any more (WMP-10.1).
+        """
+        self.remark("check that the manager still works")
+        newcomer = self.met("newcomer", roles=["still"])
+        newcomer.ready(4)  # a GIVE alone may find a defect of WMP-4.3
+        name = self.submit(b"still there?", role="still")
+        newcomer.serve(name)
+
+
+@define(eq=False)
+class WorkerConversation(Conversation):
+    """The testee is a worker; the kit plays managers."""
+
+    def __attrs_post_init__(self) -> None:
+        self.book = WorkerBook()
+
+    def manager(self, name: str = "", **changes: Any) -> PlayedManager:
+        """Make a manager of which the worker has received nothing yet.
+
+        Every further manager at an endpoint is behind a device, so that the worker reaches all of
+        them over one connection.
+        """
+        book: WorkerBook = self.book
+        endpoint: int = changes.get("endpoint", 0)
+        name = name or f"m{len(self.players) + 1}"
+        before = [other for other in book.managers if other.endpoint == endpoint]
+        if before:
+            changes.setdefault("hops", (b"between", 7, len(before)))
+            changes.setdefault("connection", before[0].connection)
+            changes.setdefault("testee", before[0].testee)
+        identity = changes.pop("identity", name.encode())
+        manager = PlayedManager(
+            self,
+            name,
+            identity=identity,
+            epoch=changes.pop("epoch", self.wire.epoch),
+            **changes,
+        )
+        book.managers.append(manager)
+        self.players.append(manager)
+        return manager
+
+    def met(self, name: str = "", **changes: Any) -> PlayedManager:
+        """Make a manager and let the worker receive its first messages."""
+        manager = self.manager(name, **changes)
+        if manager.testee is None:
+            manager.meet()
+        else:
+            manager.pong()
+            self.settle()
+        return manager
+
+    def farewell(self) -> None:
+        # Without these acks a worker would wait for the acks of its last results.
+        for manager in self.book.managers:
+            if manager.connection is not None and manager.testee is not None:
+                manager.pong()
+
+    def still_works(self) -> None:
+        """Check that a new manager gets a job done.
+
+        Raises:
+            Broken: The worker does not work any more (WMP-10.1).
+        """
+        self.remark("check that the worker still works")
+        if not self.players:
+            self.met().echoes()
+            return
+        for other in self.book.managers:
+            if other.testee is not None and other.answers:
+                other.retire()
+        self.met("newcomer").echoes(within=12.0)
+
+
+@define(eq=False)
+class DeviceConversation(Conversation):
+    """The testee is a device; the kit plays the peers above and below the device."""
+
+    _routes: int = 0
+
+    def read(self, frames: Sequence[Frame]) -> Message | None:
+        try:
+            return codec.peek(frames, CodecLimits(hops=99))
+        except DecodeError:
+            return None
+
+    def check_form(self, connection: Connection, frames: Sequence[Frame]) -> None:
+        check_head(frames)  # a device reads only the head
+
+    def above(self, endpoint: int = 0) -> Neighbor:
+        """Make a manager at one of the device's upstream endpoints."""
+        name = f"above-{endpoint}"
+        above = Neighbor(self, name, None, endpoint, "taken", b"manager-%d" % endpoint)
+        self.players.append(above)
+        return above
+
+    def dialed(self, name: str = "", identity: bytes = b"") -> Neighbor:
+        """Make a manager that opens a connection to the device's upper ROUTER."""
+        name = name or f"dialed-{len(self.players)}"
+        connection = self.wire.dial(upper=True)
+        dialed = Neighbor(self, name, connection, identity=identity or name.encode())
+        self.players.append(dialed)
+        return dialed
+
+    def below(self, name: str = "") -> Neighbor:
+        """Make a worker on a connection of its own."""
+        name = name or f"below-{len(self.players)}"
+        below = Neighbor(self, name, self.wire.dial(), identity=name.encode())
+        self.players.append(below)
+        return below
+
+    def joined(
+        self, endpoints: int = 1, rule: str = "WMP-8.1"
+    ) -> tuple[Neighbor, Sequence[Neighbor]]:
+        """Make a neighbor below and all neighbors above; wait until the device connects them."""
+        above = [self.above(endpoint) for endpoint in range(endpoints)]
+        below = self.below()
+        until = self.now + max(self.wire.grace, self.wire.patience)
+        for one in above:
+            # A device drops messages until it is connected, so the message is sent again.
+            received = None
+            while received is None:
+                below.send(Command.PING, label="who is there")
+                left = until - self.now
+                received = one.wait_for(Command.PING, within=min(max(1.0, self.wire.grace), left))
+                self.check(
+                    received is not None or self.now < until,
+                    f"{one.name} received no PING of the worker below the device",
+                    rule,
+                )
+        self.settle()
+        for one in (below, *above):
+            one.inbox.clear()
+        return below, above
+
+    def route(self, above: Neighbor, below: Neighbor) -> tuple[Path, Path]:
+        """Return (``to`` of messages down, ``to`` of messages up) with the hops of the device."""
+        self._routes += 1
+        label = f"route {self._routes}"
+
+        def fits(received: ReceivedMessage) -> bool:
+            return bool(received["label"] == label)
+
+        below.send(Command.PING, label=label)
+        ping = above.expect(Command.PING, where=fits, rule="WMP-8.1")
+        down = ping.message.source[::-1]
+        above.send(Command.PONG, to=down, expire=6000, session=1, label=label)
+        pong = below.expect(Command.PONG, where=fits, rule="WMP-8.2")
+        return down, pong.message.source[::-1]
+
+    def still_works(self) -> None:
+        """Check that a message passes up, and its answer down.
+
+        Raises:
+            Broken: The device does not work any more (WMP-10.1).
+        """
+        self.remark("check that the device still works")
+        above = [p for p in self.players if isinstance(p, Neighbor) and p.side == "taken"]
+        newcomer = self.below("newcomer")
+        newcomer.send(Command.PING, label="still there?")
+        upper = above[0] if above else self.above()
+        received = upper.expect(
+            Command.PING,
+            where=lambda received: received["label"] == "still there?",
+            rule="WMP-10.1",
+        )
+        upper.send(Command.PONG, to=received.message.answer_to, expire=6000, session=1)
+        newcomer.expect(Command.PONG, rule="WMP-10.1")

@@ -1,0 +1,1 @@
+"""What a case consists of: its rules, its verdict and its transcript."""

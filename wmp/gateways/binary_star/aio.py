@@ -1,0 +1,275 @@
+"""The nodes and the clients of a Binary Star (specs/binary-star.md), for asyncio."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from wmp.aio.node import AsyncPart
+from wmp.errors import ConfigError
+from wmp.foreign import Answer, Emit, Settled, Voted
+from wmp.gateways.binary_star.lifecycle import StarState
+from wmp.gateways.binary_star.machine import StarMachine, StarRole, StarStatistics
+from wmp.gateways.common.request_machine import LazyClientMachine, LazyClientStatistics
+from wmp.gateways.common.requester import Requester
+from wmp.message import counted
+from wmp.runtime.common.checks import check_count, check_seconds
+from wmp.runtime.driver.foreign_driver import ForeignDriver
+from wmp.runtime.node.node import Node
+from wmp.runtime.sockets.ports import Port, Sent
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
+
+__all__ = ["BinaryStar", "StarClient"]
+
+logger = logging.getLogger("wmp")
+
+
+class _StarDriver(ForeignDriver):
+    """The driver of a node with a PUB and a SUB socket."""
+
+    others = "the other node of the Binary Star at "
+
+    def _port_of(self, action: Emit) -> Port | None:
+        return self._sockets.router
+
+    def _send(self, port: Port, action: Emit) -> Sent:
+        return port.send(list(action.frames))
+
+
+class BinaryStar(AsyncPart):
+    """One of two nodes. It decides whether this process serves the clients.
+
+    A gateway and a manager take it as ``star=``. Any other program asks :meth:`vote` before it
+    serves a request, and drops the request if the answer is no.
+
+    Args:
+        role: ``"primary"`` or ``"backup"``. The two nodes have different roles.
+        local: Address for the state of this node; the other node connects to it.
+        remote: The ``local`` address of the other node.
+        heartbeat: Seconds between two messages with the state.
+        expire: Seconds without a message of the peer after which a request is a vote; by default
+            two heartbeats.
+        on_active: Called on the loop when this node becomes active.
+        on_passive: Called on the loop when this node becomes passive.
+        security: CURVE keys. Both nodes have the same key pair, which is also the ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the sockets.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        *,
+        local: str,
+        remote: str,
+        heartbeat: float = 1.0,
+        expire: float | None = None,
+        on_active: Callable[[], None] | None = None,
+        on_passive: Callable[[], None] | None = None,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        known = [one.value for one in StarRole]
+        if role not in known:
+            raise ConfigError(f"the role is {role!r}; expected one of {', '.join(known)}")
+        if local == remote:
+            raise ConfigError(
+                f"local and remote are both {local}; expected the addresses of two nodes"
+            )
+        heartbeat = check_seconds("heartbeat", heartbeat, zero=False)
+        expire = 2 * heartbeat if expire is None else check_seconds("expire", expire, zero=False)
+        if expire <= heartbeat:
+            raise ConfigError(
+                f"expire is {expire:g} s and heartbeat is {heartbeat:g} s; expected more than one "
+                "heartbeat, so that a late message is no silence"
+            )
+        self._machine = StarMachine(StarRole(role), heartbeat, expire)
+        self._seen = self._machine.state
+        self._takeovers: list[Callable[[], None]] = []
+        self._calls = {StarState.ACTIVE: on_active, StarState.PASSIVE: on_passive}
+        super().__init__(
+            Node(
+                f"binary star ({role})",
+                bind=(local,),
+                connect=(remote,),
+                security=security,
+                context=context,
+                transport=transport,
+                journal=None,
+                publishes=True,
+            )
+        )
+        self._node.watchers.append(self._look)
+
+    async def start(self) -> None:
+        """Bind, connect, and begin to report the state; ``async with`` calls this method.
+        Idempotent.
+
+        Raises:
+            ConfigError: An address cannot be used.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The node was closed.
+        """
+        self._node.check_open()
+        if self._node.driver is None:
+            driver = self._node.start(self._machine, make_driver=_StarDriver)
+            assert isinstance(driver, ForeignDriver)
+            self._driver = driver
+            driver.feed(Settled())  # the node begins to report its state
+
+    def vote(self) -> bool:
+        """Record that a client has sent a request; return whether this node may serve it.
+
+        Call this method on the loop, once for each request.
+
+        Raises:
+            ClosedError: The node is not started, or was closed.
+            ConfigError: The node has ended, because both nodes have the same role.
+            StarConflict: The node has ended, because both nodes are active or passive.
+        """
+        self._node.serving()
+        self._node.raise_error()
+        return self.serves()
+
+    def serves(self) -> bool:
+        """Do the same as :meth:`vote`, but return False before the start and after the end."""
+        if self._node.running:
+            self._driver.feed(Voted())
+        return self._machine.active
+
+    def on_end(self, call: Callable[[Exception], None]) -> None:
+        """Have ``call`` called on the loop when the node ends with an error.
+
+        Call this method before the start.
+        """
+
+        def ended(error: Exception | None) -> None:
+            if error is not None:
+                call(error)
+
+        self._node.on_halt = ended
+
+    def on_takeover(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called on the loop when the node becomes active.
+
+        Call this method before the start.
+        """
+        self._takeovers.append(call)
+
+    @property
+    def state(self) -> StarState:
+        """The state of this node."""
+        return self._machine.state
+
+    @property
+    def active(self) -> bool:
+        """Whether this node serves the clients."""
+        return self._machine.active
+
+    async def run(self) -> None:
+        """Wait until the node ends.
+
+        Raises:
+            ConfigError: Both nodes have the same role.
+            StarConflict: Both nodes are active, or both are passive.
+        """
+        await self.start()
+        await self._node.wait_ended()
+        self._node.raise_error()
+
+    def _look(self, event: object, actions: Sequence[Any], now: float) -> None:
+        """Report a change of the state."""
+        state = self._machine.state
+        if state is self._seen:
+            return
+        before, self._seen = self._seen, state
+        if state is StarState.HALTED:
+            return  # the error of the node names the cause
+        logger.warning("%s: %s (was %s)", self._node.name, state.name.lower(), before.name.lower())
+        calls = self._takeovers if state is StarState.ACTIVE else []
+        user = self._calls.get(state)
+        for call in (*calls, *((user,) if user is not None else ())):
+            call()
+
+    async def close(self) -> None:
+        """Close the sockets. Idempotent."""
+        await self._node.stop()
+
+    async def _abort(self) -> None:
+        await self.close()
+
+    def statistics(self) -> StarStatistics:
+        """Return a snapshot of the states and of the counts of requests and dropped messages."""
+        return self._machine.statistics()
+
+
+class StarClient(Requester[LazyClientMachine]):
+    """Sends requests to the active node of a Binary Star.
+
+    The requests of one client go out one after the other, in the order of the calls.
+
+    Args:
+        primary: Address of the primary for clients.
+        backup: Address of the backup for clients.
+        timeout: Seconds of one try.
+        settle: Seconds between the end of a try and the next try, at the other node. Not less than
+            ``expire`` of the nodes.
+        tries: Number of tries of a request; None for no limit.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the sockets.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        primary: str,
+        backup: str,
+        *,
+        timeout: float = 1.0,
+        settle: float = 2.0,
+        tries: int | None = None,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        if primary == backup:
+            raise ConfigError(
+                f"primary and backup are both {primary}; expected the addresses of two nodes"
+            )
+        machine = LazyClientMachine(
+            check_seconds("timeout", timeout, zero=False),
+            None if tries is None else check_count("tries", tries, 1),
+            2,
+            check_seconds("settle", settle),
+        )
+        node = Node(
+            "star client",
+            bind=(),
+            connect=(primary, backup),
+            security=security,
+            context=context,
+            transport=transport,
+            journal=None,
+        )
+        super().__init__(machine, node)
+
+    def _explain(self, action: Answer) -> str:
+        return (
+            f"no reply from {' and '.join(self._node.connect)} in "
+            f"{counted(action.tries, 'try', 'tries')} of {self._machine.timeout:g} s; check that "
+            "one of the two nodes is active"
+        )
+
+    def statistics(self) -> LazyClientStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._machine.statistics()

@@ -1,0 +1,164 @@
+"""The nodes and the clients of a Binary Star (specs/binary-star.md): one of two nodes serves.
+
+::
+
+    from wmp.gateways import BinaryStar, StarClient
+    from wmp.gateways import ClientDoor, Gateway, WorkerDoor
+
+    star = BinaryStar("primary", local="tcp://127.0.0.1:5003", remote="tcp://127.0.0.1:5004")
+    Gateway(
+        ClientDoor("tcp://127.0.0.1:5001"),
+        WorkerDoor("tcp://127.0.0.1:5005", protocol="simple-pirate"),
+        star=star,
+    ).run()
+
+:mod:`wmp.gateways.aio` has the same names for asyncio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wmp.blocking.node import BlockingPart
+from wmp.gateways.binary_star import aio
+from wmp.gateways.binary_star.lifecycle import StarState
+from wmp.gateways.binary_star.machine import StarStatistics
+from wmp.gateways.common.blocking import BlockingRequester
+from wmp.gateways.common.request_machine import LazyClientStatistics
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
+
+__all__ = ["BinaryStar", "StarClient"]
+
+
+class BinaryStar(BlockingPart[aio.BinaryStar]):
+    """One of two nodes. It decides whether this process serves the clients.
+
+    A gateway and a manager take it as ``star=``, and start and end it. Any other program starts it
+    by ``with`` and asks :meth:`vote` before it serves a request.
+
+    Args:
+        role: ``"primary"`` or ``"backup"``. The two nodes have different roles.
+        local: Address for the state of this node; the other node connects to it.
+        remote: The ``local`` address of the other node.
+        heartbeat: Seconds between two messages with the state.
+        expire: Seconds without a message of the peer after which a request is a vote; by default
+            two heartbeats.
+        on_active: Called on the loop when this node becomes active.
+        on_passive: Called on the loop when this node becomes passive.
+        security: CURVE keys. Both nodes have the same key pair, which is also the ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the sockets.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        *,
+        local: str,
+        remote: str,
+        heartbeat: float = 1.0,
+        expire: float | None = None,
+        on_active: Callable[[], None] | None = None,
+        on_passive: Callable[[], None] | None = None,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.BinaryStar(
+            role,
+            local=local,
+            remote=remote,
+            heartbeat=heartbeat,
+            expire=expire,
+            on_active=on_active,
+            on_passive=on_passive,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__("binary star", inner, lambda timeout: inner.close())
+
+    @property
+    def inner(self) -> aio.BinaryStar:
+        """The node for asyncio, which a gateway or a manager starts."""
+        return self._inner
+
+    def vote(self) -> bool:
+        """Record that a client has sent a request; return whether this node may serve it.
+
+        Any thread may call this method, once for each request.
+
+        Raises:
+            ClosedError: The node is not started, or was closed.
+            ConfigError: The node has ended, because both nodes have the same role.
+            StarConflict: The node has ended, because both nodes are active or passive.
+        """
+        return self._look(self._inner.vote)
+
+    @property
+    def state(self) -> StarState:
+        """The state of this node."""
+        return self._look(lambda: self._inner.state)
+
+    @property
+    def active(self) -> bool:
+        """Whether this node serves the clients."""
+        return self._look(lambda: self._inner.active)
+
+    def statistics(self) -> StarStatistics:
+        """Return a snapshot of the states and of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)
+
+
+class StarClient(BlockingRequester[aio.StarClient]):
+    """Sends requests to the active node of a Binary Star.
+
+    Any thread may call ``request``. The requests go out one after the other.
+
+    Args:
+        primary: Address of the primary for clients.
+        backup: Address of the backup for clients.
+        timeout: Seconds of one try.
+        settle: Seconds between the end of a try and the next try, at the other node. Not less than
+            ``expire`` of the nodes.
+        tries: Number of tries of a request; None for no limit.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the sockets.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        primary: str,
+        backup: str,
+        *,
+        timeout: float = 1.0,
+        settle: float = 2.0,
+        tries: int | None = None,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.StarClient(
+            primary,
+            backup,
+            timeout=timeout,
+            settle=settle,
+            tries=tries,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__("star client", inner)
+
+    def statistics(self) -> LazyClientStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)

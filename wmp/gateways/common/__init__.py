@@ -1,0 +1,1 @@
+"""What several protocols share: request, server and worker machines, and their nodes."""

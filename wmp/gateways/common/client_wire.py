@@ -1,0 +1,90 @@
+"""The messages of clients, as their servers read them: those of REQ sockets and of Freelance."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from wmp.foreign import Frames
+from wmp.gateways.common.body import MAX_FRAMES, split
+
+__all__ = ["PING", "PONG", "AgentWire", "ClientWire", "ReqWire", "ShotgunWire"]
+
+PING: Final = b"PING"
+PONG: Final = b"PONG"
+
+_MAX_SEQUENCE: Final = 255
+"""Largest number of bytes of a sequence (FREE-1.3)."""
+
+
+class ClientWire(Protocol):
+    """The messages of clients, as their server reads them."""
+
+    @property
+    def repeats(self) -> bool:
+        """Whether a client may send a request again with the same envelope."""
+
+    def split(self, frames: Frames) -> tuple[Frames, Frames] | None:
+        """Divide a request into the envelope of its reply and the body; None for no request."""
+
+    def answer(self, frames: Frames) -> Frames | None:
+        """Return the reply to a message that is not a request; None if there is none."""
+
+
+class ReqWire:
+    """The messages of REQ sockets: Lazy Pirate clients and failover clients."""
+
+    repeats = False
+
+    def split(self, frames: Frames) -> tuple[Frames, Frames] | None:
+        """Divide a request behind its first empty frame (PIRATE-1.2)."""
+        return split(frames) if len(frames) <= MAX_FRAMES else None
+
+    def answer(self, frames: Frames) -> Frames | None:
+        """None: every message is a request."""
+        return None
+
+
+class ShotgunWire:
+    """The messages of shotgun clients."""
+
+    repeats = False
+
+    def split(self, frames: Frames) -> tuple[Frames, Frames] | None:
+        """Divide a request behind its sequence (FREE-5.2)."""
+        parts = split(frames) if len(frames) <= MAX_FRAMES else None
+        if parts is None:
+            return None
+        envelope, (sequence, *body) = parts
+        if not body or not 0 < len(sequence) <= _MAX_SEQUENCE:
+            return None
+        return (*envelope, sequence), tuple(body)
+
+    def answer(self, frames: Frames) -> Frames | None:
+        """None: every message is a request."""
+        return None
+
+
+class AgentWire:
+    """The messages of agents, 10/FLP.
+
+    Args:
+        guide: Whether an empty frame behind the sequence is dropped (FREE-5.7).
+    """
+
+    repeats = True
+
+    def __init__(self, *, guide: bool = False) -> None:
+        self._guide = guide
+
+    def split(self, frames: Frames) -> tuple[Frames, Frames] | None:
+        """Divide a request behind its sequence (FREE-5.2)."""
+        if not 2 <= len(frames) <= MAX_FRAMES or not 0 < len(frames[0]) <= _MAX_SEQUENCE:
+            return None
+        body = frames[1:]
+        if self._guide and len(body) > 1 and not body[0]:
+            body = body[1:]
+        return (bytes(frames[0]),), body
+
+    def answer(self, frames: Frames) -> Frames | None:
+        """Return PONG for PING (FREE-5.3)."""
+        return (PONG,) if len(frames) == 1 and frames[0] == PING else None

@@ -1,0 +1,1 @@
+"""Freelance: clients of several servers without a broker (``specs/freelance.md``)."""

@@ -1,0 +1,438 @@
+"""The gateway for asyncio: doors for other protocols around a manager and workers of WMP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import count
+from os import PathLike
+from typing import Any
+
+import attrs
+
+from wmp.balance import least_recently_used
+from wmp.core.manager.machine import ManagerMachine
+from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
+from wmp.errors import ClosedError, ConfigError
+from wmp.events import Relieved
+from wmp.foreign import Dismissed
+from wmp.gateways.binary_star.aio import BinaryStar
+from wmp.gateways.common.aio import DrainingProgram
+from wmp.gateways.common.attendance import Attendance
+from wmp.gateways.gateway.backlog import describe_backlog, describe_wait
+from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings, GatewayStatistics, Record
+from wmp.gateways.gateway.star_guard import StarGuard
+from wmp.gateways.majordomo.broker_machine import MajordomoDoorMachine
+from wmp.gateways.majordomo.door import MajordomoDoor
+from wmp.gateways.queue_doors.doors import ClientDoor, WorkerDoor
+from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
+from wmp.gateways.round_robin.door import AnyDoor, RoundRobinDoor
+from wmp.gateways.round_robin.server_machine import RoundRobinDoorMachine
+from wmp.runtime.common.checks import check_seconds
+from wmp.runtime.common.journal import CLOSE, Journal, Recorder, make_journal
+from wmp.runtime.common.threads import aside
+from wmp.runtime.driver.gateway_driver import GatewayDriver
+from wmp.runtime.manager.unserved_watch import UnservedWatch
+from wmp.runtime.node.node import (
+    DoorAddress,
+    Node,
+    make_identity,
+    make_label,
+    make_settings,
+    new_epoch,
+)
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
+
+__all__ = ["Gateway"]
+
+logger = logging.getLogger("wmp")
+
+
+class Gateway(DrainingProgram):
+    """Stands in the place of a queue or broker of another protocol.
+
+    Requests of clients become jobs of a manager inside the gateway. Workers of the other protocol
+    and workers of WMP may do these jobs. With ``connect`` the foreign workers also do the jobs of
+    other managers.
+
+    Args:
+        doors: The doors for clients and workers.
+        bind: Endpoints for workers of WMP and devices.
+        connect: Endpoints of managers and devices whose jobs the foreign workers do.
+        identity: Name in messages of WMP, the same at every start; by default 16 random bytes.
+        label: Name for people; by default host and process.
+        expire: Seconds of silence after which a worker of WMP is given up.
+        security: CURVE keys, for the connections of WMP and for doors with ``keys=True``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the sockets.
+        star: A node of a Binary Star, which decides whether this gateway serves its clients. The
+            gateway starts and closes the node, and ends with the error of the node.
+        journal: Folder for the files of the journals, or a
+            :class:`~wmp.runtime.common.journal.Journal`. The manager and each group of foreign
+            workers have a journal of their own there.
+
+    Raises:
+        ConfigError: A setting is wrong, or the doors do not fit together.
+    """
+
+    def __init__(
+        self,
+        *doors: AnyDoor,
+        bind: str | Sequence[str] = (),
+        connect: str | Sequence[str] = (),
+        identity: bytes | str | None = None,
+        label: str | None = None,
+        expire: float = 6.0,
+        star: BinaryStar | None = None,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+        journal: Journal | str | PathLike[str] | None = None,
+    ) -> None:
+        below = (bind,) if isinstance(bind, str) else tuple(bind)
+        above = (connect,) if isinstance(connect, str) else tuple(connect)
+        _check(doors, below, above, security)
+        if star is not None:
+            _check_star(doors)
+        self._doors = doors
+        self._star = star
+        super().__init__(
+            Node(
+                "gateway",
+                bind=below,
+                connect=above,
+                security=security,
+                context=context,
+                transport=transport,
+                journal=None,
+                doors=[
+                    DoorAddress(
+                        door.bind,
+                        security if door.keys else None,
+                        door.open,
+                        _routing_id(door),
+                        door.max_slots if isinstance(door, RoundRobinDoor) else 0,
+                    )
+                    for door in doors
+                ],
+            )
+        )
+        self._journal = make_journal(journal)
+        self._recorders: list[Recorder] = []
+        self._drain_timeout: float | None = None
+        self._drain_bound: asyncio.TimerHandle | None = None
+        self.before_drain: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """Called after the first signal, and awaited before the gateway drains: the end of programs
+        that use this gateway and need no reply any more."""
+        self._ending: asyncio.Task[None] | None = None
+        """The end of the programs that end before this gateway drains."""
+        self._late = ""
+        """The reason why requests were given up at the end of the drain timeout."""
+        self._machine = self._make(
+            make_identity(identity), make_label(label), check_seconds("expire", expire, zero=False)
+        )
+
+    def _make(self, identity: bytes, label: str, expire: float) -> GatewayMachine:
+        epoch = new_epoch()
+        fronts = [n for n, door in enumerate(self._doors) if _takes_clients(door)]
+        manager = None
+        if fronts:
+            settings = make_settings(
+                ManagerSettings,
+                "gateway",
+                {"expire": expire},
+                identity=identity,
+                epoch=epoch,
+                label=label,
+            )
+            paired = self._star is not None
+            manager = ManagerMachine(settings, least_recently_used, standby=paired)
+        home = None if manager is None else (identity, epoch)
+        numbers = count(1)
+        machine = GatewayMachine(
+            GatewaySettings(
+                identity=identity,
+                epoch=epoch,
+                label=label,
+                upstreams=len(self._node.connect),
+            ),
+            [
+                door.make(numbers)
+                if isinstance(door, ClientDoor)
+                else door.make(epoch, home)
+                if isinstance(door, WorkerDoor)
+                else door.make(epoch, home, numbers, manager.offers if manager else None)
+                if isinstance(door, MajordomoDoor)
+                else door.make(epoch, home, numbers)
+                for door in self._doors
+            ],
+            fronts,
+            manager,
+            self._record if self._journal is not None else None,
+        )
+        if self._star is not None:
+            made = list(machine.doors)
+            for number in fronts:
+                made[number] = StarGuard(made[number], self._star)
+            machine.doors = made
+        return machine
+
+    def _record(self, settings: ManagerSettings | WorkerSettings | DeviceSettings) -> Record:
+        assert self._journal is not None
+        endpoints = (*self._node.endpoints, *self._node.connect)
+        loop = asyncio.get_running_loop()
+        recorder = self._journal.record(settings, endpoints, loop, self._node.inbox.post)
+        self._recorders.append(recorder)
+        return recorder.step
+
+    async def run(self, drain_timeout: float | None = None) -> None:
+        """Serve until drained, closed or ended by a signal.
+
+        In the main thread SIGTERM and Ctrl-C have the effect of ``interrupt``.
+
+        Args:
+            drain_timeout: Seconds that requests in progress have after the first signal. None for
+                no limit.
+
+        Raises:
+            ConfigError: As for ``start``.
+            ClosedError: As for ``start``.
+            Superseded: Another process has the identity of this gateway.
+            StarConflict: Both nodes of its Binary Star are active, or both are passive.
+            TimeoutError: Some requests were still in progress after ``drain_timeout``.
+        """
+        if drain_timeout is not None:
+            self._drain_timeout = check_seconds("drain_timeout", drain_timeout)
+        try:
+            await super().run()
+        finally:
+            if self._drain_bound is not None:
+                self._drain_bound.cancel()
+        if self._late:
+            raise TimeoutError(self._late)
+
+    def interrupt(self) -> None:
+        """Act as after a signal. The first call drains. The second call stops at once.
+
+        Call this method on the loop.
+        """
+        if self.before_drain is not None:
+            self._ending = asyncio.get_running_loop().create_task(self.before_drain())
+            self.before_drain = None
+            self._ending.add_done_callback(self._drain_after)
+            return
+        if self._ending is not None and not self._ending.done():
+            self._node.halted(None)  # the second signal
+            return
+        first = not self._node.draining
+        super().interrupt()
+        if first:
+            if wait := describe_wait(self._machine):
+                logger.warning(
+                    "gateway: no connected worker can do requests that wait (%s); the gateway "
+                    "waits, because a worker may still connect",
+                    wait,
+                )
+            if self._drain_timeout is not None:
+                loop = asyncio.get_running_loop()
+                self._drain_bound = loop.call_later(self._drain_timeout, self._end_drain)
+
+    def _under_way(self) -> str:
+        doors = self._node.door_endpoints
+        backlog = describe_backlog(self._machine, doors) if doors else ""
+        bound = self._drain_timeout
+        limit = "" if bound is None else f" for at most {bound:g} s"
+        return f"waiting{limit} for {backlog}" if backlog else ""
+
+    def _drain_after(self, ended: asyncio.Task[None]) -> None:
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            logger.error("gateway: before draining: %s: %s", type(error).__name__, error)
+        if self._node.running:
+            self.interrupt()
+
+    def _end_drain(self) -> None:
+        if self._node.running:
+            backlog = describe_backlog(self._machine, self.doors) or "ends that are under way"
+            self._late = f"the drain timeout of {self._drain_timeout:g} s ended with {backlog}"
+            wait = describe_wait(self._machine)
+            cause = f" ({wait})" if wait else ""
+            logger.warning(
+                "gateway: %s%s; stopping; requests in progress get no reply", self._late, cause
+            )
+            self._node.halted(None)
+
+    async def start(self) -> None:
+        """Bind, connect and begin to serve; ``run`` and ``async with`` call this method.
+        Idempotent.
+
+        Raises:
+            ConfigError: An address cannot be used, or no journal can be written.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The gateway was closed.
+        """
+        self._node.check_open()
+        if self._node.driver is None:
+            if self._journal is not None:
+                self._journal.prepare()
+            if self._star is not None:
+                self._star.on_end(self._node.halted)
+                self._star.on_takeover(lambda: self._node.inbox.post(Relieved()))
+                await self._star.start()
+            self._node.start(self._machine, link_events=True, make_driver=GatewayDriver)
+            if self._machine.manager is not None:
+                UnservedWatch(self._node, self._machine.manager).start()
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Addresses to which workers of WMP can connect, with the actual ports.
+
+        Raises:
+            ClosedError: The gateway is not started, and the system has not chosen an address yet.
+        """
+        return self._node.addresses
+
+    @property
+    def doors(self) -> tuple[tuple[str, ...], ...]:
+        """Addresses of the doors, in their order, with the actual ports.
+
+        Raises:
+            ClosedError: The gateway is not started.
+        """
+        if not self._node.door_endpoints:
+            raise ClosedError("the gateway is not started; use it as a context manager, or start()")
+        return self._node.door_endpoints
+
+    def workers(self) -> dict[str, dict[bytes, Attendance]]:
+        """Return the foreign workers: their states by routing id, by the name of their group."""
+        found: dict[str, dict[bytes, Attendance]] = {}
+        for machine in self._machine.doors:
+            if isinstance(machine, BackDoorMachine):
+                found[machine.settings.group] = dict(machine.workers)
+            elif isinstance(machine, MajordomoDoorMachine):
+                found |= machine.attendances()
+            elif isinstance(machine, RoundRobinDoorMachine):
+                found[machine.terms.group] = {
+                    row.peer: Attendance.BUSY if row.debt else Attendance.IDLE
+                    for row in machine.table.rows()
+                }
+        return found
+
+    def dismiss(self, worker: bytes) -> bool:
+        """Send EXIT to a worker of ping-pong; return whether there is such a worker.
+
+        Call this method on the loop.
+
+        Args:
+            worker: The routing id of the worker.
+        """
+        self._node.serving()
+        for number, machine in enumerate(self._machine.doors):
+            if isinstance(machine, BackDoorMachine) and worker in machine.workers:
+                self._node.inbox.post(Dismissed(number, worker))
+                return machine.wire.exit is not None
+        return False
+
+    async def _ended(self) -> None:
+        if self._star is not None:
+            await self._star.close()
+        recorders, self._recorders = self._recorders, []
+        for recorder in recorders:
+            recorder.stop()
+        for recorder in recorders:
+            await aside(recorder.wait, "gateway-journal", CLOSE + 1.0)
+
+    def statistics(self) -> GatewayStatistics:
+        """Return a snapshot of the counts of all doors and of the machines inside."""
+        seen = self._machine.statistics()
+        driver = self._node.driver
+        return seen if driver is None else attrs.evolve(seen, dropped=driver.statistics())
+
+
+def _routing_id(door: AnyDoor) -> bytes | None:
+    if isinstance(door, RoundRobinDoor):
+        return door.name.encode()
+    return door.routing_id if isinstance(door, ClientDoor) else None
+
+
+def _check_star(doors: Sequence[AnyDoor]) -> None:
+    if not any(isinstance(door, ClientDoor) for door in doors):
+        raise ConfigError(
+            "the gateway has a star and no door for clients alone, so that the star has nothing to "
+            "decide; add a ClientDoor, or leave the star out"
+        )
+    for door in doors:
+        if not isinstance(door, ClientDoor | WorkerDoor):
+            raise ConfigError(
+                f"the door at {door.bind[0]} is for clients and workers, and a star decides about "
+                "clients alone; give the star a gateway of its own"
+            )
+
+
+def _check(
+    doors: Sequence[Any],
+    bind: tuple[str, ...],
+    connect: tuple[str, ...],
+    security: Security | None,
+) -> None:
+    """Check that the doors and addresses fit together."""
+    for door in doors:
+        if not isinstance(door, ClientDoor | WorkerDoor | MajordomoDoor | RoundRobinDoor):
+            raise ConfigError(
+                f"a door is {door!r}; expected a ClientDoor, a WorkerDoor, a MajordomoDoor or a "
+                "RoundRobinDoor"
+            )
+        if door.keys and security is None:
+            raise ConfigError(
+                f"the door at {door.bind[0]} needs keys, and the gateway has none; "
+                "pass security=Security(...)"
+            )
+    clients = [door for door in doors if _takes_clients(door)]
+    workers = [door for door in doors if _takes_workers(door)]
+    if not doors:
+        raise ConfigError("a gateway has no door; expected one door or more")
+    if not clients and not connect:
+        raise ConfigError(
+            "the workers of this gateway would get no jobs; add a door for clients, or connect the "
+            "gateway to a manager"
+        )
+    if not workers and not bind:
+        raise ConfigError(
+            "no worker could do the requests at this gateway; add a door for workers, or bind an "
+            "address for workers of WMP"
+        )
+    if bind and not clients:
+        raise ConfigError(
+            "the gateway binds an address for workers of WMP, and has no jobs for them; add a door "
+            "for clients"
+        )
+    if connect and not workers:
+        raise ConfigError(
+            "the gateway connects to managers, and has no workers for their jobs; add a door for "
+            "workers"
+        )
+    groups = [door.group for door in workers]
+    for group in groups:
+        if groups.count(group) > 1:
+            raise ConfigError(
+                f"two doors have the group {group!r}; give each door for workers a group of its own"
+            )
+    seen: set[str] = set()
+    for endpoint in (*bind, *(one for door in doors for one in door.bind)):
+        if endpoint in seen and not endpoint.endswith(":*"):
+            raise ConfigError(f"{endpoint} is listed twice; give each door an address of its own")
+        seen.add(endpoint)
+
+
+def _takes_clients(door: AnyDoor) -> bool:
+    if isinstance(door, MajordomoDoor):
+        return door.serves != "workers"
+    return not isinstance(door, WorkerDoor)
+
+
+def _takes_workers(door: AnyDoor) -> bool:
+    if isinstance(door, MajordomoDoor):
+        return door.serves != "clients"
+    return not isinstance(door, ClientDoor)

@@ -1,0 +1,123 @@
+"""A gateway: clients and workers of other protocols, and nodes of WMP, serve each other.
+
+::
+
+    from wmp.gateways import ClientDoor, Gateway, WorkerDoor
+
+    gateway = Gateway(
+        ClientDoor("tcp://127.0.0.1:5555"),
+        WorkerDoor("tcp://127.0.0.1:5556", protocol="paranoid-pirate"),
+    )
+    gateway.run()
+
+:mod:`wmp.gateways.aio` has the same class for asyncio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+
+from wmp.gateways.binary_star.blocking import BinaryStar
+from wmp.gateways.common.attendance import Attendance
+from wmp.gateways.common.blocking import BlockingForeignProgram
+from wmp.gateways.gateway import aio
+from wmp.gateways.gateway.machine import GatewayStatistics
+from wmp.gateways.majordomo.door import MajordomoDoor, MajordomoService
+from wmp.gateways.queue_doors.doors import ClientDoor, WorkerDoor
+from wmp.gateways.round_robin.door import AnyDoor, RoundRobinDoor
+from wmp.runtime.common.journal import Journal
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
+
+__all__ = [
+    "ClientDoor",
+    "Gateway",
+    "MajordomoDoor",
+    "MajordomoService",
+    "RoundRobinDoor",
+    "WorkerDoor",
+]
+
+
+class Gateway(BlockingForeignProgram[aio.Gateway]):
+    """Stands in the place of a queue or broker of another protocol.
+
+    See :class:`wmp.gateways.aio.Gateway`.
+
+    Args:
+        doors: The doors for clients and workers.
+        bind: Endpoints for workers of WMP and devices.
+        connect: Endpoints of managers and devices whose jobs the foreign workers do.
+        identity: Name in messages of WMP, the same at every start; by default 16 random bytes.
+        label: Name for people; by default host and process.
+        expire: Seconds of silence after which a worker of WMP is given up.
+        star: A node of a Binary Star, which decides whether this gateway serves its clients.
+        security: CURVE keys, for the connections of WMP and for doors with ``keys=True``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the sockets.
+        journal: Folder for the files of the journals.
+    """
+
+    def __init__(
+        self,
+        *doors: AnyDoor,
+        bind: str | Sequence[str] = (),
+        connect: str | Sequence[str] = (),
+        identity: bytes | str | None = None,
+        label: str | None = None,
+        expire: float = 6.0,
+        star: BinaryStar | None = None,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+        journal: Journal | str | PathLike[str] | None = None,
+    ) -> None:
+        inner = aio.Gateway(
+            *doors,
+            bind=bind,
+            connect=connect,
+            identity=identity,
+            label=label,
+            expire=expire,
+            star=None if star is None else star.inner,
+            security=security,
+            context=context,
+            transport=transport,
+            journal=journal,
+        )
+        super().__init__(inner)
+
+    def run(self, drain_timeout: float | None = None) -> None:
+        """Serve until the gateway is asked to end.
+
+        See :meth:`wmp.gateways.aio.Gateway.run`.
+        """
+        self._serve(lambda: self._inner.run(drain_timeout))
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Addresses to which workers of WMP can connect, with the actual ports."""
+        return self._inner.endpoints
+
+    @property
+    def doors(self) -> tuple[tuple[str, ...], ...]:
+        """Addresses of the doors, in their order, with the actual ports."""
+        return self._inner.doors
+
+    def workers(self) -> dict[str, dict[bytes, Attendance]]:
+        """Return the foreign workers: their states by routing id, by the name of their group."""
+        return self._look(self._inner.workers)
+
+    def dismiss(self, worker: bytes) -> bool:
+        """Send EXIT to a worker of ping-pong; return whether there is such a worker.
+
+        Args:
+            worker: The routing id of the worker.
+        """
+        return self._look(lambda: self._inner.dismiss(worker))
+
+    def statistics(self) -> GatewayStatistics:
+        """Return a snapshot of the counts of all doors and of the machines inside."""
+        return self._look(self._inner.statistics)

@@ -1,0 +1,187 @@
+"""The client of Majordomo for asyncio that has many requests on one socket."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import deque
+
+from wmp.aio.node import AsyncPart
+from wmp.errors import ClosedError, NoReply
+from wmp.foreign import Answer, Requested
+from wmp.gateways.common.aio import Body, from_body, make_node
+from wmp.gateways.majordomo.aio_worker import body_frames, service_frame
+from wmp.gateways.majordomo.stream_machine import (
+    MajordomoStreamMachine,
+    MajordomoStreamStatistics,
+)
+from wmp.runtime.common.checks import check_count, check_seconds
+from wmp.runtime.driver.foreign_driver import ForeignDriver
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
+
+__all__ = ["MajordomoStreamClient"]
+
+
+class MajordomoStreamClient(AsyncPart):
+    """Sends many requests to a Majordomo broker over one socket, as the second client of the guide.
+
+    Replies come in the order in which the workers end, and have no number: a reply names its
+    service only. No request is sent again.
+
+    Args:
+        endpoint: Address of the broker.
+        timeout: Seconds without a reply after which all requests that were sent count as lost.
+        window: Largest number of requests at the broker. Further requests wait here.
+        limit: Largest number of requests without a reply. ``send`` waits above it.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        timeout: float = 7.5,
+        window: int = 500,
+        limit: int = 100_000,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        self._machine = MajordomoStreamMachine(
+            check_seconds("timeout", timeout, zero=False), check_count("window", window, 1)
+        )
+        self._limit = check_count("limit", limit, 1)
+        super().__init__(
+            make_node(
+                "majordomo stream client",
+                connect=(endpoint,),
+                security=security,
+                context=context,
+                transport=transport,
+            )
+        )
+        self._replies: deque[tuple[str, bytes | list[bytes]]] = deque()
+        self._lost = 0
+        """Number of lost requests that no call of ``recv`` has reported."""
+        self._given = self._ended = 0
+        self._changed: asyncio.Event | None = None
+
+    async def start(self) -> None:
+        """Open the socket; ``async with`` calls this method. Idempotent.
+
+        Raises:
+            ConfigError: The endpoint cannot be used.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The client was closed.
+        """
+        self._node.check_open()
+        if self._node.driver is None:
+            self._changed = asyncio.Event()
+            self._node.on_halt = self._halted
+            make_driver = functools.partial(ForeignDriver, answer=self._answer)
+            self._node.start(self._machine, link_events=True, make_driver=make_driver)
+
+    async def send(self, service: str | bytes, body: Body) -> None:
+        """Send a request, and do not wait for its reply.
+
+        Args:
+            service: Name of the service.
+            body: One frame, or a list of frames.
+
+        Raises:
+            ClosedError: The client is not started or was closed.
+            ConfigError: The service is no name.
+            TypeError: The body is no body.
+        """
+        while not self._post(service, body):
+            await self._wait()
+
+    def _post(self, service: str | bytes, body: Body) -> bool:
+        """Send a request if the limit allows it; return whether it does. Any thread may call."""
+        name, frames = service_frame(service), body_frames(body)
+        self._serving()
+        if self._given - self._ended >= self._limit:
+            return False
+        self._given += 1
+        self._node.inbox.post(Requested(self._given, (name, *frames)))
+        return True
+
+    async def recv(self, timeout: float | None = None) -> tuple[str, bytes | list[bytes]]:
+        """Return service and body of the next reply.
+
+        Args:
+            timeout: Seconds to wait at most; None: until a reply comes or a request is lost.
+
+        Raises:
+            NoReply: A request got no reply: each lost request ends one call. Or ``timeout`` passed.
+            ClosedError: The client is not started or was closed.
+        """
+        until = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        while (reply := self._next()) is None:
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._wait()
+            except TimeoutError:
+                raise NoReply(
+                    f"no reply from {self._node.connect[0]} within {timeout:g} s; check that the "
+                    "broker at this address runs, and that it has workers of the services"
+                ) from None
+        return reply
+
+    def _next(self) -> tuple[str, bytes | list[bytes]] | None:
+        """Return the next reply, None if there is none yet. Any thread may call this method."""
+        if self._replies:
+            return self._replies.popleft()
+        if self._lost:
+            self._lost -= 1
+            raise NoReply(
+                f"a request to {self._node.connect[0]} got no reply: the broker was silent for "
+                f"{self._machine.timeout:g} s; send the request again if it may run twice"
+            )
+        self._serving()
+        return None
+
+    def _serving(self) -> None:
+        self._node.serving()
+        if not self._node.running:
+            self._node.raise_error()
+            raise ClosedError("the client is closed")
+
+    async def _wait(self) -> None:
+        assert self._changed is not None
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _answer(self, action: Answer) -> None:
+        assert self._changed is not None
+        if action.frames is None:
+            self._lost += action.tries
+            self._ended += action.tries
+        else:
+            self._ended += 1
+            service = bytes(action.frames[0]).decode("utf-8", "replace")
+            self._replies.append((service, from_body(action.frames[1:])))
+        self._changed.set()
+
+    def _halted(self, error: Exception | None) -> None:
+        if self._changed is not None:
+            self._changed.set()
+
+    async def close(self) -> None:
+        """Close the socket. Requests without a reply are given up. Idempotent."""
+        await self._node.stop()
+        self._halted(None)
+
+    async def _abort(self) -> None:
+        await self.close()
+
+    def statistics(self) -> MajordomoStreamStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._machine.statistics()

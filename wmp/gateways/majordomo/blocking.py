@@ -1,0 +1,258 @@
+"""Clients and workers of Majordomo 0.1 (specs/majordomo.md).
+
+::
+
+    from wmp.gateways import Gateway, MajordomoDoor
+    from wmp.gateways import MajordomoClient, MajordomoWorker
+
+    address = "tcp://127.0.0.1:5555"
+    with (
+        Gateway(MajordomoDoor(address)),
+        MajordomoWorker(address, "upper", bytes.upper),
+        MajordomoClient(address) as client,
+    ):
+        print(client.request("upper", b"hello"))
+
+:mod:`wmp.gateways.aio` has the same names for asyncio.
+"""
+
+from __future__ import annotations
+
+from wmp.blocking.node import BlockingPart
+from wmp.gateways.common.aio import Body
+from wmp.gateways.common.blocking import BlockingForeignProgram
+from wmp.gateways.common.request_machine import LazyClientStatistics
+from wmp.gateways.common.worker_machine import ForeignWorkerStatistics
+from wmp.gateways.majordomo import aio_client as aio
+from wmp.gateways.majordomo.stream_machine import MajordomoStreamStatistics
+from wmp.runtime.executors.handlers import Handler
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
+
+__all__ = ["MajordomoClient", "MajordomoStreamClient", "MajordomoWorker"]
+
+
+class MajordomoClient(BlockingPart[aio.MajordomoClient]):
+    """Sends requests to the services of a Majordomo broker, and sends a request again if no reply
+    comes.
+
+    Any thread may use one client.
+
+    Args:
+        endpoint: Address of the broker.
+        timeout: Seconds of one try.
+        tries: Number of tries of a request. Each try but the first has a new socket.
+        sockets: Largest number of requests in progress. Further requests wait, in the order of the
+            calls. A socket is opened when it is needed first.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the sockets.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        timeout: float = 2.5,
+        tries: int = 3,
+        sockets: int = 16,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.MajordomoClient(
+            endpoint,
+            timeout=timeout,
+            tries=tries,
+            sockets=sockets,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__("majordomo client", inner, lambda timeout: inner.close())
+
+    def request(self, service: str | bytes, body: Body) -> bytes | list[bytes]:
+        """Send a request and wait for its reply.
+
+        Args:
+            service: Name of the service.
+            body: One frame, or a list of frames.
+
+        Returns:
+            The reply: one frame, or a list of several frames.
+
+        Raises:
+            NoReply: No reply came within ``timeout`` in the last try.
+            ClosedError: The client is not started, was closed, or was closed during the call.
+            ConfigError: The service is no name.
+            TypeError: The body is no body.
+        """
+        return self._portal.call(self._inner.request(service, body))
+
+    def has(self, service: str | bytes) -> bool:
+        """Return whether the broker has a worker of a service (8/MMI).
+
+        Raises:
+            NoReply: No reply came within ``timeout`` in the last try.
+            ClosedError: As for ``request``.
+            ConfigError: The service is no name.
+        """
+        return self._portal.call(self._inner.has(service))
+
+    def statistics(self) -> LazyClientStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)
+
+
+class MajordomoStreamClient(BlockingPart[aio.MajordomoStreamClient]):
+    """Sends many requests to a Majordomo broker over one socket, as the second client of the guide.
+
+    See :class:`wmp.gateways.aio.MajordomoStreamClient`. One thread may use it at a
+    time.
+
+    Args:
+        endpoint: Address of the broker.
+        timeout: Seconds without a reply after which all requests that were sent count as lost.
+        window: Largest number of requests at the broker. Further requests wait here.
+        limit: Largest number of requests without a reply. ``send`` waits above it.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        timeout: float = 7.5,
+        window: int = 500,
+        limit: int = 100_000,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.MajordomoStreamClient(
+            endpoint,
+            timeout=timeout,
+            window=window,
+            limit=limit,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__("majordomo stream client", inner, lambda timeout: inner.close())
+
+    def send(self, service: str | bytes, body: Body) -> None:
+        """Send a request, and do not wait for its reply.
+
+        Args:
+            service: Name of the service.
+            body: One frame, or a list of frames.
+
+        Raises:
+            ClosedError: The client is not started or was closed.
+            ConfigError: The service is no name.
+            TypeError: The body is no body.
+        """
+        if not self._inner._post(service, body):
+            self._portal.call(self._inner.send(service, body))
+
+    def recv(self, timeout: float | None = None) -> tuple[str, bytes | list[bytes]]:
+        """Return service and body of the next reply.
+
+        Args:
+            timeout: Seconds to wait at most; None: until a reply comes or a request is lost.
+
+        Raises:
+            NoReply: A request got no reply: each lost request ends one call. Or ``timeout`` passed.
+            ClosedError: The client is not started or was closed.
+        """
+        # Replies that have arrived need no call on the other thread.
+        reply = self._inner._next()
+        return self._portal.call(self._inner.recv(timeout)) if reply is None else reply
+
+    def statistics(self) -> MajordomoStreamStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)
+
+
+class MajordomoWorker(BlockingForeignProgram[aio.MajordomoWorker]):
+    """Does the requests for one service of a Majordomo broker, one at a time.
+
+    With a handler, each request is a call of the handler. Without one, the program calls ``recv``
+    for each request, as with the worker API of the guide.
+
+    Args:
+        endpoint: Address of the broker.
+        service: Name of the service.
+        handler: Does a request: ``f(body)`` or ``f(body, job)``, ``def`` or ``async def``. A
+            request whose handler fails gets no reply: the worker takes leave and comes back.
+        heartbeat: Seconds between two signs of life.
+        liveness: Number of heartbeats without a message of the broker after which the broker
+            counts as dead.
+        heartbeat_while_busy: Whether signs of life go on while a request is done. By default a
+            worker that is stuck falls silent.
+        reconnect: Seconds before the socket of a dead broker is replaced. The wait doubles each
+            time.
+        reconnect_max: Longest wait in seconds.
+        pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
+        as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        service: str | bytes,
+        handler: Handler | None = None,
+        *,
+        heartbeat: float = 2.5,
+        liveness: int = 3,
+        heartbeat_while_busy: bool = False,
+        reconnect: float = 2.5,
+        reconnect_max: float = 32.0,
+        pool: str = "thread",
+        as_list: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.MajordomoWorker(
+            endpoint,
+            service,
+            handler,
+            heartbeat=heartbeat,
+            liveness=liveness,
+            heartbeat_while_busy=heartbeat_while_busy,
+            reconnect=reconnect,
+            reconnect_max=reconnect_max,
+            pool=pool,
+            as_list=as_list,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__(inner)
+
+    def recv(self, reply: Body | None = None, timeout: float | None = None) -> bytes | list[bytes]:
+        """Send the reply to the last request, and return the next request.
+
+        Args:
+            reply: The reply: one frame, or a list of frames. None in the first call.
+            timeout: Seconds to wait for a request; None for no limit.
+
+        Raises:
+            ConfigError: The worker has a handler, the reply to the last request is missing, or no
+                request waits for a reply.
+            ClosedError: The worker is not started, was closed or has ended.
+            TimeoutError: No request came in time. The reply was sent; call again without one.
+            TypeError: The reply is no body.
+        """
+        return self._portal.call(self._inner.recv(reply, timeout))
+
+    def statistics(self) -> ForeignWorkerStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)

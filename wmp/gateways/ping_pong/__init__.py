@@ -1,0 +1,1 @@
+"""The worker of the ping-pong protocol (``specs/ping-pong.md``)."""

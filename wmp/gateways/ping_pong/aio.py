@@ -1,0 +1,67 @@
+"""The worker of the ping-pong protocol (specs/ping-pong.md), for asyncio."""
+
+from __future__ import annotations
+
+from wmp.gateways.common.aio import ForeignWorker
+from wmp.gateways.common.ping_pong_wire import PingPongWire
+from wmp.gateways.common.worker_machine import SignTimes
+from wmp.runtime.common.checks import check_count, check_seconds
+from wmp.runtime.executors.handlers import Handler
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
+
+__all__ = ["PingPongWorker"]
+
+
+class PingPongWorker(ForeignWorker):
+    """Does the jobs of a ping-pong broker, one at a time.
+
+    Args:
+        endpoint: Address of the broker's backend.
+        handler: Does a job: ``f(body)`` or ``f(body, job)``, ``def`` or ``async def``. A body of
+            one frame is ``bytes``; a body of several frames is a list.
+        ping: Seconds between two PINGs.
+        broker_timeout: Seconds of one period without a message of the broker.
+        n_timeouts: Number of such periods in a row after which the socket is replaced.
+        pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
+        as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        handler: Handler,
+        *,
+        ping: float = 1.0,
+        broker_timeout: float = 1.0,
+        n_timeouts: int = 3,
+        pool: str = "thread",
+        as_list: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        times = SignTimes(
+            check_seconds("ping", ping, zero=False),
+            check_seconds("broker_timeout", broker_timeout, zero=False)
+            * check_count("n_timeouts", n_timeouts, 1),
+        )
+        super().__init__(
+            "ping-pong worker",
+            endpoint,
+            handler,
+            PingPongWire(),
+            times,
+            pool=pool,
+            as_list=as_list,
+            security=security,
+            context=context,
+            transport=transport,
+        )

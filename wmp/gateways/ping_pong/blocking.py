@@ -1,0 +1,60 @@
+"""The worker of the ping-pong protocol (specs/ping-pong.md).
+
+:mod:`wmp.gateways.aio` has the same name for asyncio.
+"""
+
+from __future__ import annotations
+
+from wmp.gateways.common.blocking import BlockingForeignWorker
+from wmp.gateways.ping_pong import aio
+from wmp.runtime.executors.handlers import Handler
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
+
+__all__ = ["PingPongWorker"]
+
+
+class PingPongWorker(BlockingForeignWorker[aio.PingPongWorker]):
+    """Does the jobs of a ping-pong broker, one at a time.
+
+    Args:
+        endpoint: Address of the broker's backend.
+        handler: Does a job: ``f(body)`` or ``f(body, job)``.
+        ping: Seconds between two PINGs.
+        broker_timeout: Seconds of one period without a message of the broker.
+        n_timeouts: Number of such periods in a row after which the socket is replaced.
+        pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
+        as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        handler: Handler,
+        *,
+        ping: float = 1.0,
+        broker_timeout: float = 1.0,
+        n_timeouts: int = 3,
+        pool: str = "thread",
+        as_list: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.PingPongWorker(
+            endpoint,
+            handler,
+            ping=ping,
+            broker_timeout=broker_timeout,
+            n_timeouts=n_timeouts,
+            pool=pool,
+            as_list=as_list,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__(inner)

@@ -1,0 +1,1 @@
+"""The Lazy, Simple and Paranoid Pirate patterns (``specs/pirates.md``)."""

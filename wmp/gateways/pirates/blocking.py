@@ -1,0 +1,286 @@
+"""Clients, servers and workers of the Pirate patterns (specs/pirates.md).
+
+::
+
+    from wmp.gateways import LazyClient, LazyServer
+
+    with LazyServer("tcp://127.0.0.1:5555", handler=bytes.upper):
+        with LazyClient("tcp://127.0.0.1:5555") as client:
+            print(client.request(b"hello"))
+
+:mod:`wmp.gateways.aio` has the same names for asyncio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from wmp.blocking.manager import Manager
+from wmp.gateways.common.blocking import (
+    BlockingDrainingPart,
+    BlockingForeignProgram,
+    BlockingForeignWorker,
+    BlockingRequester,
+)
+from wmp.gateways.common.request_machine import LazyClientStatistics
+from wmp.gateways.common.server_machine import LazyServerStatistics
+from wmp.gateways.pirates import aio
+from wmp.gateways.queue_doors import aio as aio_front_door
+from wmp.gateways.queue_doors.client_door_machine import FrontDoorStatistics
+from wmp.message import DEFAULT_ROLE
+from wmp.runtime.executors.handlers import Handler
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
+
+__all__ = ["FrontDoor", "LazyClient", "LazyServer", "ParanoidWorker", "SimpleWorker"]
+
+
+class LazyClient(BlockingRequester[aio.LazyClient]):
+    """Sends requests to a server or a queue, and sends a request again if no reply comes.
+
+    Any thread may call ``request``. The requests go out one after the other.
+
+    Args:
+        endpoint: Address of a REP or ROUTER socket.
+        timeout: Seconds of one try.
+        tries: Number of tries of a request. Each try but the first has a new socket.
+        on_retry: Called on a thread of the client with the number of each try but the first,
+            before the try.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        timeout: float = 2.5,
+        tries: int = 3,
+        on_retry: Callable[[int], object] | None = None,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.LazyClient(
+            endpoint,
+            timeout=timeout,
+            tries=tries,
+            on_retry=on_retry,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__("lazy client", inner)
+
+    def statistics(self) -> LazyClientStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)
+
+
+class LazyServer(BlockingForeignProgram[aio.LazyServer]):
+    """Answers the requests of REQ sockets, for example those of Lazy Pirate clients.
+
+    Args:
+        bind: Endpoints of the server.
+        handler: Does a request: ``f(body)`` or ``f(body, job)``.
+        slots: Number of requests that are done at the same time.
+        pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
+        as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        limit: Largest number of requests that wait. Further requests are dropped.
+        security: CURVE keys.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        *bind: str,
+        handler: Handler,
+        slots: int = 1,
+        pool: str = "thread",
+        as_list: bool = False,
+        limit: int = 1000,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.LazyServer(
+            *bind,
+            handler=handler,
+            slots=slots,
+            pool=pool,
+            as_list=as_list,
+            limit=limit,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__(inner)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Addresses to which clients can connect, with the actual ports."""
+        return self._inner.endpoints
+
+    def statistics(self) -> LazyServerStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)
+
+
+class SimpleWorker(BlockingForeignWorker[aio.SimpleWorker]):
+    """Does the requests of a Simple Pirate queue, one at a time.
+
+    Args:
+        endpoint: Address of the queue's socket for workers.
+        handler: Does a request; see :class:`LazyServer`.
+        pool: ``"thread"``, ``"process"`` or ``"inline"``.
+        as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        handler: Handler,
+        *,
+        pool: str = "thread",
+        as_list: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.SimpleWorker(
+            endpoint,
+            handler,
+            pool=pool,
+            as_list=as_list,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__(inner)
+
+
+class ParanoidWorker(BlockingForeignWorker[aio.ParanoidWorker]):
+    """Does the requests of a Paranoid Pirate queue (6/PPP), one at a time.
+
+    Args:
+        endpoint: Address of the queue's socket for workers.
+        handler: Does a request; see :class:`LazyServer`.
+        heartbeat: Seconds between two signs of life.
+        liveness: Number of heartbeats without a message of the queue after which the queue counts
+            as dead.
+        reopen: Seconds before the socket is replaced then. The wait doubles each time.
+        reopen_max: Longest wait in seconds.
+        pool: ``"thread"``, ``"process"`` or ``"inline"``.
+        as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        handler: Handler,
+        *,
+        heartbeat: float = 1.0,
+        liveness: int = 3,
+        reopen: float = 1.0,
+        reopen_max: float = 32.0,
+        pool: str = "thread",
+        as_list: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.ParanoidWorker(
+            endpoint,
+            handler,
+            heartbeat=heartbeat,
+            liveness=liveness,
+            reopen=reopen,
+            reopen_max=reopen_max,
+            pool=pool,
+            as_list=as_list,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__(inner)
+
+
+class FrontDoor(BlockingDrainingPart[aio_front_door.FrontDoor]):
+    """Takes the requests of REQ sockets, for example those of Lazy Pirate clients, as jobs of a
+    manager, and sends their results as replies.
+
+    See :class:`wmp.gateways.aio.FrontDoor`.
+
+    Args:
+        bind: Endpoints for the clients.
+        manager: Takes the jobs. It must be started before the door.
+        role: Role of the jobs.
+        needs: Amounts of a worker's resources that a job takes; by default one slot.
+        priority: Jobs of a higher priority are granted first.
+        retries: Number of lost leases that a job survives. With 0 no request runs twice.
+        timeout: Seconds within which a job must end; None for no limit.
+        limit: Largest number of requests in progress. Further requests are dropped.
+        client_limit: Largest number of requests of one connection.
+        full: Reply to a request above a limit, for example ``b"FULL"`` as at a ping-pong broker; by
+            default none.
+        join: Whether a request with the body of a request in progress waits for the same job.
+        as_list: Whether a body of one frame is a list for the handler, too.
+        security: CURVE keys.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        *bind: str,
+        manager: Manager,
+        role: str = DEFAULT_ROLE,
+        needs: Mapping[str, int] | None = None,
+        priority: int = 0,
+        retries: int = 3,
+        timeout: float | None = None,
+        limit: int = 1000,
+        client_limit: int = 1000,
+        full: bytes | None = None,
+        join: bool = False,
+        as_list: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio_front_door.FrontDoor(
+            *bind,
+            manager=manager._inner,
+            role=role,
+            needs=needs,
+            priority=priority,
+            retries=retries,
+            timeout=timeout,
+            limit=limit,
+            client_limit=client_limit,
+            full=full,
+            join=join,
+            as_list=as_list,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__(inner)
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Addresses to which clients can connect, with the actual ports."""
+        return self._inner.endpoints
+
+    def statistics(self) -> FrontDoorStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)

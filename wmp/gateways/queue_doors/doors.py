@@ -1,0 +1,278 @@
+"""The doors of a gateway as values: where they listen, their protocols and their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias
+
+from attrs import field, frozen
+
+from wmp.errors import ConfigError
+from wmp.gateways.common.client_wire import AgentWire, ClientWire, ReqWire, ShotgunWire
+from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine, Service
+from wmp.gateways.queue_doors.wire import (
+    DoorWire,
+    HeartbeatStyle,
+    ParanoidDoorWire,
+    PingPongDoorWire,
+    SimpleDoorWire,
+)
+from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine, BackDoorSettings
+from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits, Peer
+from wmp.runtime.common.checks import (
+    check_amounts,
+    check_count,
+    check_role,
+    check_seconds,
+    check_text,
+)
+
+__all__ = ["CLIENT_PROTOCOLS", "WORKER_PROTOCOLS", "ClientDoor", "Door", "WorkerDoor"]
+
+CLIENT_PROTOCOLS: Final = ("pirates", "ping-pong", "freelance-shotgun", "freelance-agent")
+"""The values of ``protocol`` of a door for clients."""
+
+WORKER_PROTOCOLS: Final = ("simple-pirate", "paranoid-pirate", "ping-pong")
+"""The values of ``protocol`` of a door for workers."""
+
+_CONTROL_WORDS: Final = frozenset((b"PONG", b"EXIT"))
+"""Jobs that a ping-pong worker would take for another message."""
+
+_LEAST_BEAT: Final = 0.01
+_LONGEST_BEAT: Final = 30.0
+
+
+def _addresses(value: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+@frozen
+class ClientDoor:
+    """A door for clients: each request becomes a job of the gateway's manager.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    bind: tuple[str, ...] = field(converter=_addresses)
+    """Addresses to which clients connect."""
+    protocol: str = field(default="pirates", kw_only=True)
+    """``"pirates"`` for REQ sockets; ``"ping-pong"`` also answers a request above a limit by
+    ``FULL``, and refuses the control words of ping-pong; ``"freelance-shotgun"`` and
+    ``"freelance-agent"`` for these clients of Freelance. Failover clients are REQ sockets."""
+    name: str = field(default="", kw_only=True)
+    """For agents that have a ROUTER: the address by which they connect; by default the first
+    address, with the actual port."""
+    guide: bool = field(default=False, kw_only=True)
+    """Whether an empty frame behind the sequence of an agent is no part of the body, as the Python
+    client of the guide sends it."""
+    remember: float = field(default=6.0, kw_only=True)
+    """Seconds for which a reply to an agent is kept for repetitions of its request."""
+    role: str = field(default=DEFAULT_ROLE, kw_only=True)
+    """Role of the jobs."""
+    needs: Mapping[str, int] | None = field(default=None, kw_only=True)
+    """Amounts of a worker's resources that a job takes; by default one slot."""
+    priority: int = field(default=0, kw_only=True)
+    """Jobs of a higher priority are granted first."""
+    retries: int = field(default=3, kw_only=True)
+    """Number of lost leases that a job survives. With 0 no request runs twice."""
+    expiry: float | None = field(default=None, kw_only=True)
+    """Seconds within which a job must end; None for no limit."""
+    limit: int = field(default=1000, kw_only=True)
+    """Largest number of requests in progress."""
+    limit_bytes: int = field(default=256 << 20, kw_only=True)
+    """Largest number of bytes of their bodies."""
+    client_limit: int = field(default=1000, kw_only=True)
+    """Largest number of requests of one connection."""
+    key: str | None = field(default=None, kw_only=True)
+    """``"body"``: a request with the body of a request in progress waits for the same job, and the
+    newest of them gets the reply."""
+    as_list: bool = field(default=False, kw_only=True)
+    """Whether a body of one frame is a list for handlers of WMP, too."""
+    open: bool = field(default=False, kw_only=True)
+    """Whether the door may be open to the network without keys."""
+    keys: bool = field(default=False, kw_only=True)
+    """Whether clients need CURVE keys, with those of the gateway on this side."""
+
+    def __attrs_post_init__(self) -> None:
+        _check_bind(self.bind)
+        _check_choice("protocol", self.protocol, CLIENT_PROTOCOLS)
+        check_role(self.role)
+        if self.needs is not None:
+            check_amounts("needs", self.needs)
+        if type(self.priority) is not int or abs(self.priority) > Limits.UINT:
+            raise ConfigError(f"priority is {self.priority!r}; expected a whole number")
+        check_count("retries", self.retries)
+        if self.expiry is not None:
+            check_seconds("expiry", self.expiry, zero=False)
+        check_count("limit", self.limit, 1)
+        check_count("limit_bytes", self.limit_bytes, 1)
+        check_count("client_limit", self.client_limit, 1)
+        _check_flags(as_list=self.as_list, guide=self.guide, open=self.open, keys=self.keys)
+        check_seconds("remember", self.remember)
+        if (self.name or self.guide) and self.protocol != "freelance-agent":
+            raise ConfigError(
+                f'name and guide are settings of "freelance-agent", not of "{self.protocol}"'
+            )
+        if self.key not in (None, "body"):
+            raise ConfigError(f'key is {self.key!r}; expected "body", or no key')
+
+    @property
+    def routing_id(self) -> bytes | None:
+        """Name of the ROUTER for clients with a ROUTER; empty for its first address."""
+        return self.name.encode() if self.protocol == "freelance-agent" else None
+
+    def _wire(self) -> ClientWire:
+        if self.protocol == "freelance-shotgun":
+            return ShotgunWire()
+        return AgentWire(guide=self.guide) if self.protocol == "freelance-agent" else ReqWire()
+
+    def make(self, numbers: Iterator[int]) -> FrontDoorMachine:
+        """Make the machine of the door; ``numbers`` gives the numbers of jobs."""
+        needs = DEFAULT_NEEDS
+        if self.needs is not None:
+            needs = tuple(sorted((name, n) for name, n in self.needs.items() if n))
+        ping_pong = self.protocol == "ping-pong"
+        service = Service(
+            kind=Kind(self.role, needs),
+            priority=self.priority,
+            retries=self.retries,
+            timeout=self.expiry,
+            limit=self.limit,
+            limit_bytes=self.limit_bytes,
+            client_limit=self.client_limit,
+            as_list=self.as_list,
+            join=self.key is not None,
+            full=b"FULL" if ping_pong else None,
+            forbidden=_CONTROL_WORDS if ping_pong else frozenset(),
+            wire=self._wire(),
+            remember=self.remember,
+        )
+        return FrontDoorMachine(service, numbers)
+
+
+@frozen
+class WorkerDoor:
+    """A door for workers of another protocol: together they are one worker of WMP.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    bind: tuple[str, ...] = field(converter=_addresses)
+    """Addresses to which workers connect."""
+    protocol: str = field(kw_only=True)
+    """``"simple-pirate"``, ``"paranoid-pirate"`` or ``"ping-pong"``."""
+    group: str = field(kw_only=True)
+    """Name of these workers together, a part of their identity; by default the protocol."""
+    roles: tuple[str, ...] = field(default=(DEFAULT_ROLE,), converter=_addresses, kw_only=True)
+    """Roles of the jobs that the workers do."""
+    heartbeats: str | None = field(default=None, kw_only=True)
+    """``"none"``, ``"one-way"`` or ``"ping-pong"``; by default the style of the protocol."""
+    heartbeat: float = field(default=1.0, kw_only=True)
+    """Seconds between two signs of life, from 0.01 to 30."""
+    liveness: int = field(default=3, kw_only=True)
+    """Number of heartbeats without a message after which an idle worker is forgotten."""
+    busy_timeout: float | None = field(default=None, kw_only=True)
+    """Seconds after which a request at a worker counts as lost; None for no limit."""
+    max_workers: int = field(default=Limits.JOBS, kw_only=True)
+    """Largest number of workers, at most 4096: together they are one worker of WMP, and it has so
+    many jobs at a time. Give further workers a door of their own."""
+    guide: bool = field(default=False, kw_only=True)
+    """Whether HEARTBEAT of an unknown Paranoid worker is READY, as at the queue of the guide."""
+    one_frame: bool = field(default=False, kw_only=True)
+    """Whether requests to Paranoid workers must have one frame, as the workers of the guide
+    expect."""
+    exit_on_drain: bool = field(default=False, kw_only=True)
+    """Whether ping-pong workers get EXIT when the gateway ends."""
+    open: bool = field(default=False, kw_only=True)
+    """Whether the door may be open to the network without keys."""
+    keys: bool = field(default=False, kw_only=True)
+    """Whether workers need CURVE keys, with those of the gateway on this side."""
+
+    @group.default
+    def _default_group(self) -> str:
+        return self.protocol
+
+    def __attrs_post_init__(self) -> None:
+        _check_bind(self.bind)
+        _check_choice("protocol", self.protocol, WORKER_PROTOCOLS)
+        check_text("group", self.group, 64, 1)
+        if not self.roles:
+            raise ConfigError("roles is empty; expected one role or more")
+        for role in self.roles:
+            check_role(role)
+        if self.heartbeats is not None:
+            _check_choice("heartbeats", self.heartbeats, [one.value for one in HeartbeatStyle])
+            if self._wire().sign is None and self.heartbeats != "none":
+                raise ConfigError(
+                    f'heartbeats is "{self.heartbeats}"; the protocol {self.protocol} has no '
+                    'heartbeats, so expected "none"'
+                )
+        check_seconds("heartbeat", self.heartbeat)
+        if not _LEAST_BEAT <= self.heartbeat <= _LONGEST_BEAT:
+            raise ConfigError(
+                f"heartbeat is {self.heartbeat:g}; expected seconds from {_LEAST_BEAT:g} to "
+                f"{_LONGEST_BEAT:g}"
+            )
+        check_count("liveness", self.liveness, 1)
+        if self.busy_timeout is not None:
+            check_seconds("busy_timeout", self.busy_timeout, zero=False)
+        check_count("max_workers", self.max_workers, 1, Limits.JOBS)
+        _check_flags(
+            guide=self.guide,
+            one_frame=self.one_frame,
+            exit_on_drain=self.exit_on_drain,
+            open=self.open,
+            keys=self.keys,
+        )
+
+    def _wire(self) -> DoorWire:
+        if self.protocol == "simple-pirate":
+            return SimpleDoorWire()
+        if self.protocol == "ping-pong":
+            return PingPongDoorWire()
+        return ParanoidDoorWire(guide=self.guide, one_frame=self.one_frame)
+
+    def make(self, epoch: int, home: Peer | None) -> BackDoorMachine:
+        """Make the machine of the door.
+
+        Args:
+            epoch: Time of the start.
+            home: The gateway's own manager; None without one.
+        """
+        wire = self._wire()
+        style = wire.style if self.heartbeats is None else HeartbeatStyle(self.heartbeats)
+        silent = style is HeartbeatStyle.NONE
+        settings = BackDoorSettings(
+            epoch=epoch,
+            group=self.group,
+            roles=self.roles,
+            style=style,
+            heartbeat=self.heartbeat,
+            expire=None if silent else self.heartbeat * self.liveness,
+            busy_timeout=self.busy_timeout,
+            max_workers=self.max_workers,
+            home=home,
+            exit_on_drain=self.exit_on_drain,
+        )
+        return BackDoorMachine(wire, settings)
+
+
+Door: TypeAlias = ClientDoor | WorkerDoor
+
+
+def _check_bind(bind: tuple[str, ...]) -> None:
+    if not bind:
+        raise ConfigError("a door has no address; expected one endpoint or more in bind")
+
+
+def _check_choice(name: str, value: object, known: list[str] | tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name} is {value!r}; expected one of {', '.join(known)}")
+
+
+def _check_flags(**flags: object) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} is {value!r}; expected true or false")

@@ -1,0 +1,233 @@
+"""The server, the worker and the client of round robin (specs/round-robin.md).
+
+::
+
+    from wmp.gateways.round_robin.blocking import RoundRobinClient, RoundRobinServer,
+    RoundRobinWorker
+
+    address = "tcp://127.0.0.1:6714"
+    with (
+        RoundRobinServer(address),
+        RoundRobinWorker(address, {0x20: lambda frames: frames[1].upper()}),
+        RoundRobinClient(address) as client,
+    ):
+        print(client.call(0x20, "hello"))
+
+:mod:`wmp.gateways.aio` has the same names for asyncio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from wmp.blocking.node import BlockingPart
+from wmp.gateways.common.blocking import BlockingForeignProgram
+from wmp.gateways.gateway.blocking import Gateway
+from wmp.gateways.round_robin import aio
+from wmp.gateways.round_robin.client_machine import RoundRobinClientStatistics
+from wmp.gateways.round_robin.door import Command, TableRow
+from wmp.gateways.round_robin.stream_data import pack_stream, unpack_stream
+from wmp.gateways.round_robin.worker_machine import RoundRobinWorkerStatistics
+from wmp.runtime.executors.handlers import Handler
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
+
+__all__ = [
+    "RoundRobinClient",
+    "RoundRobinServer",
+    "RoundRobinWorker",
+    "TableRow",
+    "pack_stream",
+    "unpack_stream",
+]
+
+
+class RoundRobinServer(Gateway):
+    """Passes messages of clients on to workers in turn.
+
+    See :class:`wmp.gateways.aio.RoundRobinServer`.
+
+    Args:
+        bind: Endpoints for clients and workers.
+        name: Name of the server for original clients and workers; by default its first address.
+        commands: Roles of the messages by command, for workers of WMP.
+        max_queue: Largest number of messages that wait; the newest is dropped. None: no limit.
+        retries: Number of lost workers that a TRACKEXEC survives.
+        expiry: Seconds within which a message must be done; None for no limit.
+        busy_timeout: Seconds after which a message at a worker counts as lost; None: no limit.
+        max_slots: Largest number of slots of one worker. A worker that registers more gets so many.
+        heartbeat: Seconds of silence after which a worker gets PING. After three such times the
+            worker has left.
+        workers_of_wmp: Endpoints for workers of WMP and devices.
+        watch: Called on the loop with a line about each message, for people.
+        open: Whether the door may be open to the network without keys.
+        security: CURVE keys.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the sockets.
+    """
+
+    def __init__(
+        self,
+        *bind: str,
+        name: str = "",
+        commands: Mapping[Command, str] | None = None,
+        max_queue: int | None = None,
+        retries: int = 3,
+        expiry: float | None = None,
+        busy_timeout: float | None = 3600.0,
+        max_slots: int = 1000,
+        heartbeat: float = 30.0,
+        workers_of_wmp: str | Sequence[str] = (),
+        watch: Callable[[str], None] | None = None,
+        open: bool = False,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.RoundRobinServer(
+            *bind,
+            name=name,
+            commands=commands,
+            max_queue=max_queue,
+            retries=retries,
+            expiry=expiry,
+            busy_timeout=busy_timeout,
+            max_slots=max_slots,
+            heartbeat=heartbeat,
+            workers_of_wmp=workers_of_wmp,
+            watch=watch,
+            open=open,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        BlockingForeignProgram.__init__(self, inner)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses to which clients and workers can connect, with the actual ports."""
+        return self.doors[0]
+
+    def table(self) -> list[TableRow]:
+        """Return the table of workers, those with a free slot first."""
+        return self._look(cast(aio.RoundRobinServer, self._inner).table)
+
+
+class RoundRobinWorker(BlockingForeignProgram[aio.RoundRobinWorker]):
+    """Does the messages of a server of round robin.
+
+    See :class:`wmp.gateways.aio.RoundRobinWorker`.
+
+    Args:
+        endpoint: Address of the server.
+        handlers: Handlers by command: ``f(frames)`` or ``f(frames, job)``.
+        slots: Number of messages at the same time. A server of this library gives 1000 at most,
+            unless its ``max_slots`` is larger.
+        timeout: Seconds until REGISTER is sent again.
+        tries: Number of tries of the first registration.
+        handshake: Seconds within which the server must answer PING.
+        heartbeat: Seconds of silence after which the server gets PING.
+        pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        handlers: Mapping[Command, Handler],
+        *,
+        slots: int = 10,
+        timeout: float = 5.0,
+        tries: int = 3,
+        handshake: float = 10.0,
+        heartbeat: float = 120.0,
+        pool: str = "thread",
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.RoundRobinWorker(
+            endpoint,
+            handlers,
+            slots=slots,
+            timeout=timeout,
+            tries=tries,
+            handshake=handshake,
+            heartbeat=heartbeat,
+            pool=pool,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__(inner)
+
+    def statistics(self) -> RoundRobinWorkerStatistics:
+        """Return a snapshot of the counts of messages."""
+        return self._look(self._inner.statistics)
+
+
+class RoundRobinClient(BlockingPart[aio.RoundRobinClient]):
+    """Sends messages to a server of round robin, or to any server of the LMQ layer.
+
+    Any thread may use one client, and many messages may be in progress.
+
+    Args:
+        endpoint: Address of the server.
+        timeout: Seconds within which the answer to a tracked message must come.
+        handshake: Seconds within which the server must answer PING.
+        heartbeat: Seconds of silence after which the server gets PING.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the socket.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        timeout: float = 15.0,
+        handshake: float = 10.0,
+        heartbeat: float = 120.0,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        inner = aio.RoundRobinClient(
+            endpoint,
+            timeout=timeout,
+            handshake=handshake,
+            heartbeat=heartbeat,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        super().__init__("round-robin client", inner, lambda timeout: inner.close())
+
+    def call(self, command: Command, *arguments: bytes | str, tracked: bool = True) -> list[bytes]:
+        """Send a message, and wait for its answer if it is tracked.
+
+        See :meth:`wmp.gateways.aio.RoundRobinClient.call`.
+
+        Args:
+            command: Command of the application.
+            arguments: Further frames.
+            tracked: Whether an answer is wanted: TRACKEXEC, else EXEC.
+
+        Returns:
+            The frames of the answer; none for a message that is not tracked.
+
+        Raises:
+            NoReply: No answer came within ``timeout``, or the message could not be sent.
+            ClosedError: The client is not started, was closed, or was closed during the call.
+            ConfigError: The command is no command.
+            TypeError: An argument is no bytes or text.
+        """
+        return self._portal.call(self._inner.call(command, *arguments, tracked=tracked))
+
+    def statistics(self) -> RoundRobinClientStatistics:
+        """Return a snapshot of the counts of messages."""
+        return self._look(self._inner.statistics)

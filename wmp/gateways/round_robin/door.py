@@ -1,0 +1,160 @@
+"""The door of a gateway for the clients and the workers of round robin, as a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from attrs import field, frozen
+
+from wmp.errors import ConfigError
+from wmp.gateways.majordomo.door import MajordomoDoor
+from wmp.gateways.queue_doors.doors import Door
+from wmp.gateways.round_robin.server_machine import RoundRobinDoorMachine
+from wmp.gateways.round_robin.terms import RoundRobinDoorSettings
+from wmp.message import Limits, Peer
+from wmp.runtime.common.checks import check_count, check_role, check_seconds, check_text
+
+__all__ = ["MAX_SLOTS", "ROUND_ROBIN", "AnyDoor", "Command", "RoundRobinDoor", "TableRow"]
+
+MAX_SLOTS: Final = Limits.JOBS
+"""The largest ``max_slots``, and the largest number of slots of our worker."""
+
+ROUND_ROBIN = "round-robin"
+"""Role of the messages of clients, and name of the workers together."""
+
+
+Command: TypeAlias = int | bytes
+"""The command of an application: the first argument of its messages."""
+
+
+class TableRow(NamedTuple):
+    """A worker in the table of a server."""
+
+    address: str
+    """Routing id of the worker; bytes that are no text are shown in hexadecimal."""
+    free: int
+    """Number of free slots."""
+    slots: int
+
+
+def _addresses(value: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+@frozen
+class RoundRobinDoor:
+    """A door for the clients and the workers of round robin, which share its addresses.
+
+    Each message of a client is a job: a list of frames, the command of the application and its
+    arguments. Workers of round robin do these jobs, and workers of WMP.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    bind: tuple[str, ...] = field(converter=_addresses)
+    """Addresses to which clients and workers connect."""
+    protocol: str = field(default=ROUND_ROBIN, init=False)
+    name: str = field(default="", kw_only=True)
+    """Name of the server for original clients and workers; by default its first address."""
+    group: str = field(default=ROUND_ROBIN, kw_only=True)
+    """Name of the workers together, a part of their identity."""
+    role: str = field(default=ROUND_ROBIN, kw_only=True)
+    """Role of the jobs of commands that ``commands`` does not list."""
+    commands: Mapping[bytes, str] = field(factory=dict, kw_only=True)
+    """Roles of the jobs by command."""
+    roles: tuple[str, ...] = field(default=(), converter=_addresses, kw_only=True)
+    """Roles of the jobs that the workers of round robin do; by default all roles of the door."""
+    priority: int = field(default=0, kw_only=True)
+    retries: int = field(default=3, kw_only=True)
+    """Number of lost workers that a TRACKEXEC survives."""
+    expiry: float | None = field(default=None, kw_only=True)
+    """Seconds within which a message must be done; None for no limit."""
+    heartbeat: float = field(default=30.0, kw_only=True)
+    """Seconds of silence after which a worker gets PING."""
+    liveness: int = field(default=3, kw_only=True)
+    """Number of such times after which a silent worker has left."""
+    leave: float = field(default=15.0, kw_only=True)
+    """Seconds that a worker has after DEREGISTER for the messages that it has."""
+    busy_timeout: float | None = field(default=3600.0, kw_only=True)
+    """Seconds after which a message at a worker counts as lost; None for no limit."""
+    max_queue: int | None = field(default=None, kw_only=True)
+    """Largest number of messages that wait; the newest is dropped. None for no limit."""
+    limit_bytes: int = field(default=512 << 20, kw_only=True)
+    """Largest number of bytes of all messages in progress. Each message counts with all its frames
+    and 512 bytes more."""
+    max_workers: int = field(default=10_000, kw_only=True)
+    """Largest number of workers."""
+    max_slots: int = field(default=1000, kw_only=True)
+    """Largest number of slots of one worker. A worker that registers more gets so many."""
+    open: bool = field(default=False, kw_only=True)
+    """Whether the door may be open to the network without keys."""
+    keys: bool = field(default=False, kw_only=True)
+    """Whether clients and workers need CURVE keys, with those of the gateway on this side."""
+
+    def __attrs_post_init__(self) -> None:
+        if not self.bind:
+            raise ConfigError("a door has no address; expected one endpoint or more in bind")
+        check_text("name", self.name, 255)
+        check_text("group", self.group, 64, 1)
+        for role in (self.role, *self.commands.values(), *self.roles):
+            check_role(role)
+        for command in self.commands:
+            if not 0 < len(command) <= 255:
+                raise ConfigError(f"a command is {command!r}; expected 1 to 255 bytes")
+        if type(self.priority) is not int or abs(self.priority) > Limits.UINT:
+            raise ConfigError(f"priority is {self.priority!r}; expected a whole number")
+        for flag in ("open", "keys"):
+            if not isinstance(value := getattr(self, flag), bool):
+                raise ConfigError(f"{flag} is {value!r}; expected true or false")
+        check_count("retries", self.retries)
+        if self.expiry is not None:
+            check_seconds("expiry", self.expiry, zero=False)
+        check_seconds("heartbeat", self.heartbeat, zero=False)
+        check_count("liveness", self.liveness, 1)
+        check_seconds("leave", self.leave, zero=False)
+        if self.busy_timeout is not None:
+            check_seconds("busy_timeout", self.busy_timeout, zero=False)
+        if self.max_queue is not None:
+            check_count("max_queue", self.max_queue)
+        check_count("limit_bytes", self.limit_bytes, 1)
+        check_count("max_workers", self.max_workers, 1)
+        check_count("max_slots", self.max_slots, 1, MAX_SLOTS)
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """Roles of the jobs that the workers of round robin do."""
+        return self.roles or tuple(dict.fromkeys((self.role, *self.commands.values())))
+
+    def make(self, epoch: int, home: Peer | None, numbers: Iterator[int]) -> RoundRobinDoorMachine:
+        """Make the machine of the door.
+
+        Args:
+            epoch: Time of the start.
+            home: The gateway's own manager.
+            numbers: Gives the numbers of jobs.
+        """
+        terms = RoundRobinDoorSettings(
+            epoch=epoch,
+            group=self.group,
+            role=self.role,
+            roles=self.commands,
+            served=self.served,
+            priority=self.priority,
+            retries=self.retries,
+            expiry=self.expiry,
+            heartbeat=self.heartbeat,
+            liveness=self.liveness,
+            leave=self.leave,
+            busy_timeout=self.busy_timeout,
+            max_queue=self.max_queue,
+            limit_bytes=self.limit_bytes,
+            max_workers=self.max_workers,
+            max_slots=self.max_slots,
+            home=home,
+        )
+        return RoundRobinDoorMachine(terms, numbers)
+
+
+AnyDoor: TypeAlias = Door | MajordomoDoor | RoundRobinDoor

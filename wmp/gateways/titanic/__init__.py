@@ -1,0 +1,1 @@
+"""Titanic: stored requests to a Majordomo broker (``specs/majordomo.md``)."""

@@ -1,0 +1,332 @@
+"""Titanic (9/TSP) for asyncio: requests to a Majordomo broker that outlive every process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from attrs import frozen
+
+from wmp.aio.node import AsyncProgram
+from wmp.errors import NoReply, StoreError, WMPError
+from wmp.foreign import Frames
+from wmp.gateways.common.aio import as_body
+from wmp.gateways.majordomo.aio_client import MajordomoClient, MajordomoWorker
+from wmp.gateways.majordomo.wire import MAX_BODY, as_service
+from wmp.gateways.titanic.requests import TakenRequest, TitanicRequests
+from wmp.message import Frame
+from wmp.runtime.common.checks import check_count, check_seconds
+from wmp.runtime.manager.store_committer import open_store
+from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.transport import Transport
+from wmp.runtime.sockets.zmq_context import Context
+from wmp.store.contract import Store
+
+__all__ = ["Titanic", "TitanicStatistics"]
+
+logger = logging.getLogger("wmp")
+
+_TICK: Final = 1.0
+"""Seconds between two looks at the store and at the services."""
+_LONGEST: Final = 32.0
+"""Longest wait in seconds of a request that got no reply."""
+
+
+@frozen
+class TitanicStatistics:
+    """Counts of a Titanic server since its start; a snapshot."""
+
+    stored: int
+    replied: int
+    """Number of requests whose replies were stored."""
+    repeated: int
+    """Number of requests that got no reply, and wait to be sent again."""
+    under_way: int
+
+
+class Titanic(AsyncProgram):
+    """Stores requests for the services of a Majordomo broker, and does them when it can.
+
+    Clients use the services ``titanic.request``, ``titanic.reply`` and ``titanic.close`` of the
+    broker. This server is their worker, and sends the stored requests to the broker as a client. So
+    it works with any Majordomo broker, and workers change nothing. Several servers may share a
+    broker and a store.
+
+    Args:
+        endpoint: Address of the broker.
+        store: File of a store on SQLite, which is made if it is missing, or a
+            :class:`~wmp.SqliteStore`. Nothing else may use this file.
+        timeout: Seconds within which a service must reply. After that its request is sent again.
+        under_way: Largest number of requests that are sent and have no reply.
+        heartbeat: Seconds between two signs of life to the broker.
+        security: CURVE keys, with ``server_key``.
+        context: A ``zmq.Context`` to share.
+        transport: Options of the sockets.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        store: Store | str | os.PathLike[str],
+        timeout: float = 60.0,
+        under_way: int = 16,
+        heartbeat: float = 2.5,
+        security: Security | None = None,
+        context: Context | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        self._client = MajordomoClient(
+            endpoint,
+            timeout=check_seconds("timeout", timeout, zero=False),
+            tries=1,
+            sockets=check_count("under_way", under_way, 1),
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        # A lookup must not wait for the requests, and no worker for a lost broker.
+        self._lookup = MajordomoClient(
+            endpoint,
+            timeout=min(timeout, 2.5),
+            tries=1,
+            sockets=1,
+            security=security,
+            context=context,
+            transport=transport,
+        )
+        services = {
+            "titanic.request": self._store_request,
+            "titanic.reply": self._look_up,
+            "titanic.close": self._close_request,
+        }
+        self._workers = [
+            MajordomoWorker(
+                endpoint,
+                service,
+                handler,
+                heartbeat=heartbeat,
+                as_list=True,
+                security=security,
+                context=context,
+                transport=transport,
+            )
+            for service, handler in services.items()
+        ]
+        super().__init__(self._client._node)
+        self._given = store
+        self._most = under_way
+        self._requests: TitanicRequests | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._busy: Counter[str] = Counter()
+        """Number of requests under way by service."""
+        self._failures: dict[int, int] = {}
+        """Number of times in a row that a request got no reply."""
+        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._stored = self._replied = self._repeated = 0
+
+    async def start(self) -> None:
+        """Open the store, connect and begin to serve; ``run`` and ``async with`` call this method.
+        Idempotent.
+
+        Raises:
+            ConfigError: The endpoint or the store cannot be used.
+            StoreError: The store cannot be opened.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The server was closed.
+        """
+        self._node.check_open()
+        if self._requests is not None:
+            return
+        self._loop = asyncio.get_running_loop()
+        self._requests = await asyncio.to_thread(lambda: TitanicRequests(open_store(self._given)))
+        for part in (self._client, self._lookup, *self._workers):
+            await part.start()
+        self._pump = asyncio.create_task(self._serve())
+
+    # -- the three services, each on a thread of its worker
+
+    def _store_request(self, frames: list[bytes]) -> list[bytes]:
+        service = as_service(frames[0])
+        if service is None or len(frames) < 2:
+            return [b"500 expected the name of a service, and a body"]
+        return self._ask(lambda requests: self._stored_as(requests, service, frames[1:]))
+
+    def _stored_as(
+        self, requests: TitanicRequests, service: str, body: Sequence[Frame]
+    ) -> list[bytes]:
+        id = requests.request(service, tuple(body))
+        self._stored += 1
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop ends
+                self._loop.call_soon_threadsafe(self._wake.set)
+        return [b"200", id.encode()]
+
+    def _look_up(self, frames: list[bytes]) -> list[bytes]:
+        def look(requests: TitanicRequests) -> list[bytes]:
+            status, body = requests.reply(_id_of(frames))
+            if len(body) >= MAX_BODY:
+                return [b"500 the reply has too many frames"]
+            return [status, *map(bytes, body)]
+
+        return self._ask(look)
+
+    def _close_request(self, frames: list[bytes]) -> list[bytes]:
+        def forget(requests: TitanicRequests) -> list[bytes]:
+            requests.close_request(_id_of(frames))
+            return [b"200"]
+
+        return self._ask(forget)
+
+    def _ask(self, what: Callable[[TitanicRequests], list[bytes]]) -> list[bytes]:
+        assert self._requests is not None
+        try:
+            return what(self._requests)
+        except StoreError as error:
+            logger.error("titanic: a request gets 500: %s", error)
+            return [b"500 " + str(error).encode("ascii", "replace")[:200]]
+
+    # -- the stored requests
+
+    async def _serve(self) -> None:
+        """Do the requests until the end. An error that nobody expects ends the server."""
+        try:
+            await self._go_on()
+        except Exception as error:
+            logger.exception("titanic: the server ends after %s", type(error).__name__)
+            self._node.halted(error)
+
+    async def _go_on(self) -> None:
+        """Do the requests that wait, when their services have workers."""
+        requests = self._requests
+        assert requests is not None
+        loop = asyncio.get_running_loop()
+        renew_at = loop.time()
+        while True:
+            try:
+                if loop.time() >= renew_at:
+                    renew_at = loop.time() + _TICK
+                    await asyncio.to_thread(requests.renew)
+                if len(self._tasks) < self._most:
+                    await self._begin(requests)
+            except StoreError as error:
+                logger.error("titanic: %s", error)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(renew_at):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def _begin(self, requests: TitanicRequests) -> None:
+        services = await asyncio.to_thread(requests.waiting)
+        # No service waits for all requests of another one (MDP-8.9).
+        services.sort(key=self._busy.__getitem__)
+        for place, service in enumerate(services):
+            free = self._most - len(self._tasks)
+            if free < 1:
+                return
+            share = math.ceil(free / (len(services) - place))
+            try:
+                if not await self._lookup.has(service):
+                    continue
+            except NoReply:
+                return  # there is no broker
+            for taken in await asyncio.to_thread(requests.take, service, share):
+                task = asyncio.create_task(self._do(requests, service, taken))
+                self._tasks.add(task)
+                self._busy[service] += 1
+                task.add_done_callback(functools.partial(self._done, service))
+
+    def _done(self, service: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._busy[service] -= 1
+        if not self._busy[service]:
+            del self._busy[service]
+        self._wake.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error(
+                "titanic: a request is sent again after %s: %s", type(error).__name__, error
+            )
+
+    async def _do(self, requests: TitanicRequests, service: str, taken: TakenRequest) -> None:
+        """Send a stored request, and store its reply."""
+        try:
+            reply = as_body(await self._client.request(service, list(map(bytes, taken.body))))
+        except WMPError as error:
+            await self._give_back(requests, taken, isinstance(error, NoReply))
+            return
+        except asyncio.CancelledError:
+            await asyncio.shield(self._give_back(requests, taken, False))
+            raise
+        self._failures.pop(taken.id, None)
+        await self._keep(requests, taken, reply)
+
+    async def _keep(self, requests: TitanicRequests, taken: TakenRequest, reply: Frames) -> None:
+        """Store a reply; try until the store takes it."""
+        while True:
+            try:
+                await asyncio.to_thread(requests.finish, taken, reply)
+            except StoreError as error:
+                logger.error("titanic: a reply waits for the store: %s", error)
+                await asyncio.sleep(_TICK)
+            else:
+                self._replied += 1
+                return
+
+    async def _give_back(
+        self, requests: TitanicRequests, taken: TakenRequest, failed: bool
+    ) -> None:
+        failures = self._failures.get(taken.id, 0) + failed
+        wait = min(2.0 ** (failures - 1), _LONGEST) if failed else 0.0
+        if await asyncio.to_thread(requests.give_back, taken, wait):
+            self._repeated += 1
+            self._failures[taken.id] = failures
+        else:
+            self._failures.pop(taken.id, None)
+
+    # -- the end
+
+    def interrupt(self) -> None:
+        """Act as after a signal: end. Requests without a reply stay in the store.
+
+        Call this method on the loop.
+        """
+        self._node.halted(None)
+
+    async def close(self) -> None:
+        """Stop. Requests without a reply stay in the store, and are sent again. Idempotent."""
+        pump, self._pump = self._pump, None
+        tasks = [*self._tasks, *([] if pump is None else [pump])]
+        for worker in self._workers:
+            await worker.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for part in (self._client, self._lookup):
+            await part.close()
+        requests, self._requests = self._requests, None
+        if requests is not None:
+            await asyncio.to_thread(requests.close)
+
+    async def _abort(self) -> None:
+        await self.close()
+
+    def statistics(self) -> TitanicStatistics:
+        """Return a snapshot of the counts."""
+        return TitanicStatistics(self._stored, self._replied, self._repeated, len(self._tasks))
+
+
+def _id_of(frames: list[bytes]) -> str:
+    """Return the id that a client sent; a text that is no id for other frames."""
+    return frames[0].decode("ascii", "replace") if len(frames) == 1 else ""

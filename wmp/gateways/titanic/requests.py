@@ -1,0 +1,243 @@
+"""The requests of Titanic in a store: each step is one transaction, so a process may end at any.
+
+A request is a stored job. Its role is the service, its key begins with ``titanic`` and has the id
+of the request. The id is drawn at random and is what its client knows.
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from wmp.codec import pack_frames, unpack_frames
+from wmp.errors import InstanceEnded, StoreFull
+from wmp.foreign import Frames
+from wmp.gateways.common.body import FRAMES_CODEC
+from wmp.message import Kind
+from wmp.store.contract import JobFilter, Store, StoredJob
+from wmp.store.job_terms import StoredTerms
+from wmp.store.stored_job import StoredJobInput, StoredJobState
+from wmp.store.write_batch import (
+    BatchAnswer,
+    JobChanges,
+    NewJobs,
+    Reservation,
+    WriteBatch,
+)
+
+__all__ = ["TakenRequest", "TitanicRequests"]
+
+_FOREVER: Final = 1000 * 365 * 24 * 3_600_000
+"""Milliseconds for which a request is kept: until it is closed (MDP-8.5)."""
+
+_TERMS: Final = StoredTerms(keep=_FOREVER, keep_dead=_FOREVER)
+_PREFIX: Final = "titanic "
+_HEX: Final = frozenset(string.hexdigits)
+_BYTES: Final = 64 << 20
+"""Largest number of bytes of the bodies that one step takes."""
+_SWEPT: Final = 1000
+_LOOK: Final = 60
+"""Number of renewals from one look for all closed requests to the next: it reads the whole store.
+"""
+
+_CANCEL: Final = StoredJobInput.CANCEL
+_FORGET: Final = StoredJobInput.FORGET
+_S = StoredJobState
+_CLOSED: Final = (_S.CANCELLED, _S.CANCELLING)
+"""States of requests that were closed before their end."""
+_OPEN: Final = (_S.QUEUED, _S.RESERVED)
+_UNFINISHED: Final = (*_OPEN, _S.CANCELLING)
+
+
+class TakenRequest(NamedTuple):
+    """A request that this process does."""
+
+    id: int
+    attempt: int
+    body: Frames
+
+
+class TitanicRequests:
+    """The requests in one store. Any thread may call it; each call may wait for the disk.
+
+    Every call may raise :class:`~wmp.errors.StoreError`.
+
+    Args:
+        store: The store. Nothing else may use its file.
+        name: Returns a new id of 32 hexadecimal digits.
+    """
+
+    def __init__(
+        self, store: Store, name: Callable[[], str] = lambda: secrets.token_hex(16)
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._lock = threading.RLock()
+        self._renewals = 0
+        self._closing: set[int] = set()
+        """Requests that were closed while a process did them."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._me = self._store.begin(b"titanic", "titanic")
+        self._numbers = [self._me.block.start, self._me.block.stop]
+        self._batches = 0
+
+    def _apply(self, make: Callable[[], WriteBatch]) -> BatchAnswer:
+        """Apply a batch; as another instance if this one was ended, after a long stop."""
+        while True:
+            number = self._batches + 1
+            try:
+                answer = self._store.apply(self._me, number, make())
+                if answer.repeated:
+                    # The last batch took effect, although its COMMIT failed, and this batch did
+                    # not. Only the store knows the requests that the last one reserved.
+                    self._store.end(self._me)
+            except InstanceEnded:
+                self._begin()
+                continue
+            if answer.repeated:
+                self._begin()
+                continue
+            self._batches = number
+            if answer.block is not None:
+                self._numbers = [answer.block.start, answer.block.stop]
+            return answer
+
+    # -- the three services
+
+    def request(self, service: str, body: Frames) -> str:
+        """Store a request; return its id.
+
+        Raises:
+            StoreFull: The store has its largest size.
+        """
+        id = self._name()
+        kind, payload = Kind(service, codec=FRAMES_CODEC), pack_frames(body)
+
+        def make() -> WriteBatch:
+            first, last = self._numbers
+            new = NewJobs(kind, _TERMS, [first], [payload], keys=[_PREFIX + id])
+            return WriteBatch(adds=[new], block=first + 2 >= last)
+
+        with self._lock:
+            ((number,),) = (one.ids for one in self._apply(make).adds)
+            if not number:
+                raise StoreFull(
+                    "the store has its largest size; close requests whose replies were read, or "
+                    "open the store with a larger max_bytes"
+                )
+            self._numbers[0] += 1
+        return id
+
+    def reply(self, id: str) -> tuple[bytes, Frames]:
+        """Return the status of a request, and the reply if there is one."""
+        with self._lock:
+            job = self._find(id)
+        if job is None or job.state in _CLOSED:
+            return b"400", ()
+        if job.state in _OPEN:
+            return b"300", ()
+        if job.state is _S.OK and job.result is not None:
+            return b"200", unpack_frames(job.result)
+        return b"500", ()
+
+    def close_request(self, id: str) -> None:
+        """Forget a request and its reply. A request that is not known is forgotten already."""
+        with self._lock:
+            job = self._find(id)
+            if job is None:
+                return
+            changes = [JobChanges(one, [job.id]) for one in (_CANCEL, _FORGET)]
+            answer = self._apply(lambda: WriteBatch(changes=changes))
+            if answer.changes[-1].states[0] is not _S.ABSENT:
+                self._closing.add(job.id)
+
+    def _find(self, id: str) -> StoredJob | None:
+        if len(id) != 32 or not _HEX.issuperset(id):
+            return None
+        found = self._store.list(JobFilter(key=_PREFIX + id.lower()), payloads=True)
+        return found[-1] if found else None
+
+    # -- the requests that wait
+
+    def waiting(self) -> list[str]:
+        """Return the services of the requests that wait and are due."""
+        with self._lock:
+            kinds = self._store.kinds()
+        return [one.kind.role for one in kinds if not one.wait and one.kind.codec == FRAMES_CODEC]
+
+    def take(self, service: str, count: int) -> list[TakenRequest]:
+        """Take requests of a service to do them; no other process gets them meanwhile."""
+        wanted = [Reservation(Kind(service, codec=FRAMES_CODEC), count, _BYTES)]
+        with self._lock:
+            (found,) = self._apply(lambda: WriteBatch(reservations=wanted)).reserved or (None,)
+        if found is None:
+            return []
+        rows = zip(found.ids, found.attempts, found.payloads, strict=True)
+        return [TakenRequest(id, attempt, unpack_frames(body)) for id, attempt, body in rows]
+
+    def finish(self, taken: TakenRequest, reply: Frames) -> None:
+        """Store the reply to a request; the reply to a closed request is forgotten."""
+        payload = pack_frames(reply)
+        end = JobChanges(StoredJobInput.SUCCEED, [taken.id], [taken.attempt], [payload])
+        with self._lock:
+            if not self._forget_if_closed(taken):
+                self._apply(lambda: WriteBatch(changes=[end]))
+
+    def give_back(self, taken: TakenRequest, wait: float) -> bool:
+        """Let a request wait again, because it got no reply; return False if it was closed."""
+        back = JobChanges(
+            StoredJobInput.RELEASE, [taken.id], [taken.attempt], waits=[round(wait * 1000)]
+        )
+        with self._lock:
+            if self._forget_if_closed(taken):
+                return False
+            self._apply(lambda: WriteBatch(changes=[back]))
+            return True
+
+    def _forget_if_closed(self, taken: TakenRequest) -> bool:
+        """Forget a request that was closed while it was done; return whether it was."""
+        (job,) = self._store.list(JobFilter(ids=[taken.id])) or (None,)
+        if job is not None and job.state is not _S.CANCELLING:
+            return False
+        if job is not None:
+            release = JobChanges(StoredJobInput.RELEASE, [taken.id], [taken.attempt])
+            changes = [release, JobChanges(_FORGET, [taken.id])]
+            self._apply(lambda: WriteBatch(changes=changes))
+        return True
+
+    # -- upkeep
+
+    def renew(self) -> None:
+        """Keep the requests that were taken; let those of ended processes wait again.
+
+        Call this each second.
+        """
+        with self._lock:
+            self._apply(lambda: WriteBatch(sweep=_SWEPT))
+            ended: set[int] = set()
+            looked = sorted(self._closing)[:_SWEPT]
+            if looked:
+                # Another process may have stored the reply at the moment of the close.
+                jobs = self._store.list(JobFilter(ids=looked), limit=_SWEPT)
+                ended.update(job.id for job in jobs if job.state not in _UNFINISHED)
+                looked = sorted({*looked}.difference(job.id for job in jobs))
+            page: Sequence[StoredJob] = ()
+            if self._renewals % _LOOK == 0:
+                page = self._store.list(JobFilter(states=[_S.CANCELLED]), limit=_SWEPT)
+                ended.update(job.id for job in page)
+            if ended:
+                change = JobChanges(_FORGET, sorted(ended))
+                self._apply(lambda: WriteBatch(changes=[change]))
+            self._closing.difference_update(ended, looked)
+            self._renewals += len(page) < _SWEPT
+
+    def close(self) -> None:
+        """End in good order. Idempotent."""
+        with self._lock:
+            self._store.end(self._me)
+            self._store.close()

@@ -1,0 +1,1 @@
+"""What the whole runtime uses: checks of arguments, threads, counters, the journal."""

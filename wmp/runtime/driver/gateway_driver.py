@@ -1,0 +1,83 @@
+"""The driver of a gateway: sockets of WMP beside ROUTERs of other protocols, and one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, Protocol
+
+from wmp.events import Disconnected, Garbled, Received, Undelivered
+from wmp.foreign import Answered, Arrived, Emit, Left, Settled, Unsent
+from wmp.runtime.driver.driver import Driver, Machine
+from wmp.runtime.driver.foreign_driver import ForeignDriver
+from wmp.runtime.driver.inbox import Event
+from wmp.runtime.sockets.ports import Port
+
+__all__ = ["GatewayDriver"]
+
+_ANSWERED: Final = Answered()
+
+
+class _AnsweredMachine(Machine, Protocol):
+    @property
+    def answered(self) -> bool:
+        """Whether ``Answered`` would let workers begin further jobs."""
+
+
+class GatewayDriver(ForeignDriver):
+    """Runs the machine of a gateway; see :class:`~wmp.runtime.driver.driver.Driver`.
+
+    The ROUTER and the DEALERs are those of WMP. Each door has a ROUTER of its own.
+
+    Args:
+        doors: ROUTERs of the doors, by their numbers.
+        others: Arguments of the driver.
+    """
+
+    from_peers: ClassVar[tuple[type[Event], ...]] = (
+        Answered,
+        Arrived,
+        Unsent,
+        Left,
+        Settled,
+        Received,
+        Garbled,
+        Undelivered,
+    )
+    others: ClassVar[str] = "the manager at "
+    router_is_foreign: ClassVar[bool] = False
+
+    def __init__(
+        self, machine: _AnsweredMachine, *args: Any, doors: Sequence[Port], **others: Any
+    ) -> None:
+        super().__init__(machine, *args, **others)
+        self._gateway = machine
+        self._doors = tuple(doors)
+        self._numbers = {port: number for number, port in enumerate(doors)}
+        for port, number in self._numbers.items():
+            self._sockets.add_door(port)
+            self._report_ends(port, number)
+
+    def _take_posted(self) -> None:
+        Driver._take_posted(self)
+
+    def _take_received(self) -> None:
+        readable, numbers = self._sockets.readable, self._numbers
+        raw = [(port, numbers[port]) for port in readable if port in numbers]
+        for port, _ in raw:
+            del readable[port]
+        if readable:
+            Driver._take_received(self)
+        if raw:
+            self._take_raw(raw)
+
+    def _settle(self) -> None:
+        if self._gateway.answered:
+            self._feed(_ANSWERED)
+        super()._settle()
+
+    def _part(self, routing_id: bytes) -> None:
+        self._throttle.forget(routing_id)
+        self._feed(Disconnected(routing_id))
+
+    def _port_of(self, action: Emit) -> Port | None:
+        return self._doors[action.port]

@@ -1,0 +1,1 @@
+"""The life of a node: start, settings, signals, drain and end."""

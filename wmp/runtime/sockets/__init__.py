@@ -1,0 +1,1 @@
+"""ZeroMQ sockets: connections, endpoints, options, security."""

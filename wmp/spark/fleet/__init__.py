@@ -1,0 +1,1 @@
+"""Fleets: workers inside of Spark executors (``specs/fleet.md``)."""

@@ -1,0 +1,1 @@
+"""Lines of journals to rows and violations, by folds in Python."""

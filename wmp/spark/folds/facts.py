@@ -1,0 +1,301 @@
+"""The results of folding lines: facts of jobs, rows of tables, counts and violations.
+
+A fold is plain Python. It appends to a :class:`FoldSink`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b, sha256
+from typing import Any, Final
+
+import msgspec
+import pyarrow
+from attrs import define, field, frozen
+
+from wmp.spark.folds.findings import FINDINGS
+from wmp.spark.folds.process_lines import LineNumbers
+from wmp.spark.session.arrow import Values
+
+__all__ = [
+    "ALWAYS",
+    "MOST_OF_A_NAME",
+    "Counts",
+    "Fact",
+    "FoldSink",
+    "Job",
+    "KnownProcess",
+    "Process",
+    "Window",
+    "add_count",
+    "is_certain",
+    "process_number",
+    "rounded",
+]
+
+Process = tuple[str, int]
+"""(identity, epoch)."""
+
+Job = tuple[str, int, int]
+"""(owner, epoch of the owner, number)."""
+
+Window = tuple[int, int]
+"""The first µs since 1970 of a part of a journal, and the µs after its last."""
+ALWAYS: Final[Window] = (-(1 << 62), 1 << 62)
+
+Counts = dict[tuple[Any, ...], list[int]]
+"""[number, sum, greatest] of samples, by (name, key…); those of two sets of lines add up."""
+
+_HOUR: Final = 3_600_000_000
+"""In µs."""
+MOST_OF_A_NAME: Final = 100
+"""Largest number of violations of one name and certainty in a report; all are counted."""
+_MOST_LINES: Final = 200
+"""Largest number of lines of a violation that are reported."""
+
+
+@frozen
+class KnownProcess:
+    """The facts of a process that wrote a journal, which each fold needs."""
+
+    node: str
+    epoch: int
+    kind: str
+    """manager, worker or device: from its ``start``, or else by the kinds of its lines."""
+    clock: int
+    """µs that are added to its monotonic clock."""
+    whole: bool
+    """Whether the journal has a ``start`` and lacks no line."""
+    end: str | None
+    """As ``nodes.end``."""
+    first: int
+    """The time of its first line on its own clock."""
+    last: int
+    """The time of its last line on its own clock."""
+    expire: float | None = None
+    """Seconds of silence after which a manager gives a worker up."""
+    resources: Mapping[str, int] = {}
+    compared: bool = True
+    """Whether ``clock`` is that of the common clock, and not only its own wall clock."""
+
+
+class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):
+    """One event of one job, in a line of a manager (side 0) or worker (side 1).
+
+    ========= ==== =========== =========== ================= ================== ================
+    event     side peer        value       number            word               other
+    ========= ==== =========== =========== ================= ================== ================
+    submitted  0               retries     deadline, µs                         priority
+    asked      0
+    declined   0
+    granted    0   the worker  1: by the   of its TAKE                          its lock
+                               observer
+    lost       0               1: counts;
+                               2: once for
+                               each worker
+    noted      0   the worker                                the reason
+    arrived    0   the worker  the outcome of its DONE
+    resolved   0   whose DONE                                the end
+                   it was
+    taken      1   the manager             of its TAKE
+    run        1               the lane
+    finished   1               the outcome when it began     ``recalled``, or    the lane
+                                                             nothing
+    cancel     1   the manager 1: only
+                               unstarted
+    answered   1   the manager the outcome of its DONE
+    refused    1   the manager             of the DONE
+    forgotten  1   the manager
+    ========= ==== =========== =========== ================= ================== ================
+    """
+
+    side: int
+    node: str
+    epoch: int
+    n: int
+    at: int
+    """The time on the clock of its process."""
+    time: int
+    """The time on the common clock; so is the time when a job began."""
+    event: str
+    attempt: int | None = None
+    peer: str | None = None
+    peer_epoch: int | None = None
+    value: int | None = None
+    session: int | None = None
+    """Of the DONE; of a job that finished, the µs for which it ran."""
+    number: int | None = None
+    word: str | None = None
+    other: int | None = None
+    role: str | None = None
+    text: Any = None
+    """``needs`` of a job or lane, ``via`` of a TAKE."""
+
+    @property
+    def process(self) -> Process:
+        """The process that wrote the line."""
+        return self.node, self.epoch
+
+
+@lru_cache(65_536)
+def process_number(*who: Any) -> int:
+    """Return a process, or another tuple, as a number; two almost surely have different numbers."""
+    digest = blake2b(repr(who).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def is_certain(processes: Sequence[Process] | None, known: Mapping[Process, KnownProcess]) -> bool:
+    """Return whether a violation is certain that these processes show; None: in any case."""
+    return processes is None or all(
+        (one := known.get(who)) is not None and one.whole for who in processes
+    )
+
+
+def add_count(counts: dict[Any, list[int]], key: Any, entry: Sequence[int]) -> None:
+    """Add [number, sum, greatest] to the entry of a key."""
+    one = counts.get(key)
+    if one is None:
+        counts[key] = list(entry)
+    else:
+        one[0] += entry[0]
+        one[1] += entry[1]
+        one[2] = max(one[2], entry[2])
+
+
+def rounded(micros: int) -> int:
+    """Round µs to three digits, so that there are few different values."""
+    unit = 1
+    while micros >= 1000 * unit:
+        unit *= 10
+    return micros // unit * unit
+
+
+@define(eq=False)
+class FoldSink:
+    """Collects the results of folds of one task."""
+
+    known: Mapping[Process, KnownProcess]
+    closed: Mapping[tuple[Any, ...], LineNumbers] = {}
+    """The jobs that earlier calls reported for good, and the messages without a target."""
+    late: int = 0
+    """Number of facts, or messages, about which lines came after that."""
+    length: int = 1_000_000
+    """µs of a stretch of time, for the load of workers and roles."""
+    window: Window = ALWAYS
+    """The jobs submitted in this time, and the locks, WAKEs and load in it, become rows."""
+    rows: defaultdict[str, list[Values]] = field(factory=lambda: defaultdict(list))
+    """Rows by the name of their table."""
+    tables: defaultdict[str, list[pyarrow.Table]] = field(factory=lambda: defaultdict(list))
+    """Further rows by the name of their table."""
+    facts: defaultdict[Job, list[Fact]] = field(factory=lambda: defaultdict(list))
+    _counts: Counts = field(factory=dict)
+    _amounts: defaultdict[tuple[Any, ...], list[int]] = field(factory=lambda: defaultdict(list))
+    """Numbers that are not in the counts yet, by their key there."""
+    _samples: defaultdict[tuple[Any, ...], list[int]] = field(factory=lambda: defaultdict(list))
+    """µs that are not in the counts yet, by their key there without the rounded µs."""
+    _broken: Counter[tuple[str, bool]] = field(factory=Counter)
+    """Number of violations of the present group, by name and certainty."""
+
+    def add(self, table: str, row: Values) -> None:
+        """Add a row."""
+        self.rows[table].append(row)
+
+    def apart(self) -> FoldSink:
+        """Return an empty sink for rows and counts that may still change."""
+        return FoldSink(self.known, self.closed, length=self.length, window=self.window)
+
+    @property
+    def counts(self) -> Counts:
+        """The counts so far."""
+        self.add_up()
+        return self._counts
+
+    def add_up(self) -> None:
+        """Add the numbers and samples so far to the counts, because they need more memory."""
+        for key, values in self._samples.items():
+            for took in values:
+                self._amounts[*key, rounded(took)].append(took)
+        for key, values in self._amounts.items():
+            add_count(self._counts, key, (len(values), sum(values), max(values)))
+        self._samples.clear()
+        self._amounts.clear()
+
+    def count(self, amount: int, *key: Any) -> None:
+        """Count a number; the key begins with the name of the count."""
+        self._amounts[key].append(amount)
+
+    def bound(self, value: int, *key: Any) -> None:
+        """Remember the greatest of these values."""
+        add_count(self._counts, key, (0, 0, value))
+
+    def samples(self, took: Iterable[int], *key: Any) -> None:
+        """Count µs under a key that ends in the rounded µs."""
+        self._samples[key].extend(took)
+
+    def phase(
+        self, phase: str, took: int, time: int,
+        role: str | None, manager: str | None, worker: str | None, device: str | None,
+    ) -> None:  # fmt: skip
+        """Count a sample of a phase that ended at this time."""
+        key = ("phase", phase, role, manager, worker, device, time // _HOUR)
+        self._samples[key].append(took)
+
+    def shows(self, time: int) -> bool:
+        """Return whether rows of this time on the common clock are wanted."""
+        return self.window[0] <= time < self.window[1]
+
+    def begin(self) -> None:
+        """Begin another group of lines."""
+        self._broken.clear()
+
+    def violation(
+        self,
+        name: str,
+        detail: str,
+        line: tuple[str, int, int, int],
+        lines: Sequence[tuple[str, int, int]] = (),
+        *,
+        owner: Process | None = None,
+        job: int | None = None,
+        attempt: int | None = None,
+        worker: Process | None = None,
+        lock: int | None = None,
+        others: Sequence[Process] = (),
+        certain: bool = False,
+    ) -> None:
+        """Report a violation.
+
+        Args:
+            name: The name in ``FINDINGS``.
+            detail: The observation.
+            line: (node, epoch, n, at) of the line that shows the violation.
+            lines: (node, epoch, n) of its story; by default the line alone.
+            owner: The manager of the job.
+            job: The job.
+            attempt: Its lease.
+            worker: The worker.
+            lock: The lock.
+            others: Further processes whose lines would show it if the violation were none.
+            certain: Whether the violation is certain, even if a journal has gaps.
+        """
+        node, epoch, n, at = line
+        story = list(lines[-_MOST_LINES:]) or [(node, epoch, n)]
+        processes = {(one[0], one[1]) for one in story} | set(others)
+        processes |= {who for who in (owner, worker) if who is not None}
+        judged = None if certain else tuple(sorted(processes))
+        shown = self.known.get((node, epoch))
+        self.count(1, "violation", name, judged)
+        proved = is_certain(judged, self.known)
+        self._broken[name, proved] += 1
+        if self._broken[name, proved] > MOST_OF_A_NAME:
+            return
+        text = "|".join(map(str, (name, node, epoch, n, owner, job, detail)))
+        row = (
+            sha256(text.encode()).hexdigest()[:12], name, FINDINGS[name], detail,
+            proved, node, epoch, *(owner or (None, None)), job, attempt,
+            *(worker or (None, None)), lock,
+            None if shown is None else at + shown.clock, story, judged,
+        )  # fmt: skip
+        self.add("violations", row)

@@ -1,0 +1,37 @@
+"""The names of violations, and the text of each rule or invariant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from wmp.checks.invariants import INVARIANTS
+
+__all__ = ["FINDINGS"]
+
+_INVARIANTS: Final = (
+    "every job ends", "one end for each job", "executions", "leases are lost for a cause",
+    "no stale result", "cancelled stays cancelled", "retries are kept", "ends have a cause",
+    "no double booking", "one process for each identity",
+)  # fmt: skip
+"""The invariants that journals can show to be broken."""
+
+FINDINGS: Final[Mapping[str, str]] = {
+    **{name: INVARIANTS[name] for name in _INVARIANTS},
+    "messages arrive as sent": "a received message was sent by its source, with the same columns",
+    "one line for each number": "a process writes one line with each number",
+    "WMP-3.2": "every READY with new content has a greater number than the one before",
+    "WMP-3.4": "a WAKE asks for no more jobs than the remembered credit",
+    "WMP-4.1": "a lock number is greater than every earlier one of its epoch",
+    "WMP-4.6": "a TAKE has a role of the GIVE and no more jobs than the GIVE still wants",
+    "WMP-4.13": "a TAKE or NO names a lock for which a GIVE was sent",
+    "WMP-6.1": "every step of a job is in the manager's table of jobs",
+    "WMP-6.2": "the end of a job is that of a DONE of its lease",
+    "WMP-6.6": "each job of a TAKE is answered by exactly one entry of DONE",
+    "WMP-6.10": "a job that has begun is answered with the outcome that it reached",
+    "WMP-7.1": "the numbers of a stream start at 1 in a session and grow by 1",
+    "WMP-9.3": "a manager gives a worker up after `expire` without a message",
+    "WMP-14.2": "an attempt of a stored job is granted to one worker",
+    "WMP-17.1": "a manager on standby sends no WAKE and no TAKE",
+}
+"""Text of the invariant or rule, by the name of the finding."""

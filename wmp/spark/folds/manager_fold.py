@@ -1,0 +1,291 @@
+"""The lines of one manager with one worker, folded: facts of jobs, leases, and violations.
+
+The observer of the simulations concludes from messages which leases a manager grants, and which
+leases end. Here the observer reads lines instead of events. A manager's lines without a worker
+(submissions, cancellations, timeouts) are a group of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+from attrs import define, field
+
+from wmp.checks.invariants import History
+from wmp.checks.observer import Observer
+from wmp.core.manager.requeue import CONNECTION_ENDED
+from wmp.core.manager.store_writes import FIRST_UNSTORED
+from wmp.core.protocol.settings import ManagerSettings
+from wmp.events import Ticked, Undelivered
+from wmp.message import Columns, Command, Field, Message, Peer
+from wmp.spark.folds.facts import Process
+from wmp.spark.folds.process_fold import UNACCEPTED, ProcessFold, jobs_of
+from wmp.spark.journals.lines import LineRow
+
+__all__ = ["ManagerFold"]
+
+_COMMANDS: Final = dict(Command.__members__)
+_NOBODY: Final = ManagerSettings(identity=b"", epoch=0)
+_SLACK: Final = 2
+"""Tolerance for rounded times, in µs."""
+_SIGNS_OF_LIFE: Final = ("READY", "GIVE")
+"""Messages that change no lease."""
+_UNSEEN: Final = ("claimed", "after goodbye")
+"""Reasons for which a manager ignores a message as if it had not come."""
+
+
+def _due(line: LineRow) -> int | None:
+    """Return the µs on the manager's clock before which no submitted job may time out.
+
+    Times count from the start time. An attempt that exceeds a run limit may end a job at any time.
+    """
+    bounds = [bound for bound in (line.timeout, line.expires_in) if bound is not None]
+    if line.run_limit is not None:
+        bounds = [0]
+    due: int | None = line.at + (line.delay or 0) + min(bounds) if bounds else None
+    return due
+
+
+@define(eq=False)
+class _LeaseRecorder(History):
+    """Records the facts that an observer reports to a history, and judges nothing."""
+
+    events: list[tuple[str, int, int, int]] = field(factory=list)
+
+    def granted(
+        self, owner: Peer, id: int, attempt: int, worker: Peer, now: float | None = None
+    ) -> None:
+        self.events.append(("granted", id, attempt, 1))
+
+    def lost(
+        self, owner: Peer, id: int, attempt: int, *, counts: bool = True, leaving: bool = False
+    ) -> None:
+        self.events.append(("lost", id, attempt, counts * (1 + leaving)))
+
+    def overran(self, owner: Peer, id: int) -> None:
+        pass
+
+
+@define(eq=False)
+class ManagerFold(ProcessFold):
+    """The state of a manager towards one worker, as its lines show it."""
+
+    side: ClassVar[int] = 0
+    _settings: ManagerSettings = field(init=False)
+    _peer: Peer = field(init=False)
+    _recorder: _LeaseRecorder = field(factory=_LeaseRecorder)
+    _observer: Observer = field(init=False)
+    _served: dict[Process, tuple[int, int] | None] = field(factory=dict)
+    """The times of the first and last READY or GIVE that was not ignored, by worker."""
+    _credit: dict[int | None, list[int]] = field(factory=dict)
+    """Credit of the last READY and the jobs of the WAKEs since then, by epoch of the worker."""
+    _granting: tuple[int, int, str] | None = None
+    """(n, at, command) of the first WAKE or TAKE since the last PONG with ``standby``."""
+    _store: Process | None = None
+    """The store that owns the manager's stored jobs."""
+
+    def __attrs_post_init__(self) -> None:
+        expire = (self.me.expire or _NOBODY.expire) * 1e6 - _SLACK
+        self._peer = (self.me.node.encode(), self.me.epoch)
+        self._settings = ManagerSettings(
+            identity=self._peer[0], epoch=self.me.epoch, expire=expire, reconnect_grace=None
+        )
+        self._observer = Observer(self._recorder)
+
+    def step(self, lines: Sequence[LineRow]) -> None:
+        """Fold the lines of one step."""
+        # The errors of jobs that end in this step are not tried again.
+        self._observer.ended = {job for x in lines if x.what == "resolve" for job in x.ids or ()}
+        for line in lines:
+            if line.command is not None and line.command not in _COMMANDS:
+                continue  # a command of a later release
+            if line.owner is not None and line.owner != line.node:
+                self._store = line.owner, line.owner_epoch or 0
+            match line.what:
+                case "received":
+                    self._received(line)
+                case "send":
+                    self._sent(line)
+                case "resolve":
+                    self._resolved(line)
+                case "note":
+                    self._note(line)
+                case "submitted":
+                    for job in line.ids or ():
+                        self._fact(
+                            line, "submitted", self._owner(line, job), job, value=line.retries,
+                            number=_due(line), other=line.priority, role=line.role,
+                            text=line.needs,
+                        )  # fmt: skip
+                case "cancelled" | "decline":
+                    event = "asked" if line.what == "cancelled" else "declined"
+                    for job in line.ids or ():
+                        self._fact(line, event, self._owner(line, job), job)
+                case "undelivered" if line.target is not None:
+                    self._observe(line, Undelivered(0, self._message(line)))
+            self._end_leases(line)
+
+    def finish(self) -> None:
+        """Report which workers were served, and from when to when."""
+        for worker, times in self._served.items():
+            both = (self.me.node, self.me.epoch, *worker)
+            self.sink.bound(0, "shares", *both)
+            if times is not None:
+                self.sink.bound(-times[0], "served", *both, "first")
+                self.sink.bound(times[1], "served", *both, "last")
+
+    def _owner(self, line: LineRow, job: int) -> Process:
+        stored = self._store is not None and job < FIRST_UNSTORED
+        return self._store if stored else (line.node, line.epoch)  # type: ignore[return-value]
+
+    # -- messages
+
+    def _received(self, line: LineRow) -> None:
+        self._check_received(line)
+        if line.source is None or line.reason in _UNSEEN:
+            return
+        worker, command = (line.source, line.source_epoch or 0), line.command
+        if command in _SIGNS_OF_LIFE:
+            first, last = self._served.setdefault(worker, None) or (line.at, line.at)
+            if line.reason is None:
+                self._served[worker] = (min(first, line.at), max(last, line.at))
+                if command == "READY":
+                    self._credit[line.source_epoch] = [line.credit or 0, 0]
+        if line.target is not None and (line.target, line.target_epoch) != (line.node, line.epoch):
+            return
+        if command == "DONE" and line.reason not in UNACCEPTED:
+            owner = (line.owner, line.owner_epoch)
+            if owner in ((line.node, line.epoch), (None, None), self._store):
+                for job, attempt, outcome in jobs_of(line, line.outcomes):
+                    self._fact(
+                        line, "arrived", self._owner(line, job), job, attempt, line.source,
+                        line.source_epoch, outcome,
+                    )  # fmt: skip
+        if command == "ERROR":
+            return  # ERROR is no sign of life, because a device may have sent it
+        self._silence(line)
+        if command in _SIGNS_OF_LIFE:
+            self._observer.seen(self._peer, (line.source.encode(), worker[1]), line.at)
+        else:
+            self._observer.received(self._peer, self._message(line), line.at)
+
+    def _silence(self, line: LineRow) -> None:
+        """Report a worker that was silent for too long, and kept its leases all the same.
+
+        Whether the manager could notice the silence is checked later, by its other lines.
+        """
+        contact = self._observer._contacts.get(self._peer, {}).get((line.source or "").encode())
+        if contact is None or not contact.leases or contact.epoch != line.source_epoch:
+            return
+        due = contact.last_message + self._settings.expire
+        if due < line.at:
+            job, (attempt, _) = next(iter(contact.leases.items()))
+            silent = (line.at - contact.last_message) / 1e6
+            row = (
+                self.me.node, self.me.epoch, line.source, line.source_epoch, job, attempt,
+                int(due), line.at, line.n, silent,
+            )  # fmt: skip
+            self.sink.add("silence", row)
+
+    def _sent(self, line: LineRow) -> None:
+        if (line.source, line.source_epoch) == (line.node, line.epoch):
+            self._check_sent(line)
+            if line.command in ("WAKE", "TAKE"):
+                self._granting = self._granting or (line.n, line.at, line.command)
+            elif line.command == "PONG" and line.standby:
+                self._on_standby(line)
+            if line.command == "WAKE":
+                self._wake(line)
+        if line.target is None:
+            return
+        if line.session is not None:
+            self._observer.sent(self._peer, self._message(line), line.at)
+        if line.command == "TAKE":
+            new = {event[1:3] for event in self._recorder.events if event[0] == "granted"}
+            self._end_leases(line)  # a TAKE that opens a session ends the leases of the old one
+            for job, attempt, _ in jobs_of(line):
+                self._fact(
+                    line, "granted", self._owner(line, job), job, attempt, line.target,
+                    line.target_epoch, int((job, attempt) in new), number=line.number,
+                    other=line.lock, role=line.role, text=line.via,
+                )  # fmt: skip
+
+    def _on_standby(self, line: LineRow) -> None:
+        """Report a WAKE or TAKE before this PONG: a standby never begins again (WMP-17.2).
+
+        A later line cannot show it: a worker without a route gets no PONG when a standby ends.
+        """
+        granting, self._granting = self._granting, None
+        if granting is not None:
+            n, at, command = granting
+            text = f"{command} was sent to {line.target} before a PONG with standby, line {line.n}"
+            me = line.node, line.epoch
+            self.sink.violation("WMP-17.1", text, (*me, n, at), [(*me, n), (*me, line.n)])
+
+    def _wake(self, line: LineRow) -> None:
+        credit = self._credit.setdefault(line.target_epoch, [0, 0])
+        credit[1] += line.count or 0
+        if credit[1] > credit[0]:
+            text = (
+                f"the WAKEs announced {credit[1]} jobs to {line.target}; its READY has credit "
+                f"{credit[0]}"
+            )
+            self._break(line, "WMP-3.4", text)
+
+    def _note(self, line: LineRow) -> None:
+        if line.about_peer is not None and line.reason == CONNECTION_ENDED:
+            # The line `disconnected` names a link, but no worker.
+            self._observer.gave_up(self._peer, line.about_peer.encode())
+        elif line.about_peer is not None:
+            # A note names the cause of ended leases. Only silence ends leases without a message or
+            # note; the observer finds silence by the clock.
+            self._observe(line, Ticked())
+        for job, attempt, _ in jobs_of(line):
+            self._fact(
+                line, "noted", self._owner(line, job), job, attempt, line.about_peer,
+                line.about_epoch, word=line.reason,
+            )  # fmt: skip
+
+    def _resolved(self, line: LineRow) -> None:
+        if line.source is not None:
+            self._observer.settled(self._peer, line.source.encode(), line.ids or ())
+        for job, attempt, end in jobs_of(line, line.ends):
+            self._fact(
+                line, "resolved", self._owner(line, job), job, attempt, line.source,
+                line.source_epoch, word=end,
+            )  # fmt: skip
+
+    def _end_leases(self, line: LineRow) -> None:
+        """Add the facts of the leases whose end the observer concluded from a line."""
+        if self._recorder.events:
+            for what, job, attempt, counts in self._recorder.events:
+                if what == "lost":
+                    owner = self._owner(line, job)
+                    self._fact(line, "lost", owner, job, attempt, value=counts)
+            self._recorder.events.clear()
+
+    # -- the observer
+
+    def _observe(self, line: LineRow, event: object) -> None:
+        ended = self._observer.ended
+        self._observer.manager_did(self._settings, event, (), line.at)
+        self._observer.ended = ended
+
+    def _message(self, line: LineRow) -> Message:
+        """Return the message of a line, as far as the observer reads messages."""
+        columns = None
+        if line.ids is not None:
+            outcomes = None if line.outcomes is None else line.each(line.outcomes)
+            columns = Columns(line.ids, line.each(line.attempts), outcomes=outcomes)
+        fields: dict[int | str, Any] = {
+            Field.SESSION: line.session, Field.NUMBER: line.number, Field.ACK: line.ack or 0,
+        }  # fmt: skip
+        if line.owner is not None:
+            fields[Field.MANAGER] = (line.owner.encode(), line.owner_epoch or 0)
+        source: Any = self._peer
+        to: Any = (line.target_epoch or 0, (line.target or "").encode())
+        if line.what == "received":
+            source = ((line.source or "").encode(), line.source_epoch or 0)
+            to = () if line.target is None else self._peer[::-1]
+        return Message(_COMMANDS[line.command or ""], to, source, fields, columns)

@@ -1,0 +1,392 @@
+"""The messages of one part, folded: both ends of each message on each connection.
+
+A message that is received must have been sent, with the same columns. A message that was sent once
+and received once is a row of ``links``. A part has thousands of messages, so they are compared as
+arrays.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow
+from attrs import define, field
+
+from wmp.message import SENT_BY_MANAGERS, SENT_BY_WORKERS
+from wmp.spark.folds.facts import FoldSink, KnownProcess, Process, process_number
+from wmp.spark.folds.process_lines import LineNumbers
+from wmp.spark.journals.schema import ddl
+from wmp.spark.session.arrow import schema_of
+
+__all__ = ["GONE", "MessageFold", "MessageStream", "parts_of_messages"]
+
+_UP: Final = frozenset(command.name for command in SENT_BY_WORKERS - SENT_BY_MANAGERS)
+"""Commands that only workers send, so that their direction is up."""
+_SLACK: Final = 1_000_000
+"""µs before the last line of a killed process within which its last lines may be lost."""
+_AGAIN: Final = 60_000_000
+"""µs after which a message that was received is not sent again."""
+GONE: Final = 300_000_000
+"""µs after which no line about a message that one end lacks is expected; a journal that comes later
+makes all tables stale."""
+_HOPS: Final = 8
+"""Number of the values of a stream that belong to the message, and not to a connection."""
+_LINKS: Final = schema_of(ddl("links"))
+
+_Array = np.ndarray[Any, Any]
+
+
+class MessageStream(NamedTuple):
+    """The common values of the lines of one process about the messages of one stream."""
+
+    source: str
+    numbered: bool
+    """Whether the number is that of the message, and no checksum."""
+    withdrawn: bool
+    """Whether a GIVE wants no job."""
+    command: str
+    source_epoch: int | None
+    target: str | None
+    target_epoch: int | None
+    session: int | None
+    hops: int
+    """Number of devices before the connection."""
+    what: str
+    """The kind of the lines: send or received."""
+    node: str
+    epoch: int
+    via: tuple[str, ...] | None
+
+    @property
+    def process(self) -> Process:
+        """The process that wrote the lines."""
+        return self.node, self.epoch
+
+    @property
+    def side(self) -> int:
+        """0: the messages were sent; 1: received."""
+        return int(self.what == "received")
+
+
+class _MessageLine(NamedTuple):
+    """The values of one line."""
+
+    number: int
+    n: int
+    at: int
+    head: int
+    """Checksum of the columns of the head."""
+    body: int
+    """Checksum of the columns of the jobs, -1 without jobs."""
+
+
+_End = tuple[MessageStream, _MessageLine]
+
+
+@define(eq=False)
+class MessageFold:
+    """The messages whose place is in one part; a message with all its connections is in one."""
+
+    _lines: defaultdict[tuple[Any, ...], list[bytes]] = field(factory=lambda: defaultdict(list))
+    """The values of all lines as 64-bit numbers, by stream."""
+
+    def add(self, part: bytes) -> None:
+        """Add (stream, lines) as :mod:`wmp.spark.folds.reading` packs them, or as :attr:`state`."""
+        for stream, lines in marshal.loads(part):
+            self._lines[stream].append(lines)
+
+    @property
+    def state(self) -> bytes:
+        """The messages that were not reported, for :meth:`add`; empty without a message."""
+        some = [(stream, b"".join(lines)) for stream, lines in self._lines.items()]
+        return marshal.dumps(some) if some else b""
+
+    def report(self, sink: FoldSink, *, last: bool) -> dict[tuple[Any, ...], LineNumbers]:
+        """Report and forget the messages about which no further line is expected.
+
+        Args:
+            sink: Gets the rows.
+            last: Whether no further line comes at all.
+
+        Returns:
+            The numbers of the forgotten messages without a target, by message.
+        """
+        ends = _Ends.of(self._lines)
+        self._lines.clear()
+        if last:
+            ends.report(sink)
+            return {}
+        done = ends.settled(sink.known)
+        ends.only(done).report(sink)
+        closed: defaultdict[tuple[Any, ...], LineNumbers] = defaultdict(LineNumbers)
+        for stream, line in ends.only(done & (ends.each(lambda one: one.target is None) > 0)):
+            closed[stream[:_HOPS]].add(line.number)
+        rest = ends.only(~done)
+        order = np.argsort(rest.stream, kind="stable")
+        streams, starts = np.unique(rest.stream[order], return_index=True)
+        for place, lines in zip(streams, np.split(rest.lines[order], starts[1:]), strict=False):
+            self._lines[tuple(ends.streams[place])].append(lines.tobytes())
+        return closed
+
+    def report_open(self, sink: FoldSink) -> None:
+        """Report the messages that are not settled, as far as they are known."""
+        _Ends.of(self._lines).report(sink)
+
+
+def parts_of_messages(
+    messages: Iterable[tuple[tuple[Any, ...], Any]], buckets: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (part, packed messages) for :meth:`MessageFold.add`.
+
+    Neighbours in a stream are in one part, so a part has few streams.
+
+    Args:
+        messages: (stream, lines) of any number of lines.
+        buckets: Number of the parts.
+    """
+    parts: defaultdict[int, list[tuple[tuple[Any, ...], bytes]]] = defaultdict(list)
+    for stream, packed in messages:
+        one, lines = MessageStream(*stream), _values(packed)
+        blocks = lines[:, 0] >> 8 if one.numbered else lines[:, 0] & 7
+        first = process_number(one.source, one.target, one.session) % buckets
+        places = (first + blocks) % buckets
+        for part in np.unique(places).tolist():
+            parts[part].append((stream, lines[places == part].tobytes()))
+    for part, ends in parts.items():
+        yield part, marshal.dumps(ends)
+
+
+@define(eq=False)
+class _Ends:
+    """Lines about messages, sorted by message, connection and side."""
+
+    streams: Sequence[MessageStream]
+    stream: _Array
+    """The place of each line's stream."""
+    lines: _Array
+    """A row for each line, as :class:`_MessageLine`."""
+    message: _Array
+    """The number of each line's message in this object."""
+
+    @classmethod
+    def of(cls, lines: Mapping[tuple[Any, ...], Sequence[bytes]]) -> _Ends:
+        """Sort lines."""
+        packed = list(map(b"".join, lines.values()))
+        values, sizes = _values(b"".join(packed)), [len(_values(one)) for one in packed]
+        stream = np.repeat(np.arange(len(sizes)), sizes)
+        ends = cls(list(map(MessageStream._make, lines)), stream, values, stream)
+        numbers: defaultdict[tuple[Any, ...], int] = defaultdict(lambda: len(numbers))
+        family = ends.each(lambda one: numbers[one[:_HOPS]])
+        order = np.lexsort((ends.side, ends.hops, values[:, 0], family))
+        return cls(
+            ends.streams, stream[order], values[order],
+            _runs(family[order], values[order, 0]),
+        )  # fmt: skip
+
+    def only(self, chosen: Any) -> _Ends:
+        """Return some of the lines."""
+        return _Ends(self.streams, self.stream[chosen], self.lines[chosen], self.message[chosen])
+
+    def each(self, value: Callable[[MessageStream], int]) -> _Array:
+        """Return a number of the stream of each line."""
+        return np.array(list(map(value, self.streams)), np.int64)[self.stream]
+
+    @property
+    def hops(self) -> _Array:
+        """The number of devices before each line's connection."""
+        return self.each(attrgetter("hops"))
+
+    @property
+    def side(self) -> _Array:
+        """0 for sent, 1 for received."""
+        return self.each(attrgetter("side"))
+
+    def times(self, known: Mapping[Process, KnownProcess]) -> _Array:
+        """Return the time of each line on the common clock."""
+        return self.lines[:, 2] + self.each(lambda one: known[one.process].clock)
+
+    def __iter__(self) -> Iterator[_End]:
+        lines = map(_MessageLine._make, self.lines.tolist())
+        return zip(map(self.streams.__getitem__, self.stream.tolist()), lines, strict=True)
+
+    def settled(self, known: Mapping[Process, KnownProcess]) -> _Array:
+        """Return for each line whether no process writes a further line about its message."""
+        nodes: defaultdict[str, list[KnownProcess]] = defaultdict(list)
+        for one in known.values():
+            nodes[one.node].append(one)
+        messages: defaultdict[int, list[_End]] = defaultdict(list)
+        for number, end in zip(self.message.tolist(), self, strict=True):
+            messages[number].append(end)
+        found = [_is_settled(ends, known, nodes) for ends in messages.values()]
+        return np.repeat(np.array(found, bool), list(map(len, messages.values())))
+
+    def report(self, sink: FoldSink) -> None:
+        """Add the rows and violations of all messages."""
+        self._compare(sink)
+        cells = _runs(self.message, self.hops, self.side)
+        start = np.flatnonzero(np.diff(cells, prepend=-1))
+        alone = np.diff(start, append=len(cells)) == 1
+        first, last = self.only(start[:-1]), self.only(start[1:])
+        pairs = alone[:-1] & alone[1:] & (first.side < last.side)
+        pairs &= (first.message == last.message) & (first.hops == last.hops)
+        pairs &= first.each(attrgetter("numbered")) > 0
+        first, last = first.only(pairs), last.only(pairs)
+        _add_links(first, last, sink)
+        _count_hops(last.only(slice(None, -1)), first.only(slice(1, None)), sink)
+
+    def _compare(self, sink: FoldSink) -> None:
+        """Report the messages that were received, but not sent with the same columns."""
+        received = self.side == 1
+        sent = ~received & (self.hops == 0)
+        head, body = (self.message << 32 | self.lines[:, place] for place in (3, 4))
+        same = np.isin(head, head[sent]) & ((self.lines[:, 4] < 0) | np.isin(body, body[sent]))
+        known = self.each(lambda one: (one.source, one.source_epoch) in sink.known) > 0
+        wrong = self.only(received & ~same & known)
+        order = np.argsort(wrong.times(sink.known), kind="stable")
+        for number in dict.fromkeys(wrong.message[order].tolist()):  # the first are shown
+            begin, end = np.searchsorted(self.message, [number, number + 1])
+            _suspect(list(self.only(slice(begin, end))), sink)
+
+
+def _values(packed: Any) -> _Array:
+    """Return packed lines as rows of :class:`_MessageLine`."""
+    return np.frombuffer(packed, np.int64).reshape(-1, len(_MessageLine._fields))
+
+
+def _runs(*columns: _Array) -> _Array:
+    """Number the rows; neighbours with equal values have one number."""
+    changed = np.zeros(len(columns[0]), bool)
+    for column in columns:
+        changed[1:] |= column[1:] != column[:-1]
+    return np.cumsum(changed)
+
+
+def _add_links(first: _Ends, last: _Ends, sink: FoldSink) -> None:
+    """Add a row of ``links`` for each pair of a sent and a received line."""
+    if not len(first.stream):
+        return
+    began, ended = first.times(sink.known), last.times(sink.known)
+    # The receiver is mostly farther on the route, so its line names more devices.
+    via = np.where(last.each(lambda one: bool(one.via)), last.stream, first.stream)
+    columns = {
+        **{name: (name, first.stream) for name in MessageStream._fields[:_HOPS]},
+        "via": ("via", via),
+        "sender": ("node", first.stream), "sender_epoch": ("epoch", first.stream),
+        "receiver": ("node", last.stream), "receiver_epoch": ("epoch", last.stream),
+    }  # fmt: skip
+    numbers = {
+        "number": first.lines[:, 0], "hops": first.hops, "sent_n": first.lines[:, 1],
+        "sent_at": first.lines[:, 2], "sent": began, "received_n": last.lines[:, 1],
+        "received_at": last.lines[:, 2], "received": ended, "trip": ended - began,
+    }  # fmt: skip
+    arrays = []
+    for column in _LINKS:
+        if column.name in numbers:
+            arrays.append(pyarrow.array(numbers[column.name]).cast(column.type))
+            continue
+        name, streams = columns[column.name]
+        values = pyarrow.array([getattr(one, name) for one in first.streams], column.type)
+        arrays.append(values.take(pyarrow.array(streams)))
+    sink.tables["links"].append(pyarrow.Table.from_arrays(arrays, schema=_LINKS))
+    direct = np.array([not one.via for one in first.streams])[via]
+    sink.samples(np.maximum(ended - began, 0)[direct].tolist(), "hop", None, None)
+
+
+def _count_hops(received: _Ends, sent: _Ends, sink: FoldSink) -> None:
+    """Count how long a device keeps messages, from neighbouring links."""
+    numbers: defaultdict[Process, int] = defaultdict(lambda: len(numbers))
+    device = lambda one: numbers[one.process]  # noqa: E731
+    passed = (received.message == sent.message) & (received.hops + 1 == sent.hops)
+    passed &= received.each(device) == sent.each(device)
+    took = (sent.lines[:, 2] - received.lines[:, 2])[passed]
+    streams = received.stream[passed]
+    for place in np.unique(streams):
+        stream = received.streams[place]
+        direction = "up" if stream.command in _UP else "down"
+        sink.samples(took[streams == place].tolist(), "hop", stream.node, direction)
+
+
+def _is_settled(
+    ends: Sequence[_End], known: Mapping[Process, KnownProcess],
+    nodes: Mapping[str, Sequence[KnownProcess]],
+) -> bool:  # fmt: skip
+    """Return whether no process writes a further line about a message.
+
+    Args:
+        ends: The lines of the message.
+        known: All processes.
+        nodes: All processes by identity.
+    """
+    first = ends[0][0]
+    target = first.target
+    lines = Counter((stream.hops, stream.side) for stream, _ in ends)
+    top = max(stream.hops for stream, _ in ends)
+    whole = all(lines[hops, 1] >= lines[hops, 0] > 0 for hops in range(top + 1)) and (
+        target is None or any(s.side and s.hops == top and s.node == target for s, _ in ends)
+    )
+    wait = _AGAIN if whole else GONE
+    times = [(known[stream.process], line.at) for stream, line in ends]
+    late = [one for one, at in times if one.last <= at + wait]
+    if any(one.end is None for one in late):
+        return False
+    parties: set[tuple[str | None, int | None]] = {
+        (first.source, first.source_epoch), (target, first.target_epoch if whole else None)
+    }  # fmt: skip
+    parties |= {stream.process for stream, _ in ends}
+    parties |= {(device, None) for stream, _ in ends for device in stream.via or ()}
+    concerned = {
+        (node, epoch): [one for one in nodes.get(node, ()) if epoch in (None, one.epoch)]
+        for node, epoch in parties
+        if node is not None
+    }
+    # Each process may receive a message without a target.
+    some = nodes.values() if target is None and not whole else concerned.values()
+    due = max(at + one.clock for one, at in times) + wait
+    for one in (process for processes in some for process in processes):
+        if one.end is None and not (one.compared and one.last + one.clock > due):
+            return False
+    # The journal of a process that is not known may come later.
+    unknown = target is None or any(
+        epoch is None or not processes for (_, epoch), processes in concerned.items()
+    )
+    return whole or not unknown or not late
+
+
+def _suspect(ends: Sequence[_End], sink: FoldSink) -> None:
+    """Report a message that was received, but not sent with the same columns.
+
+    A process that was killed loses its last lines.
+    """
+    stream, (number, *_) = ends[0]
+    source = (stream.source, stream.source_epoch or 0)
+    origin = sink.known[source]
+    sent = [line.n for one, line in ends if (one.side, one.hops) == (0, 0)]
+    if not sent and number in sink.closed.get(stream[:_HOPS], LineNumbers()):
+        sink.late += 1  # only the message without a target may have receivers beside the first
+        return
+    # A receiver behind devices compares its columns with those of the source.
+    got, last = max(
+        (end for end in ends if end[0].side),
+        key=lambda end: (end[0].hops > 0, end[1].n, end[1].at),
+    )
+    when = last.at + sink.known[got.process].clock
+    early = origin.compared and when < origin.last + origin.clock - _SLACK
+    if not (sent or origin.end is not None or early):
+        return
+    what = (
+        f"{stream.command}{f' {number}' if stream.numbered else ''}"
+        f"{'' if stream.session is None else f' of session {stream.session}'} from {source[0]}"
+    )
+    story = [(*got.process, last.n)]
+    detail = f"{what} was received, but its source did not send it"
+    if sent:
+        story.insert(0, (*source, max(sent)))
+        detail = f"{what} was received with other columns than its source sent"
+    sink.violation(
+        "messages arrive as sent", detail, (*got.process, last.n, last.at), story, others=[source]
+    )

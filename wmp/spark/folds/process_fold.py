@@ -1,0 +1,109 @@
+"""The folds of workers and managers alike: facts of jobs, and the numbers of streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
+
+from attrs import define, field
+
+from wmp.core.protocol.outbound import Arrival
+from wmp.message import ERROR_CODES, ErrorCode
+from wmp.spark.folds.facts import Fact, FoldSink, KnownProcess, Process
+from wmp.spark.journals.lines import LineRow
+
+__all__ = ["UNACCEPTED", "ProcessFold", "jobs_of"]
+
+UNACCEPTED: Final = frozenset({
+    *("after goodbye", "claimed", "old session", "other session", "unknown session"),
+    *(arrival.value for arrival in Arrival),
+    # A message with one unknown job or lock is nevertheless the next of its stream.
+    *(code for code in ERROR_CODES if code != ErrorCode.UNKNOWN),
+})  # fmt: skip
+"""Reasons for which a numbered message is not accepted."""
+_MOST: Final = 4096
+"""Number of streams that are remembered."""
+
+
+def jobs_of(line: LineRow, column: list[Any] | None = None) -> Iterable[tuple[int, Any, Any]]:
+    """Return (job, attempt, value of a column) for each job of a line."""
+    ids: list[int] = line.ids or []
+    attempts = line.attempts
+    if attempts is None or len(attempts) != len(ids):
+        attempts = line.each(attempts)
+    if column is None or len(column) != len(ids):
+        column = line.each(column)
+    return zip(ids, attempts, column, strict=True)
+
+
+@define(eq=False)
+class ProcessFold:
+    """The state of a process as its lines show it, in the order of their numbers."""
+
+    side: ClassVar[int]
+    """As ``Fact.side``."""
+    me: KnownProcess
+    sink: FoldSink
+    _last: dict[tuple[Any, ...], int] = field(factory=dict)
+    """The last number of each stream, by (whether sent, peer, epoch, session)."""
+
+    def step(self, lines: Sequence[LineRow]) -> None:
+        """Fold the lines of one step."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """Report everything that is still open."""
+        raise NotImplementedError
+
+    def attach(self, me: KnownProcess | None, sink: FoldSink | None) -> None:
+        """Continue with these facts of the process and this sink; None before a pause."""
+        self.me = me  # type: ignore[assignment]
+        self.sink = sink  # type: ignore[assignment]
+
+    def _fact(
+        self, line: LineRow, event: str, owner: Process, job: int, attempt: int | None = None,
+        peer: str | None = None, peer_epoch: int | None = None, value: int | None = None,
+        session: int | None = None, number: int | None = None, word: str | None = None,
+        other: int | None = None, role: str | None = None, text: Any = None,
+    ) -> None:  # fmt: skip
+        """Add a fact of a job, from a line; positions are faster than names."""
+        self.sink.facts[*owner, job].append(
+            Fact(
+                self.side, line.node, line.epoch, line.n, line.at, line.at + self.me.clock, event,
+                attempt, peer, peer_epoch, value, session, number, word, other, role, text,
+            )
+        )  # fmt: skip
+
+    def _break(self, line: LineRow, name: str, detail: str, **about: Any) -> None:
+        """Report a violation that a line shows."""
+        self.sink.violation(name, detail, (line.node, line.epoch, line.n, line.at), **about)
+
+    # -- numbered streams: the numbers start at 1 in a session and grow by 1 (WMP-7.1)
+
+    def _check_sent(self, line: LineRow) -> None:
+        """Check the number of a message that the process made and sent; it may be sent again."""
+        if line.number is not None:
+            key = (True, line.target, line.target_epoch, line.session)
+            last = self._last.get(key, 0)
+            if line.number > last + 1:
+                self._break_number(line, "sent", last)
+            self._remember(key, max(last, line.number))
+
+    def _check_received(self, line: LineRow) -> None:
+        """Check the number of a message; a message that was not accepted changes nothing."""
+        mine = line.target is None or line.target == line.node
+        if line.number is not None and mine and line.reason not in UNACCEPTED:
+            key = (False, line.source, line.source_epoch, line.session)
+            last = self._last.get(key, 0)
+            if line.number != last + 1:
+                self._break_number(line, "accepted", last)
+            self._remember(key, line.number)
+
+    def _remember(self, key: tuple[Any, ...], number: int) -> None:
+        self._last[key] = number
+        if len(self._last) > _MOST:
+            self._last.pop(next(iter(self._last)))
+
+    def _break_number(self, line: LineRow, what: str, last: int) -> None:
+        text = f"{line.command} was {what} with number {line.number} after number {last}"
+        ProcessFold._break(self, line, "WMP-7.1", f"{text}; expected the next number")

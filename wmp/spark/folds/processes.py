@@ -1,0 +1,118 @@
+"""The processes that wrote journals: their rows, and the checks of their lives."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from wmp.core.protocol.settings import ManagerSettings
+from wmp.spark.folds.clocks import Clock
+from wmp.spark.folds.facts import FoldSink, KnownProcess, Process
+from wmp.spark.folds.process_lines import ProcessLines
+from wmp.spark.session.arrow import Values
+
+__all__ = ["check_lives", "known_processes", "nodes"]
+
+_EXPIRE: Final = ManagerSettings(identity=b"", epoch=0).expire
+_START: Final = ("kind", "label", "host", "pid", "release", "roles", "resources", "settings")
+
+
+def known_processes(
+    rows: Iterable[ProcessLines], clock: Mapping[Process, Clock], twice: Collection[Process]
+) -> dict[Process, KnownProcess]:
+    """Return the facts of all processes that folds need.
+
+    Args:
+        rows: All processes.
+        clock: The clock of each process.
+        twice: The processes with different lines of one number.
+    """
+    found = {}
+    for row in rows:
+        start, own = row.start_columns, clock[row.key]
+        whole = row.start is not None and not row.numbers.missing and row.key not in twice
+        found[row.key] = KnownProcess(
+            row.node, row.epoch, row.kind, own.clock, whole, row.end, row.first, row.last,
+            start.get("settings", {}).get("expire"), start.get("resources", {}),
+            own.error is not None,
+        )  # fmt: skip
+    return found
+
+
+def nodes(rows: Iterable[ProcessLines], clock: Mapping[Process, Clock]) -> list[Values]:
+    """Return the rows of the table ``nodes``."""
+    made = []
+    for row in rows:
+        start, own = row.start_columns, clock[row.key]
+        begin = [
+            list(v.items()) if isinstance(v := start.get(name), dict) else v for name in _START
+        ]
+        made.append((
+            *row.key, *begin, row.segments, row.lines, row.numbers.missing, row.first + own.clock,
+            row.last + own.clock, own.clock, own.error, row.end, row.reason,
+        ))  # fmt: skip
+    return made
+
+
+def check_lives(
+    rows: Sequence[ProcessLines], served: Mapping[tuple[Any, ...], Sequence[int]], sink: FoldSink
+) -> None:
+    """Check that a worker stops as superseded only beside another process of its identity.
+
+    A worker that no manager serves must not continue (WMP-15.9), and a manager must not serve two
+    processes of one identity in turns (WMP-9.6).
+
+    Args:
+        rows: All processes.
+        served: The counts ``served`` of all folds.
+        sink: Gets the violations.
+    """
+    _check_turns(rows, served, sink)
+    name = "one process for each identity"
+    by_node: dict[str, list[ProcessLines]] = defaultdict(list)
+    for row in rows:
+        by_node[row.node].append(row)
+    for some in by_node.values():
+        others = [one.key for one in some]
+        for row in some:
+            where = (row.node, row.epoch, row.numbers.highest, row.last)
+            who = f"{row.node}:{row.epoch}"
+            if row.reason == "Superseded" and len(some) == 1:
+                text = f"{who} stopped as superseded; no other process has its identity"
+                sink.violation(name, text, where)
+            idle = (
+                row.start_columns.get("kind") == "worker" and row.end == "stop" and not row.served
+            )
+            if idle and any(one.served for one in some):
+                text = (
+                    f"{who} did not stop, although no manager served it and another process has "
+                    "its identity"
+                )
+                sink.violation(name, text, where, others=others)
+
+
+def _check_turns(
+    rows: Sequence[ProcessLines], served: Mapping[tuple[Any, ...], Sequence[int]], sink: FoldSink
+) -> None:
+    """Report a manager that served two processes of one identity side by side.
+
+    A process that was stopped for a while may come back to its manager when the other one is dead.
+    So only longer turns are reported, in which each process was served after the other.
+    """
+    ends = {row.key: row.numbers.highest for row in rows}
+    times: dict[tuple[Process, str], dict[int, list[int]]] = defaultdict(dict)
+    for (node, epoch, worker, worker_epoch, end), (_, _, top) in served.items():
+        times[(node, epoch), worker].setdefault(worker_epoch, [0, 0])[end == "last"] = abs(top)
+    for (manager, worker), lives in times.items():
+        order = sorted((first, last, epoch) for epoch, (first, last) in lives.items())
+        for (_, last, epoch), (begin, end, other) in pairwise(order):
+            expire = (sink.known[manager].expire or _EXPIRE) * 1e6
+            if last - begin > expire and last < end:
+                text = (
+                    f"manager {manager[0]} served {worker}:{epoch} and {worker}:{other} side by "
+                    f"side for {(last - begin) / 1e6:.1f} s; expected one of them to be refused"
+                )
+                where = (*manager, ends.get(manager, 0), last)
+                sink.violation("one process for each identity", text, where)

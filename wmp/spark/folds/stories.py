@@ -1,0 +1,184 @@
+"""Lines that are looked up in the table ``events``: the stories of violations, and silences."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, Final
+
+import pyarrow.compute as pc
+
+from wmp.spark.folds.facts import MOST_OF_A_NAME, FoldSink, KnownProcess, Process, add_count
+from wmp.spark.folds.process_lines import LineNumbers
+from wmp.spark.journals.tables import Tables
+from wmp.spark.session.arrow import Values
+
+__all__ = [
+    "bounded",
+    "check_silences",
+    "check_twice",
+    "find_lines",
+    "first_of_each_name",
+    "stories",
+]
+
+_KEY, _NAME, _CERTAIN, _TIME, _EVENTS = 0, 1, 4, 14, 15
+"""Places of columns in a row of ``violations``."""
+_ROWS: Final = 2048
+"""Number of violations of all names up to which all are kept."""
+_WAITED: Final = 100_000
+"""µs: a node that wrote no line for this long was idle."""
+_TWICE: Final = 2048
+"""Largest number of lines of a process that are looked up because their number came twice."""
+_SHOWN: Final = (
+    "number", "session", "ready", "lock", "want", "count", "ends", "outcomes", "reason",
+)  # fmt: skip
+_COLUMNS: Final = (
+    "node", "epoch", "n", "at", "what", "command", "source", "target", "ids", "attempts", *_SHOWN,
+    "text",
+)  # fmt: skip
+
+
+def first_of_each_name(found: Sequence[Values]) -> list[Values]:
+    """Return the first violations of each name and certainty, in the order of time."""
+    kept: Counter[Any] = Counter()
+    first = []
+    for row in sorted(found, key=lambda row: (row[_TIME] or 0, row[_KEY])):
+        kept[row[_NAME], row[_CERTAIN]] += 1
+        if kept[row[_NAME], row[_CERTAIN]] <= MOST_OF_A_NAME:
+            first.append(row)
+    return first
+
+
+def bounded(found: list[Values]) -> list[Values]:
+    """Return violations; of very many only the first of each name and certainty."""
+    return found if len(found) <= _ROWS else first_of_each_name(found)
+
+
+def find_lines(
+    tables: Tables, wanted: Mapping[Process, Sequence[int]], by: str, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the lines of processes whose column ``by`` is in the range of the given values.
+
+    Of the column ``n`` the values themselves count, of any of the processes.
+    """
+    values = sorted(set(chain.from_iterable(wanted.values())))
+    if not values:
+        return []
+    if tables.far:
+        from pyspark.sql import functions as F
+
+        field: Any = F.col
+    else:
+        field = pc.field
+    one = field(by)
+    lines = one.isin(values) if by == "n" else (one >= values[0]) & (one <= values[-1])
+    lines &= field("node").isin(sorted({node for node, _ in wanted}))
+    if tables.far:
+        found = tables.read("events").where(lines).select(*columns).toArrow()
+    else:
+        found = tables.dataset("events").to_table(columns=list(columns), filter=lines)
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows
+
+
+def stories(
+    violations: Sequence[Values], tables: Tables, known: Mapping[Process, KnownProcess]
+) -> dict[str, list[Values]]:
+    """Return the rows of ``violation_events`` for each violation: its lines in the order of time.
+
+    Lines of one node keep their order even if the clocks disagree.
+    """
+    wanted: defaultdict[Process, list[int]] = defaultdict(list)
+    for row in violations:
+        for node, epoch, n in row[_EVENTS]:
+            wanted[node, epoch].append(n)
+    rows: defaultdict[Any, list[dict[str, Any]]] = defaultdict(list)
+    for line in find_lines(tables, wanted, "n", _COLUMNS):
+        rows[line["node"], line["epoch"], line["n"]].append(line)
+    found = {}
+    for row in violations:
+        lines = []
+        for node, epoch, n in row[_EVENTS]:
+            clock = known[node, epoch].clock if (node, epoch) in known else 0
+            lines += [(line["at"] + clock, node, epoch, n, line) for line in rows[node, epoch, n]]
+        lines.sort(key=lambda line: line[:4])
+        found[row[_KEY]] = [
+            (
+                row[_KEY], place, node, epoch, n, time,
+                line["what"], line["command"], line["source"], line["target"], line["ids"],
+                line["attempts"], _text(line),
+            )
+            for place, (time, node, epoch, n, line) in enumerate(lines, 1)
+        ]  # fmt: skip
+    return found
+
+
+def _text(line: Mapping[str, Any]) -> str:
+    parts = []
+    for name in _SHOWN:
+        value = line[name]
+        if value is not None:
+            words = f"[{', '.join(map(str, value))}]" if isinstance(value, list) else value
+            parts.append(f"{name}={words}")
+    return " ".join([*parts, *([line["text"]] if line["text"] else [])])
+
+
+def check_silences(silences: Sequence[Values], tables: Tables, sink: FoldSink) -> None:
+    """Report managers that did not give up silent workers, although they could see the silence.
+
+    A manager could see it if the manager wrote a line after the worker had been silent for
+    ``expire``, and was idle before the worker's next message. A manager that was stopped in this
+    time would instead receive many messages at once when it continues.
+    """
+    wanted: defaultdict[Process, list[int]] = defaultdict(list)
+    first = sorted(silences, key=lambda row: row[7:9])[: 2 * MOST_OF_A_NAME]
+    for row in first:
+        wanted[row[0], row[1]] += row[6:8]
+    lines: defaultdict[Process, list[tuple[int, int]]] = defaultdict(list)
+    for line in find_lines(tables, wanted, "at", ("node", "epoch", "n", "at")):
+        lines[line["node"], line["epoch"]].append((line["n"], line["at"]))
+    for node, epoch, peer, peer_epoch, job, attempt, due, at, n, silent in first:
+        seen = [
+            number
+            for number, when in lines[node, epoch]
+            if due <= when <= at - _WAITED and number < n
+        ]
+        if not seen:
+            continue
+        me = (node, epoch)
+        sink.violation(
+            "WMP-9.3",
+            f"worker {peer} was silent for {silent:.3f} s, and the manager kept its lease of job "
+            f"{job}",
+            (*me, n, at), [(*me, max(seen)), (*me, n)], owner=me, job=job, attempt=attempt,
+            worker=(peer, peer_epoch),
+        )  # fmt: skip
+
+
+def check_twice(
+    found: Iterable[tuple[Process, Sequence[tuple[int, int]]]], tables: Tables, sink: FoldSink
+) -> None:
+    """Report different lines with one number, of very many only the first by their lines.
+
+    The ranges of such numbers are found by process.
+    """
+    wanted, name = {}, "one line for each number"
+    for key, runs in found:
+        numbers = LineNumbers(list(runs))
+        numbers.tidy()
+        every = chain.from_iterable(range(first, last + 1) for first, last in numbers.runs)
+        wanted[key] = list(islice(every, _TWICE))
+        rest = numbers.highest - numbers.missing - len(wanted[key])
+        add_count(sink.counts, ("violation", name, None), (rest, 0, 0))
+    times: defaultdict[tuple[str, int, int], list[int]] = defaultdict(list)
+    for line in find_lines(tables, wanted, "n", ("node", "epoch", "n", "at")):
+        if line["n"] in wanted.get((line["node"], line["epoch"]), ()):
+            times[line["node"], line["epoch"], line["n"]].append(line["at"])
+    for (node, epoch, n), ats in sorted(times.items()):
+        detail = (
+            f"{node}:{epoch} has {len(ats)} different lines with the number {n}: a line was "
+            "changed, or two processes wrote journals under one name and epoch"
+        )
+        sink.violation(name, detail, (node, epoch, n, min(ats)), certain=True)

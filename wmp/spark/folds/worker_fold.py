@@ -1,0 +1,312 @@
+"""The lines of one worker, folded: facts of jobs, locks, WAKEs, conversations, load and violations.
+
+Locks are checked against the table of :mod:`wmp.core.worker.locks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, ClassVar, Final
+
+from attrs import define, field
+
+from wmp.core.protocol.outbound import REFUSALS, Arrival
+from wmp.core.worker.locks import LockInput
+from wmp.message import ERROR_CODES, ErrorCode
+from wmp.spark.folds.facts import Process
+from wmp.spark.folds.lock_fold import LockFold, SeenWake
+from wmp.spark.folds.process_fold import ProcessFold, jobs_of
+from wmp.spark.journals.lines import LineRow
+
+__all__ = ["WorkerFold"]
+
+_UNHEEDED: Final = frozenset(
+    {"claimed", "old session", "unknown session", *(a.value for a in Arrival), *ERROR_CODES}
+)
+"""Reasons for which a worker ignores a whole message of a manager."""
+_KEPT: Final = 4096
+"""Number of the newest locks and DONEs that are remembered; a TAKE for an older lock is ignored."""
+_REMEMBERED: Final = 60_000_000
+"""µs for which a closed lock without jobs, and a DONE, are remembered."""
+
+
+@define(eq=False)
+class _OpenLane:
+    """A lane with jobs that have not ended."""
+
+    owner: Process
+    needs: Mapping[str, int]
+    begin: int
+    since: int
+    """When the lane last reported an end, or began."""
+    jobs: dict[int, int]
+    """The attempt of each job."""
+
+
+@define(eq=False)
+class WorkerFold(ProcessFold):
+    """The state of a worker as its lines show it."""
+
+    side: ClassVar[int] = 1
+    _locks: dict[int, LockFold] = field(factory=dict)
+    _highest: int = 0
+    """The greatest number of a lock."""
+    _wakes: dict[Process, SeenWake] = field(factory=dict)
+    """The WAKEs whose GIVE has not been sent yet."""
+    _lanes: dict[int, _OpenLane] = field(factory=dict)
+    _taken: dict[str, int] = field(factory=dict)
+    """Amount of each resource that the lanes take."""
+    _have: dict[str, int] = field(init=False)
+    """The largest amount of each resource so far (WMP-3.15)."""
+    _amounts: dict[str, int] = field(init=False)
+    """The present amount of each resource."""
+    _changed: int | None = None
+    """Time of the last change of the amounts; None for none."""
+    _ready: tuple[int, int] | None = None
+    """Number and time of the last READY."""
+    _held: dict[tuple[str | None, int | None, int], int] = field(factory=dict)
+    """The lock of each job whose DONE was not sent, by (owner, owner_epoch, job)."""
+    _answers: dict[tuple[Any, ...], LineRow] = field(factory=dict)
+    """The newest DONEs, by (manager, epoch, session, number)."""
+
+    def __attrs_post_init__(self) -> None:
+        self._have, self._amounts = dict(self.me.resources), dict(self.me.resources)
+
+    def step(self, lines: Sequence[LineRow]) -> None:
+        """Fold the lines of one step."""
+        # The locks of a session are lost before a message of the next session counts.
+        for line in lines:
+            if line.what == "note":
+                self._note(line)
+        for line in lines:
+            match line.what:
+                case "send" if (line.source, line.source_epoch) == (line.node, line.epoch):
+                    self._sent(line)
+                case "received":
+                    self._received(line)
+                case "run":
+                    self._run(line)
+                case "finished" | "recalled":
+                    self._ended(line)
+                case "resized":
+                    self._resized(line)
+
+    def finish(self) -> None:
+        """Report everything that is still open."""
+        for lane in self._lanes.values():
+            self._count_time("busy", lane.needs, lane.begin, max(self.me.last, lane.begin))
+        if self._changed is not None:
+            self._count_time("had", self._amounts, self._changed, self.me.last)
+        for lock in self._locks.values():
+            lock.report(self.me, self.sink)
+        for wake in self._wakes.values():
+            wake.report(self.me, self.sink, None)
+
+    def _break(self, line: LineRow, name: str, detail: str, **about: Any) -> None:
+        ProcessFold._break(self, line, name, detail, worker=(line.node, line.epoch), **about)
+
+    # -- messages
+
+    def _sent(self, line: LineRow) -> None:
+        self._check_sent(line)
+        manager = (line.target or "", line.target_epoch or 0)
+        match line.command:
+            case "READY":
+                number, last = line.ready or 0, self._ready
+                if last is not None and number < last[0]:
+                    text = (
+                        f"READY was sent with number {line.ready} after READY {last[0]}; expected "
+                        "a greater number"
+                    )
+                    self._break(line, "WMP-3.2", text)
+                self._ready = (number, line.at)
+                wake = self._wakes.get(manager)
+                if wake is not None:
+                    wake.answer = wake.answer or "READY"
+            case "GIVE" if line.want and line.lock is not None:
+                self._give(line, manager)
+            case "GIVE":
+                lock = self._lock_of(line)
+                if lock is not None:
+                    lock.withdraw(line)
+            case "DONE" if line.ids is not None:
+                self._answer(line, manager)
+
+    def _give(self, line: LineRow, manager: Process) -> None:
+        lock = self._locks.get(line.lock)
+        wake = self._wakes.pop(manager, None)
+        if lock is not None or line.lock <= self._highest:
+            text = f"GIVE has lock number {line.lock} after lock {self._highest}"
+            story = () if lock is None else (*lock.lines, (line.node, line.epoch, line.n))
+            self._break(line, "WMP-4.1", text, lock=line.lock, lines=story)
+            if lock is not None:
+                return
+        self._highest = max(self._highest, line.lock)
+        self._locks[line.lock] = LockFold(line, manager, wake)
+        while self._locks:
+            number, oldest = next(iter(self._locks.items()))
+            if len(self._locks) <= _KEPT and not oldest.is_over(line.at - _REMEMBERED):
+                break
+            self._locks.pop(number).report(self.me, self.sink)
+
+    def _answer(self, line: LineRow, manager: Process) -> None:
+        owner = (line.owner or manager[0], line.owner_epoch or manager[1])
+        for job, attempt, outcome in jobs_of(line, line.outcomes):
+            self._fact(
+                line, "answered", owner, job, attempt, *manager, outcome, line.session, line.number
+            )
+            lock = self._release(owner, job)
+            if lock is not None:
+                lock.done = line.at
+        self._answers[*manager, line.session, line.number] = line
+        while True:
+            oldest, done = next(iter(self._answers.items()))
+            if len(self._answers) <= _KEPT and done.at >= line.at - _REMEMBERED:
+                break
+            del self._answers[oldest]
+
+    def _received(self, line: LineRow) -> None:
+        self._check_received(line)
+        command = line.command
+        if command == "ERROR":
+            self._refused(line)
+            return
+        if line.reason in _UNHEEDED and (line.reason != ErrorCode.UNKNOWN or command != "NO"):
+            return
+        manager = (line.source or "", line.source_epoch or 0)
+        owner = (line.owner or manager[0], line.owner_epoch or manager[1])
+        match command:
+            case "WAKE" if line.target == line.node:
+                before = self._wakes.pop(manager, None)
+                if before is not None:
+                    before.report(self.me, self.sink, None)
+                ready = None if self._ready is None else self._ready[1]
+                self._wakes[manager] = SeenWake(manager, line, ready)
+            case "TAKE" | "NO":
+                lock = self._lock_of(line)
+                if lock is not None:
+                    lock.answer_by(line, self._break)
+                for job, attempt, _ in jobs_of(line):
+                    self._fact(
+                        line, "taken", owner, job, attempt, *manager, None, line.session,
+                        line.number,
+                    )  # fmt: skip
+                    self._release(owner, job)
+                    self._held[*owner, job] = line.lock or 0
+                    if lock is not None:
+                        lock.held += 1
+            case "CANCEL":
+                for job, attempt, _ in jobs_of(line):
+                    value = int(bool(line.unstarted))
+                    self._fact(line, "cancel", owner, job, attempt, *manager, value)
+
+    def _refused(self, line: LineRow) -> None:
+        """Record an ERROR that refuses a DONE; a device names the manager as well (WMP-7.11)."""
+        if line.code not in REFUSALS or line.about != "DONE":
+            return
+        manager = (line.about_peer, line.about_epoch)
+        if line.about_peer is None:
+            manager = (line.source, line.source_epoch)
+        done = self._answers.pop((*manager, line.session, line.about_number), None)
+        if done is None:
+            return
+        owner = (done.owner or done.target or "", done.owner_epoch or done.target_epoch or 0)
+        for job, attempt, _ in jobs_of(done):
+            self._fact(
+                line, "refused", owner, job, attempt, *manager, None, done.session, done.number
+            )
+
+    # -- locks
+
+    def _lock_of(self, line: LineRow) -> LockFold | None:
+        """Return the lock that a line names; report a lock that was never used."""
+        lock = self._locks.get(line.lock or 0)
+        if lock is None and line.what == "received" and (line.lock or 0) > self._highest:
+            text = f"{line.command} names a lock for which no GIVE was sent"
+            self._break(line, "WMP-4.13", text, lock=line.lock)
+        return lock
+
+    def _note(self, line: LineRow) -> None:
+        for number in line.locks or ():
+            lock = self._locks.get(number)
+            if lock is not None:
+                lock.step(LockInput(line.reason), line)
+        if line.owner is not None and line.reason == "forget":
+            owner = (line.owner, line.owner_epoch or 0)
+            for job in line.ids or ():
+                self._release(owner, job)
+                self._fact(line, "forgotten", owner, job, peer=line.about_peer)
+
+    def _release(self, owner: Process, job: int) -> LockFold | None:
+        """Forget the lock of a job, and return it."""
+        lock = self._locks.get(self._held.pop((*owner, job), 0))
+        if lock is not None:
+            lock.held -= 1
+        return lock
+
+    # -- lanes
+
+    def _run(self, line: LineRow) -> None:
+        owner, needs = (line.owner or "", line.owner_epoch or 0), line.needs or {}
+        jobs = {job: attempt for job, attempt, _ in jobs_of(line)}
+        self._lanes[line.lane] = _OpenLane(owner, needs, line.at, line.at, jobs)
+        for job, attempt in jobs.items():
+            self._fact(
+                line, "run", owner, job, attempt, value=line.lane, role=line.role, text=line.needs
+            )
+        for name, amount in needs.items():
+            taken = self._taken[name] = self._taken.get(name, 0) + amount
+            have = self._have.get(name, 0)
+            if amount > 0 and taken > have:
+                text = (
+                    f"the running jobs of worker {line.node} need {taken} {name}; the worker has "
+                    f"{have}"
+                )
+                self._break(line, "no double booking", text)
+
+    def _ended(self, line: LineRow) -> None:
+        lane = self._lanes.get(line.lane or 0)
+        if lane is None or not line.ids:
+            return
+        share = (line.at - lane.since) / len(line.ids)
+        recalled = line.what == "recalled"
+        for place, (job, _, outcome) in enumerate(jobs_of(line, line.outcomes)):
+            if job not in lane.jobs:
+                continue
+            attempt, owner = lane.jobs.pop(job), lane.owner
+            if recalled:
+                self._fact(line, "finished", owner, job, attempt, word="recalled", other=line.lane)
+                continue
+            begun = int(lane.since + share * place) + self.me.clock
+            self._fact(
+                line, "finished", owner, job, attempt, None, None, outcome, int(share), begun,
+                other=line.lane,
+            )  # fmt: skip
+        if not recalled:
+            lane.since = line.at
+        if not lane.jobs:
+            del self._lanes[line.lane or 0]
+            for name, amount in lane.needs.items():
+                self._taken[name] -= amount
+            self._count_time("busy", lane.needs, lane.begin, line.at)
+
+    def _resized(self, line: LineRow) -> None:
+        """Record that the amounts of the resources changed (WMP-3.15)."""
+        begin = self.me.first if self._changed is None else self._changed
+        self._count_time("had", self._amounts, begin, line.at)
+        self._changed = line.at
+        found = line.resources or {}
+        self._amounts = {name: found.get(name, 0) for name in {**self._amounts, **found}}
+        for name, amount in found.items():
+            self._have[name] = max(amount, self._have.get(name, 0))
+
+    def _count_time(self, what: str, amounts: Mapping[str, int], begin: int, end: int) -> None:
+        """Count amount × µs of each resource between two times, by stretch."""
+        length, clock = self.sink.length, self.me.clock
+        since, until = self.sink.window
+        begin, end = max(begin + clock, since), min(end + clock, until)
+        for part in range(begin // length * length, end + 1, length):
+            overlap = min(end, part + length) - max(begin, part)
+            for name, amount in islice(amounts.items(), 16):
+                self.sink.count(amount * overlap, what, self.me.node, self.me.epoch, name, part)

@@ -1,0 +1,1 @@
+"""Reading journals: the source of Spark, lines, byte ranges, tables."""

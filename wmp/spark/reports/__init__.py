@@ -1,0 +1,1 @@
+"""The page of a report, once or again while journals grow."""

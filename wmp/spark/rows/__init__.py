@@ -1,0 +1,1 @@
+"""Rows of DataFrames as jobs (``specs/rows.md``)."""

@@ -1,0 +1,161 @@
+"""Rows of a DataFrame as jobs: ``wmp.spark.map_rows`` (ROWS-5)."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import pyarrow
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructType
+
+from wmp.errors import ConfigError
+from wmp.rows import RowTerms
+from wmp.runtime.sockets.security import Security
+
+__all__ = ["map_rows", "partition_task"]
+
+_Batches = Iterable[pyarrow.RecordBatch]
+
+
+def map_rows(
+    df: DataFrame,
+    *,
+    role: str,
+    schema: str | StructType,
+    through: str | Iterable[str],
+    rows_per_job: int = 100,
+    max_bytes: int = 1 << 20,
+    under_way: int = 32,
+    ordered: bool = False,
+    errors: Literal["raise", "column"] = "raise",
+    error_column: str = "error",
+    run_limit: float | None = None,
+    retries: int = 3,
+    needs: Mapping[str, int] | None = None,
+    priority: int = 0,
+    wait: float = 30.0,
+    store: str | Callable[[], Any] | None = None,
+    security: Security | None = None,
+    observe: str | Observation | None = None,
+) -> DataFrame:
+    """Have workers do the rows of a DataFrame, and return their results as a DataFrame.
+
+    Each task of Spark is a manager that dials in to a device. The workers are of any number and
+    kind, and may come and go. ``df`` may be a stream, and its session may be Spark Connect. A
+    handler is one of :func:`wmp.rows.handler`. ::
+
+        texts.transform(
+            wmp.spark.map_rows, role="embed", schema="id long, vector array<float>",
+            through="tcp://device:5572",
+        )
+
+    Args:
+        df: The rows. Select the columns that the handler needs.
+        role: Role of the workers.
+        schema: The columns of the results: text such as ``"id long, size long"``, or a StructType.
+        through: Endpoints that devices bind for managers (``wmp-device --bind-managers``).
+        rows_per_job: Largest number of rows of a job.
+        max_bytes: Largest number of bytes of a job that is more than one row.
+        under_way: Largest number of jobs of one task that are submitted and have not ended.
+        ordered: Whether results keep the order of the rows within a partition.
+        errors: ``"raise"``: the first job that fails fails its task, with ``RowsFailed``.
+            ``"column"``: the result has one more column of texts, and each row that failed is in
+            the result with its error.
+        error_column: Name of this column.
+        run_limit: Seconds that one attempt of a job may run.
+        retries: Number of lost workers that a job survives.
+        needs: Amounts of a worker's resources that a job takes; by default one slot.
+        priority: Jobs of a higher priority are granted first.
+        wait: Seconds for which a waiting job may have no worker that could do it. After this time
+            the task fails with ``NoWorkers``.
+        store: File of a store on SQLite on the hosts of the tasks, or a function that opens a
+            store. A task that is tried again, or a copy of a task (``spark.speculation``), then
+            finds the jobs and results of the other. Jobs under way then go on after an error.
+        security: CURVE keys of the managers. They are part of the plan that Spark distributes.
+        observe: Name of metrics of Spark with the number of ``rows`` and, with ``"column"``, of
+            rows that ``failed``. The progress of a stream has them in ``observedMetrics``. For a
+            table this is a ``pyspark.sql.Observation``.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+    terms = RowTerms(
+        through=through,
+        role=role,
+        rows_per_job=rows_per_job,
+        max_bytes=max_bytes,
+        under_way=under_way,
+        ordered=ordered,
+        errors=errors,
+        error_column=error_column,
+        run_limit=run_limit,
+        retries=retries,
+        needs=needs,
+        priority=priority,
+        wait=wait,
+        store=store,
+        security=security,
+    )
+    wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    task = partition_task(to_arrow_schema(wanted), terms)
+    made = wanted
+    if errors == "column":
+        if error_column in wanted.names:
+            raise ConfigError(
+                f"the schema has a column {error_column!r}, which is the name of the error column "
+                "too; set error_column to another name"
+            )
+        made = StructType([*wanted.fields]).add(error_column, StringType())
+    result = df.mapInArrow(task, made)
+    if observe is None:
+        return result
+    metrics = [F.count(F.lit(1)).alias("rows")]
+    if errors == "column":
+        metrics.append(F.count(F.col(error_column)).alias("failed"))
+    return result.observe(observe, *metrics)
+
+
+def partition_task(
+    schema: pyarrow.Schema | None, terms: RowTerms
+) -> Callable[[_Batches], Iterator[pyarrow.RecordBatch]]:
+    """Return the function that a task of Spark calls with its batches.
+
+    The function is pickled with its code, and its arguments are bytes. So an executor needs
+    ``wmp.rows``, and not the packages of this module. An executor without ``wmp`` can name its
+    fault.
+    """
+    run = uuid.uuid4().hex
+    packed = pickle.dumps((schema, terms))
+
+    def do_partition(batches: _Batches) -> Iterator[pyarrow.RecordBatch]:
+        import pickle
+        import sys
+
+        from pyspark import TaskContext
+
+        try:
+            from wmp.rows.pieces import RowPlace
+            from wmp.rows.process_managers import process_manager
+            from wmp.rows.row_jobs import run_rows
+        except ImportError as error:
+            raise RuntimeError(
+                f"the Python of this executor, {sys.executable}, cannot import wmp.rows ({error}); "
+                "install worker-manager-protocol[rows] there, add the package by "
+                "spark.addArtifact(zip, pyfile=True), or set PYSPARK_PYTHON to a Python that has it"
+            ) from error
+        schema, terms = pickle.loads(packed)
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId")
+        if query is None:
+            # A second action on the same DataFrame is another execution with other jobs.
+            query = f"{run}-{context.getLocalProperty('spark.sql.execution.id')}"
+        batch = context.getLocalProperty("streaming.sql.batchId") or 0
+        place = RowPlace(query, batch, context.partitionId())
+        return run_rows(process_manager(terms), batches, schema, terms, place)
+
+    return do_partition

@@ -1,0 +1,1 @@
+"""Simulated networks with peers of other protocols."""

@@ -1,0 +1,1 @@
+"""Tests of users' handlers: :func:`wmp.testing.simulate` and its world."""

@@ -1,0 +1,1 @@
+"""Scripted peers and Hypothesis strategies for the machines under test."""

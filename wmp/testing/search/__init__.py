@@ -1,0 +1,1 @@
+"""Search the states of small worlds, and shorten a counterexample."""

@@ -1,0 +1,1 @@
+"""The parts of simulated networks: virtual time, links, faults, fleets, traces."""

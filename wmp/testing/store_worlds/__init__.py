@@ -1,0 +1,1 @@
+"""Simulated networks of managers and dispatchers with a store in memory."""

@@ -1,0 +1,1 @@
+"""Seeded worlds of managers, workers and devices, with the checks of each run."""
