@@ -14,8 +14,6 @@ from wmp.message import Frame
 from wmp.runtime.submission.results import Ended, Status, undelivered, with_causes
 from wmp.runtime.submission.submissions import Submissions, result_of
 
-__all__ = ["Job"]
-
 logger = logging.getLogger("wmp")
 
 

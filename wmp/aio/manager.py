@@ -46,8 +46,6 @@ from wmp.runtime.submission.terms_maker import TermsMaker
 from wmp.runtime.submission.unordered_map import UnorderedMap
 from wmp.store.contract import Store
 
-__all__ = ["CLOSE_TIMEOUT", "IN_FLIGHT", "Manager", "intake"]
-
 logger = logging.getLogger("wmp")
 
 CLOSE_TIMEOUT = 5.0

@@ -11,11 +11,9 @@ import attrs
 from wmp.core.device import DeviceStatistics
 from wmp.core.manager.statistics import ManagerStatistics
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.core.worker.machine import WorkerStatistics
+from wmp.core.worker.statistics import WorkerStatistics
 from wmp.runtime.node.node import Node
 from wmp.runtime.node.signals import on_signals
-
-__all__ = ["AsyncNode", "AsyncPart", "AsyncProgram", "AsyncServer"]
 
 _SettingsT = TypeVar("_SettingsT", ManagerSettings, WorkerSettings, DeviceSettings)
 _StatisticsT = TypeVar("_StatisticsT", ManagerStatistics, WorkerStatistics, DeviceStatistics)

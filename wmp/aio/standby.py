@@ -18,8 +18,6 @@ from wmp.runtime.manager.manager_store import ManagerStore
 from wmp.runtime.node.node import Node
 from wmp.runtime.submission.submissions import Submissions
 
-__all__ = ["PairNode", "Standby"]
-
 logger = logging.getLogger("wmp")
 
 _VOTES: Final = (Command.READY, Command.PING)

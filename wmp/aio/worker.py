@@ -13,7 +13,7 @@ import attrs
 from wmp.aio.node import AsyncServer
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine as Machine
-from wmp.core.worker.machine import WorkerStatistics
+from wmp.core.worker.statistics import WorkerStatistics
 from wmp.errors import ClosedError, ConfigError, HandlerHung
 from wmp.message import DEFAULT_ROLE, Limits, counted, named, printable
 from wmp.retry import Retry
@@ -35,8 +35,6 @@ from wmp.runtime.sockets.endpoints import check_endpoints, check_unpickling
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
-
-__all__ = ["DRAIN_TIMEOUT", "HANG_TIMEOUT", "ON_HANG", "Worker"]
 
 logger = logging.getLogger("wmp")
 

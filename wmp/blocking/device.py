@@ -14,8 +14,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = ["Device"]
-
 
 class Device(BlockingServer[aio.Device]):
     """Passes messages on between workers and managers; see :class:`wmp.aio.Device`.

@@ -14,8 +14,6 @@ from wmp.runtime.node.portal import Portal
 from wmp.runtime.submission.results import Ended, Status, undelivered, with_causes
 from wmp.runtime.submission.submissions import Submissions, result_of
 
-__all__ = ["Job"]
-
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # in the standard library since Python 3.13
 

@@ -30,8 +30,6 @@ from wmp.runtime.submission.results import Status
 from wmp.runtime.submission.submissions import pack
 from wmp.store.contract import Store
 
-__all__ = ["BlockingPairNode", "Manager"]
-
 _JobT = TypeVar("_JobT", bound=Job)
 
 

@@ -17,8 +17,6 @@ from wmp.message import named
 from wmp.runtime.node.portal import Portal
 from wmp.runtime.node.signals import caught_signals
 
-__all__ = ["BlockingNode", "BlockingPart", "BlockingProgram", "BlockingServer", "open_parts"]
-
 _PartT = TypeVar("_PartT", bound=AsyncPart)
 _ProgramT = TypeVar("_ProgramT", bound=AsyncProgram)
 _Inner = TypeVar("_Inner", aio.Manager, aio.Worker, aio.Device)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from wmp import aio
 from wmp.aio.worker import DRAIN_TIMEOUT, HANG_TIMEOUT
 from wmp.blocking.node import BlockingServer
-from wmp.core.worker.machine import WorkerStatistics
+from wmp.core.worker.statistics import WorkerStatistics
 from wmp.message import DEFAULT_ROLE
 from wmp.retry import Retry
 from wmp.runtime.common.journal import Journal
@@ -19,8 +19,6 @@ from wmp.runtime.executors.handlers import Handler
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
-
-__all__ = ["Worker"]
 
 _HandlerT = TypeVar("_HandlerT", bound=Handler)
 

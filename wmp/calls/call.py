@@ -15,8 +15,6 @@ from wmp.runtime.node.portal import Portal
 from wmp.runtime.submission.results import Ended
 from wmp.runtime.submission.submissions import Submissions, result_of
 
-__all__ = ["Call", "PickledCall"]
-
 _T = TypeVar("_T")
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from wmp.calls.call import Call
 
-__all__ = ["columns_of", "results_of"]
-
 
 def columns_of(iterables: Sequence[Iterable[Any]], size: int) -> Iterator[list[list[Any]]]:
     """Yield the arguments of chunks of calls: a list of first arguments, of second, and so on.

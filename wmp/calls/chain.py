@@ -14,17 +14,6 @@ from wmp.errors import ConfigError
 from wmp.retry import Retry
 from wmp.runtime.submission.results import Status
 
-__all__ = [
-    "Awaited",
-    "Chain",
-    "Gathered",
-    "NextTask",
-    "TaskJob",
-    "gather",
-    "only_manager",
-    "submit_task",
-]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _S = TypeVar("_S")

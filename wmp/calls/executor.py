@@ -30,8 +30,6 @@ from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.sockets.endpoints import check_unpickling
 from wmp.runtime.submission.submissions import pack
 
-__all__ = ["Executor"]
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 

@@ -17,18 +17,6 @@ from wmp.calls.pickles import add_carried, pickle_value, split_call
 from wmp.errors import ConfigError, HandlerVerdict, InitializerFailed, JobCancelled
 from wmp.runtime.executors.job_log import RUNNING
 
-__all__ = [
-    "IN_INITIALIZER",
-    "PICKLED_ROLE",
-    "ModuleCalls",
-    "PickledCalls",
-    "has_functions",
-    "module_role",
-    "path_of",
-    "resolve",
-    "set_environment",
-]
-
 PICKLED_ROLE: Final = f"pickled-call:{sys.version_info.major}.{sys.version_info.minor}"
 """The role of pickled calls. Code of one version of Python does not run in another (CALL-1.2)."""
 

@@ -15,8 +15,6 @@ from wmp.calls.served import handlers_of
 from wmp.runtime.executors import CANCEL_GRACE
 from wmp.runtime.executors.handlers import Handler, as_handlers
 
-__all__ = ["LocalManager", "cores", "local"]
-
 _EXPIRE: Final = 60.0
 """Seconds of silence after which the worker is given up. The worker is in the manager's process, so
 it is silent only while the whole process is stopped or busy.

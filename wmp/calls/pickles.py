@@ -18,16 +18,6 @@ from typing import Any, Final
 
 from wmp.errors import JobFailed
 
-__all__ = [
-    "EXTRA",
-    "add_carried",
-    "can_pickle_code",
-    "pack_call",
-    "pickle_value",
-    "split_call",
-    "take_carried",
-]
-
 EXTRA: Final = "pip install 'worker-manager-protocol[pickle]'"
 """The command that installs cloudpickle."""
 

@@ -11,8 +11,6 @@ from wmp.calls.task import Task
 from wmp.errors import ConfigError
 from wmp.runtime.executors.handlers import Handler
 
-__all__ = ["handlers_of", "tasks_of"]
-
 
 def handlers_of(*modules: str, pickle: bool = False) -> dict[str, Handler]:
     """Return handlers for ``wmp.Worker(handlers=…)``: the tasks of modules, and calls of functions.

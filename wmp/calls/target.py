@@ -10,8 +10,6 @@ from typing import Any
 
 from wmp.errors import ConfigError
 
-__all__ = ["load_target"]
-
 
 def load_target(target: str) -> Any:
     """Import ``package.module`` or ``package.module:attribute``, from the current directory too.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from wmp.blocking.manager import Manager
     from wmp.calls.chain import TaskJob
 
-__all__ = ["AsyncTask", "Task", "TaskMaker", "current_job", "task"]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 

@@ -29,23 +29,6 @@ from wmp.message import (
     Peer,
 )
 
-__all__ = [
-    "DOWN",
-    "UP",
-    "Outline",
-    "Pen",
-    "Series",
-    "Snapshot",
-    "amounts",
-    "canonical",
-    "claim_shape",
-    "outline_message",
-    "ranks",
-    "stream_shape",
-    "timer_names",
-    "value_shape",
-]
-
 Series = tuple[Any, ...]
 """The series of a number: its kind, and the nodes to which it belongs."""
 

@@ -20,8 +20,6 @@ from wmp.actions import End
 from wmp.checks.time_facts import TimeFacts
 from wmp.message import Outcome, Peer, counted
 
-__all__ = ["INVARIANTS", "History", "Violation"]
-
 INVARIANTS: Mapping[str, str] = {
     "every job ends": "an accepted job ends if the process of its manager lives",
     "one end for each job": "at most one end of a job is reported to its submitter",

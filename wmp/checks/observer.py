@@ -20,8 +20,6 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Cancelled, Disconnected, Received, Submitted, Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Link, Message, Outcome, Path, Peer
 
-__all__ = ["Observer", "outline_of_observer"]
-
 
 @define(eq=False)
 class _Contact:

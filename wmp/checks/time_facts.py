@@ -8,8 +8,6 @@ from attrs import define
 
 from wmp.retry import Retry
 
-__all__ = ["TimeFacts"]
-
 _LEAST: Final = 0.5
 """Jitter makes a wait shorter by up to a half."""
 

@@ -28,8 +28,6 @@ from wmp.message import Limits, counted
 from wmp.runtime.node.config import DeviceDefinition, load_devices, meets
 from wmp.runtime.node.signals import on_signals
 
-__all__ = ["command"]
-
 _PROGRAM: Final = "wmp-device"
 
 

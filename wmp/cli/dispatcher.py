@@ -15,8 +15,6 @@ from wmp.cli.common.options import ProgramCommand, check_addresses, security_of,
 from wmp.cli.common.options import keys as key_flags
 from wmp.errors import ConfigError
 
-__all__ = ["check_extra", "dispatcher", "read_token"]
-
 _PROGRAM: Final = "wmp"
 
 _NEEDED: Final = ("fastapi", "uvicorn", "httpx")

@@ -41,8 +41,6 @@ from wmp.runtime.node.signals import caught, on_signals
 from wmp.runtime.sockets.endpoints import check_endpoints
 from wmp.runtime.sockets.security import Security
 
-__all__ = ["gateway"]
-
 _PROGRAM: Final = "wmp"
 
 _CONFLICT: Final = 3

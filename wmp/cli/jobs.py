@@ -21,8 +21,6 @@ from wmp.store.stored_job import ENDED, OPEN, StoredJobInput, StoredJobState
 from wmp.store.write_batch import JobChanges, StoredFailure, WriteBatch
 from wmp.stored_results import newest, outcome_of
 
-__all__ = ["jobs"]
-
 _PROGRAM: Final = "wmp"
 _PAGE: Final = 500
 """Jobs that are read or changed at a time."""

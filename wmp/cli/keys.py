@@ -11,8 +11,6 @@ import zmq.auth
 from wmp.cli.common.options import ProgramCommand
 from wmp.errors import ConfigError
 
-__all__ = ["keys"]
-
 
 @click.command(
     cls=ProgramCommand,

@@ -16,8 +16,6 @@ from wmp.cli.report import report
 from wmp.cli.round_robin import round_robin
 from wmp.cli.worker.command import worker
 
-__all__ = ["command"]
-
 
 @click.group(
     cls=ProgramGroup,

@@ -21,8 +21,6 @@ from wmp.cli.common.progress import ProgressBar
 from wmp.errors import ConfigError, WMPError
 from wmp.message import counted
 
-__all__ = ["CRASHED", "guarded", "make", "pipeline", "print_outcome", "report"]
-
 CRASHED: Final = 3
 """Exit code: the report could not be made, and nothing is known about violations."""
 

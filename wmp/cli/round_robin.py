@@ -21,17 +21,10 @@ from wmp.cli.common.options import (
 )
 from wmp.cli.common.options import keys as key_flags
 from wmp.errors import ConfigError, DecodeError, WMPError
-from wmp.gateways.round_robin.blocking import (
-    RoundRobinClient,
-    RoundRobinServer,
-    RoundRobinWorker,
-    pack_stream,
-    unpack_stream,
-)
+from wmp.gateways.round_robin.blocking import RoundRobinClient, RoundRobinServer, RoundRobinWorker
+from wmp.gateways.round_robin.stream_data import pack_stream, unpack_stream
 from wmp.message import counted
 from wmp.runtime.sockets.endpoints import check_endpoints
-
-__all__ = ["round_robin"]
 
 _HOME: Final = "tcp://127.0.0.1:6714"
 _PING: Final = 0x01

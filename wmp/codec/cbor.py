@@ -11,19 +11,6 @@ from attrs import frozen
 
 from wmp.message import ErrorCode, Limits
 
-__all__ = [
-    "DEFAULTS",
-    "DEPTH",
-    "KINDS",
-    "UINT_MAX",
-    "CodecLimits",
-    "InvalidPart",
-    "base_type",
-    "check_plain",
-    "kind_of",
-    "load",
-]
-
 UINT_MAX: Final = Limits.UINT
 """Largest integer of a message (WMP-2.2)."""
 

@@ -28,8 +28,6 @@ from wmp.codec.message_tables import (
 )
 from wmp.message import Columns, Command, ErrorCode, Frame, Outcome, Path, counted
 
-__all__ = ["check_sizes", "decode_columns"]
-
 _WHOLE: Final = 64 * 1024
 """Size in bytes up to which columns are decoded at once.
 

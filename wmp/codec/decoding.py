@@ -39,8 +39,6 @@ from wmp.message import (
     counted,
 )
 
-__all__ = ["decode", "peek"]
-
 
 def decode(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
     """Read a whole message; payloads in separate frames stay the given frames.

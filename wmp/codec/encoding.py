@@ -15,8 +15,6 @@ from wmp.codec.message_tables import PREFIXES
 from wmp.errors import LocalProtocolError
 from wmp.message import Columns, Frame, Limits, Message, Path, counted
 
-__all__ = ["encode"]
-
 _COMMAND_BYTES: Final = {command: prefix for prefix, command in PREFIXES.items()}
 
 

@@ -6,31 +6,6 @@ from typing import Final
 
 from wmp.message import VERSION, Command, Field
 
-__all__ = [
-    "ATTEMPTS",
-    "CHECKSUMS",
-    "COLUMN_NAMES",
-    "EXPIRES",
-    "FAILED",
-    "FRACTIONS",
-    "IDS",
-    "LEFT",
-    "LIMITS",
-    "LOWEST",
-    "NULLABLE",
-    "OUTCOMES",
-    "PAYLOADS",
-    "PREFIXES",
-    "REQUIRED",
-    "REQUIRED_ANNOUNCEMENT",
-    "REQUIRED_COLUMNS",
-    "REQUIRED_OPEN_GIVE",
-    "TEXTS",
-    "WAITS",
-    "WITHOUT_TO",
-    "WITH_COLUMNS",
-]
-
 WITH_COLUMNS: Final = frozenset({Command.TAKE, Command.DONE, Command.STATUS, Command.CANCEL})
 WITHOUT_TO: Final = frozenset(
     {Command.READY, Command.PING, Command.PONG, Command.BYE, Command.ERROR}

@@ -12,15 +12,6 @@ from wmp.codec.cbor import InvalidPart, check_plain, kind_of, load
 from wmp.errors import DecodeError
 from wmp.message import Frame
 
-__all__ = [
-    "pack_error",
-    "pack_frames",
-    "pack_value",
-    "unpack_error",
-    "unpack_frames",
-    "unpack_value",
-]
-
 _VALUE_DEPTH: Final = 100
 """Limit of the nesting of a value, far below the depth that would exhaust a C stack."""
 

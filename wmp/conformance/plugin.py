@@ -17,8 +17,6 @@ import pytest
 if TYPE_CHECKING:
     from wmp.conformance.engine.run import RunPlan
 
-__all__ = ["pytest_addoption", "pytest_configure", "pytest_generate_tests", "wmp_plan"]
-
 _FIXTURE = "wmp_case"
 _plan: pytest.StashKey[RunPlan] = pytest.StashKey()
 

@@ -25,8 +25,6 @@ from wmp.conformance.report.terminal import show, show_cases, show_summary
 from wmp.conformance.script.rules import PROFILES
 from wmp.errors import ConfigError
 
-__all__ = ["command", "compare"]
-
 _UNIT: Final = 200
 _EXAMPLES: Final = 20
 

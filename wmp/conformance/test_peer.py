@@ -10,8 +10,6 @@ from wmp.conformance.report.report import ConformanceReport
 from wmp.conformance.script.case import Verdict
 from wmp.conformance.script.transcript import conversation
 
-__all__ = ["test_peer"]
-
 
 def test_peer(wmp_case: str, wmp_plan: RunPlan, request: pytest.FixtureRequest) -> None:
     """Play one case with one peer."""

@@ -43,8 +43,6 @@ from wmp.message import (
     counted,
 )
 
-__all__ = ["DeviceMachine", "DeviceStatistics"]
-
 _DISCOVERY = frozenset({Command.READY, Command.PING})
 
 

@@ -24,8 +24,6 @@ from wmp.dispatcher.steps.unserved import why_queued
 from wmp.dispatcher.steps.worker_steps import Register, Resign
 from wmp.errors import WMPError
 
-__all__ = ["make_api"]
-
 _REFUSED: Final[dict[int | str, dict[str, Any]]] = {
     code: answered("Refusal", code, text=text)[code]
     for code, text in {

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["SCHEMAS", "STATUSES", "answered", "describe_answers"]
-
 _Schema = dict[str, Any]
 
 STATUSES: Final = ("q", "d", "r", "k", "s", "f", "x")

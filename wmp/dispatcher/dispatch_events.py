@@ -15,27 +15,6 @@ from wmp.dispatcher.steps.placing import Assign, DispatchedJob, Place
 from wmp.dispatcher.steps.unserved import LookForUnserved
 from wmp.dispatcher.steps.worker_steps import ClaimPings, NotePing
 
-__all__ = [
-    "CallbackAnswered",
-    "CancellationAnswered",
-    "DispatcherAction",
-    "DispatcherEvent",
-    "DispatcherStep",
-    "InstanceReplaced",
-    "JobPosted",
-    "PingWorker",
-    "PostJob",
-    "ReportUnserved",
-    "RunStep",
-    "SendCallback",
-    "SendCancellation",
-    "StepEnded",
-    "StepFailed",
-    "StoreChanged",
-    "TimePassed",
-    "WorkerPinged",
-]
-
 DispatcherStep = (
     Place
     | Assign

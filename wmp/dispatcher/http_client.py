@@ -12,8 +12,6 @@ from attrs import frozen
 from wmp.dispatcher.json_text import read_json
 from wmp.message import printable
 
-__all__ = ["BoundedAnswer", "BoundedClient", "RequestFailed"]
-
 _CONNECTIONS: Final = 256
 _KEPT: Final = 2.0
 """Seconds for which an idle connection is kept.

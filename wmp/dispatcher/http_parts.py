@@ -19,18 +19,6 @@ from wmp.core.manager.unserved import listed
 from wmp.dispatcher.json_text import read_json, write_json
 from wmp.errors import ConfigError
 
-__all__ = [
-    "BODY_TIME",
-    "GuardedApp",
-    "JsonAnswer",
-    "KnownQueryRoute",
-    "StrictRoute",
-    "check_open",
-    "refusal",
-    "refuse",
-    "split_address",
-]
-
 _Scope = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -14,8 +14,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wmp.errors import ConfigError
 
-__all__ = ["HEAD_TIME", "MOST_CONNECTIONS", "HttpServer", "most_connections", "quiet_libraries"]
-
 logger = logging.getLogger("wmp")
 
 _GRACE: Final = 2

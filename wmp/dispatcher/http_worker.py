@@ -24,8 +24,6 @@ from wmp.dispatcher.json_text import write_json
 from wmp.dispatcher.models import IdText
 from wmp.errors import JobCancelled, JobError, JobFailed, WMPError
 
-__all__ = ["HttpWorker"]
-
 logger = logging.getLogger("wmp")
 
 _INTERVAL: Final = 30_000

@@ -12,8 +12,6 @@ from wmp.dispatcher.http_parts import JsonAnswer
 from wmp.dispatcher.models import DocumentModel
 from wmp.message import printable
 
-__all__ = ["IgnoredFields"]
-
 logger = logging.getLogger("wmp")
 
 _SHOWN: Final = 8

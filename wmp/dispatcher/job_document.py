@@ -14,21 +14,6 @@ from wmp.dispatcher.records import CallbackRecord, DispatchRecord, WorkerRecord
 from wmp.store.contract import StoredJob
 from wmp.store.stored_job import StoredJobState
 
-__all__ = [
-    "CODEC",
-    "LETTERS",
-    "NewJobDocument",
-    "callback_document",
-    "date_text",
-    "failure_payload",
-    "handler_input",
-    "id_text",
-    "job_document",
-    "number_of",
-    "status_of",
-    "worker_document",
-]
-
 CODEC: Final = "json"
 """Codec of the payloads: workers of WMP decode it themselves."""
 

@@ -6,8 +6,6 @@ import json
 import math
 from typing import Any, Final
 
-__all__ = ["DEPTH", "read_json", "read_stored_json", "write_json"]
-
 DEPTH: Final = 100
 """How deep a document may be nested."""
 

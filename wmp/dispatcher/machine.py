@@ -39,8 +39,6 @@ from wmp.dispatcher.steps.placing import Assign, Place, Placed
 from wmp.dispatcher.steps.unserved import LookForUnserved
 from wmp.dispatcher.steps.worker_steps import ClaimPings, NotePing, PingNoted
 
-__all__ = ["DispatcherMachine"]
-
 _FRESH: Final = 7.0
 """Seconds after the begin of a transaction in which jobs may be sent (DSP-3.8)."""
 _AGAIN: Final = 0.25

@@ -18,16 +18,6 @@ from pydantic import (
     WrapValidator,
 )
 
-__all__ = [
-    "CallbackModel",
-    "CompletionModel",
-    "DocumentModel",
-    "IdText",
-    "JobModel",
-    "WorkerModel",
-    "plain_text",
-]
-
 _LATEST: Final = 253_402_300_799_000
 """The last millisecond that a date can have."""
 _YEARS: Final = 100 * 366 * 86_400_000

@@ -11,8 +11,6 @@ from attrs import frozen
 
 from wmp.store.transaction import StoreRecord, StoreTransaction
 
-__all__ = ["CallbackRecord", "DispatchRecord", "WorkerRecord", "worker_number"]
-
 _BITS: Final = 63
 
 

@@ -45,8 +45,6 @@ from wmp.errors import WMPError
 from wmp.runtime.manager.unserved_log import UnservedLog
 from wmp.store.transaction import TransactingStore
 
-__all__ = ["Dispatcher"]
-
 logger = logging.getLogger("wmp")
 
 _LANE: Final = 32

@@ -22,8 +22,6 @@ from wmp.runtime.node.signals import caught, on_signals
 from wmp.runtime.sockets.security import Security
 from wmp.store.transaction import TransactingStore
 
-__all__ = ["serve_dispatcher", "serve_worker"]
-
 _LOCAL: Final = "inproc://http-worker"
 _EVERY: Final = ("0.0.0.0", "::")
 

@@ -10,8 +10,6 @@ from attrs import frozen
 
 from wmp.errors import ConfigError
 
-__all__ = ["SEED_PROFILE", "DispatcherSettings", "setting_names", "settings_of"]
-
 _LARGEST: Final = 10**12
 
 

@@ -19,8 +19,6 @@ from wmp.runtime.common.threads import start_thread
 from wmp.store.contract import StoreInstance
 from wmp.store.transaction import StoreTransaction, TransactingStore
 
-__all__ = ["StoreStep", "StoreThread"]
-
 logger = logging.getLogger("wmp")
 
 _IDLE: Final = 1.0

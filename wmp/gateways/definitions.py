@@ -57,15 +57,6 @@ from wmp.runtime.node.config_table import ConfigTable, read_toml
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 
-__all__ = [
-    "DRAIN_SECONDS",
-    "NO_BROKER",
-    "GatewayDefinition",
-    "StarDefinition",
-    "can_have_titanic",
-    "load_gateway",
-]
-
 DRAIN_SECONDS: Final = 60.0
 """Seconds that requests in progress have after the first signal."""
 

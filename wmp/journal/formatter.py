@@ -65,8 +65,6 @@ from wmp.journal.json_fragments import (
 from wmp.journal.schema import name_of_link, name_of_peer
 from wmp.message import Columns, Command, Kind, Link, Message, Path, hops
 
-__all__ = ["JournalFormatter"]
-
 
 @define(eq=False)
 class JournalFormatter:

@@ -12,8 +12,6 @@ from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSe
 from wmp.journal.json_fragments import array_of_texts, object_of
 from wmp.journal.schema import VERSION, name_of_peer
 
-__all__ = ["JournalHeader"]
-
 _KINDS: Final = {ManagerSettings: "manager", WorkerSettings: "worker", DeviceSettings: "device"}
 
 

@@ -15,21 +15,6 @@ from attrs import define, field
 from wmp.journal.schema import MOST_JOBS, name_of_peer
 from wmp.message import Command, Field, Frame
 
-__all__ = [
-    "REMEMBERED",
-    "TEXT",
-    "WRITTEN_FIELDS",
-    "HeadFormatter",
-    "array",
-    "array_of_texts",
-    "column",
-    "jobs_of",
-    "object_of",
-    "peer_of",
-    "reason_of",
-    "size_of",
-]
-
 TEXT: Final = 200
 """Limit of the characters of a text for people."""
 

@@ -19,8 +19,6 @@ from attrs import define, field
 from wmp.errors import ConfigError
 from wmp.journal.schema import SUFFIX, VERSION, what_is_wrong
 
-__all__ = ["Line", "Reader", "find_segments", "segments_in", "strands", "whole"]
-
 Line = Mapping[str, Any]
 """One line: values by the names of the columns."""
 

@@ -21,24 +21,6 @@ from attrs import frozen
 from wmp.actions import End
 from wmp.message import Link
 
-__all__ = [
-    "COLUMNS",
-    "ENDS",
-    "LINES",
-    "MOST_JOBS",
-    "MOST_TIME",
-    "NULLABLE",
-    "OF_JOBS",
-    "SUFFIX",
-    "VERSION",
-    "Column",
-    "Type",
-    "name_of_file",
-    "name_of_link",
-    "name_of_peer",
-    "what_is_wrong",
-]
-
 VERSION: Final = 1
 """Version of this schema, the first column of every line."""
 

@@ -11,8 +11,6 @@ from markupsafe import Markup
 
 from wmp.pages.svg import Drawing, clip
 
-__all__ = ["Lifeline", "SequenceDiagram"]
-
 _TOP: Final = 54
 """Vertical position of the first row."""
 _ROW: Final = 26

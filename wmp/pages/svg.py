@@ -12,8 +12,6 @@ from markupsafe import Markup
 
 from wmp.pages.template import render
 
-__all__ = ["Drawing", "Shape", "TimeScale", "clip"]
-
 _TIP: Final = 8.0
 """Length of the tip of an arrow."""
 _TICKS: Final = 8

@@ -9,8 +9,6 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-__all__ = ["amount", "duration", "moment", "render"]
-
 _UNITS: Final = ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"))
 
 # XML cannot hold these characters, not even escaped; HTML shows none of them.

@@ -10,8 +10,6 @@ from attrs import frozen
 from wmp.errors import DecodeError
 from wmp.runtime.codecs.payload_codecs import register_codec
 
-__all__ = ["CODEC", "ResultRequest", "decode", "encode", "read_request", "with_request"]
-
 CODEC: Final = "arrow"
 """The name of the codec on the wire."""
 

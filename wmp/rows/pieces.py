@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 import pyarrow
 from attrs import frozen
 
-__all__ = ["Piece", "RowPlace", "cut", "key_of"]
-
 
 @frozen
 class RowPlace:

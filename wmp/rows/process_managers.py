@@ -11,8 +11,6 @@ from wmp.errors import ClosedError
 from wmp.rows.payloads import CODEC
 from wmp.rows.row_terms import RowTerms
 
-__all__ = ["close_managers", "process_manager"]
-
 _managers: Final[dict[tuple[Any, ...], Manager]] = {}
 _lock: Final = threading.Lock()
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pyarrow
 
-__all__ = ["as_batch", "failed_rows", "fit", "from_rows", "no_rows"]
-
 _NOTHING = pyarrow.schema([])
 
 

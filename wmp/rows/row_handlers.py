@@ -16,8 +16,6 @@ from wmp.rows.payloads import ResultRequest, read_request
 from wmp.rows.result_tables import as_batch, failed_rows, from_rows
 from wmp.runtime.executors.handlers import serve
 
-__all__ = ["Takes", "handler", "row_handler"]
-
 Takes = Literal["batch", "pandas", "row"]
 
 _KINDS: Final = ("batch", "pandas", "row")

@@ -26,8 +26,6 @@ from wmp.rows.pieces import Piece, RowPlace, cut, key_of
 from wmp.rows.result_tables import failed_rows, fit
 from wmp.rows.row_terms import RowTerms
 
-__all__ = ["logger", "run_rows"]
-
 logger = logging.getLogger("wmp.rows")
 
 _LOOK: Final = 1.0

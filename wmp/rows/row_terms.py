@@ -13,8 +13,6 @@ from wmp.errors import ConfigError
 from wmp.message import DEFAULT_ROLE
 from wmp.runtime.sockets.security import Security
 
-__all__ = ["RowTerms"]
-
 
 def _endpoints(value: str | Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)

@@ -12,16 +12,6 @@ from wmp.store.job_terms import StoredTerms
 from wmp.store.stored_job import StoredJobState
 from wmp.store.write_batch import BatchAnswer, StoredFailure, WriteBatch
 
-__all__ = [
-    "JobFilter",
-    "KnownInstance",
-    "QueuedKind",
-    "Store",
-    "StoreInstance",
-    "StoredJob",
-    "SubmitterNews",
-]
-
 
 @frozen
 class StoreInstance:

@@ -10,16 +10,6 @@ from attrs import frozen
 from wmp.message import Kind
 from wmp.retry import Backoff, Retry
 
-__all__ = [
-    "DEAD_LETTER_AGE",
-    "RESULT_AGE",
-    "StoredTerms",
-    "needs_from_text",
-    "needs_to_text",
-    "terms_from_text",
-    "terms_to_text",
-]
-
 RESULT_AGE: Final = 3_600_000
 """Default of the milliseconds for which results are kept: one hour."""
 

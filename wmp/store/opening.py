@@ -12,8 +12,6 @@ from wmp.store.contract import JobFilter, KnownInstance, StoredJob
 from wmp.store.stored_job import StoredJobState
 from wmp.store.transaction import TransactingStore
 
-__all__ = ["ReadableStore", "WritableStore", "is_url", "make_store", "open_reader", "open_writer"]
-
 
 class ReadableStore(Protocol):
     """A store as its readers see it."""

@@ -6,19 +6,6 @@ from typing import Final
 
 from wmp.store.stored_job import StoredJobInput
 
-__all__ = [
-    "BLOCK",
-    "BY_CALLERS",
-    "GRACE",
-    "KEPT_INSTANCES",
-    "MAX_BYTES",
-    "NUMBERS_FROM",
-    "NUMBERS_SHIFT",
-    "RARELY",
-    "ROW",
-    "VALIDITY",
-]
-
 VALIDITY: Final = 15.0
 """Seconds for which a write batch renews the validity of its instance."""
 

@@ -15,20 +15,6 @@ from typing import Final
 
 from attrs import frozen
 
-__all__ = [
-    "ENDED",
-    "IGNORED",
-    "OPEN",
-    "TABLE",
-    "TRANSITIONS",
-    "Effect",
-    "Guard",
-    "StoredJobInput",
-    "StoredJobState",
-    "Transition",
-    "rows_of",
-]
-
 
 class StoredJobState(IntEnum):
     """The state of a stored job. The numbers are those in the database and never change."""

@@ -23,8 +23,6 @@ from wmp.store.write_batch import (
     SweptJob,
 )
 
-__all__ = ["StoreRecord", "StoreTransaction", "TransactingStore"]
-
 _T = TypeVar("_T")
 
 

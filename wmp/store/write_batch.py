@@ -14,19 +14,6 @@ from wmp.message import Frame, Kind
 from wmp.store.job_terms import StoredTerms
 from wmp.store.stored_job import StoredJobInput, StoredJobState
 
-__all__ = [
-    "AddAnswer",
-    "BatchAnswer",
-    "ChangeAnswer",
-    "JobChanges",
-    "NewJobs",
-    "Reservation",
-    "ReservedJobs",
-    "StoredFailure",
-    "SweptJob",
-    "WriteBatch",
-]
-
 
 @frozen
 class StoredFailure:

@@ -19,8 +19,6 @@ from wmp.cli.common.entry_point import INTERRUPTED, TERMINATED, ProgramTerminate
 from wmp.testing.worlds.campaign import CampaignResult, replay_command, reports
 from wmp.testing.worlds.world import WorldReport
 
-__all__ = ["main", "parse_seeds"]
-
 
 def parse_seeds(text: str) -> range:
     """Parse ``17`` or ``0:500``, as an argument of a program."""

@@ -19,13 +19,6 @@ if TYPE_CHECKING:
     from wmp.testing.handlers.simulated import SimulatedWorld
     from wmp.testing.handlers.trial import Trial
 
-__all__ = [
-    "pytest_addoption",
-    "pytest_generate_tests",
-    "pytest_runtest_makereport",
-    "wmp_world",
-]
-
 _SEED = "seed"
 _world: pytest.StashKey[SimulatedWorld] = pytest.StashKey()
 _failed: pytest.StashKey[dict[str, int]] = pytest.StashKey()

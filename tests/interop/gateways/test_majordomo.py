@@ -22,8 +22,8 @@ from wmp.gateways import (
     MajordomoStreamClient,
     MajordomoWorker,
 )
+from wmp.gateways import aio as aio_majordomo
 from wmp.gateways.gateway import aio as aio_gateway
-from wmp.gateways.majordomo import aio_client as aio_majordomo
 
 pytestmark = pytest.mark.interop
 

@@ -27,25 +27,29 @@ NEEDED = {"rows": "pyarrow", "spark": "pyspark"}
 MAX_LINES = 660
 
 
-def public_modules() -> Iterator[str]:
-    """Yield the dotted names of the modules whose path has no underscore."""
-    for path in house_files(".py", PACKAGE):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        if parts[-1] == "__init__":
-            parts = parts[:-1]
-        if not any(part.startswith("_") for part in parts):
-            yield ".".join(parts)
+def lists_its_names(path: Path) -> bool:
+    """Return whether a file is one from which users import, so that it lists its public names.
+
+    These are the modules directly in ``wmp``, and the packages that import names. All other modules
+    are internal: a reader sees their names at once, and a list would only repeat them.
+    """
+    if path.name == "__init__.py":
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        return any(isinstance(node, ast.Assign | ast.AnnAssign) for node in tree.body)
+    return path.parent == PACKAGE or path == PACKAGE / "gateways" / "aio.py"
 
 
-def source_of(module: str) -> Path:
-    path = ROOT.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+FILES = [path for path in house_files(".py", PACKAGE) if path.name != "__main__.py"]
 
 
-def names_made(module: str) -> set[str]:
+def dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def names_made(path: Path) -> set[str]:
     """Return the public names bound at the top of a module; an ``__init__`` only imports names."""
     names: set[str] = set()
-    path = source_of(module)
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -70,9 +74,9 @@ def sort_key(name: str) -> tuple[int, str]:
     return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
 
 
-def extra_of(module: str) -> str:
+def extra_of(path: Path) -> str:
     """Return the extra without which a module cannot be imported; empty for the core install."""
-    package = module.split(".")[1:2]
+    package = dotted(path).split(".")[1:2]
     return package[0] if package and package[0] in NEEDED else ""
 
 
@@ -80,19 +84,29 @@ def extra_of(module: str) -> str:
 def test_exports_are_sorted_and_complete(extra):
     if extra:
         pytest.importorskip(NEEDED[extra], reason=f"the extra `{extra}` is not installed")
-    modules = [name for name in public_modules() if extra_of(name) == extra]
-    assert modules
+    files = [path for path in FILES if lists_its_names(path) and extra_of(path) == extra]
+    assert files
     wrong = []
-    for name in modules:
+    for path in files:
+        name = dotted(path)
         module = importlib.import_module(name)
         listed = list(getattr(module, "__all__", ()))
         if listed != sorted(set(listed), key=sort_key):
             wrong.append(f"{name}: __all__ is not sorted")
-        if unlisted := names_made(name) - set(listed):
+        if unlisted := names_made(path) - set(listed):
             wrong.append(f"{name}: __all__ does not list the public names {sorted(unlisted)}")
         if missing := [one for one in listed if not hasattr(module, one)]:
             wrong.append(f"{name}: __all__ lists names that are not there: {missing}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_internal_modules_list_no_names():
+    internal = [path for path in FILES if not lists_its_names(path)]
+    assert internal
+    listing = [
+        dotted(path) for path in internal if "\n__all__ =" in path.read_text(encoding="utf-8")
+    ]
+    assert not listing, f"remove __all__ from {listing}: only public modules list their names"
 
 
 def drawn_tree(text: str) -> Iterator[tuple[str, str | None, set[str]]]:
@@ -170,7 +184,7 @@ sys.exit(f"{{loaded}} got loaded" if loaded else 0)
 
 
 def test_the_core_imports_with_io_blocked():
-    modules = [name for name in public_modules() if name.split(".")[1:2] and is_sans_io(name)]
+    modules = [name for name in map(dotted, FILES) if name != "wmp" and is_sans_io(name)]
     script = BARE.format(package=str(PACKAGE), modules=modules)
 
     found = subprocess.run(

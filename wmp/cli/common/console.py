@@ -15,8 +15,6 @@ from wmp.cli.common.entry_point import TERMINATED, ProgramTerminated
 from wmp.errors import ConfigError, WMPError
 from wmp.message import counted
 
-__all__ = ["Commands", "Console", "Outcomes"]
-
 Outcomes = Mapping[str, Any]
 """The findings of a command, as ``--json`` prints them."""
 

@@ -19,20 +19,6 @@ from typing import Any, Final, NoReturn
 from wmp.errors import ConfigError, WMPError
 from wmp.runtime.executors.job_log import json_line, logs_json
 
-__all__ = [
-    "FAILED",
-    "INTERRUPTED",
-    "SIGNALLED",
-    "TERMINATED",
-    "USAGE",
-    "Interruption",
-    "ProgramTerminated",
-    "complain",
-    "drop_stdout",
-    "start",
-    "terminated",
-]
-
 FAILED: Final = 1
 """Exit code: the program ran, and a job or a check failed."""
 

@@ -21,8 +21,6 @@ from wmp.cli.common.entry_point import complain
 from wmp.errors import ConfigError
 from wmp.runtime.executors.job_log import LOG_FORMAT
 
-__all__ = ["CONFIG", "FlagSources", "given_by"]
-
 CONFIG: Final = "WMP_CONFIG"
 """Variable of the environment with the name of the TOML file."""
 

@@ -11,8 +11,6 @@ from attrs import frozen
 
 from wmp.errors import ConfigError
 
-__all__ = ["HaltCount", "HaltRule"]
-
 _FORM: Final = re.compile(r"(now|soon),(fail|success|done)=(\d+)(%?)")
 
 _SHORT: Final = {

@@ -19,23 +19,6 @@ from wmp.runtime.node.config import EVERY_INTERFACE
 from wmp.runtime.sockets.endpoints import check_endpoints
 from wmp.runtime.sockets.security import Security
 
-__all__ = [
-    "BELOW",
-    "HOME",
-    "VERBOSE",
-    "ProgramCommand",
-    "ProgramGroup",
-    "amounts",
-    "check_addresses",
-    "journal",
-    "keys",
-    "log_to_stderr",
-    "reachable",
-    "security_of",
-    "verbose",
-    "version",
-]
-
 HOME: Final = "tcp://127.0.0.1:5570"
 """Where managers bind and workers connect by default."""
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["ProgressBar"]
-
 
 class ProgressBar:
     """Shows progress, and prints lines without tearing the bar.

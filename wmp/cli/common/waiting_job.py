@@ -9,8 +9,6 @@ from wmp.message import counted, printable
 from wmp.store.contract import KnownInstance, StoredJob
 from wmp.store.stored_job import OPEN, StoredJobState
 
-__all__ = ["when", "why_waiting"]
-
 
 def why_waiting(job: StoredJob, instances: Sequence[KnownInstance], now: float) -> str | None:
     """Return why a job has not ended; None for a job that has.

@@ -11,8 +11,6 @@ from wmp.cli.common.progress import ProgressBar
 from wmp.core.manager.unserved import listed
 from wmp.errors import ConfigError
 
-__all__ = ["WorkerWatch"]
-
 _LONELY: Final = 3.0
 """Seconds without a worker after which a line reports the lack."""
 

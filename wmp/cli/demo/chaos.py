@@ -17,8 +17,6 @@ from wmp.message import counted
 from wmp.store.contract import JobFilter
 from wmp.store.opening import open_reader
 
-__all__ = ["Chaos"]
-
 _LENGTH: Final = 12.0
 """Seconds that the demo should take without kills."""
 

@@ -35,8 +35,6 @@ from wmp.errors import ConfigError
 from wmp.message import counted
 from wmp.runtime.common.journal import Journal
 
-__all__ = ["demo"]
-
 _PROGRAM: Final = "wmp"
 
 _SEEDS: Final = 1_000_000

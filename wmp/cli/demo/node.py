@@ -26,8 +26,6 @@ from wmp.errors import ClosedError, TransportError
 from wmp.runtime.executors.handlers import RunningJob
 from wmp.store.opening import WritableStore, make_store
 
-__all__ = ["ROLE", "count", "main"]
-
 ROLE: Final = "count"
 
 _Node = TypeVar("_Node", Manager, Device)

@@ -17,8 +17,6 @@ from typing import Any, Final
 import wmp
 from wmp.errors import WMPError
 
-__all__ = ["ChildMessage", "DemoProcess", "DemoProcesses"]
-
 _PATIENCE: Final = 4.0
 """Seconds within which all children must end by themselves."""
 

@@ -17,8 +17,6 @@ from wmp.cli.demo.processes import ChildMessage, DemoProcess, DemoProcesses
 from wmp.errors import ConfigError, WMPError
 from wmp.message import counted
 
-__all__ = ["PING", "SLOTS", "STALL", "DemoRunner", "source_files"]
-
 _EXPIRE: Final = 1.5
 """Seconds of silence after which the managers give the killed worker up."""
 

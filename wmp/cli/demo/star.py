@@ -20,8 +20,6 @@ from wmp.errors import ClosedError, ConfigError, WMPError
 from wmp.gateways.binary_star.blocking import StarClient
 from wmp.message import counted
 
-__all__ = ["StarDemo"]
-
 _LENGTH: Final = 8.0
 """Seconds that the demo should take without kills."""
 

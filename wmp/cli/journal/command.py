@@ -20,8 +20,6 @@ from wmp.journal.reader import Line, Reader, find_segments, strands
 from wmp.journal.schema import COLUMNS, LINES
 from wmp.message import counted, printable
 
-__all__ = ["journal"]
-
 _PROGRAM: Final = "wmp"
 _MERGED: Final = 256
 """Largest number of journals whose lines are merged; all of them are open at the same time."""

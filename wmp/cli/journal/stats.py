@@ -13,8 +13,6 @@ from attrs import define, field
 from wmp.journal.reader import Line
 from wmp.message import counted, printable
 
-__all__ = ["JournalStats", "in_words"]
-
 _NOTED: Final = frozenset(("received", "undelivered", "garbled", "drop"))
 """Kinds of lines whose ``reason`` is the cause of an ignored message."""
 

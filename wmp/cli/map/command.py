@@ -46,8 +46,6 @@ from wmp.runtime.common.checks import check_role, check_seconds
 from wmp.runtime.manager.unserved_log import logger as unserved_logger
 from wmp.runtime.submission.time_limits import TimeLimits
 
-__all__ = ["map_command"]
-
 logger = logging.getLogger("wmp")
 
 _PROGRAM: Final = "wmp"

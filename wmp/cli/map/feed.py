@@ -16,8 +16,6 @@ from attrs import define, evolve, frozen
 from wmp.blocking import Job, Manager
 from wmp.message import Limits
 
-__all__ = ["Feed", "Item", "MapInput", "Skips", "inputs"]
-
 _JOBS: Final = 8192
 """Largest number of inputs that are read in advance of the results."""
 

@@ -18,8 +18,6 @@ from attrs import frozen
 from wmp.errors import ConfigError, JobFailed
 from wmp.message import printable
 
-__all__ = ["JobLog", "JobLogRow", "exit_of"]
-
 _HEADER: Final = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand"
 
 _ROWS: Final = 256

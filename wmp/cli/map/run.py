@@ -12,8 +12,6 @@ from wmp.cli.map.joblog import JobLog, JobLogRow, exit_of
 from wmp.errors import JobCancelled
 from wmp.runtime.driver.lease_times import LeaseTimes
 
-__all__ = ["MapRun", "error_of_item"]
-
 
 def error_of_item(item: Item) -> BaseException | None:
     """Return the error of a job that has ended; None for a result, or without a job."""

@@ -52,8 +52,6 @@ from wmp.runtime.executors.job_log import log_handlers
 from wmp.runtime.node.command import CommandHandler
 from wmp.runtime.node.signals import caught
 
-__all__ = ["worker"]
-
 _PROGRAM: Final = "wmp"
 
 _DRAIN_TIMEOUT: Final = 60.0

@@ -16,14 +16,6 @@ from wmp.cli.common.entry_point import complain
 from wmp.cli.common.flag_sources import given_by
 from wmp.cli.dispatcher import check_extra, read_token
 
-__all__ = [
-    "HttpPlace",
-    "http_flags",
-    "refuse_flags",
-    "refuse_without_dispatcher",
-    "serve_over_http",
-]
-
 _PROGRAM: Final = "wmp"
 
 _F = TypeVar("_F", bound=Callable[..., Any])

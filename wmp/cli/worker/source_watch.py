@@ -15,8 +15,6 @@ from typing import Any, Final
 from wmp.errors import TransportError
 from wmp.runtime.common.threads import ThreadEnded, start_thread
 
-__all__ = ["SourceWatch"]
-
 _LOOK: Final = 0.3
 """Seconds between two looks at the files."""
 

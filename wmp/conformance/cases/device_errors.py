@@ -12,24 +12,6 @@ from wmp.conformance.script.case import case
 from wmp.conformance.wire.bad_messages import NOISE, bad_heads, too_much
 from wmp.message import Command, ErrorCode, Field, Message
 
-__all__ = [
-    "a_connection_is_no_identity",
-    "above_the_limits",
-    "errors_are_not_answered",
-    "errors_find_their_way",
-    "garbage",
-    "long_identities",
-    "no_head",
-    "no_path",
-    "no_plain_cbor",
-    "no_receiver",
-    "nothing_is_evaluated",
-    "place_of_a_refused_message",
-    "unknown_codes_pass",
-    "unknown_keys",
-    "wrong_types",
-]
-
 _ANY = (Command.READY, Command.PING)
 
 

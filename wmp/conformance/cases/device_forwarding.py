@@ -10,24 +10,6 @@ from wmp.conformance.peers.neighbor import Neighbor
 from wmp.conformance.script.case import case
 from wmp.message import Columns, Command, ErrorCode, Message, Path
 
-__all__ = [
-    "a_hop_is_not_believed",
-    "a_socket_for_each_upstream",
-    "directions",
-    "discovery_from_above",
-    "discovery_goes_everywhere",
-    "each_to_its_own",
-    "each_upstream_its_own",
-    "loops_end",
-    "nobody_else_is_affected",
-    "nothing_is_changed",
-    "nothing_is_remembered",
-    "sides",
-    "there_and_back",
-    "what_cannot_be_passed_on",
-    "wrong_hops",
-]
-
 
 def _device(path: Path) -> tuple[Any, Any, Any]:
     """Return the hop that the device has appended to a ``from``: identity, epoch, local id."""

@@ -7,16 +7,6 @@ from wmp.conformance.peers.neighbor import Neighbor
 from wmp.conformance.script.case import case
 from wmp.message import Command, ErrorCode
 
-__all__ = [
-    "a_goodbye_ends_it",
-    "a_manager_comes_by_its_message",
-    "both_ways_up",
-    "connections_stay_apart",
-    "no_manager_is_pushed_out",
-    "silence_ends_it",
-    "the_upper_router_is_above",
-]
-
 _SILENCE = 6.0
 """Units of silence after which a device forgets a manager that dialed in (section 11)."""
 _ROUND = 0.2

@@ -8,8 +8,6 @@ from wmp.conformance.peers.conversations import ManagerConversation
 from wmp.conformance.script.case import case
 from wmp.message import Command
 
-__all__ = ["forgotten_locks", "the_bound_returns", "withdrawal_of_nothing"]
-
 
 @case("WMP-3.5", profile="liveness")
 def the_bound_returns(talk: ManagerConversation) -> None:

@@ -7,17 +7,6 @@ from wmp.conformance.peers.played_worker import PlayedWorker
 from wmp.conformance.script.case import case
 from wmp.message import Command, ErrorCode, Peer
 
-__all__ = [
-    "challenge",
-    "claim_of_another_epoch",
-    "claim_of_the_same_epoch",
-    "goodbye_over_a_new_route",
-    "greater_epoch_of_the_holder",
-    "report_from_elsewhere",
-    "silent_holder",
-    "superseded",
-]
-
 _DEVICE = (b"device", 3, b"\x00\x01\x02")
 
 

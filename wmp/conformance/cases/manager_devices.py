@@ -8,13 +8,6 @@ from wmp.conformance.peers.neighbor import Neighbor
 from wmp.conformance.script.case import case
 from wmp.message import Command
 
-__all__ = [
-    "a_job_over_a_device",
-    "announcements_go_on",
-    "announcements_go_to_each_device",
-    "the_end_is_announced",
-]
-
 _INTERVAL = 1.0
 """Units between two announcements (section 11)."""
 _INTERVALS = 4

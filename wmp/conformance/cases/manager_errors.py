@@ -24,32 +24,6 @@ from wmp.conformance.wire.bad_messages import (
 from wmp.errors import DecodeError
 from wmp.message import Columns, Command, ErrorCode, Field, Message
 
-__all__ = [
-    "a_job_never_given_out",
-    "a_single_value",
-    "above_the_limits",
-    "another_owner",
-    "bad_columns_are_refused",
-    "command_version_direction",
-    "errors_are_not_answered",
-    "errors_find_their_way",
-    "garbage",
-    "large_payloads",
-    "longer_forms_are_no_reason_to_die",
-    "no_head",
-    "no_path",
-    "no_plain_cbor",
-    "no_receiver",
-    "nothing_is_evaluated",
-    "payload_frames",
-    "payload_outside",
-    "somebody_else",
-    "unknown_code",
-    "unknown_keys",
-    "what_is_not_for_it",
-    "wrong_types",
-]
-
 
 def _give(worker: PlayedWorker, lock: int) -> Message:
     """A GIVE that the manager would answer."""

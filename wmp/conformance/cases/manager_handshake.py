@@ -8,23 +8,6 @@ from wmp.conformance.peers.conversations import ManagerConversation
 from wmp.conformance.script.case import case
 from wmp.message import Command, counted
 
-__all__ = [
-    "a_connection_is_no_identity",
-    "answers_follow_the_latest_route",
-    "everybody_gets_some",
-    "give_answers_wake",
-    "newest_ready_replaces",
-    "one_identity",
-    "one_job_wakes_one",
-    "plain_handshake",
-    "ready_of_no_credit",
-    "ready_while_jobs_wait",
-    "repeated_ready",
-    "resources_of_the_newest_ready",
-    "wake_where_it_fits",
-    "who_does_not_come",
-]
-
 
 @case("WMP-3.6", "WMP-6.1")
 def plain_handshake(talk: ManagerConversation) -> None:

@@ -6,36 +6,6 @@ from wmp.conformance.peers.conversations import ManagerConversation
 from wmp.conformance.script.case import case
 from wmp.message import Columns, Command, Outcome
 
-__all__ = [
-    "a_route_is_no_lease",
-    "an_attempt_not_yet_granted",
-    "attempts_grow",
-    "cancelled_and_lost",
-    "cancelled_at_a_worker",
-    "cancelled_in_the_queue",
-    "damaged_result",
-    "deadline_at_a_worker",
-    "deadline_in_the_queue",
-    "handed_back",
-    "higher_priorities_first",
-    "leaving_costs_one_retry",
-    "lost_at_the_worker",
-    "lost_lease_goes_first",
-    "not_to_who_refused",
-    "one_end",
-    "order_of_submission",
-    "refusals_cost_nothing",
-    "refused_job",
-    "result_beats_cancel",
-    "result_of_another_codec",
-    "result_of_somebody_else",
-    "retries_are_used_up",
-    "stale_attempt",
-    "status_is_no_result",
-    "time_left",
-    "what_never_left_costs_nothing",
-]
-
 
 @case("WMP-6.1", profile="reliable")
 def attempts_grow(talk: ManagerConversation) -> None:

@@ -6,20 +6,6 @@ from wmp.conformance.peers.conversations import ManagerConversation
 from wmp.conformance.script.case import case
 from wmp.message import Command, ErrorCode, counted
 
-__all__ = [
-    "every_ping_is_answered",
-    "goodbye",
-    "list_from_before",
-    "missing_from_the_list",
-    "newer_epoch",
-    "older_epoch",
-    "one_message_is_enough",
-    "open_give_of_a_lost_route",
-    "pong_names_what_is_remembered",
-    "silence_gives_a_worker_up",
-    "unreachable",
-]
-
 
 @case("WMP-9.2")
 def pong_names_what_is_remembered(talk: ManagerConversation) -> None:

@@ -6,20 +6,6 @@ from wmp.conformance.peers.conversations import ManagerConversation
 from wmp.conformance.script.case import case
 from wmp.message import Command, counted
 
-__all__ = [
-    "give_first_of_all",
-    "give_is_answered_at_once",
-    "give_without_ready",
-    "held_give_ends",
-    "held_give_is_used_and_closed",
-    "jobs_fit_the_give",
-    "leases_fit_the_worker",
-    "open_gives_come_first",
-    "repeated_give",
-    "take_names_its_owner",
-    "withdrawn_give",
-]
-
 
 @case("WMP-4.3")
 def give_without_ready(talk: ManagerConversation) -> None:

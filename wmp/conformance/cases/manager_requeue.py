@@ -5,12 +5,6 @@ from __future__ import annotations
 from wmp.conformance.peers.conversations import ManagerConversation
 from wmp.conformance.script.case import case
 
-__all__ = [
-    "lost_jobs_keep_their_order",
-    "lost_jobs_stand_behind_higher_priorities",
-    "refused_jobs_keep_their_order",
-]
-
 
 def _given(talk: ManagerConversation, count: int) -> list[str]:
     """Return the names of the jobs that a new worker gets one after the other."""

@@ -7,15 +7,6 @@ from wmp.conformance.peers.conversations import ManagerConversation
 from wmp.conformance.script.case import case
 from wmp.message import Columns, Command, ErrorCode
 
-__all__ = [
-    "a_give_of_another_session",
-    "a_list_of_another_session",
-    "refused_no",
-    "refused_take",
-    "take_without_ack",
-    "unreadable_done",
-]
-
 
 @case("WMP-7.7")
 def a_give_of_another_session(talk: ManagerConversation) -> None:

@@ -6,19 +6,6 @@ from wmp.conformance.peers.conversations import ManagerConversation
 from wmp.conformance.script.case import case
 from wmp.message import Columns, Command
 
-__all__ = [
-    "ack_of_the_future",
-    "acks_are_reported",
-    "duplicate_is_dropped",
-    "forgotten_session",
-    "gap_is_asked_for_once",
-    "other_session",
-    "sent_again_on_a_new_route",
-    "sent_again_when_asked",
-    "sent_again_with_age",
-    "session_of_a_newer_epoch",
-]
-
 
 @case("WMP-7.1", "WMP-6.3")
 def duplicate_is_dropped(talk: ManagerConversation) -> None:

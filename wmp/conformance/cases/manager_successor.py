@@ -7,17 +7,6 @@ from wmp.conformance.peers.played_worker import HeldJob, PlayedWorker
 from wmp.conformance.script.case import case
 from wmp.message import Columns, Command, Outcome, Peer
 
-__all__ = [
-    "a_job_that_came_back",
-    "a_list_with_an_old_attempt",
-    "a_result_from_another_worker",
-    "a_result_of_an_old_attempt",
-    "a_successor_takes_over",
-    "ends_are_stored",
-    "jobs_of_a_store",
-    "results_for_a_successor",
-]
-
 _LAPSE = 14.0
 """Units after a restart in which the jobs of the process before are given to others."""
 

@@ -8,21 +8,6 @@ from wmp.conformance.peers.played_worker import HeldJob, PlayedWorker
 from wmp.conformance.script.case import case
 from wmp.message import Command, Outcome
 
-__all__ = [
-    "a_rejected_job",
-    "behind_those_that_wait",
-    "cancelled_while_it_waits",
-    "expires_in_the_queue",
-    "goes_on_after_its_expiry",
-    "no_time_for_another_attempt",
-    "not_before_its_time",
-    "overrun_ends_the_job",
-    "returns_after_its_expiry",
-    "settings_of_a_job",
-    "time_to_the_expiry",
-    "waits_of_a_worker",
-]
-
 
 @case("WMP-6.19", "WMP-6.21")
 def time_to_the_expiry(talk: ManagerConversation) -> None:

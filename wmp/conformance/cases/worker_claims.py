@@ -7,18 +7,6 @@ from wmp.conformance.peers.played_manager import PlayedManager
 from wmp.conformance.script.case import case
 from wmp.message import Command, ErrorCode, Peer
 
-__all__ = [
-    "challenge",
-    "claim_to_a_manager",
-    "greater_epoch_of_the_holder",
-    "refused_by_one_of_two",
-    "report_from_elsewhere",
-    "second_route_of_a_manager",
-    "session_of_a_stranger",
-    "silent_holder",
-    "superseded",
-]
-
 
 def _rival(talk: WorkerConversation, holder: PlayedManager, ahead: int) -> PlayedManager:
     """Make a process of the holder's identity on another route."""

@@ -23,29 +23,6 @@ from wmp.conformance.wire.bad_messages import (
 )
 from wmp.message import Columns, Command, ErrorCode, Field, Message
 
-__all__ = [
-    "a_single_value",
-    "above_the_limits",
-    "bad_columns_are_refused",
-    "command_version_direction",
-    "errors_are_not_answered",
-    "errors_find_their_way",
-    "garbage",
-    "longer_forms_are_no_reason_to_die",
-    "no_head",
-    "no_path",
-    "no_plain_cbor",
-    "no_receiver",
-    "nothing_is_evaluated",
-    "payload_frames",
-    "payload_outside",
-    "somebody_else",
-    "unknown_code",
-    "unknown_keys",
-    "what_is_not_for_it",
-    "wrong_types",
-]
-
 
 def _take(manager: PlayedManager, id: int = 900) -> Message:
     """A TAKE that the worker would run."""

@@ -11,25 +11,6 @@ from wmp.conformance.peers.played_manager import PlayedManager
 from wmp.conformance.script.case import case
 from wmp.message import Command
 
-__all__ = [
-    "SHORT",
-    "a_manager_that_forgot",
-    "a_socket_for_each_manager",
-    "answers_follow_the_latest_route",
-    "capacity_that_is_left",
-    "fill",
-    "jobs_survive_a_route",
-    "one_identity",
-    "one_number_for_one_ready",
-    "pending_wake_does_not_age",
-    "plain_handshake",
-    "ready_at_first",
-    "ready_backs_off",
-    "slowly",
-    "turns",
-    "woken_without_capacity",
-]
-
 
 def slowly(talk: WorkerConversation, units: float) -> bytes:
     """Return the payload for a job of role ``slow`` that takes this long."""

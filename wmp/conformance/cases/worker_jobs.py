@@ -9,22 +9,6 @@ from wmp.conformance.script.case import case
 from wmp.errors import DecodeError
 from wmp.message import Command, Outcome
 
-__all__ = [
-    "cancel_another_attempt",
-    "cancel_unstarted",
-    "cancel_what_is_not_held",
-    "cancel_what_runs",
-    "checksums",
-    "every_job_is_answered",
-    "failing_job",
-    "force",
-    "results_as_they_are",
-    "status",
-    "too_late",
-    "waiting_jobs_handed_back",
-    "what_runs_it_dies",
-]
-
 
 @case("WMP-6.6", slots=3)
 def every_job_is_answered(talk: WorkerConversation) -> None:

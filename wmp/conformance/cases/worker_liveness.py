@@ -10,28 +10,6 @@ from wmp.conformance.peers.played_manager import PlayedManager
 from wmp.conformance.script.case import case
 from wmp.message import Command, ErrorCode
 
-__all__ = [
-    "a_link_that_is_not_silent",
-    "another_in_its_place",
-    "goodbye",
-    "goodbye_after_work",
-    "held_jobs",
-    "interval_of_a_manager",
-    "jobs_of_two_owners",
-    "least_expire",
-    "looking_for_managers",
-    "misrouted",
-    "newer_epoch",
-    "older_epoch",
-    "pings_during_a_job",
-    "pings_in_silence",
-    "pings_in_traffic",
-    "silent_link",
-    "silent_manager",
-    "superseded_others",
-    "unreachable",
-]
-
 _LATE = 0.05
 """Units by which a timer may be late."""
 

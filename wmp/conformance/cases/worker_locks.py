@@ -9,35 +9,6 @@ from wmp.conformance.peers.played_manager import PlayedManager
 from wmp.conformance.script.case import case
 from wmp.message import Command, ErrorCode, Outcome
 
-__all__ = [
-    "a_job_held_already",
-    "a_job_is_its_owners",
-    "a_lock_is_its_peers",
-    "a_role_without_handler",
-    "expired_jobs_hold_nothing",
-    "held_by",
-    "held_give",
-    "late_take_beside_another_lock",
-    "late_take_with_capacity",
-    "late_take_without_capacity",
-    "lock_timeout",
-    "locks_fit",
-    "lost_give",
-    "more_keeps_the_lock",
-    "no_for_a_released_lock",
-    "no_for_no_lock",
-    "no_held_give_while_another_waits",
-    "no_releases",
-    "refused_jobs_hold_nothing",
-    "report_of_a_released_lock",
-    "running_jobs_fit",
-    "second_manager",
-    "started_jobs_fit",
-    "take_closes_its_lock",
-    "window",
-    "withdrawn_lock",
-]
-
 
 def _lock_everything(talk: WorkerConversation, manager: PlayedManager) -> OfferedLock:
     """Take one lock over the whole capacity."""

@@ -10,8 +10,6 @@ from wmp.conformance.peers.played_manager import PlayedManager
 from wmp.conformance.script.case import case
 from wmp.message import Columns, Command, ErrorCode, Field, Message, Outcome
 
-__all__ = ["refused_result", "refused_twice", "result_without_ack", "unreadable_take"]
-
 
 def _unanswered(talk: WorkerConversation) -> tuple[PlayedManager, int]:
     """Return a manager that acknowledges nothing, and the job that the worker has answered."""

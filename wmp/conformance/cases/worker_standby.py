@@ -7,13 +7,6 @@ from wmp.conformance.peers.conversations import WorkerConversation
 from wmp.conformance.script.case import case
 from wmp.message import Command
 
-__all__ = [
-    "beside_a_manager_on_standby",
-    "the_end_of_a_standby",
-    "the_end_of_a_standby_without_hold",
-    "wake_on_standby",
-]
-
 
 @case("WMP-17.3")
 def beside_a_manager_on_standby(talk: WorkerConversation) -> None:

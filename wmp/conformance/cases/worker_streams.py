@@ -7,23 +7,6 @@ from wmp.conformance.peers.conversations import WorkerConversation
 from wmp.conformance.script.case import case
 from wmp.message import Command
 
-__all__ = [
-    "ack_of_the_future",
-    "acks_are_reported",
-    "duplicate_is_dropped",
-    "first_number_of_all",
-    "forgotten_session",
-    "gap_is_asked_for_once",
-    "newer_session",
-    "no_session_yet",
-    "no_way_back",
-    "older_session",
-    "results_are_kept",
-    "sent_again_on_a_new_route",
-    "sent_again_when_asked",
-    "sent_again_with_age",
-]
-
 
 @case("WMP-7.1")
 def duplicate_is_dropped(talk: WorkerConversation) -> None:

@@ -11,18 +11,6 @@ from wmp.conformance.peers.played_manager import PlayedManager
 from wmp.conformance.script.case import case
 from wmp.message import Command
 
-__all__ = [
-    "STORE",
-    "a_list_of_a_store",
-    "another_manager_of_the_store",
-    "cancelled_by_the_successor",
-    "jobs_go_on",
-    "kept_for_a_time",
-    "managers_of_other_stores",
-    "results_that_are_not_stored",
-    "results_that_are_stored",
-]
-
 STORE = (b"the store of the kit", 7)
 _LONG = 60.0
 """Units for which a worker keeps jobs, in most cases."""

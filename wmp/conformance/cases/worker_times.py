@@ -7,14 +7,6 @@ from wmp.conformance.peers.conversations import WorkerConversation
 from wmp.conformance.script.case import case
 from wmp.message import Command, Outcome
 
-__all__ = [
-    "expired_on_arrival",
-    "goes_on_after_its_expiry",
-    "no_wait_for_a_job_with_settings",
-    "runs_too_long",
-    "within_its_limit",
-]
-
 _GRACE = 5.0
 """Units that an attempt may continue after its limit before it is answered: ``overrun_grace``."""
 

@@ -11,13 +11,6 @@ from wmp.conformance.peers.offered_lock import GivenJob
 from wmp.conformance.script.case import case
 from wmp.message import Columns, Command, Field, Message
 
-__all__ = [
-    "an_older_wake_stays",
-    "needs_that_never_fit",
-    "one_job_twice_in_a_take",
-    "role_never_offered",
-]
-
 
 def _in_vain(talk: WorkerConversation, **fields: Any) -> None:
     manager, _ = talk.met(), talk.met()

@@ -14,16 +14,6 @@ from wmp.conformance.script.transcript import conversation
 from wmp.conformance.wire.virtual import Testee, VirtualWire
 from wmp.conformance.wire.wire import Terms
 
-__all__ = [
-    "Factory",
-    "Nonconforming",
-    "cases_for",
-    "check_device",
-    "check_manager",
-    "check_worker",
-    "run_all",
-]
-
 Factory = Callable[[Terms], Testee]
 """Makes a testee that has just been started."""
 

@@ -17,8 +17,6 @@ from wmp.conformance.moves.moves import MOVES, Move, drawn_case
 from wmp.conformance.script.case import Case, CaseResult, Verdict
 from wmp.conformance.wire.wire import Wire
 
-__all__ = ["SPEAKS", "draw", "moves", "play_moves"]
-
 SPEAKS: Final = frozenset({"core", "columns", "liveness", "reliable", "status-cancel"})
 """The profiles that a manager or worker needs for drawn conversations."""
 

@@ -15,8 +15,6 @@ from wmp.conformance.script.case import Broken, Case, CaseResult, Unimplemented,
 from wmp.conformance.script.transcript import accusing
 from wmp.conformance.wire.wire import Terms, Wire
 
-__all__ = ["CONVERSATIONS", "judge", "play", "terms_of"]
-
 CONVERSATIONS: Mapping[
     str, type[ManagerConversation] | type[WorkerConversation] | type[DeviceConversation]
 ] = {

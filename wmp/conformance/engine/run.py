@@ -20,8 +20,6 @@ from wmp.conformance.script.case import CASES, Case, CaseResult, Unimplemented, 
 from wmp.conformance.script.rules import PROFILES
 from wmp.conformance.wire.wire import Wire
 
-__all__ = ["KitRun", "RunPlan", "begins", "drawn_id", "known", "unspoken"]
-
 _SHRINKING = 60.0
 """Seconds for shortening a conversation in which a rule was broken."""
 

@@ -21,8 +21,6 @@ from wmp.conformance.script.rules import PROFILES, RULES, UNTESTABLE
 from wmp.errors import ConfigError
 from wmp.runtime.sockets.endpoints import check_endpoints
 
-__all__ = ["check", "choose", "failed", "name_of", "play_plan", "spoken"]
-
 
 def choose(testee: str, rules: Sequence[str], cases: Sequence[str]) -> tuple[list[Case], bool]:
     """Select (scripts, whether conversations are drawn)."""

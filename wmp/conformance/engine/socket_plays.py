@@ -23,8 +23,6 @@ from wmp.conformance.wire.process import PeerProcess, fill
 from wmp.conformance.wire.wire import EPOCH, Connection, JobEnd, SubmittedJob, Terms
 from wmp.message import Frame
 
-__all__ = ["KitStopped", "LiveTestee", "SocketWire"]
-
 
 def _own_host(number: int) -> str:
     """Choose a loopback address for one play of this process, if all of 127/8 is loopback.

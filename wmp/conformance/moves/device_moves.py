@@ -12,8 +12,6 @@ from wmp.conformance.peers.neighbor import Neighbor
 from wmp.conformance.wire.bad_messages import CODES, NOISE, bad_heads
 from wmp.message import Command, Message
 
-__all__ = ["DeviceMoves"]
-
 
 @define(eq=False)
 class DeviceMoves:

@@ -11,8 +11,6 @@ from wmp.conformance.peers.played_worker import HeldJob, PlayedWorker
 from wmp.conformance.wire.bad_messages import CODES, NOISE, bad_heads
 from wmp.message import Columns, Command, Message
 
-__all__ = ["ManagerMoves"]
-
 
 @define(eq=False)
 class ManagerMoves:

@@ -16,8 +16,6 @@ from wmp.conformance.moves.manager_moves import ManagerMoves
 from wmp.conformance.moves.worker_moves import WorkerMoves
 from wmp.conformance.script.case import Case
 
-__all__ = ["MOVES", "Move", "drawn_case"]
-
 Move = Sequence[Any]
 """A name, then integers from 0 to 9."""
 

@@ -11,8 +11,6 @@ from wmp.conformance.peers.played_manager import PlayedManager
 from wmp.conformance.wire.bad_messages import CODES, NOISE, bad_heads
 from wmp.message import Columns, Command, Field, Message
 
-__all__ = ["WorkerMoves"]
-
 
 @define(eq=False)
 class WorkerMoves:

@@ -21,8 +21,6 @@ from wmp.conformance.wire.wire import Connection, JobEnd, SubmittedJob, Wire
 from wmp.errors import DecodeError
 from wmp.message import Command, Field, Frame, Message
 
-__all__ = ["Conversation", "Player", "ReceivedMessage"]
-
 
 @define(eq=False)
 class ReceivedMessage:

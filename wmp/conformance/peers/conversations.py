@@ -19,8 +19,6 @@ from wmp.conformance.wire.wire import Connection
 from wmp.errors import DecodeError
 from wmp.message import Command, Frame, Message, Path
 
-__all__ = ["DeviceConversation", "ManagerConversation", "WorkerConversation"]
-
 
 @define(eq=False)
 class ManagerConversation(Conversation):

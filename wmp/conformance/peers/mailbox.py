@@ -12,8 +12,6 @@ from wmp.conformance.script.case import Broken
 from wmp.conformance.wire.bad_messages import BadMessage
 from wmp.message import Command, Frame
 
-__all__ = ["Mailbox"]
-
 
 @define(eq=False, slots=False)
 class Mailbox:

@@ -15,8 +15,6 @@ from wmp.conformance.script.case import Broken
 from wmp.conformance.wire.wire import EPOCH, Connection
 from wmp.message import Columns, Command, Field, Frame, Message, Path
 
-__all__ = ["Neighbor"]
-
 
 @define(eq=False)
 class Neighbor(Mailbox):

@@ -10,8 +10,6 @@ from attrs import define, field
 
 from wmp.message import Peer
 
-__all__ = ["DoubtfulLock", "GivenJob", "OfferedLock"]
-
 
 @define
 class OfferedLock:

@@ -17,8 +17,6 @@ from wmp.conformance.wire.wire import Connection
 from wmp.message import Command, Field, Message, Outcome, Peer
 from wmp.testing.peers.manager_messages import ManagerMessages
 
-__all__ = ["PlayedManager", "WorkerBook"]
-
 _EARLY = 0.05
 """Units by which a handler may end early, because its clock is fast."""
 _MOST_WAIT = 12.0

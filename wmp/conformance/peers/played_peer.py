@@ -16,8 +16,6 @@ from wmp.conformance.wire.wire import Connection
 from wmp.message import Columns, Command, ErrorCode, Field, Frame, Message, Path, Peer
 from wmp.testing.peers.scripted_peer import NUMBERED, ScriptedPeer
 
-__all__ = ["PlayedPeer"]
-
 
 @define(eq=False)
 class PlayedPeer(Mailbox, ScriptedPeer):

@@ -14,8 +14,6 @@ from wmp.conformance.script.case import Broken
 from wmp.message import Columns, Command, Field, Outcome, Path, Peer, counted
 from wmp.testing.peers.worker_messages import WorkerMessages
 
-__all__ = ["HeldJob", "ManagerBook", "PlayedWorker"]
-
 
 @define
 class _Ready:

@@ -11,8 +11,6 @@ from wmp.conformance.script.transcript import ReportedLine
 from wmp.message import counted
 from wmp.pages.sequence import Lifeline, SequenceDiagram
 
-__all__ = ["sequence_diagram"]
-
 _SPACING: Final = 330
 _WIDTH: Final = 660
 """The least distance between the first and the last lifeline."""

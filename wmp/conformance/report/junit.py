@@ -11,8 +11,6 @@ from wmp.conformance.report.report import ConformanceReport, ReportEntry
 from wmp.conformance.script.case import Verdict
 from wmp.conformance.script.transcript import conversation
 
-__all__ = ["junit"]
-
 _SKIPPED: Final = (Verdict.UNIMPLEMENTED, Verdict.VOID)
 _NOT_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

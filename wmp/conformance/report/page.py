@@ -15,8 +15,6 @@ from wmp.conformance.script.case import Verdict
 from wmp.conformance.script.rules import RULES, Rule
 from wmp.pages.template import render
 
-__all__ = ["badge", "page"]
-
 _SECTIONS: Final = {
     1: "Peers and sockets",
     2: "Messages",

@@ -16,16 +16,6 @@ from wmp.conformance.script.transcript import ReportedFrame, ReportedLine, Trans
 from wmp.errors import ConfigError
 from wmp.message import counted
 
-__all__ = [
-    "BAD",
-    "FORMAT",
-    "VERSION",
-    "ConformanceReport",
-    "ReportEntry",
-    "entry_of",
-    "read",
-]
-
 FORMAT: Final = "wmp-conformance"
 VERSION: Final = 1
 """Version of the JSON form. It grows when an older reader would misread the newer form."""

@@ -21,8 +21,6 @@ from wmp.conformance.script.rules import RULES
 from wmp.conformance.script.transcript import conversation, excerpt
 from wmp.message import counted
 
-__all__ = ["Progress", "show", "show_cases", "show_summary"]
-
 _STYLES: Final = {
     Verdict.OK: "green",
     Verdict.NON_STRICT: "yellow",

@@ -11,16 +11,6 @@ from attrs import field, frozen
 from wmp.conformance.script.rules import RULES, Rule
 from wmp.conformance.script.transcript import TranscriptLine
 
-__all__ = [
-    "CASES",
-    "Broken",
-    "Case",
-    "CaseResult",
-    "Unimplemented",
-    "Verdict",
-    "case",
-]
-
 
 class Verdict(Enum):
     """The result of one case with a testee."""

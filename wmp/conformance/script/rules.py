@@ -12,8 +12,6 @@ from typing import Final
 
 from attrs import frozen
 
-__all__ = ["PROFILES", "RULES", "UNTESTABLE", "Rule"]
-
 
 @frozen
 class Rule:

@@ -13,8 +13,6 @@ from typing import Final
 
 from attrs import define, field
 
-__all__ = ["WATCH", "StallWatch"]
-
 _STEP = 0.02
 """Seconds between two measurements."""
 _SMALL = 0.002

@@ -9,16 +9,6 @@ from attrs import frozen
 
 from wmp.message import FIELD_NAMES, Frame, Message, Outcome, counted
 
-__all__ = [
-    "ReportedFrame",
-    "ReportedLine",
-    "TranscriptLine",
-    "accusing",
-    "conversation",
-    "describe",
-    "excerpt",
-]
-
 _LONGEST = 40
 _ACCUSED = "the message above breaks"
 

@@ -50,14 +50,6 @@ from wmp.store.contract import JobFilter, StoreInstance
 from wmp.store.job_terms import StoredTerms
 from wmp.testing.store_worlds.reference_store import ReferenceStore
 
-__all__ = [
-    "ROLES",
-    "LibraryDevice",
-    "LibraryManager",
-    "LibraryStoredManager",
-    "LibraryWorker",
-]
-
 ROLES = ("echo", "fail", "slow", "die")
 
 

@@ -24,8 +24,6 @@ from wmp.aio import Job
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.retry import Retry
 
-__all__ = ["die", "echo", "fail", "main", "slow"]
-
 _MANAGER = ("announce", "expire", "wake_timeout", "resend", "reply_margin")
 _WORKER = (
     "ping",

@@ -12,23 +12,6 @@ from wmp.codec.message_tables import COLUMN_NAMES
 from wmp.conformance.wire.frame_check import FIELDS, REQUIRED
 from wmp.message import VERSION, Command, ErrorCode, Field, Frame, Message
 
-__all__ = [
-    "CODES",
-    "EITHER",
-    "LIMIT",
-    "MALFORMED",
-    "NOISE",
-    "BadMessage",
-    "bad_columns",
-    "bad_heads",
-    "endless",
-    "enumerate_columns",
-    "meaningless",
-    "misaddressed",
-    "noise_around",
-    "too_much",
-]
-
 MALFORMED = (ErrorCode.MALFORMED,)
 LIMIT = (ErrorCode.LIMIT,)
 EITHER = (ErrorCode.LIMIT, ErrorCode.MALFORMED)

@@ -35,8 +35,6 @@ from wmp.errors import DecodeError
 from wmp.message import Columns, Command, Frame, Message
 from wmp.testing.peers.strategies import broken_frames, messages
 
-__all__ = ["Plain", "check_codec", "message_of", "plain_of"]
-
 Plain = Mapping[str, Any]
 """A message in the plain form above."""
 

@@ -12,8 +12,6 @@ from typing import Any
 from wmp.conformance.script.case import Broken
 from wmp.message import Frame, counted
 
-__all__ = ["FIELDS", "REQUIRED", "check_form", "check_head", "read_cbor"]
-
 _UINT, _TEXT, _BOOL = "unsigned integer", "text", "boolean"
 _TEXTS, _AMOUNTS, _PEER = "array of text", "map of text to unsigned", "[bytes, unsigned]"
 _PEERS = "array of [bytes, unsigned]"

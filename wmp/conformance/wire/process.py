@@ -14,8 +14,6 @@ from typing import IO
 
 from attrs import define, field
 
-__all__ = ["PeerProcess", "fill"]
-
 _PATIENCE = 5.0
 _MOST_STDERR = 4000
 

@@ -12,8 +12,6 @@ from wmp.conformance.script.case import Broken
 from wmp.conformance.wire.wire import EPOCH, Connection, JobEnd, SubmittedJob
 from wmp.message import Frame
 
-__all__ = ["ManagerTestee", "Sends", "Testee", "VirtualWire", "WorkerTestee"]
-
 _MOST_TICKS = 100
 _UPPER = 1000
 """The numbers from here on are those of connections of a device's upper ROUTER."""

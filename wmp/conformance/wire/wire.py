@@ -16,8 +16,6 @@ from attrs import field, frozen
 
 from wmp.message import Frame
 
-__all__ = ["EPOCH", "Connection", "JobEnd", "SubmittedJob", "Terms", "Wire"]
-
 EPOCH = 5000
 """The epoch of the kit's peers for a testee that has just been started."""
 

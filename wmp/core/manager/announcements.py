@@ -17,8 +17,6 @@ from wmp.core.manager.timers import AnnounceTimer
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.message import Command, ErrorCode, Field, Link, Message
 
-__all__ = ["Announcements"]
-
 _SHORTEST: Final = 0.01
 """Shortest interval, in seconds, whatever the setting is."""
 

@@ -18,8 +18,6 @@ from attrs import define, field
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
 from wmp.core.manager.queues import Batch, Batches
 
-__all__ = ["DelayedJobs"]
-
 _DEAD: Final = 64
 """Number of ended entries that the heap may have beyond the number of waiting entries."""
 

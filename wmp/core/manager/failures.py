@@ -20,8 +20,6 @@ from wmp.core.manager.store_link import StoreLink
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.message import Limits, Outcome, printable
 
-__all__ = ["Failures"]
-
 _OVERRUN: Final = (
     "wmp.errors.JobTimeout",
     "builtins.TimeoutError",

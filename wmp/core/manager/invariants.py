@@ -15,8 +15,6 @@ from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol.timers import ResendTimer
 from wmp.message import Kind
 
-__all__ = ["check_manager"]
-
 
 def check_manager(scheduler: Scheduler) -> None:
     """Raise AssertionError when an invariant is broken. The cost grows with the whole state."""

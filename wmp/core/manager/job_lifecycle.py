@@ -21,16 +21,6 @@ from wmp.actions import FailedAttempt
 from wmp.message import Frame, Kind
 from wmp.retry import Retry
 
-__all__ = [
-    "IGNORED",
-    "TRANSITIONS",
-    "JobInput",
-    "JobLimits",
-    "JobRecord",
-    "JobState",
-    "Refusal",
-]
-
 _MOST_PATIENCE = 7  # at most 2**6 = 64 READYs or GIVEs
 _MOST_TAKEN_AT_ONCE = 3
 """Number of times that a worker may leave with a job and get it again at once."""

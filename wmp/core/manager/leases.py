@@ -26,8 +26,6 @@ from wmp.core.manager.timers import ManagerTimers
 from wmp.core.protocol.checksums import checksums_of
 from wmp.message import Columns, Frame, Outcome
 
-__all__ = ["EndedJobs", "Leases", "Returned"]
-
 Returned = tuple[JobRecord, int, Frame, str | None, int | None]
 """The record of a job whose lease ended without a result or with an error, and the outcome, the
 payload, the text and the wait of DONE.

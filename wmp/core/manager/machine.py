@@ -80,8 +80,6 @@ from wmp.message import (
     printable,
 )
 
-__all__ = ["ManagerMachine"]
-
 _ACK_EVERY = 4 << 20
 """Bytes of received payloads after which the manager sends an ack, although it has no other message
 to send.

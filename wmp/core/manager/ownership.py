@@ -16,8 +16,6 @@ from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.message import Field, Peer
 
-__all__ = ["Ownership"]
-
 
 @define(eq=False)
 class Ownership:

@@ -7,8 +7,6 @@ from typing import Any, TypeAlias, TypeVar
 
 from attrs import frozen
 
-__all__ = ["Jobs", "Offer", "Policy", "asks_a_lone_worker", "in_order"]
-
 
 @frozen
 class Jobs:

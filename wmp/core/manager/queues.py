@@ -25,18 +25,6 @@ from attrs import define, field
 from wmp.core.manager.job_lifecycle import TRANSITIONS, JobInput, JobLimits, JobRecord, JobState
 from wmp.message import Frame, Kind
 
-__all__ = [
-    "FEW",
-    "GRANTED",
-    "Batch",
-    "Batches",
-    "Grant",
-    "Part",
-    "PriorityLevel",
-    "Queue",
-    "Queues",
-]
-
 GRANTED: Final = TRANSITIONS[JobState.QUEUED, JobInput.GRANT]
 """The step of the table that every job needs, looked up once."""
 

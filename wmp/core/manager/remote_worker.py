@@ -20,17 +20,6 @@ from wmp.core.protocol.claims import Claim
 from wmp.core.protocol.outbound import Outbound, Stream
 from wmp.message import Command, Kind, Link, Path, printable
 
-__all__ = [
-    "BusyWorkers",
-    "Give",
-    "ManagerOutbound",
-    "RemoteWorker",
-    "all_answered",
-    "capacity",
-    "fits",
-]
-
-
 _UNREPORTED = 512
 """Limit of the leases of a worker without a remembered READY."""
 

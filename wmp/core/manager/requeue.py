@@ -24,8 +24,6 @@ from wmp.core.manager.store_link import StoreLink
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.message import Frame, Limits, Outcome, printable
 
-__all__ = ["CONNECTION_ENDED", "REFUSED", "SEPARATED", "SILENCE", "Requeue"]
-
 CONNECTION_ENDED: Final = "the connection ended"
 """Cause of leases that are lost by the end of a direct connection (WMP-9.16)."""
 SILENCE: Final = "silence"

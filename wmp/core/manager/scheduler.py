@@ -35,8 +35,6 @@ from wmp.errors import LocalProtocolError
 from wmp.events import InstanceBegun, StoreFilled, Submitted, Woken, Written
 from wmp.message import Columns, Command, Field, Kind, Limits, Link, Message
 
-__all__ = ["Scheduler"]
-
 _MOST_GIVES = 64
 """Limit of the held GIVEs of one worker; further GIVEs are answered at once."""
 _MOST_HOLD = 60.0

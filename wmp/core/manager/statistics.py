@@ -12,8 +12,6 @@ from wmp.core.manager.unserved import WaitingRow, waiting_rows
 from wmp.core.protocol.statistics import Statistics
 from wmp.message import Kind
 
-__all__ = ["ManagerStatistics", "WorkerRow", "snapshot"]
-
 
 @frozen
 class WorkerRow:

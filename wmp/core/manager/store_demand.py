@@ -20,8 +20,6 @@ from wmp.message import Kind
 from wmp.store.contract import QueuedKind
 from wmp.store.write_batch import Reservation
 
-__all__ = ["KindDemand", "StoreDemand"]
-
 _MOST: Final = 4096
 """Limit of the jobs of one kind that are reserved ahead."""
 _MOST_BYTES: Final = 64 << 20

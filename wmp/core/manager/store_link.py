@@ -48,8 +48,6 @@ from wmp.store.contract import StoredJob
 from wmp.store.stored_job import ENDED, TRANSITIONS, StoredJobInput, StoredJobState
 from wmp.store.write_batch import AddAnswer, BatchAnswer, ChangeAnswer, NewJobs, ReservedJobs
 
-__all__ = ["StoreLink"]
-
 _GRANT_FOR: Final = 7.0
 """Seconds after the begin of the last renewal for which stored jobs are granted."""
 _SWEEP: Final = 1.0

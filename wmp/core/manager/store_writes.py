@@ -15,8 +15,6 @@ from wmp.message import Frame
 from wmp.store.stored_job import Effect, Guard, StoredJobInput, rows_of
 from wmp.store.write_batch import JobChanges, NewJobs, Reservation, StoredFailure, WriteBatch
 
-__all__ = ["FIRST_UNSTORED", "ChangeColumns", "NewStoredJobs", "PendingWrites", "WriteUnderWay"]
-
 FIRST_UNSTORED: Final = 1 << 62
 """The first number of a job that is not stored, at a manager with a store (STORE-5.1)."""
 

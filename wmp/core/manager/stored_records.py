@@ -15,17 +15,6 @@ from wmp.store.contract import StoredJob
 from wmp.store.job_terms import StoredTerms
 from wmp.store.write_batch import ReservedJobs, StoredFailure
 
-__all__ = [
-    "failure_of",
-    "history_of",
-    "is_stored",
-    "limits_of",
-    "milliseconds",
-    "record_of",
-    "records_of",
-    "wait_after_refusals",
-]
-
 _LONGEST_WAIT: Final = 32_000
 """Limit of the milliseconds for which a job waits that workers refused."""
 

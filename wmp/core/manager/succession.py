@@ -29,8 +29,6 @@ from wmp.message import Columns, Command, Field, Frame, Limits, Outcome, printab
 from wmp.store.contract import StoredJob
 from wmp.store.stored_job import OPEN, StoredJobInput, StoredJobState
 
-__all__ = ["StoreQuestion", "Succession", "UnwrittenDone", "UnwrittenDones"]
-
 _MOST_QUESTIONS: Final = 100_000
 """Limit of the jobs about which the next write asks the store."""
 

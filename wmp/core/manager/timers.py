@@ -7,21 +7,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from wmp.core.protocol.timers import ClaimTimer, ResendTimer, Timers
 from wmp.message import Kind
 
-__all__ = [
-    "AnnounceTimer",
-    "DeadlineTimer",
-    "DueTimer",
-    "ExpiryTimer",
-    "HoldTimer",
-    "ManagerTimer",
-    "ManagerTimers",
-    "ReconnectTimer",
-    "StoreDueTimer",
-    "SweepTimer",
-    "WakeTimer",
-]
-
-
 DeadlineTimer: TypeAlias = int
 """The deadline of the job with this number passed (WMP-6.8).
 

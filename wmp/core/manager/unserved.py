@@ -12,8 +12,6 @@ from wmp.core.manager.queues import Queue
 from wmp.core.manager.remote_worker import RemoteWorker, fits
 from wmp.message import Kind
 
-__all__ = ["WaitingRow", "listed", "reason_of", "waiting_rows"]
-
 _SHOWN = 8
 """Largest number of names that a text lists."""
 

@@ -13,8 +13,6 @@ from wmp.core.manager.remote_worker import RemoteWorker, fits
 from wmp.core.manager.unserved import reason_of
 from wmp.message import Kind, counted
 
-__all__ = ["WaitCauses"]
-
 _SHOWN = 3
 """Largest number of workers that a text names."""
 

@@ -23,8 +23,6 @@ from wmp.core.manager.queues import FEW, Queue
 from wmp.core.manager.remote_worker import BusyWorkers, Give, RemoteWorker, capacity, fits
 from wmp.message import Kind
 
-__all__ = ["Eligible", "Line", "Profile", "Profiles", "WorkerSelection", "spread"]
-
 Line: TypeAlias = dict[bytes, tuple[int, RemoteWorker]]
 """(place, worker) by identity, in the order of the places. Places only grow."""
 

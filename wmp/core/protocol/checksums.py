@@ -14,8 +14,6 @@ from attrs import evolve
 
 from wmp.message import Columns, Frame, Outcome
 
-__all__ = ["WRONG_JOB", "checksums_of", "fits", "refuse_wrong"]
-
 WRONG_JOB: Final = b"a payload does not fit its checksum"
 _WRONG_RESULT: Final = b"the result does not fit its checksum"
 

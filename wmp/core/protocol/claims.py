@@ -23,8 +23,6 @@ from wmp.core.protocol.outbound import Outbound, Receiver
 from wmp.core.protocol.timers import ClaimTimer
 from wmp.message import Command, ErrorCode, Field, Link, Message, Path, Peer
 
-__all__ = ["BELIEVED", "Claim", "Claims", "Holder", "Standing", "ends_session", "is_on_route"]
-
 BELIEVED = frozenset({ErrorCode.SUPERSEDED, ErrorCode.MISROUTED, ErrorCode.UNREACHABLE})
 """Codes of the ERRORs that can change a state (WMP-15.8). The others are only counted."""
 

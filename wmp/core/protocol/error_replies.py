@@ -12,8 +12,6 @@ from wmp.actions import Send
 from wmp.errors import DecodeError
 from wmp.message import Command, ErrorCode, Field, Limits, Link, Message, Path, Peer
 
-__all__ = ["about", "garbled", "refusal", "superseded", "whom"]
-
 
 def refusal(
     me: Peer, link: Link, message: Message, code: str, text: str, peer: Peer | None = None

@@ -37,8 +37,6 @@ from wmp.events import (
 )
 from wmp.message import Field, Message, Outcome, Peer, counted, named
 
-__all__ = ["MOST_EVENTS", "Stories", "StoryEvent"]
-
 MOST_EVENTS: Final = 64
 """Largest number of events that are kept of one job.
 

@@ -21,8 +21,6 @@ from wmp.core.protocol.timers import ResendTimer, Timers
 from wmp.errors import DecodeError
 from wmp.message import Columns, Command, ErrorCode, Field, Link, Message, Path, Peer
 
-__all__ = ["MOST_RESENDS", "REFUSALS", "Arrival", "Kept", "Outbound", "Receiver", "Stream"]
-
 MOST_RESENDS: Final = 10
 """Number of times that an unacknowledged message is sent again (WMP-7.12)."""
 REFUSALS: Final = frozenset({ErrorCode.MALFORMED, ErrorCode.LIMIT})

@@ -9,8 +9,6 @@ from attrs import define
 from wmp.errors import LocalProtocolError
 from wmp.message import Limits, counted
 
-__all__ = ["Needs", "Resources", "needs_of", "within"]
-
 Needs = tuple[tuple[str, int], ...]
 """The needs of one job: amounts by resource, sorted by name, without zeros."""
 

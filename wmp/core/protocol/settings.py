@@ -9,8 +9,6 @@ from attrs import field, frozen
 
 from wmp.message import DEFAULT_ROLE, Limits
 
-__all__ = ["DeviceSettings", "ManagerSettings", "WorkerSettings"]
-
 
 @frozen(kw_only=True)
 class ManagerSettings:

@@ -9,8 +9,6 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-__all__ = ["Statistics"]
-
 
 @frozen
 class Statistics:

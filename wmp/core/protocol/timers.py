@@ -12,8 +12,6 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 
 from attrs import define, field
 
-__all__ = ["ClaimTimer", "ResendTimer", "Timers"]
-
 _T = TypeVar("_T", bound=Hashable)
 
 

@@ -27,8 +27,6 @@ from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remote_manager import PendingWake, RemoteManager
 from wmp.message import DEFAULT_NEEDS, Field, Message
 
-__all__ = ["Capacity"]
-
 
 @define(eq=False)
 class Capacity:

@@ -20,8 +20,6 @@ from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.timers import ReadyTimer
 from wmp.message import Command, Field, Message
 
-__all__ = ["Credit"]
-
 _REPEAT: Final = ReadyTimer()
 """The only timer for repeating READY."""
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["IGNORED", "TRANSITIONS", "ExecutionInput", "ExecutionState"]
-
 
 class ExecutionState(IntEnum):
     """The state of a job at the worker. An IntEnum, because a state is hashed once for each job."""

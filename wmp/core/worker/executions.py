@@ -40,8 +40,6 @@ from wmp.message import (
     counted,
 )
 
-__all__ = ["Executions"]
-
 _DONE_BYTES: Final = 4 << 20
 """Largest number of payload bytes in one DONE; a single result may be larger."""
 _LOOK: Final = PatienceTimer()

@@ -18,8 +18,6 @@ from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.run_queue import HeldJobs, RunQueue
 from wmp.message import Field, Peer
 
-__all__ = ["ORPHANED", "HeldTable"]
-
 ORPHANED: Final = b""
 """Stands for the manager of orphaned jobs (WMP-14.5); no identity is empty."""
 

@@ -10,8 +10,6 @@ from wmp.core.worker.orphans import Orphans
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.timers import KeepTimer, LockTimer, PatienceTimer, PingTimer
 
-__all__ = ["check_worker"]
-
 
 def check_worker(
     outbound: WorkerOutbound, executions: Executions, locks: Locks, orphans: Orphans

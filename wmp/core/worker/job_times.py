@@ -9,8 +9,6 @@ from attrs import define
 
 from wmp.message import Columns
 
-__all__ = ["NO_TIMES", "JobTimes", "Times", "joined"]
-
 Times: TypeAlias = Sequence[float | None]
 
 

@@ -19,8 +19,6 @@ from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.timers import LockTimer
 from wmp.message import Command, ErrorCode, Field, Message
 
-__all__ = ["HOLD_PAUSE", "IGNORED", "TRANSITIONS", "Lock", "LockInput", "LockState", "Locks"]
-
 HOLD_PAUSE: Final = 1.0
 """Seconds without a held GIVE after a manager did not keep a held GIVE, or had no job for it."""
 

@@ -78,8 +78,6 @@ from wmp.message import (
 )
 from wmp.message import Link as LinkId
 
-__all__ = ["WorkerMachine", "WorkerStatistics"]
-
 
 @define(eq=False)
 class WorkerMachine:

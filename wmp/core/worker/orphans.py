@@ -20,8 +20,6 @@ from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.timers import KeepTimer
 from wmp.message import Command, Field, Limits, Peer, counted
 
-__all__ = ["MOST_SERVED", "Orphans"]
-
 MOST_SERVED: Final = 4
 """Limit of the stores of one manager: the worker sends a list for each of them."""
 

@@ -19,8 +19,6 @@ from wmp.core.protocol.timers import Timers
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.message import Columns, Command, Field, Link, Message, Peer
 
-__all__ = ["BACKOFF", "LinkState", "Links", "WorkerOutbound", "jitter"]
-
 BACKOFF: Final = 1.0
 """Seconds of the first wait of every backoff. The wait then doubles."""
 

@@ -11,8 +11,6 @@ from attrs import evolve
 
 from wmp.message import Columns, Limits
 
-__all__ = ["cut_text", "with_remarks"]
-
 
 def cut_text(text: str | None) -> str | None:
     """Cut a text to the limit; a name at its end is left out whole."""

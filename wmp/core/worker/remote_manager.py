@@ -16,8 +16,6 @@ from wmp.core.protocol.outbound import Kept, Stream
 from wmp.core.protocol.resources import Needs
 from wmp.message import Path, Peer
 
-__all__ = ["EXPIRE", "PendingWake", "RemoteManager", "SessionEntry"]
-
 EXPIRE = 6.0
 """Seconds of silence after which a manager is given up.
 

@@ -15,8 +15,6 @@ from wmp.core.protocol.checksums import checksums_of
 from wmp.core.protocol.outbound import Kept
 from wmp.message import Columns, Command, Limits, Outcome
 
-__all__ = ["JOB_BYTES", "replacements"]
-
 JOB_BYTES: Final = 32
 """Bytes that each answer counts in addition to its payload.
 

@@ -20,8 +20,6 @@ from wmp.core.worker.execution_lifecycle import TRANSITIONS, ExecutionInput, Exe
 from wmp.core.worker.job_times import NO_TIMES, JobTimes, joined
 from wmp.message import Frame, Kind, Peer
 
-__all__ = ["HeldJobs", "RunQueue", "RunningLane", "Throughput", "WaitingBatch", "WaitingJobs"]
-
 _LANES = 80
 """With more places than this number, bundles become longer.
 

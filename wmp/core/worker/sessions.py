@@ -19,8 +19,6 @@ from wmp.core.worker.remote_manager import RemoteManager, SessionEntry
 from wmp.core.worker.timers import LinkTimer, PingTimer
 from wmp.message import Command, ErrorCode, Field, Limits, Message, Path, Peer, counted
 
-__all__ = ["MOST_MANAGERS", "Sessions"]
-
 MOST_MANAGERS = 1024
 """Limit of the remembered managers, and of the remembered epochs of managers that have gone."""
 

@@ -13,8 +13,6 @@ from wmp.core.worker.locks import Locks
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.message import Outcome
 
-__all__ = ["ManagerRow", "WorkerStatistics", "snapshot"]
-
 
 @frozen
 class ManagerRow:

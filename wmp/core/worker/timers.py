@@ -7,19 +7,6 @@ from typing import Literal, NamedTuple, TypeAlias
 from wmp.core.protocol.timers import ClaimTimer, ResendTimer, Timers
 from wmp.message import Peer
 
-__all__ = [
-    "DrainTimer",
-    "KeepTimer",
-    "LimitTimer",
-    "LinkTimer",
-    "LockTimer",
-    "PatienceTimer",
-    "PingTimer",
-    "ReadyTimer",
-    "WorkerTimer",
-    "WorkerTimers",
-]
-
 
 class DrainTimer(NamedTuple):
     """A worker that ends has waited long enough for a manager (WMP-9.10)."""

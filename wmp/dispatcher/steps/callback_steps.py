@@ -19,16 +19,6 @@ from wmp.store.stored_job import ENDED, StoredJobInput, StoredJobState
 from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import JobChanges, NewJobs, Reservation
 
-__all__ = [
-    "CALLBACKS",
-    "Callback",
-    "EndCallback",
-    "Sweep",
-    "Swept",
-    "TakeCallbacks",
-    "add_callback",
-]
-
 CALLBACKS: Final = Kind("wmp.callback", codec=CODEC)
 """The kind of the stored jobs that are callbacks."""
 

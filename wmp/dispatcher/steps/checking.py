@@ -16,8 +16,6 @@ from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import JobChanges
 
-__all__ = ["Cancellation", "Check", "Checked", "EndCancelled", "TakeBack"]
-
 _RESERVED: Final = (StoredJobState.RESERVED, StoredJobState.CANCELLING)
 _TIMEOUT: Final = b"execution.expiry passed"
 

@@ -19,8 +19,6 @@ from wmp.store.stored_job import ENDED, OPEN, StoredJobInput, StoredJobState
 from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import JobChanges, NewJobs
 
-__all__ = ["CancelJob", "Completed", "Create", "Created", "Finish", "read_document", "read_job"]
-
 
 def read_job(store: StoreTransaction, id: int, *, payloads: bool = True) -> StoredJob | None:
     """Return a job; None if the store has none of the number."""

@@ -11,8 +11,6 @@ from wmp.dispatcher.steps.job_steps import read_document, read_job
 from wmp.store.contract import JobFilter
 from wmp.store.transaction import StoreTransaction
 
-__all__ = ["capacity", "history", "list_jobs"]
-
 _LOOKED_AT: Final = 10_000
 """Jobs that one request reads at most to find jobs of a status."""
 _READ: Final = 16

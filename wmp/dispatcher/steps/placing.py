@@ -19,8 +19,6 @@ from wmp.store.stored_job import StoredJobState
 from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import Reservation
 
-__all__ = ["Assign", "DispatchedJob", "Place", "Placed", "for_http", "share"]
-
 _MOST: Final = 256
 """Largest number of jobs of one kind that a step dispatches."""
 _MOST_BYTES: Final = 8 << 20

@@ -10,8 +10,6 @@ from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import JobChanges, StoredFailure
 
-__all__ = ["close_dispatch", "dispatched_job", "give_up_dispatching", "take_back"]
-
 
 def dispatched_job(store: StoreTransaction, dispatch: DispatchRecord) -> StoredJob | None:
     """Return the job of a dispatch, if the dispatch is of its current attempt and it is open."""

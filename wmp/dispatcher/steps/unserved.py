@@ -15,8 +15,6 @@ from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.stored_job import StoredJobState
 from wmp.store.transaction import StoreTransaction
 
-__all__ = ["LookForUnserved", "why_queued"]
-
 
 @frozen
 class LookForUnserved:

@@ -14,8 +14,6 @@ from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.checking import Cancellation
 from wmp.store.transaction import StoreTransaction
 
-__all__ = ["ClaimPings", "NotePing", "PingNoted", "Register", "Resign"]
-
 _CANCELLED: Final = 100
 """Cancellations that follow from one health check at most; the next check shows the others."""
 _AGAIN: Final = 1_000

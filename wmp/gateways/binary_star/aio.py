@@ -22,8 +22,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = ["BinaryStar", "StarClient"]
-
 logger = logging.getLogger("wmp")
 
 

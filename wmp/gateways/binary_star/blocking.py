@@ -2,8 +2,7 @@
 
 ::
 
-    from wmp.gateways import BinaryStar, StarClient
-    from wmp.gateways import ClientDoor, Gateway, WorkerDoor
+    from wmp.gateways import BinaryStar, ClientDoor, Gateway, StarClient, WorkerDoor
 
     star = BinaryStar("primary", local="tcp://127.0.0.1:5003", remote="tcp://127.0.0.1:5004")
     Gateway(
@@ -28,8 +27,6 @@ from wmp.gateways.common.request_machine import LazyClientStatistics
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
-
-__all__ = ["BinaryStar", "StarClient"]
 
 
 class BinaryStar(BlockingPart[aio.BinaryStar]):

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["IGNORED", "STARTS", "TRANSITIONS", "StarInput", "StarState"]
-
 
 class StarState(IntEnum):
     """The state of a node. The numbers 1 to 4 are those of the messages (STAR-1.1)."""

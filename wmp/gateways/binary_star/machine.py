@@ -38,8 +38,6 @@ from wmp.foreign import (
 )
 from wmp.gateways.binary_star.lifecycle import TRANSITIONS, StarInput, StarState
 
-__all__ = ["StarMachine", "StarRole", "StarStatistics"]
-
 _State = StarState
 _Input = StarInput
 

@@ -36,19 +36,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = [
-    "DRAIN_TIMEOUT",
-    "Body",
-    "DrainingPart",
-    "DrainingProgram",
-    "ForeignMachine",
-    "ForeignProgram",
-    "ForeignWorker",
-    "as_body",
-    "from_body",
-    "make_node",
-]
-
 logger = logging.getLogger("wmp")
 
 DRAIN_TIMEOUT = 5.0

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["IGNORED", "TRANSITIONS", "Attendance", "AttendanceInput"]
-
 
 class Attendance(IntEnum):
     """The state of a foreign worker at its door."""

@@ -15,13 +15,6 @@ from wmp.gateways.common.aio import (
 from wmp.gateways.common.requester import Requester
 from wmp.gateways.common.worker_machine import ForeignWorkerStatistics
 
-__all__ = [
-    "BlockingDrainingPart",
-    "BlockingForeignProgram",
-    "BlockingForeignWorker",
-    "BlockingRequester",
-]
-
 _DrainingT = TypeVar("_DrainingT", bound=DrainingPart)
 _ProgramT = TypeVar("_ProgramT", bound=DrainingProgram)
 _WorkerT = TypeVar("_WorkerT", bound=ForeignWorker)

@@ -9,16 +9,6 @@ from wmp.errors import DecodeError
 from wmp.foreign import Frames
 from wmp.message import Frame
 
-__all__ = [
-    "FRAMES_CODEC",
-    "MAX_FRAMES",
-    "MAX_HOPS",
-    "from_payload",
-    "read_payload",
-    "split",
-    "to_payload",
-]
-
 MAX_FRAMES: Final = 64
 """Largest number of frames of a message (PIRATE-1.1, PING-1.2)."""
 

@@ -7,8 +7,6 @@ from typing import Final, Protocol
 from wmp.foreign import Frames
 from wmp.gateways.common.body import MAX_FRAMES, split
 
-__all__ = ["PING", "PONG", "AgentWire", "ClientWire", "ReqWire", "ShotgunWire"]
-
 PING: Final = b"PING"
 PONG: Final = b"PONG"
 

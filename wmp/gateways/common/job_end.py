@@ -8,8 +8,6 @@ from wmp.actions import Drop, End
 from wmp.codec import unpack_error
 from wmp.message import Frame
 
-__all__ = ["UNREADABLE", "explain_end", "no_reply"]
-
 UNREADABLE: Final = "the result is not of the codec that its worker named"
 """The cause for a result that cannot be a reply."""
 

@@ -8,8 +8,6 @@ from wmp.foreign import Frames
 from wmp.gateways.common.body import MAX_FRAMES
 from wmp.gateways.common.worker_wire import Incoming, Meaning
 
-__all__ = ["PingPongWire"]
-
 _READY: Final = b"READY"
 _PING: Final = b"PING"
 _PONG: Final = b"PONG"

@@ -8,8 +8,6 @@ from wmp.foreign import Frames
 from wmp.gateways.common.body import MAX_FRAMES, split
 from wmp.gateways.common.worker_wire import Incoming, Meaning
 
-__all__ = ["HEARTBEAT", "READY", "ParanoidWire", "SimpleWire"]
-
 READY: Final = b"\x01"
 HEARTBEAT: Final = b"\x02"
 

@@ -9,8 +9,6 @@ from attrs import define, field
 
 from wmp.foreign import Frames
 
-__all__ = ["ReplyMemory"]
-
 _MAX_REPLIES: Final = 10_000
 _MAX_BYTES: Final = 64 << 20
 _OVERHEAD: Final = 256

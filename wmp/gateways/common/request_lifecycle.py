@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["IGNORED", "TRANSITIONS", "RequestInput", "RequestState"]
-
 
 class RequestState(IntEnum):
     """The state of the request of a client."""

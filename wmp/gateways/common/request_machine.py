@@ -40,8 +40,6 @@ from wmp.foreign import (
 from wmp.gateways.common.body import MAX_FRAMES
 from wmp.gateways.common.request_lifecycle import TRANSITIONS, RequestInput, RequestState
 
-__all__ = ["LazyClientMachine", "LazyClientStatistics"]
-
 _State = RequestState
 _Input = RequestInput
 

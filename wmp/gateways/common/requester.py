@@ -15,8 +15,6 @@ from wmp.gateways.common.aio import Body, ForeignMachine, as_body, from_body
 from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.node.node import Node
 
-__all__ = ["Requester"]
-
 _MachineT = TypeVar("_MachineT", bound=ForeignMachine)
 
 

@@ -39,8 +39,6 @@ from wmp.gateways.common.reply_memory import ReplyMemory
 from wmp.gateways.common.worker_machine import PEER_OF_FOREIGN_JOBS
 from wmp.message import Kind, Outcome
 
-__all__ = ["LazyServerMachine", "LazyServerStatistics"]
-
 
 @frozen
 class LazyServerStatistics:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["IGNORED", "TRANSITIONS", "ForeignWorkerInput", "ForeignWorkerState"]
-
 
 class ForeignWorkerState(IntEnum):
     """The state of a worker of another protocol."""

@@ -46,8 +46,6 @@ from wmp.gateways.common.worker_lifecycle import (
 from wmp.gateways.common.worker_wire import Incoming, Meaning, WorkerWire
 from wmp.message import Kind, Outcome, Peer
 
-__all__ = ["PEER_OF_FOREIGN_JOBS", "ForeignWorkerMachine", "ForeignWorkerStatistics", "SignTimes"]
-
 PEER_OF_FOREIGN_JOBS: Peer = (b"", 0)
 """The owner of a job that no manager of WMP submitted."""
 

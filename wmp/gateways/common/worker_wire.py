@@ -9,8 +9,6 @@ from attrs import frozen
 
 from wmp.foreign import Frames
 
-__all__ = ["Incoming", "Meaning", "WorkerWire"]
-
 
 class Meaning(Enum):
     """The meaning of a message to a worker."""

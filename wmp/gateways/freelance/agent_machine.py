@@ -37,8 +37,6 @@ from wmp.foreign import (
 from wmp.gateways.common.body import MAX_FRAMES
 from wmp.gateways.common.client_wire import PING, PONG
 
-__all__ = ["AgentClientMachine", "AgentClientStatistics"]
-
 _NEVER: Final = float("inf")
 
 

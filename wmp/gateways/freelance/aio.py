@@ -20,8 +20,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = ["MODELS", "Agent", "Failover", "FreelanceServer", "Shotgun"]
-
 MODELS: Final = ("agent", "shotgun", "failover")
 """The values of ``model`` of a server."""
 

@@ -27,8 +27,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = ["Agent", "Failover", "FreelanceServer", "Shotgun"]
-
 
 class Failover(BlockingRequester[aio.Failover]):
     """Sends a request to one server after the other until one replies.

@@ -36,8 +36,6 @@ from wmp.foreign import (
 )
 from wmp.gateways.common.body import MAX_FRAMES
 
-__all__ = ["ShotgunClientMachine", "ShotgunClientStatistics"]
-
 
 @frozen
 class ShotgunClientStatistics:

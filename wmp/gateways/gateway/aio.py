@@ -46,8 +46,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = ["Gateway"]
-
 logger = logging.getLogger("wmp")
 
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from wmp.gateways.gateway.machine import GatewayMachine
 from wmp.message import counted
 
-__all__ = ["describe_backlog", "describe_wait"]
-
 _SHOWN = 5
 """Largest number of kinds of requests that a text lists."""
 

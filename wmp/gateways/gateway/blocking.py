@@ -23,22 +23,11 @@ from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.common.blocking import BlockingForeignProgram
 from wmp.gateways.gateway import aio
 from wmp.gateways.gateway.machine import GatewayStatistics
-from wmp.gateways.majordomo.door import MajordomoDoor, MajordomoService
-from wmp.gateways.queue_doors.doors import ClientDoor, WorkerDoor
-from wmp.gateways.round_robin.door import AnyDoor, RoundRobinDoor
+from wmp.gateways.round_robin.door import AnyDoor
 from wmp.runtime.common.journal import Journal
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
-
-__all__ = [
-    "ClientDoor",
-    "Gateway",
-    "MajordomoDoor",
-    "MajordomoService",
-    "RoundRobinDoor",
-    "WorkerDoor",
-]
 
 
 class Gateway(BlockingForeignProgram[aio.Gateway]):

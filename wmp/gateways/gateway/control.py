@@ -16,8 +16,6 @@ from typing import Any, Final
 from wmp.errors import ClosedError, ConfigError, TransportError
 from wmp.gateways.gateway.aio import Gateway
 
-__all__ = ["ControlSocket", "ask"]
-
 _LONGEST: Final = 64 * 1024
 """Largest number of bytes of a request."""
 

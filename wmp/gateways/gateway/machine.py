@@ -56,8 +56,6 @@ from wmp.foreign import (
 from wmp.gateways.gateway.worker_group import WorkerGroup
 from wmp.message import Link
 
-__all__ = ["DoorMachine", "GatewayMachine", "GatewaySettings", "GatewayStatistics", "Record"]
-
 Record = Callable[[object, Sequence[object], float], None]
 """Records a step of a machine of WMP: the event, the actions, the time."""
 

@@ -11,8 +11,6 @@ from wmp.foreign import Arrived
 from wmp.gateways.binary_star.aio import BinaryStar
 from wmp.gateways.gateway.machine import DoorMachine
 
-__all__ = ["StarGuard"]
-
 
 class StarGuard:
     """A door for clients that takes their messages only while its node is active (STAR-2.2).

@@ -9,8 +9,6 @@ from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Connected, Finished, Resized
 
-__all__ = ["WorkerGroup"]
-
 
 @define(eq=False)
 class WorkerGroup:

@@ -11,8 +11,7 @@ from wmp.errors import ClosedError, NoReply
 from wmp.foreign import Answer, Requested, Withdrawn
 from wmp.gateways.common.aio import Body, from_body, make_node
 from wmp.gateways.common.request_machine import LazyClientStatistics
-from wmp.gateways.majordomo.aio_stream import MajordomoStreamClient
-from wmp.gateways.majordomo.aio_worker import MajordomoWorker, body_frames, service_frame
+from wmp.gateways.majordomo.aio_worker import body_frames, service_frame
 from wmp.gateways.majordomo.client_machine import MajordomoClientMachine
 from wmp.message import counted
 from wmp.runtime.common.checks import check_count, check_seconds
@@ -20,8 +19,6 @@ from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
-
-__all__ = ["MajordomoClient", "MajordomoStreamClient", "MajordomoWorker"]
 
 
 class MajordomoClient(AsyncPart):

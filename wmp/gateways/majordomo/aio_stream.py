@@ -21,8 +21,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = ["MajordomoStreamClient"]
-
 
 class MajordomoStreamClient(AsyncPart):
     """Sends many requests to a Majordomo broker over one socket, as the second client of the guide.

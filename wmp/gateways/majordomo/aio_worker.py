@@ -27,8 +27,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = ["MajordomoWorker", "body_frames", "service_frame"]
-
 
 def service_frame(name: object) -> bytes:
     """Return the frame of a service's name.

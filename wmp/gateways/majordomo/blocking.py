@@ -2,8 +2,7 @@
 
 ::
 
-    from wmp.gateways import Gateway, MajordomoDoor
-    from wmp.gateways import MajordomoClient, MajordomoWorker
+    from wmp.gateways import Gateway, MajordomoClient, MajordomoDoor, MajordomoWorker
 
     address = "tcp://127.0.0.1:5555"
     with (
@@ -23,17 +22,15 @@ from wmp.gateways.common.aio import Body
 from wmp.gateways.common.blocking import BlockingForeignProgram
 from wmp.gateways.common.request_machine import LazyClientStatistics
 from wmp.gateways.common.worker_machine import ForeignWorkerStatistics
-from wmp.gateways.majordomo import aio_client as aio
+from wmp.gateways.majordomo import aio_client, aio_stream, aio_worker
 from wmp.gateways.majordomo.stream_machine import MajordomoStreamStatistics
 from wmp.runtime.executors.handlers import Handler
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = ["MajordomoClient", "MajordomoStreamClient", "MajordomoWorker"]
 
-
-class MajordomoClient(BlockingPart[aio.MajordomoClient]):
+class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
     """Sends requests to the services of a Majordomo broker, and sends a request again if no reply
     comes.
 
@@ -61,7 +58,7 @@ class MajordomoClient(BlockingPart[aio.MajordomoClient]):
         context: Context | None = None,
         transport: Transport | None = None,
     ) -> None:
-        inner = aio.MajordomoClient(
+        inner = aio_client.MajordomoClient(
             endpoint,
             timeout=timeout,
             tries=tries,
@@ -105,7 +102,7 @@ class MajordomoClient(BlockingPart[aio.MajordomoClient]):
         return self._look(self._inner.statistics)
 
 
-class MajordomoStreamClient(BlockingPart[aio.MajordomoStreamClient]):
+class MajordomoStreamClient(BlockingPart[aio_stream.MajordomoStreamClient]):
     """Sends many requests to a Majordomo broker over one socket, as the second client of the guide.
 
     See :class:`wmp.gateways.aio.MajordomoStreamClient`. One thread may use it at a
@@ -132,7 +129,7 @@ class MajordomoStreamClient(BlockingPart[aio.MajordomoStreamClient]):
         context: Context | None = None,
         transport: Transport | None = None,
     ) -> None:
-        inner = aio.MajordomoStreamClient(
+        inner = aio_stream.MajordomoStreamClient(
             endpoint,
             timeout=timeout,
             window=window,
@@ -177,7 +174,7 @@ class MajordomoStreamClient(BlockingPart[aio.MajordomoStreamClient]):
         return self._look(self._inner.statistics)
 
 
-class MajordomoWorker(BlockingForeignProgram[aio.MajordomoWorker]):
+class MajordomoWorker(BlockingForeignProgram[aio_worker.MajordomoWorker]):
     """Does the requests for one service of a Majordomo broker, one at a time.
 
     With a handler, each request is a call of the handler. Without one, the program calls ``recv``
@@ -220,7 +217,7 @@ class MajordomoWorker(BlockingForeignProgram[aio.MajordomoWorker]):
         context: Context | None = None,
         transport: Transport | None = None,
     ) -> None:
-        inner = aio.MajordomoWorker(
+        inner = aio_worker.MajordomoWorker(
             endpoint,
             service,
             handler,

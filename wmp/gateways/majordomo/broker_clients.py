@@ -21,8 +21,6 @@ from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.majordomo.wire import ClientRequest, as_service, write_reply
 from wmp.message import DEFAULT_NEEDS, Frame, Kind, counted
 
-__all__ = ["MajordomoRequests", "ServiceTerms"]
-
 _KEPT: Final = 1024
 """Number of services that are kept without requests: most get the next request soon."""
 

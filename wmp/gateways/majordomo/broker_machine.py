@@ -34,14 +34,6 @@ from wmp.gateways.majordomo.wire import (
     write_reply,
 )
 
-__all__ = [
-    "MajordomoDoorAction",
-    "MajordomoDoorEvent",
-    "MajordomoDoorMachine",
-    "MajordomoDoorSettings",
-    "MajordomoDoorStatistics",
-]
-
 MajordomoDoorEvent = (
     Arrived
     | Unsent

@@ -10,8 +10,6 @@ from wmp.actions import Run
 from wmp.gateways.common.attendance import Attendance
 from wmp.message import Peer
 
-__all__ = ["MajordomoAttendant", "StaffedService", "WorkersTerms"]
-
 
 @frozen(kw_only=True)
 class WorkersTerms:

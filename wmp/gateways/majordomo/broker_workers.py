@@ -37,8 +37,6 @@ from wmp.gateways.majordomo.wire import (
 )
 from wmp.message import Limits, Outcome
 
-__all__ = ["MMI", "MajordomoWorkers", "WorkersAction"]
-
 WorkersAction = Emit | Staff | Of | Disband | Drop
 
 MMI: Final = "mmi."

@@ -31,8 +31,6 @@ from wmp.gateways.common.request_lifecycle import TRANSITIONS, RequestInput, Req
 from wmp.gateways.common.request_machine import LazyClientStatistics
 from wmp.gateways.majordomo.wire import read_reply, write_request
 
-__all__ = ["MajordomoClientMachine"]
-
 _State = RequestState
 _Input = RequestInput
 

@@ -16,8 +16,6 @@ from wmp.gateways.majordomo.wire import as_service
 from wmp.message import DEFAULT_NEEDS, Limits, Peer
 from wmp.runtime.common.checks import check_amounts, check_count, check_seconds, check_text
 
-__all__ = ["BUSY_RULES", "MAJORDOMO", "SIDES", "MajordomoDoor", "MajordomoService"]
-
 MAJORDOMO: Final = "majordomo"
 """Name of the protocol, and first part of the names of the groups of its workers."""
 

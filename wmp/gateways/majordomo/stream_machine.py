@@ -31,8 +31,6 @@ from wmp.foreign import (
 )
 from wmp.gateways.majordomo.wire import read_reply, write_request
 
-__all__ = ["MajordomoStreamMachine", "MajordomoStreamStatistics"]
-
 _LOST: Final = 0
 """Number of the answer that stands for requests without replies."""
 

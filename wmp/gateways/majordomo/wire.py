@@ -11,30 +11,6 @@ from wmp.foreign import Frames
 from wmp.gateways.common.body import MAX_FRAMES, MAX_HOPS
 from wmp.message import Frame, Limits
 
-__all__ = [
-    "CLIENT",
-    "DISCONNECT",
-    "HEARTBEAT",
-    "MAX_BODY",
-    "WORKER",
-    "AttendantCommand",
-    "BrokerCommand",
-    "BrokerNotice",
-    "ClientRequest",
-    "WorkerNotice",
-    "as_service",
-    "find_header",
-    "read_client",
-    "read_reply",
-    "read_request",
-    "read_worker",
-    "write_ready",
-    "write_reply",
-    "write_request",
-    "write_run",
-    "write_worker_reply",
-]
-
 CLIENT: Final = b"MDPC01"
 WORKER: Final = b"MDPW01"
 

@@ -46,8 +46,6 @@ from wmp.gateways.majordomo.wire import (
 )
 from wmp.message import Kind, Outcome
 
-__all__ = ["MajordomoTimes", "MajordomoWorkerMachine"]
-
 _State = ForeignWorkerState
 _Input = ForeignWorkerInput
 

@@ -11,8 +11,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = ["PingPongWorker"]
-
 
 class PingPongWorker(ForeignWorker):
     """Does the jobs of a ping-pong broker, one at a time.

@@ -12,8 +12,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = ["PingPongWorker"]
-
 
 class PingPongWorker(BlockingForeignWorker[aio.PingPongWorker]):
     """Does the jobs of a ping-pong broker, one at a time.

@@ -13,15 +13,12 @@ from wmp.gateways.common.request_machine import LazyClientMachine, LazyClientSta
 from wmp.gateways.common.requester import Requester
 from wmp.gateways.common.server_machine import LazyServerMachine, LazyServerStatistics
 from wmp.gateways.common.worker_machine import SignTimes
-from wmp.gateways.queue_doors.aio import FrontDoor
 from wmp.message import counted
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.executors.handlers import Handler
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
-
-__all__ = ["FrontDoor", "LazyClient", "LazyServer", "ParanoidWorker", "SimpleWorker"]
 
 logger = logging.getLogger("wmp")
 

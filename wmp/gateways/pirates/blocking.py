@@ -33,8 +33,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = ["FrontDoor", "LazyClient", "LazyServer", "ParanoidWorker", "SimpleWorker"]
-
 
 class LazyClient(BlockingRequester[aio.LazyClient]):
     """Sends requests to a server or a queue, and sends a request again if no reply comes.

@@ -27,8 +27,6 @@ from wmp.errors import ConfigError
 from wmp.runtime.common.checks import check_count
 from wmp.runtime.executors.handlers import Handler
 
-__all__ = ["AsyncRememberingHandler", "RememberingHandler", "ReplyCache", "remember"]
-
 _ABSENT: Final = object()
 
 _PLAIN: Final = 64

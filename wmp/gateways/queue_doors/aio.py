@@ -31,8 +31,6 @@ from wmp.runtime.sockets.zmq_context import Context
 from wmp.runtime.submission.results import Ended, Status
 from wmp.runtime.submission.submissions import Submissions
 
-__all__ = ["FrontDoor", "StandbyGuard"]
-
 
 class FrontDoor(DrainingPart):
     """Takes the requests of REQ sockets, for example those of Lazy Pirate clients, as jobs of a

@@ -17,8 +17,6 @@ from wmp.actions import Run
 from wmp.events import Finished
 from wmp.message import Frame, Outcome
 
-__all__ = ["LANE_JOBS", "LANE_TIME", "REPORT_INTERVAL", "Bundle"]
-
 LANE_JOBS: Final = 16
 """Largest number of jobs of a lane."""
 

@@ -17,14 +17,6 @@ from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.common.reply_memory import ReplyMemory
 from wmp.message import Frame, Kind
 
-__all__ = [
-    "FrontDoorAction",
-    "FrontDoorEvent",
-    "FrontDoorMachine",
-    "FrontDoorStatistics",
-    "Service",
-]
-
 FrontDoorEvent = (
     Arrived | Unsent | Left | Settled | Dismissed | Resolve | Notify | Ticked | Drained | Closed
 )

@@ -27,8 +27,6 @@ from wmp.runtime.common.checks import (
     check_text,
 )
 
-__all__ = ["CLIENT_PROTOCOLS", "WORKER_PROTOCOLS", "ClientDoor", "Door", "WorkerDoor"]
-
 CLIENT_PROTOCOLS: Final = ("pirates", "ping-pong", "freelance-shotgun", "freelance-agent")
 """The values of ``protocol`` of a door for clients."""
 

@@ -11,16 +11,6 @@ from wmp.foreign import Frames
 from wmp.gateways.common.body import MAX_FRAMES
 from wmp.gateways.common.pirate_wire import HEARTBEAT, READY
 
-__all__ = [
-    "DoorWire",
-    "FromWorker",
-    "HeartbeatStyle",
-    "Notice",
-    "ParanoidDoorWire",
-    "PingPongDoorWire",
-    "SimpleDoorWire",
-]
-
 
 class Notice(Enum):
     """The meaning of a message of a worker."""

@@ -25,14 +25,6 @@ from wmp.gateways.queue_doors.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVA
 from wmp.gateways.queue_doors.wire import DoorWire, FromWorker, HeartbeatStyle, Notice
 from wmp.message import DEFAULT_ROLE, Frame, Limits, Outcome, Peer
 
-__all__ = [
-    "BackDoorAction",
-    "BackDoorEvent",
-    "BackDoorMachine",
-    "BackDoorSettings",
-    "BackDoorStatistics",
-]
-
 BackDoorEvent = Arrived | Unsent | Left | Dismissed | Settled | Of | Ticked | Drained | Closed
 BackDoorAction = Emit | Staff | Of | Drop | Halt
 

@@ -37,8 +37,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
-__all__ = ["RoundRobinClient", "RoundRobinServer", "RoundRobinWorker"]
-
 
 def _as_command(value: object) -> bytes:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 255:

@@ -27,21 +27,11 @@ from wmp.gateways.gateway.blocking import Gateway
 from wmp.gateways.round_robin import aio
 from wmp.gateways.round_robin.client_machine import RoundRobinClientStatistics
 from wmp.gateways.round_robin.door import Command, TableRow
-from wmp.gateways.round_robin.stream_data import pack_stream, unpack_stream
 from wmp.gateways.round_robin.worker_machine import RoundRobinWorkerStatistics
 from wmp.runtime.executors.handlers import Handler
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
-
-__all__ = [
-    "RoundRobinClient",
-    "RoundRobinServer",
-    "RoundRobinWorker",
-    "TableRow",
-    "pack_stream",
-    "unpack_stream",
-]
 
 
 class RoundRobinServer(Gateway):

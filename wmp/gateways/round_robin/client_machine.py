@@ -30,8 +30,6 @@ from wmp.foreign import (
 from wmp.gateways.round_robin.lmq_link import LinkTimes, LmqLink
 from wmp.gateways.round_robin.lmq_wire import LmqType, read_lmq, write_lmq
 
-__all__ = ["RoundRobinClientMachine", "RoundRobinClientStatistics"]
-
 _RETRY: Final = 0.02
 """Seconds until messages are sent again that did not fit into the pipe."""
 

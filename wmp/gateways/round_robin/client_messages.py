@@ -14,8 +14,6 @@ from wmp.gateways.round_robin.lmq_wire import LmqMessage, LmqType
 from wmp.gateways.round_robin.terms import RoundRobinDoorSettings
 from wmp.message import Frame, Kind
 
-__all__ = ["ClientMessage", "ClientMessages", "size_of"]
-
 _OVERHEAD = 512
 """Bytes that a message in progress takes in addition to its frames."""
 

@@ -15,8 +15,6 @@ from wmp.gateways.round_robin.terms import RoundRobinDoorSettings
 from wmp.message import Limits, Peer
 from wmp.runtime.common.checks import check_count, check_role, check_seconds, check_text
 
-__all__ = ["MAX_SLOTS", "ROUND_ROBIN", "AnyDoor", "Command", "RoundRobinDoor", "TableRow"]
-
 MAX_SLOTS: Final = Limits.JOBS
 """The largest ``max_slots``, and the largest number of slots of our worker."""
 

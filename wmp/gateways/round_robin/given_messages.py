@@ -14,8 +14,6 @@ from wmp.gateways.round_robin.slot_table import GivenMessage, SlotTable, SlotWor
 from wmp.gateways.round_robin.terms import RoundRobinDoorSettings
 from wmp.message import Frame, Outcome
 
-__all__ = ["GivenMessages"]
-
 _NUMBERS = 2**64 - 1
 
 _NO_RESPONSE = pack_error("NoResponse", "the worker did the message and sent no RESPONSE")

@@ -12,8 +12,6 @@ from wmp.actions import Reconnect
 from wmp.foreign import Emit
 from wmp.gateways.round_robin.lmq_wire import LmqMessage, LmqType, write_lmq
 
-__all__ = ["LinkTimes", "LmqLink", "LmqLinkState"]
-
 
 class LmqLinkState(Enum):
     """The state of a connection."""

@@ -11,18 +11,6 @@ from wmp.foreign import Frames
 from wmp.gateways.common.body import MAX_FRAMES, MAX_HOPS
 from wmp.message import Frame
 
-__all__ = [
-    "DEREGISTER",
-    "INCREMENT",
-    "REGISTER",
-    "LmqMessage",
-    "LmqType",
-    "pass_on",
-    "read_lmq",
-    "slots_of",
-    "write_lmq",
-]
-
 _VERSION: Final = b"LMQv100"
 
 INCREMENT: Final = b"\x07"

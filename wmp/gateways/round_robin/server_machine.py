@@ -39,8 +39,6 @@ from wmp.gateways.round_robin.terms import (
 )
 from wmp.message import Frame, Outcome
 
-__all__ = ["RoundRobinDoorAction", "RoundRobinDoorEvent", "RoundRobinDoorMachine"]
-
 RoundRobinDoorEvent = (
     Arrived
     | Unsent

@@ -11,8 +11,6 @@ from wmp.actions import Run
 from wmp.gateways.round_robin.client_messages import ClientMessage
 from wmp.message import Limits
 
-__all__ = ["GivenMessage", "SlotTable", "SlotWorker"]
-
 
 @define(eq=False)
 class GivenMessage:

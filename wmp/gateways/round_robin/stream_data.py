@@ -7,8 +7,6 @@ from typing import Final
 
 from wmp.errors import DecodeError
 
-__all__ = ["MAX_STREAM", "pack_stream", "unpack_stream"]
-
 MAX_STREAM: Final = 1 << 20
 """Largest number of bytes of a stream."""
 

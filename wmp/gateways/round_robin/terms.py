@@ -8,8 +8,6 @@ from attrs import field, frozen
 
 from wmp.message import Peer
 
-__all__ = ["RoundRobinDoorSettings", "RoundRobinDoorStatistics"]
-
 
 @frozen(kw_only=True)
 class RoundRobinDoorSettings:

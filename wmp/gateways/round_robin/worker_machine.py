@@ -41,8 +41,6 @@ from wmp.gateways.round_robin.lmq_wire import (
 )
 from wmp.message import Kind, Outcome
 
-__all__ = ["RoundRobinWorkerMachine", "RoundRobinWorkerStatistics"]
-
 
 @frozen
 class RoundRobinWorkerStatistics:

@@ -18,7 +18,8 @@ from wmp.aio.node import AsyncProgram
 from wmp.errors import NoReply, StoreError, WMPError
 from wmp.foreign import Frames
 from wmp.gateways.common.aio import as_body
-from wmp.gateways.majordomo.aio_client import MajordomoClient, MajordomoWorker
+from wmp.gateways.majordomo.aio_client import MajordomoClient
+from wmp.gateways.majordomo.aio_worker import MajordomoWorker
 from wmp.gateways.majordomo.wire import MAX_BODY, as_service
 from wmp.gateways.titanic.requests import TakenRequest, TitanicRequests
 from wmp.message import Frame
@@ -28,8 +29,6 @@ from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 from wmp.store.contract import Store
-
-__all__ = ["Titanic", "TitanicStatistics"]
 
 logger = logging.getLogger("wmp")
 

@@ -21,8 +21,6 @@ from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 from wmp.store.contract import Store
 
-__all__ = ["Titanic", "TitanicStatistics"]
-
 
 class Titanic(BlockingProgram[aio.Titanic]):
     """Stores requests for the services of a Majordomo broker, and does them when it can.

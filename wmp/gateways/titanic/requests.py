@@ -28,8 +28,6 @@ from wmp.store.write_batch import (
     WriteBatch,
 )
 
-__all__ = ["TakenRequest", "TitanicRequests"]
-
 _FOREVER: Final = 1000 * 365 * 24 * 3_600_000
 """Milliseconds for which a request is kept: until it is closed (MDP-8.5)."""
 

@@ -29,8 +29,6 @@ from wmp.runtime.codecs.value_converters import (
     wrong_type,
 )
 
-__all__ = ["converter_of", "fields_of", "parameter_converter", "parameter_converters"]
-
 
 def parameter_converter(handler: Callable[..., Any]) -> Converter | None:
     """Return the converter for the first argument of a handler.

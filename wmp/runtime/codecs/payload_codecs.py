@@ -12,16 +12,6 @@ from wmp.codec import pack_frames, pack_value, unpack_frames, unpack_value
 from wmp.errors import ConfigError, DecodeError
 from wmp.message import Frame, Limits
 
-__all__ = [
-    "PLAIN",
-    "PayloadCodec",
-    "codec_names",
-    "find_codec",
-    "payload_codec",
-    "register_codec",
-    "wire_name",
-]
-
 
 @frozen
 class PayloadCodec:

@@ -11,8 +11,6 @@ import weakref
 from collections import deque
 from typing import Any, Final
 
-__all__ = ["LEAST", "payload_memory"]
-
 LEAST: Final = 1 << 18
 """Bytes of the smallest payload for which memory is kept."""
 

@@ -33,8 +33,6 @@ from wmp.runtime.codecs.typed_arrays import (
     unpack_array,
 )
 
-__all__ = ["pack_tagged", "unpack_tagged"]
-
 _DEPTH: Final = 100
 """Limit of the nesting of a value (VALUE-2.4)."""
 

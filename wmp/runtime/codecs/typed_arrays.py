@@ -19,17 +19,6 @@ from wmp.errors import DecodeError
 from wmp.message import Frame, Limits
 from wmp.runtime.codecs.payload_memory import LEAST, payload_memory
 
-__all__ = [
-    "DIMENSIONS",
-    "DTYPES",
-    "is_array",
-    "make_array",
-    "pack_array",
-    "shaped",
-    "tag_of",
-    "unpack_array",
-]
-
 DTYPES: Final = {
     64: "u1",
     65: ">u2",

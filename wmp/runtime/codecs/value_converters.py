@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from fractions import Fraction
     from uuid import UUID
 
-__all__ = [
-    "SIMPLE",
-    "Converter",
-    "array_converter",
-    "enum_converter",
-    "to_none",
-    "to_path",
-    "wrong_type",
-]
-
 Converter = Callable[[Any], Any]
 """Makes a value of the annotated type. It raises TypeError or ValueError for an unfit value."""
 

@@ -11,20 +11,6 @@ from typing import Final
 from wmp.errors import ConfigError, TransportError
 from wmp.message import Limits
 
-__all__ = [
-    "HEADERS",
-    "OFFER",
-    "SECONDS",
-    "check_amounts",
-    "check_count",
-    "check_descriptors",
-    "check_headers",
-    "check_offer",
-    "check_role",
-    "check_seconds",
-    "check_text",
-]
-
 SECONDS: Final = 1e9
 """Longest time that a setting may have, some thirty years.
 

@@ -13,8 +13,6 @@ from collections import Counter
 from wmp.actions import Drop
 from wmp.message import ERROR_CODES, ErrorCode, printable
 
-__all__ = ["Counters", "describe_drop"]
-
 logger = logging.getLogger("wmp")
 
 _EVERY = 5.0

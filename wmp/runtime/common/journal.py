@@ -31,8 +31,6 @@ from wmp.journal.schema import name_of_file
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.common.threads import LONGEST_WAIT, FailedCall, start_thread
 
-__all__ = ["CLOSE", "Journal", "Recorder", "make_journal"]
-
 logger = logging.getLogger("wmp")
 
 _HURRY = 256 << 10

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from attrs import frozen
 
-__all__ = ["LONGEST_WAIT", "FailedCall", "ThreadEnded", "aside", "start_thread"]
-
 logger = logging.getLogger("wmp")
 
 LONGEST_WAIT: Final = 86_400.0

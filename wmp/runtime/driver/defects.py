@@ -10,8 +10,6 @@ from attrs import frozen
 from wmp.actions import Send
 from wmp.runtime.common.counters import Counters
 
-__all__ = ["Defects"]
-
 logger = logging.getLogger("wmp")
 
 

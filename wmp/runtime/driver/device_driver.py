@@ -23,8 +23,6 @@ from wmp.runtime.sockets.dialed_connections import DialedConnections
 from wmp.runtime.sockets.identity_holders import IdentityHolders, taken
 from wmp.runtime.sockets.ports import Port
 
-__all__ = ["DeviceDriver"]
-
 _BATCH: Final = 256
 """Largest number of messages of the upper ROUTER in a turn."""
 

@@ -70,8 +70,6 @@ from wmp.runtime.sockets.ports import Port, SendQueue
 from wmp.runtime.sockets.security import Gate
 from wmp.runtime.sockets.transport import Transport
 
-__all__ = ["Action", "Driver", "Gather", "Machine"]
-
 logger = logging.getLogger("wmp")
 
 Action = ManagerAction | WorkerAction | DeviceAction | ForeignAction

@@ -17,8 +17,6 @@ from wmp.runtime.driver.inbox import Event
 from wmp.runtime.driver.performers import Executors, Submitters
 from wmp.runtime.sockets.ports import Port, Sent
 
-__all__ = ["ForeignDriver"]
-
 _BATCH = 256
 """Largest number of messages of one socket in a turn."""
 

@@ -12,8 +12,6 @@ from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.driver.inbox import Event
 from wmp.runtime.sockets.ports import Port
 
-__all__ = ["GatewayDriver"]
-
 _ANSWERED: Final = Answered()
 
 

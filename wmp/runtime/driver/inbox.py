@@ -21,8 +21,6 @@ from wmp.retry import Retry
 from wmp.runtime.common.threads import ThreadEnded
 from wmp.store.job_terms import StoredTerms
 
-__all__ = ["Event", "Inbox", "InboxEntry", "JobTerms", "OpenSubmission", "Wakeup"]
-
 Event = ManagerEvent | WorkerEvent | DeviceEvent | ForeignEvent | Resolve | Answered
 """``Resolve`` is an event of a door, whose jobs have ended, and ``Answered`` of a gateway."""
 

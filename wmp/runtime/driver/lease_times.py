@@ -12,8 +12,6 @@ from wmp.actions import Resolve, Send
 from wmp.events import Received
 from wmp.message import Command, Field, named, printable
 
-__all__ = ["LeaseSpan", "LeaseTimes", "StepWatcher"]
-
 StepWatcher: TypeAlias = Callable[[object, Sequence[object], float], None]
 """Takes the event, the actions and the time of a step of a machine. It never raises."""
 

@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 from wmp.events import Disconnected
 from wmp.runtime.driver.driver import Driver
 
-__all__ = ["ManagerDriver"]
-
 
 class ManagerDriver(Driver):
     """Runs a manager's machine; see :class:`~wmp.runtime.driver.driver.Driver`.

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from wmp.actions import Acknowledge, Decline, Interrupt, Notify, Recall, Resolve, Run, Write
 
-__all__ = ["Executors", "StoreWriter", "Submitters"]
-
 
 class Submitters(Protocol):
     """Performs a manager's actions about jobs. No method may block."""

@@ -13,8 +13,6 @@ from wmp.message import Link, Message, hops
 from wmp.runtime.common.counters import Counters
 from wmp.runtime.driver.throttle import Throttle
 
-__all__ = ["Refusals"]
-
 _IGNORED = "messages of this connection are ignored for some seconds"
 
 

@@ -24,8 +24,6 @@ from typing import Final
 
 from wmp.message import Command, ErrorCode, Limits, Link, Path
 
-__all__ = ["Throttle"]
-
 _CHATTER: Final = frozenset((Command.READY, Command.GIVE, Command.PING, Command.BYE))
 _SECONDS: Final = 5
 """Number of seconds whose budget may be used at once."""

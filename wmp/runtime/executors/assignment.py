@@ -14,8 +14,6 @@ from wmp.events import Finished
 from wmp.runtime.executors.lane import PoolEvent, cancelled, lost
 from wmp.runtime.executors.result_buffer import ResultBuffer
 
-__all__ = ["NEVER", "Assignment"]
-
 NEVER: Final = float("inf")
 
 _Row = tuple[int, float | None, bytes, float | None, float | None, int | None]

@@ -31,8 +31,6 @@ from wmp.runtime.executors.pipe import pack, receive
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.result_buffer import ResultBuffer
 
-__all__ = ["ANY", "BEGUN", "CONDEMNED", "ENDING", "FILLED", "MARKS", "main"]
-
 BEGUN: Final = 0
 """Index of a mark: the job that was begun last; 0 before the first job of a lane.
 

@@ -23,8 +23,6 @@ from wmp.runtime.executors.pipe import CHUNK, PipeReader, pack
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.result_buffer import BUFFER_SIZE, ResultBuffer
 
-__all__ = ["ChildProcess", "pack_handlers"]
-
 _CONTEXT: Final = multiprocessing.get_context("spawn")
 
 _WITHOUT_MAIN: Final = "wmp-worker-without-main"

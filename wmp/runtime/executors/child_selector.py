@@ -9,8 +9,6 @@ from typing import Any
 
 from wmp.runtime.executors.child_process import ChildProcess
 
-__all__ = ["ChildSelector"]
-
 
 class ChildSelector:
     """Selects children that have sent bytes, can take bytes, or have ended.

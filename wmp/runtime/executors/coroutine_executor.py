@@ -19,8 +19,6 @@ from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.lane import Lane, PostEvent, run_lane_async
 from wmp.runtime.executors.local_executors import LocalExecutor
 
-__all__ = ["CoroutineExecutor"]
-
 _log = logging.getLogger(__name__)
 
 

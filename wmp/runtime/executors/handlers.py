@@ -26,22 +26,6 @@ from wmp.runtime.codecs.annotations import parameter_converter
 from wmp.runtime.codecs.payload_codecs import PLAIN, PayloadCodec, codec_names, find_codec
 from wmp.runtime.codecs.value_converters import Converter
 
-__all__ = [
-    "REPORT_INTERVAL",
-    "Coders",
-    "Handler",
-    "JobHost",
-    "RunningJob",
-    "Served",
-    "as_handlers",
-    "coders_of",
-    "describe_error",
-    "describe_failure",
-    "serve",
-    "unknown_codec",
-    "within_limit",
-]
-
 Handler = Callable[..., Any]
 """``f(payload)`` or ``f(payload, job)``, plain or ``async``."""
 

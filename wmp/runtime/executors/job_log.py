@@ -10,18 +10,6 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Final, Protocol, TextIO
 
-__all__ = [
-    "LOG_FORMAT",
-    "RUNNING",
-    "TIME",
-    "JsonFormatter",
-    "LoggedLane",
-    "json_line",
-    "log_handlers",
-    "logs_json",
-    "passed_level",
-]
-
 LOG_FORMAT: Final = "WMP_LOG_FORMAT"
 """Variable of the environment with the layout of log lines, so that worker processes have the
 layout too: ``text`` or ``json``.

@@ -13,8 +13,6 @@ from typing import Final
 from wmp.runtime.executors.assignment import NEVER, Assignment
 from wmp.runtime.executors.child_process import ChildProcess
 
-__all__ = ["KILL_AFTER", "KillDeadlines"]
-
 KILL_AFTER: Final = 1.0
 """Seconds between SIGTERM and SIGKILL: enough for ``finally`` blocks."""
 

@@ -43,21 +43,6 @@ from wmp.runtime.executors.job_log import RUNNING
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = [
-    "FLUSH_INTERVAL",
-    "Lane",
-    "LaneHost",
-    "PoolEvent",
-    "PostEvent",
-    "Reporter",
-    "Terminated",
-    "cancelled",
-    "lost",
-    "remarked",
-    "run_lane",
-    "run_lane_async",
-]
-
 PoolEvent = Begun | Finished | Recalled | Reported | ThreadEnded
 """Events that an executor reports to the worker's machine, and the unexpected end of one of its
 threads.

@@ -23,8 +23,6 @@ from wmp.runtime.executors.lane import (
     run_lane,
 )
 
-__all__ = ["InlineExecutor", "LocalExecutor", "ThreadExecutor"]
-
 
 class LocalExecutor:
     """The running lanes of this process by number.

@@ -12,8 +12,6 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final
 
-__all__ = ["CHUNK", "PipeReader", "pack", "receive"]
-
 CHUNK: Final = 1 << 18
 """Bytes of one read: more than a socket buffer holds."""
 

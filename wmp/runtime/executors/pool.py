@@ -20,8 +20,6 @@ from wmp.runtime.executors.local_executors import InlineExecutor, ThreadExecutor
 from wmp.runtime.executors.process_executor import ProcessExecutor
 from wmp.runtime.executors.process_limits import ProcessLimits
 
-__all__ = ["KINDS", "LaneExecutor", "Pool", "open_pool"]
-
 KINDS: Final = ("thread", "process", "inline")
 
 

@@ -36,8 +36,6 @@ from wmp.runtime.executors.lane import PoolEvent, PostEvent, cancelled, lost
 from wmp.runtime.executors.process_limits import ProcessLimits
 from wmp.runtime.executors.restart_policy import RestartPolicy
 
-__all__ = ["ProcessExecutor"]
-
 _log = logging.getLogger(__name__)
 
 _LEAVE: Final = 5.0

@@ -9,8 +9,6 @@ from attrs import frozen
 from wmp.errors import ConfigError
 from wmp.runtime.common.checks import check_count
 
-__all__ = ["CANCEL_GRACE", "ProcessLimits", "make_process_limits"]
-
 CANCEL_GRACE: Final = 2.0
 """Seconds between a job's flag and SIGTERM, unless the user chooses others."""
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from wmp.runtime.executors.assignment import NEVER
 
-__all__ = ["RestartPolicy"]
-
 _START_TIMEOUT: Final = 60.0
 """Seconds within which the first child must import the modules of its handlers."""
 

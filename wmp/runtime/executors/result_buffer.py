@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from wmp.message import Frame, Outcome
 
-__all__ = ["BUFFER_SIZE", "ResultBuffer"]
-
 BUFFER_SIZE: Final = 1 << 16
 """Size in bytes: enough for some hundred small results. Other results are sent at once."""
 

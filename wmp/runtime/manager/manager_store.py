@@ -19,8 +19,6 @@ from wmp.runtime.node.node import Node
 from wmp.runtime.submission.submissions import Submissions
 from wmp.store.contract import Store
 
-__all__ = ["ManagerStore"]
-
 logger = logging.getLogger("wmp")
 
 _SILENT: Final = 1.0

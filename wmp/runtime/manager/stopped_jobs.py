@@ -13,8 +13,6 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.message import counted
 from wmp.runtime.submission.submissions import Submissions
 
-__all__ = ["StoppedJobs"]
-
 logger = logging.getLogger("wmp")
 
 _SHOWN = 5

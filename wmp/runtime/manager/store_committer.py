@@ -30,8 +30,6 @@ from wmp.store.contract import JobFilter, Store, StoredJob, StoreInstance
 from wmp.store.stored_job import ENDED
 from wmp.store.write_batch import BatchAnswer, WriteBatch
 
-__all__ = ["StoreCommitter", "open_store"]
-
 logger = logging.getLogger("wmp")
 
 _FIRST_PAUSE: Final = 0.05

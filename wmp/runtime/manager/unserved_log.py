@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from wmp.core.manager.unserved import WaitingRow
 from wmp.message import Kind, counted
 
-__all__ = ["UnservedLog", "logger"]
-
 logger = logging.getLogger("wmp.unserved")
 """A separate logger, because `wmp map` reports such jobs itself, and names a command that helps."""
 

@@ -14,8 +14,6 @@ from wmp.runtime.manager.unserved_log import UnservedLog
 from wmp.runtime.node.node import Node
 from wmp.runtime.submission.submissions import Submissions
 
-__all__ = ["UnservedWatch"]
-
 _LOOK = 2.0
 """Seconds between two checks."""
 

@@ -12,8 +12,6 @@ from wmp.errors import ClosedError
 from wmp.message import counted
 from wmp.runtime.node.node import Node
 
-__all__ = ["too_few", "wait_for_workers", "with_role"]
-
 
 async def wait_for_workers(
     machine: ManagerMachine, node: Node, count: int, role: str | None, timeout: float | None

@@ -15,8 +15,6 @@ from typing import Final
 from wmp.errors import ConfigError, JobCancelled
 from wmp.runtime.executors.handlers import RunningJob
 
-__all__ = ["CommandFailed", "CommandHandler"]
-
 _LOOK: Final = 0.1
 """Seconds between two checks of the cancelled flag while the command runs."""
 

@@ -38,8 +38,6 @@ from wmp.runtime.node.config_table import ConfigTable, read_toml
 from wmp.runtime.sockets.security import Security, is_local
 from wmp.runtime.sockets.transport import Transport
 
-__all__ = ["EVERY_INTERFACE", "DeviceDefinition", "load_devices", "meets"]
-
 _REMEDY: Final = (
     "make keys with `wmp keys` and name them under [device.security], "
     "or bind to tcp://127.0.0.1:PORT"

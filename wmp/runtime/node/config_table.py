@@ -16,8 +16,6 @@ from wmp.runtime.sockets.endpoints import check_endpoints
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 
-__all__ = ["ConfigTable", "read_toml"]
-
 _ADDRESSES: Final = 'an address such as "tcp://127.0.0.1:5571", or a list of them'
 
 

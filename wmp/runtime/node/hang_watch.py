@@ -18,8 +18,6 @@ from wmp.actions import Interrupt, Recall, Run
 from wmp.core.worker.run_queue import RunningLane
 from wmp.runtime.driver.performers import Executors
 
-__all__ = ["HangWatch", "HungJob"]
-
 logger = logging.getLogger("wmp")
 
 _LOOK = 1.0

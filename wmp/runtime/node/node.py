@@ -37,8 +37,6 @@ from wmp.runtime.sockets.security import Gate, Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context, dealer, publisher, router, subscriber
 
-__all__ = ["DoorAddress", "Node", "make_identity", "make_label", "make_settings", "new_epoch"]
-
 logger = logging.getLogger("wmp")
 
 _epoch_lock = threading.Lock()

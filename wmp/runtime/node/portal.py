@@ -16,8 +16,6 @@ from wmp.errors import ClosedError, TransportError
 from wmp.runtime.common.checks import check_descriptors
 from wmp.runtime.common.threads import FailedCall, ThreadEnded, start_thread
 
-__all__ = ["Portal"]
-
 logger = logging.getLogger("wmp")
 
 _T = TypeVar("_T")

@@ -15,8 +15,6 @@ from typing import Final
 from wmp.runtime.common.checks import check_descriptors
 from wmp.runtime.common.threads import FailedCall, ThreadEnded, start_thread
 
-__all__ = ["caught", "caught_signals", "on_signals"]
-
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 caught: list[int] = []

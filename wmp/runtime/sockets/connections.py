@@ -20,8 +20,6 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Connections"]
-
 _GROWTH: Final = 16 << 20
 """Bytes by which the memory must grow before all connections are checked."""
 

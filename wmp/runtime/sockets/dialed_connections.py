@@ -12,8 +12,6 @@ from typing import Final
 from wmp.runtime.sockets.local_ids import LocalIds
 from wmp.runtime.sockets.ports import Port
 
-__all__ = ["DialedConnections"]
-
 _DRAWN: Final = 5
 """Bytes of the routing ids that ZeroMQ draws. The first byte is 0."""
 

@@ -17,8 +17,6 @@ import zmq
 from wmp.errors import ConfigError, TransportError
 from wmp.runtime.sockets.security import Security, is_local
 
-__all__ = ["bind", "check_endpoints", "check_unpickling"]
-
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\*|\d{1,5})")
 
 _IPC_PATH = 107

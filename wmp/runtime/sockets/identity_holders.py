@@ -18,8 +18,6 @@ from attrs import define, field
 from wmp.errors import DecodeError
 from wmp.message import ErrorCode, Link, Message, Path
 
-__all__ = ["IdentityHolders", "taken"]
-
 _SILENCE: Final = 10.0
 """Seconds of silence after which another key may use an identity. A living peer sends PING each
 second.

@@ -19,8 +19,6 @@ import sys
 from math import inf
 from typing import Final
 
-__all__ = ["PAUSE", "Listeners"]
-
 PAUSE: Final = 0.02
 """Seconds of a pause. After a pause connections are accepted for as long as that at least, so that
 honest peers connect soon."""

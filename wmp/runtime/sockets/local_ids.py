@@ -14,8 +14,6 @@ import os
 from hashlib import blake2b
 from typing import Final
 
-__all__ = ["LocalIds"]
-
 _ROUNDS: Final = 8
 _MOST_CACHED: Final = 10_000
 """Limit of the entries in each cache.

@@ -22,8 +22,6 @@ from wmp.runtime.sockets.ports import Port
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import describe
 
-__all__ = ["NodeSockets"]
-
 logger = logging.getLogger("wmp")
 
 _REOPEN = 1.0

@@ -25,8 +25,6 @@ from wmp.runtime.sockets.endpoints import bind
 from wmp.runtime.sockets.local_ids import LocalIds
 from wmp.runtime.sockets.transport import Transport
 
-__all__ = ["Port", "SendQueue", "Sent", "UpperRouter"]
-
 # Members of an enum, which pyzmq's flags are, cost as much to combine as a frame to send. So does
 # the method of the socket that looks for further arguments.
 _NOBLOCK: Final = int(zmq.NOBLOCK)

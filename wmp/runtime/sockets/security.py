@@ -19,8 +19,6 @@ from attrs import field, frozen
 
 from wmp.errors import ConfigError
 
-__all__ = ["Gate", "Security", "is_local"]
-
 _PEERS, _MANAGERS = b"wmp", b"wmp-managers"
 """ZAP domains: of the ROUTER for all peers, and of the ROUTER to which managers dial in."""
 

@@ -7,8 +7,6 @@ from attrs import field, frozen
 from wmp.message import Limits
 from wmp.runtime.common.checks import check_count, check_seconds
 
-__all__ = ["Transport"]
-
 _INT = 2**31 - 1
 """The largest value of an option that libzmq accepts; times are milliseconds there."""
 

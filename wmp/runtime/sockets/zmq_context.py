@@ -22,8 +22,6 @@ from wmp.runtime.sockets.ports import Port
 from wmp.runtime.sockets.security import Security, is_local
 from wmp.runtime.sockets.transport import Transport
 
-__all__ = ["Context", "dealer", "describe", "publisher", "router", "subscriber"]
-
 Context = zmq.Context[zmq.Socket[bytes]]
 
 _FAILURES = (

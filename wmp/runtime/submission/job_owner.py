@@ -13,8 +13,6 @@ from typing import Protocol
 from wmp.message import Frame
 from wmp.runtime.submission.results import Ended, Status
 
-__all__ = ["JobOwner", "give_up", "settle_each"]
-
 logger = logging.getLogger("wmp")
 
 

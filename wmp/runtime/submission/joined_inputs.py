@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Any
 
-__all__ = ["joined"]
-
 
 def joined(
     iterables: tuple[Iterable[Any] | AsyncIterable[Any], ...], codec: str

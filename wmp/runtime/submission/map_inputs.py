@@ -14,8 +14,6 @@ from wmp.errors import ConfigError
 from wmp.message import Frame
 from wmp.runtime.submission.submissions import pack
 
-__all__ = ["AsyncInputs", "MapInputs"]
-
 _PULL: Final = 0.005
 """Seconds of pulling after which a chunk is submitted even if it is not full, because inputs may
 come or be encoded slowly.

@@ -20,8 +20,6 @@ from wmp.runtime.submission.map_inputs import AsyncInputs, MapInputs
 from wmp.runtime.submission.results import Ended, Status, undelivered
 from wmp.runtime.submission.submissions import Submissions, result_of
 
-__all__ = ["MapPipeline", "MapSignal", "MapWait"]
-
 _CHUNK = 512
 """Largest number of inputs that are pulled before they are submitted."""
 

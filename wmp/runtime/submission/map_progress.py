@@ -11,8 +11,6 @@ from typing import Any, Final, Protocol
 
 from wmp.errors import ConfigError
 
-__all__ = ["MapProgress", "open_progress", "total_of"]
-
 _MAKERS: Final = ("rich", "tqdm")
 
 

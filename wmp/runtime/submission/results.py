@@ -21,8 +21,6 @@ from wmp.errors import (
 )
 from wmp.message import Frame, counted, printable
 
-__all__ = ["Ended", "Status", "error_of", "undelivered", "with_causes", "with_history"]
-
 _LAYOUT: Final = "\n\t"
 """The control characters that stay in the text of a worker's exception."""
 

@@ -8,8 +8,6 @@ from typing import Final
 
 from wmp.errors import StoreUnavailable
 
-__all__ = ["StoredNumbers"]
-
 _LOW: Final = 8 * 65_536
 """Numbers left below which another block is wanted: more jobs than come before its answer."""
 

@@ -28,8 +28,6 @@ from wmp.runtime.submission.job_owner import JobOwner, give_up, settle_each
 from wmp.runtime.submission.results import Ended, Status, error_of, with_history
 from wmp.runtime.submission.stored_numbers import StoredNumbers
 
-__all__ = ["Submissions", "pack", "result_of"]
-
 _BUNDLE = 4096
 """Largest number of jobs in one Submitted, so that a turn of the driver stays short."""
 

@@ -23,8 +23,6 @@ from wmp.runtime.submission.results import Status
 from wmp.runtime.submission.time_limits import NO_LIMITS, NO_TIMES, TimeLimits, Times
 from wmp.store.job_terms import RESULT_AGE, StoredTerms
 
-__all__ = ["AS_USUAL", "UNSTORED", "Storage", "TermsMaker"]
-
 Storage: TypeAlias = tuple[bool | None, object, float | None]
 """The user's arguments about the store: ``stored``, ``unique`` and ``keep``."""
 

@@ -17,8 +17,6 @@ from attrs import frozen
 from wmp.errors import ConfigError
 from wmp.runtime.common.checks import check_seconds
 
-__all__ = ["NO_LIMITS", "NO_TIMES", "TimeLimits", "Times"]
-
 
 @frozen
 class TimeLimits:

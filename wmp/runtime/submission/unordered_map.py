@@ -10,8 +10,6 @@ from wmp.message import Frame
 from wmp.runtime.submission.map_pipeline import MapPipeline
 from wmp.runtime.submission.results import Ended, undelivered
 
-__all__ = ["UnorderedMap"]
-
 _FEW_BYTES = 512
 """Payloads of at most this many bytes do not count against the limit of bytes."""
 

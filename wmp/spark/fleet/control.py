@@ -17,8 +17,6 @@ from wmp.spark.fleet.table import Beat, Order
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["FleetControl", "own_address"]
-
 
 class FleetControl:
     """A socket that takes the reports of members and answers with orders.

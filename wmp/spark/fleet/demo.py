@@ -34,8 +34,6 @@ from wmp.spark.session.session import start_session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["HANDLERS", "SparkDemo"]
-
 _SCHEMA: Final = "file string, words long, digest string, process long"
 _ANYWHERE: Final = "tcp://127.0.0.1:*"
 _GROUP: Final = "wmp-demo-rows"

@@ -26,9 +26,6 @@ from wmp.spark.fleet.table import shut_out
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["check_executors", "ship"]
-
-
 _UNSEEN: Final = 6
 """Factor of the time through Spark Connect, which does not show whether the check waits or runs."""
 

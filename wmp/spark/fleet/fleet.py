@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from pyspark.resource import ResourceProfile
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Fleet"]
-
 logger = logging.getLogger("wmp")
 
 _LOOK: Final = 1.0

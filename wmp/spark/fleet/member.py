@@ -32,16 +32,6 @@ from wmp.spark.fleet.table import Beat, Order
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = [
-    "INTERVAL",
-    "UNANSWERED",
-    "MemberPlan",
-    "MemberProcess",
-    "has_resources",
-    "make_worker",
-    "run_member",
-]
-
 INTERVAL: Final = 0.5
 """Seconds between two reports."""
 

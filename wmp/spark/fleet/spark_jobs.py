@@ -12,8 +12,6 @@ from wmp.spark.fleet.table import Slots
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkJobs", "is_classic", "one_line"]
-
 _RAISED: Final = re.compile(r"^[\w.]*(Error|Exception|Hung|Superseded)\b")
 _FRAME: Final = re.compile(r"^\s*(at |File |Traceback|\^|~|\.\.\.|raise |return )|^\s*$")
 

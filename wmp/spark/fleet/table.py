@@ -15,18 +15,6 @@ from attrs import define, field, frozen
 
 from wmp.errors import ConfigError
 
-__all__ = [
-    "FAILURES",
-    "LOST_AFTER",
-    "Beat",
-    "FleetMember",
-    "FleetTable",
-    "MemberState",
-    "Order",
-    "Slots",
-    "shut_out",
-]
-
 FAILURES: Final = 5
 """Lives of one member that may fail one after another before any manager was met (FLEET-3.5)."""
 

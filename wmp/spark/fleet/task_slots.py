@@ -12,8 +12,6 @@ from wmp.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_spare", "most_slots", "read_settings"]
-
 _NAMES = (
     "spark.master",
     "spark.task.cpus",

@@ -19,8 +19,6 @@ from wmp.spark.folds.facts import Process
 from wmp.spark.folds.process_lines import ProcessLines
 from wmp.spark.session.arrow import Values
 
-__all__ = ["Clock", "ClockSamples", "Offset", "clocks"]
-
 _Way = tuple[int, int]
 """(least difference of the clocks, number of messages) of one direction."""
 

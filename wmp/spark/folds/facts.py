@@ -19,22 +19,6 @@ from wmp.spark.folds.findings import FINDINGS
 from wmp.spark.folds.process_lines import LineNumbers
 from wmp.spark.session.arrow import Values
 
-__all__ = [
-    "ALWAYS",
-    "MOST_OF_A_NAME",
-    "Counts",
-    "Fact",
-    "FoldSink",
-    "Job",
-    "KnownProcess",
-    "Process",
-    "Window",
-    "add_count",
-    "is_certain",
-    "process_number",
-    "rounded",
-]
-
 Process = tuple[str, int]
 """(identity, epoch)."""
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from wmp.checks.invariants import INVARIANTS
 
-__all__ = ["FINDINGS"]
-
 _INVARIANTS: Final = (
     "every job ends", "one end for each job", "executions", "leases are lost for a cause",
     "no stale result", "cancelled stays cancelled", "retries are kept", "ends have a cause",

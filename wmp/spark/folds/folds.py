@@ -35,8 +35,6 @@ from wmp.spark.journals.lines import in_order, steps
 from wmp.spark.journals.tables import Parts, Written, arrow_table
 from wmp.spark.session.arrow import Values
 
-__all__ = ["FOLDS", "STATE", "FoldTask", "Folded", "Group", "OpenGroup", "divided"]
-
 STATE: Final = -(1 << 62)
 """The rank of a state, which stands before all new parts of its group."""
 _SOME: Final = 1024

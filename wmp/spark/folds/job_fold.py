@@ -27,8 +27,6 @@ from wmp.spark.folds.facts import Fact, FoldSink, Job, KnownProcess, Process
 from wmp.spark.folds.findings import FINDINGS
 from wmp.spark.folds.job_rows import OUTCOMES, JobRows
 
-__all__ = ["JobFold", "is_settled"]
-
 _LATER: Final = 5_000_000
 """µs after the end of a job: a manager that wrote a line so much later lost no line about it."""
 _WAITED: Final = 60_000_000

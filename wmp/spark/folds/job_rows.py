@@ -13,8 +13,6 @@ from wmp.core.manager.job_lifecycle import JobState
 from wmp.message import Outcome
 from wmp.spark.folds.facts import Fact, FoldSink, Job
 
-__all__ = ["OUTCOMES", "JobRows"]
-
 OUTCOMES: Final = {int(outcome): outcome.name.lower() for outcome in Outcome}
 """The name of each outcome, as in the tables."""
 _OF_LEASES: Final = frozenset({

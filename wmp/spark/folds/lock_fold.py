@@ -11,8 +11,6 @@ from wmp.core.worker.locks import TRANSITIONS, LockInput, LockState
 from wmp.spark.folds.facts import FoldSink, KnownProcess, Process
 from wmp.spark.journals.lines import LineRow
 
-__all__ = ["LockFold", "SeenWake"]
-
 
 @define(eq=False)
 class SeenWake:

@@ -23,8 +23,6 @@ from wmp.spark.folds.facts import Process
 from wmp.spark.folds.process_fold import UNACCEPTED, ProcessFold, jobs_of
 from wmp.spark.journals.lines import LineRow
 
-__all__ = ["ManagerFold"]
-
 _COMMANDS: Final = dict(Command.__members__)
 _NOBODY: Final = ManagerSettings(identity=b"", epoch=0)
 _SLACK: Final = 2

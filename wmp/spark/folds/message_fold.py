@@ -23,8 +23,6 @@ from wmp.spark.folds.process_lines import LineNumbers
 from wmp.spark.journals.schema import ddl
 from wmp.spark.session.arrow import schema_of
 
-__all__ = ["GONE", "MessageFold", "MessageStream", "parts_of_messages"]
-
 _UP: Final = frozenset(command.name for command in SENT_BY_WORKERS - SENT_BY_MANAGERS)
 """Commands that only workers send, so that their direction is up."""
 _SLACK: Final = 1_000_000

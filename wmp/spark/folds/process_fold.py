@@ -12,8 +12,6 @@ from wmp.message import ERROR_CODES, ErrorCode
 from wmp.spark.folds.facts import Fact, FoldSink, KnownProcess, Process
 from wmp.spark.journals.lines import LineRow
 
-__all__ = ["UNACCEPTED", "ProcessFold", "jobs_of"]
-
 UNACCEPTED: Final = frozenset({
     *("after goodbye", "claimed", "old session", "other session", "unknown session"),
     *(arrival.value for arrival in Arrival),

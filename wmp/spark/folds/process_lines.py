@@ -13,8 +13,6 @@ from attrs import define, field
 
 from wmp.spark.journals.lines import LineRow
 
-__all__ = ["LineNumbers", "ProcessLines"]
-
 _WORKS: Final = frozenset({"READY", "GIVE", "DONE"})
 _MANAGES: Final = frozenset({"WAKE", "TAKE", "PONG"})
 _IGNORED: Final = ("undelivered", "garbled", "drop")

@@ -13,8 +13,6 @@ from wmp.spark.folds.facts import FoldSink, KnownProcess, Process
 from wmp.spark.folds.process_lines import ProcessLines
 from wmp.spark.session.arrow import Values
 
-__all__ = ["check_lives", "known_processes", "nodes"]
-
 _EXPIRE: Final = ManagerSettings(identity=b"", epoch=0).expire
 _START: Final = ("kind", "label", "host", "pid", "release", "roles", "resources", "settings")
 

@@ -25,10 +25,6 @@ from wmp.spark.folds.process_lines import ProcessLines
 from wmp.spark.journals.lines import LineRow, event_table, packed_lines, parse
 from wmp.spark.journals.tables import Parts, Written
 
-__all__ = [
-    "FOLDED", "ROW", "Numbered", "ReadPart", "ReadTask", "peer_of",
-]  # fmt: skip
-
 ROW: Final = "kind string, process bigint, peer bigint, rank bigint, body binary"
 """Columns of a part: what it is, whose it is, its place among its like, and its content."""
 

@@ -14,15 +14,6 @@ from wmp.spark.folds.process_lines import LineNumbers
 from wmp.spark.journals.tables import Tables
 from wmp.spark.session.arrow import Values
 
-__all__ = [
-    "bounded",
-    "check_silences",
-    "check_twice",
-    "find_lines",
-    "first_of_each_name",
-    "stories",
-]
-
 _KEY, _NAME, _CERTAIN, _TIME, _EVENTS = 0, 1, 4, 14, 15
 """Places of columns in a row of ``violations``."""
 _ROWS: Final = 2048

@@ -19,8 +19,6 @@ from wmp.spark.folds.lock_fold import LockFold, SeenWake
 from wmp.spark.folds.process_fold import ProcessFold, jobs_of
 from wmp.spark.journals.lines import LineRow
 
-__all__ = ["WorkerFold"]
-
 _UNHEEDED: Final = frozenset(
     {"claimed", "old session", "unknown session", *(a.value for a in Arrival), *ERROR_CODES}
 )

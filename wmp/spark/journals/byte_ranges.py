@@ -19,8 +19,6 @@ from attrs import frozen
 from wmp.errors import ConfigError, WMPError
 from wmp.journal.reader import segments_in
 
-__all__ = ["ByteRange", "advance", "divides_a_step", "find", "pieces", "read"]
-
 _STEP: Final = re.compile(rb'"step": ?(\d+)')
 
 

@@ -14,8 +14,6 @@ from wmp.spark.journals import byte_ranges
 from wmp.spark.journals.byte_ranges import ByteRange
 from wmp.spark.journals.lines import MAPS
 
-__all__ = ["JournalLine", "Source", "bytes_of_task", "find_segments"]
-
 _LEAST: Final = 16 << 20
 """Least number of bytes that one task reads, if there are so many."""
 _MOST: Final = 64 << 20

@@ -35,11 +35,6 @@ from wmp.journal.schema import (
 from wmp.spark.journals.schema import ddl
 from wmp.spark.session.arrow import schema_of
 
-__all__ = [
-    "EVENTS", "MAPS", "UNKNOWN_VERSION", "LineRow", "event_table", "in_order", "packed_lines",
-    "parse", "parse_slowly", "steps",
-]  # fmt: skip
-
 UNKNOWN_VERSION: Final = "the journal has an unknown version"
 """Begin of the error about a line of another version."""
 EVENTS: Final = schema_of(ddl("events"))

@@ -16,8 +16,6 @@ from attrs import frozen
 from wmp.journal import schema as journal
 from wmp.journal.schema import Type
 
-__all__ = ["NUMBERS", "PHASES", "TABLES", "Table", "TableColumn", "ddl"]
-
 
 @frozen
 class TableColumn:

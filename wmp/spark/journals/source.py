@@ -39,8 +39,6 @@ from wmp.spark.journals.schema import ddl
 from wmp.spark.rows.row_sink import RowSink, RowStreamSink
 from wmp.spark.session.arrow import schema_of, to_batch
 
-__all__ = ["JournalSource"]
-
 _BATCH: Final = 4096
 _PIECE: Final = 32 << 20
 _OPTIONS: Final = ("path", "paths", "node", "lines", "maxbytes")

@@ -26,8 +26,6 @@ from wmp.spark.session.arrow import Values, schema_of, to_batch
 if typing.TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Parts", "Tables", "Written", "arrow_table", "is_far"]
-
 Written = tuple[str, str, int, bytes | None]
 """(table, name of the file, rows, content): the content of a file below a URL, else None."""
 

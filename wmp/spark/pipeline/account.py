@@ -23,8 +23,6 @@ from wmp.spark.journals.tables import Written
 from wmp.spark.pipeline.totals import Totals, stretch
 from wmp.spark.session.arrow import Values
 
-__all__ = ["LARGE", "Account"]
-
 LARGE: Final = (
     "events", "links", "locks", "wakes", "conversations", "jobs", "attempts", "executions",
 )  # fmt: skip

@@ -16,8 +16,6 @@ from typing import Any, Final
 from wmp.errors import ConfigError, WMPError
 from wmp.spark.folds.folds import Group, OpenGroup
 
-__all__ = ["AccountStore"]
-
 _VERSION: Final = 4
 """Version of the saved classes, in the name of the file; it grows with each change of them."""
 _REST: Final[Group] = ("rest", 0, 0)

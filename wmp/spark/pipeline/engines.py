@@ -29,8 +29,6 @@ from wmp.spark.session.arrow import schema_of, to_batch
 if typing.TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Engine", "InProcess", "OnSpark"]
-
 _RARE: Final = (100_000, 50, 1000)
 """As in :func:`gc.set_threshold`."""
 _LINES: Final = "file string, value binary"

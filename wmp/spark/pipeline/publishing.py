@@ -26,8 +26,6 @@ from wmp.spark.pipeline.account import Account
 from wmp.spark.pipeline.totals import Totals, drops, missing_nodes
 from wmp.spark.session.arrow import Values
 
-__all__ = ["PipelineResult", "Publisher"]
-
 _SHELF: Final = 2048
 """Number of rows of open groups from which a file is full."""
 

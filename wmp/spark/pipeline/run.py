@@ -22,8 +22,6 @@ from wmp.spark.pipeline.account import Account
 from wmp.spark.pipeline.engines import Engine, InProcess
 from wmp.spark.pipeline.publishing import PipelineResult, Publisher
 
-__all__ = ["STEPS", "Progress", "build_tables", "reporter", "settle", "take_in"]
-
 Progress = Callable[[str, int, int], None]
 """Called before each step with its name, its number from 0, and the number of steps."""
 

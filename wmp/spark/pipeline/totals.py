@@ -25,8 +25,6 @@ from wmp.spark.folds.reading import ReadPart
 from wmp.spark.journals.schema import NUMBERS
 from wmp.spark.session.arrow import Values
 
-__all__ = ["Totals", "drops", "missing_nodes", "spread", "stretch"]
-
 _STRETCHES: Final = (0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600, 21_600, 86_400, 604_800)
 """Each is a multiple of the one before, so counts of short stretches add up to those of long ones.
 """

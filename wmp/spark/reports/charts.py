@@ -23,8 +23,6 @@ from wmp.pages.template import amount, duration, moment
 from wmp.spark.journals.schema import PHASES
 from wmp.spark.reports.report_data import GROUPED, ReportData, Row
 
-__all__ = ["MOST_ROLES", "figures", "plotly", "script_hash", "to_json"]
-
 MOST_ROLES: Final = 24
 """Limit of the roles in a chart; the chart of load has the most active roles."""
 _MOST_CURVES: Final = 8

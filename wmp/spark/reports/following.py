@@ -41,8 +41,6 @@ from wmp.spark.reports.reporting import JournalReport, tables_in, write_page
 if typing.TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Made", "follow"]
-
 _KEPT: Final = "_account"
 """Folder beside the tables for the account."""
 _LOOK: Final = 1.0

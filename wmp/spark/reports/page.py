@@ -18,8 +18,6 @@ from wmp.spark.reports.pictures import timeline
 from wmp.spark.reports.report_data import GROUPED, ReportData, Row, name_of
 from wmp.spark.reports.violation_diagram import violation_diagram
 
-__all__ = ["page"]
-
 _LIBRARY: Final = "<!-- plotly -->"
 """Stands for Plotly's script until the page is rendered; no text of a journal has this markup."""
 _STARTER: Final = files("wmp.pages").joinpath("templates", "report.js").read_text("utf-8").strip()

@@ -12,8 +12,6 @@ from wmp.pages.svg import Drawing, TimeScale
 from wmp.pages.template import amount, duration
 from wmp.spark.reports.report_data import ReportData, Row, name_of, rank_of
 
-__all__ = ["timeline"]
-
 _MOST_ROWS: Final = 48
 """Limit of the processes in a picture."""
 

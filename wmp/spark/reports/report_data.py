@@ -16,8 +16,6 @@ from wmp.pages.svg import clip
 from wmp.spark.folds.facts import ALWAYS, Window
 from wmp.spark.journals.tables import Tables
 
-__all__ = ["GROUPED", "ReportData", "Row", "name_of", "rank_of", "read_report_data"]
-
 Row = Mapping[str, Any]
 """A row: values by column; times are µs since 1970."""
 

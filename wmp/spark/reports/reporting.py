@@ -31,15 +31,6 @@ if typing.TYPE_CHECKING:
 if sys.platform != "win32":
     import fcntl
 
-__all__ = [
-    "JournalReport",
-    "alone",
-    "check_out",
-    "report",
-    "tables_in",
-    "write_page",
-]
-
 _PAGE: Final = "report.html"
 """Name of the page's file, beside the tables."""
 _SMALL: Final = 64 << 20

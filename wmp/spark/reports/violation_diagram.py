@@ -13,8 +13,6 @@ from wmp.pages.sequence import Lifeline, SequenceDiagram
 from wmp.pages.template import duration
 from wmp.spark.reports.report_data import ReportData, Row, name_of, rank_of
 
-__all__ = ["violation_diagram"]
-
 _WIDTH: Final = 1000
 """Width that few lifelines share, so that their texts have much space."""
 _SPACING: Final = 250

@@ -17,8 +17,6 @@ from wmp.errors import ConfigError
 from wmp.rows import RowTerms
 from wmp.runtime.sockets.security import Security
 
-__all__ = ["map_rows", "partition_task"]
-
 _Batches = Iterable[pyarrow.RecordBatch]
 
 

@@ -17,8 +17,6 @@ from wmp.errors import ConfigError
 from wmp.rows import RowTerms
 from wmp.spark.rows.mapped_rows import partition_task
 
-__all__ = ["RowSink", "RowStreamSink", "row_terms"]
-
 _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "through": ("through", lambda text: tuple(one.strip() for one in text.split(","))),
     "role": ("role", str),

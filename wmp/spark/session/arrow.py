@@ -10,8 +10,6 @@ from typing import Any, Final
 
 import pyarrow
 
-__all__ = ["Values", "schema_of", "to_array", "to_batch"]
-
 Values = tuple[Any, ...]
 """The values of a row, in the order of the columns."""
 

@@ -13,8 +13,6 @@ from typing import Final
 
 from wmp.errors import ConfigError
 
-__all__ = ["ensure_java"]
-
 # The Java in the wheel lacks one module. Spark requests this module at every start, and uses it
 # only for linear algebra. The launcher removes the request.
 _LAUNCHER: Final = """#!/bin/sh

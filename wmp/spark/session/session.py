@@ -19,8 +19,6 @@ from pyspark.sql import SparkSession
 from wmp.errors import ConfigError, WMPError
 from wmp.spark.session.java import ensure_java
 
-__all__ = ["CONFS", "FEW", "start_session", "use_this_python"]
-
 _USUAL: Final = {"Invocation": 5000, "MinInvocation": 600, "Compile": 15_000, "BackEdge": 40_000}
 """Java's default thresholds: the number of calls before Java compiles code a second time."""
 _LATER: Final = 25

@@ -10,8 +10,6 @@ from attrs import frozen
 
 from wmp.errors import ConfigError, StoreError, StoreFull, StoreUnavailable, StoreUnusable
 
-__all__ = ["SCHEMA", "StoreUrl", "in_words", "load_driver", "unreachable"]
-
 SCHEMA: Final = "wmp"
 """Default of the schema that has the tables of a store."""
 

@@ -15,8 +15,6 @@ from wmp.store.postgres.driver import StoreUrl, in_words, load_driver, unreachab
 from wmp.store.postgres.pg_terms import PostgresTerms
 from wmp.store.postgres.tables import VERSION, check_version, creation_lock, store_lock
 
-__all__ = ["PostgresConnection"]
-
 _CONNECT: Final = 5
 """Seconds for which a connection is tried."""
 

@@ -11,8 +11,6 @@ from wmp.store.postgres.pg_terms import PostgresTerms, as_bytes, as_text
 from wmp.store.stored_job import StoredJobState
 from wmp.store.write_batch import StoredFailure
 
-__all__ = ["failures_of", "find_states", "read_kinds", "read_priorities", "select_jobs"]
-
 _COUNTED: Final = 10_000
 """Largest number of queued jobs of a kind that are counted."""
 

@@ -13,8 +13,6 @@ from attrs import frozen
 
 from wmp.store.stored_job import Effect, Guard, StoredJobInput, StoredJobState, Transition, rows_of
 
-__all__ = ["CHANGES", "GIVEN", "JobStatement", "numbers"]
-
 _TYPES: Final[Mapping[str, str]] = {
     "id": "bigint",
     "attempt": "bigint",

@@ -9,8 +9,6 @@ from wmp.store.store_settings import KEPT_INSTANCES
 from wmp.store.stored_job import StoredJobInput
 from wmp.store.write_batch import SweptJob
 
-__all__ = ["end_instances", "sweep"]
-
 _FIELDS: Final = "jobs.id, jobs.instance, jobs.submitter"
 
 # Jobs that another transaction has locked are swept the next time.

@@ -14,8 +14,6 @@ from wmp.store.job_terms import (
     terms_to_text,
 )
 
-__all__ = ["PostgresTerms", "as_bytes", "as_text"]
-
 
 def as_bytes(text: str) -> bytes:
     """Return a text as the database has it."""

@@ -22,8 +22,6 @@ from wmp.store.write_batch import (
     SweptJob,
 )
 
-__all__ = ["PostgresTransaction", "next_block"]
-
 
 def next_block(connection: Any) -> range:
     """Return a new block of numbers for jobs, inside the caller's transaction."""

@@ -25,8 +25,6 @@ from wmp.store.write_batch import (
     SweptJob,
 )
 
-__all__ = ["JobWriter"]
-
 _State = StoredJobState
 _In = StoredJobInput
 

@@ -13,8 +13,6 @@ from wmp.store.postgres.pg_rows import select_jobs
 from wmp.store.postgres.pg_terms import as_text
 from wmp.store.stored_job import StoredJobState
 
-__all__ = ["PostgresReader"]
-
 
 class PostgresReader:
     """Reads a store, and changes nothing; :meth:`open` opens one.

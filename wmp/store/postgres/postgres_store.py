@@ -42,8 +42,6 @@ from wmp.store.write_batch import (
     WriteBatch,
 )
 
-__all__ = ["PostgresStore"]
-
 _JUMP: Final = 1.0
 """Seconds by which the clock of the server and the monotonic clock may part."""
 

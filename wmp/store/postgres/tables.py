@@ -12,16 +12,6 @@ from typing import Any, Final
 
 from wmp.errors import StoreUnusable
 
-__all__ = [
-    "HOME",
-    "VERSION",
-    "check_version",
-    "creation_lock",
-    "make_tables",
-    "raise_generation",
-    "store_lock",
-]
-
 VERSION: Final = 1000
 """Version of the tables: 1000 x major + minor."""
 

@@ -32,8 +32,6 @@ from wmp.store.write_batch import (
     SweptJob,
 )
 
-__all__ = ["INLINE", "BatchWriter"]
-
 INLINE: Final = 512
 """Largest payload in the row of its job. SQLite writes a whole row anew at every change."""
 

@@ -16,8 +16,6 @@ from wmp.errors import StoreError, StoreFull, StoreUnavailable, StoreUnusable
 from wmp.store.sqlite import copies, schema
 from wmp.store.sqlite.file_lock import TransactionLock
 
-__all__ = ["LEAST_SQLITE", "StoreFile", "check_sqlite", "in_words"]
-
 LEAST_SQLITE: Final = (3, 34, 0)
 """The oldest SQLite with which the store is tested."""
 

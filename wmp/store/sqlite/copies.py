@@ -10,8 +10,6 @@ from pathlib import Path
 from wmp.errors import ConfigError, StoreError
 from wmp.store.store_settings import NUMBERS_FROM, NUMBERS_SHIFT
 
-__all__ = ["notice", "raise_generation", "write_copy"]
-
 
 def write_copy(source: Path, target: Path) -> None:
     """Write a consistent copy of a store, marked as a copy, while others go on.

@@ -14,8 +14,6 @@ from typing import Final
 
 from wmp.errors import StoreUnavailable
 
-__all__ = ["FileLock", "TransactionLock", "is_locked"]
-
 _FIRST_PAUSE: Final = 0.0005
 _LONGEST_PAUSE: Final = 0.005
 

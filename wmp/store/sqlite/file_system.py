@@ -9,8 +9,6 @@ from typing import Final
 
 from wmp.errors import ConfigError
 
-__all__ = ["check_file_system", "type_of"]
-
 _NETWORK: Final = frozenset(
     (
         *("9p", "afs", "beegfs", "ceph", "cifs", "coda", "drvfs", "fhgfs", "glusterfs", "gpfs"),

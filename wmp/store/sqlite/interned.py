@@ -13,8 +13,6 @@ from wmp.store.job_terms import (
     terms_to_text,
 )
 
-__all__ = ["InternedTerms"]
-
 
 class InternedTerms:
     """The numbers of kinds and terms, remembered by a process."""

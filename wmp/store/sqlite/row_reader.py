@@ -12,8 +12,6 @@ from wmp.store.sqlite.row_statement import parts
 from wmp.store.stored_job import StoredJobState
 from wmp.store.write_batch import StoredFailure
 
-__all__ = ["histories_of", "priorities_of", "queued_kinds", "read_jobs", "states_of"]
-
 _COUNTED: Final = 10_000
 """Largest number of queued jobs of a kind that are counted."""
 

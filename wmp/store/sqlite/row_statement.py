@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from attrs import frozen
 
-__all__ = ["RowStatement", "parts", "row_statement"]
-
 _SIZES: Final = (256, 64, 16, 4, 1)
 """Numbers of jobs that a statement may have: few, because SQLite prepares each text once."""
 

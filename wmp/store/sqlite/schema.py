@@ -8,8 +8,6 @@ from typing import Final
 
 from wmp.errors import StoreUnusable
 
-__all__ = ["APPLICATION", "VERSION", "check_version", "create", "migrate"]
-
 APPLICATION: Final = 0x574D5053
 """``application_id`` of a store: WMPS in ASCII."""
 

@@ -16,8 +16,6 @@ from wmp.store.sqlite.interned import InternedTerms
 from wmp.store.sqlite.row_reader import read_jobs
 from wmp.store.stored_job import StoredJobState
 
-__all__ = ["SqliteReader"]
-
 
 class SqliteReader:
     """Reads a store, and changes nothing; :meth:`open` opens one.

@@ -43,8 +43,6 @@ from wmp.store.write_batch import (
     WriteBatch,
 )
 
-__all__ = ["SqliteStore"]
-
 _JUMP: Final = 1.0
 """Seconds by which the wall clock and the monotonic clock may part."""
 

@@ -23,8 +23,6 @@ from wmp.store.write_batch import (
     SweptJob,
 )
 
-__all__ = ["SqliteTransaction", "make_records"]
-
 _RECORDS: Final = (
     """CREATE TABLE IF NOT EXISTS records(
         sort TEXT NOT NULL, id INTEGER NOT NULL, open INTEGER NOT NULL, body TEXT NOT NULL,

@@ -14,17 +14,6 @@ from attrs import frozen
 from wmp.store.sqlite.row_statement import RowStatement, row_statement
 from wmp.store.stored_job import Effect, Guard, StoredJobInput, StoredJobState, Transition, rows_of
 
-__all__ = [
-    "ADD_JOBS",
-    "CHANGES",
-    "EACH",
-    "GRACE",
-    "KEEP_RESULTS",
-    "RECEIVE_ENDS",
-    "SHARED",
-    "ChangeStatement",
-]
-
 GRACE: Final = "grace"
 """Name of the value of the guard LAPSED: the milliseconds of grace."""
 

@@ -34,8 +34,6 @@ from wmp.gateways.queue_doors.doors import ClientDoor, WorkerDoor
 from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
 from wmp.message import Outcome
 
-__all__ = ["BrokenPromise", "ForeignFault", "ForeignNode", "ForeignWorld", "our_worker"]
-
 
 class ForeignFault(Enum):
     """The kinds of faults."""

@@ -24,8 +24,6 @@ from wmp.gateways.freelance.shotgun_machine import ShotgunClientMachine
 from wmp.message import Outcome
 from wmp.testing.gateway_worlds.foreign_world import BrokenPromise
 
-__all__ = ["FreelanceFault", "FreelanceWorld"]
-
 _DELAY = (0.001, 0.02)
 _RECONNECT = 0.1
 """Seconds until a client's socket connects again."""

@@ -30,8 +30,6 @@ from wmp.testing.gateway_worlds.foreign_world import (
     ForeignWorld,
 )
 
-__all__ = ["SERVICES", "MajordomoWorld"]
-
 SERVICES = (b"red", b"blue")
 """The names of the services."""
 

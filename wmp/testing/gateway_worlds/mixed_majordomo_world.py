@@ -28,8 +28,6 @@ from wmp.testing.gateway_worlds.foreign_world import BrokenPromise, ForeignFault
 from wmp.testing.gateway_worlds.majordomo_world import SERVICES, MajordomoWorld
 from wmp.testing.gateway_worlds.mixed_world import MixedWorld, WmpNode
 
-__all__ = ["MixedMajordomoWorld"]
-
 _GATEWAY = "gateway"
 _MANAGER = "manager"
 _DEVICE = "device"

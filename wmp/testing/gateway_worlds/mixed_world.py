@@ -47,8 +47,6 @@ from wmp.testing.gateway_worlds.foreign_world import (
     our_worker,
 )
 
-__all__ = ["MixedWorld", "ServedByWmp", "ServingWmp", "WmpNode"]
-
 _GATEWAY = "gateway"
 
 

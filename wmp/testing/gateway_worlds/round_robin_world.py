@@ -31,8 +31,6 @@ from wmp.testing.gateway_worlds.foreign_world import (
     ForeignWorld,
 )
 
-__all__ = ["RoundRobinWorld"]
-
 _COMMAND = b"\x20"
 _TIMES = LinkTimes(handshake=1.0, heartbeat=2.0)
 

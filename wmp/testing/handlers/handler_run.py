@@ -31,8 +31,6 @@ from wmp.runtime.executors.handlers import (
     describe_error,
 )
 
-__all__ = ["CrashPoint", "HandlerCrash", "Host", "SimulatedRunningJob", "execute"]
-
 _CANCELLATIONS = (JobCancelled, concurrent.futures.CancelledError, asyncio.CancelledError)
 
 _HOMES = [Path(sysconfig.get_path(n)) for n in ("stdlib", "platstdlib", "purelib", "platlib")]

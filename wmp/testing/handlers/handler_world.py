@@ -28,8 +28,6 @@ from wmp.testing.simulator.submitter import MANAGER, HandlerHistory, NarratedTra
 from wmp.testing.simulator.topology import Topology, can, draw_timers
 from wmp.testing.worlds.simulation import BUDGET, Simulation
 
-__all__ = ["HandlerWorld"]
-
 _RETRY = 0.1
 """Seconds until a fault that hit no node strikes again."""
 _EVENTS = 400

@@ -30,8 +30,6 @@ from wmp.testing.handlers.handler_world import HandlerWorld
 from wmp.testing.simulator.faults import Fault
 from wmp.testing.simulator.simulated_job import SimulatedJob
 
-__all__ = ["RETRIES", "SimulatedWorld", "parse_faults"]
-
 RETRIES = 100
 """More retries than a world can use up, so a job is lost only in a test that sets fewer retries."""
 

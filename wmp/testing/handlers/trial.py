@@ -14,8 +14,6 @@ from wmp.runtime.common.checks import check_count
 from wmp.testing.handlers.simulated import SimulatedWorld, parse_faults
 from wmp.testing.simulator.faults import Fault
 
-__all__ = ["ARGUMENT", "FIXTURE", "SEEDS", "Trial", "simulate"]
-
 SEEDS: Final = 50
 """Number of worlds for a test that names no other number."""
 

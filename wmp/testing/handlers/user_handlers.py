@@ -32,8 +32,6 @@ from wmp.testing.simulator.network import LinkQueue
 from wmp.testing.simulator.simulated_job import SimulatedJob
 from wmp.testing.simulator.submitter import HandlerHistory, Submitter
 
-__all__ = ["Cast", "UserHandlers"]
-
 _KILLS = 2
 """Largest number of kills in the middle of one job's handlers; more kills could lose the job."""
 _SHOWN = 80

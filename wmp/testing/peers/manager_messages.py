@@ -10,8 +10,6 @@ from attrs import define
 from wmp.message import Command, Frame, Message, Peer
 from wmp.testing.peers.scripted_peer import ScriptedPeer
 
-__all__ = ["ManagerMessages"]
-
 
 @define(eq=False, kw_only=True, slots=False)
 class ManagerMessages(ScriptedPeer):

@@ -14,8 +14,6 @@ from wmp.message import Command, Field, Frame, Message, Path
 from wmp.testing.peers.manager_messages import ManagerMessages
 from wmp.testing.peers.scripted_peer import sent
 
-__all__ = ["ScriptedManager"]
-
 
 @define
 class ScriptedManager(ManagerMessages):

@@ -26,8 +26,6 @@ from wmp.message import (
     Peer,
 )
 
-__all__ = ["NUMBERED", "ScriptedPeer", "sent"]
-
 NUMBERED: Final = NUMBERED_BY_MANAGERS | NUMBERED_BY_WORKERS
 """The commands in the numbered streams of either side."""
 

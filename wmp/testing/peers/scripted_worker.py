@@ -14,8 +14,6 @@ from wmp.message import Columns, Command, Field, Frame, Link, Message, Outcome, 
 from wmp.testing.peers.scripted_peer import sent
 from wmp.testing.peers.worker_messages import WorkerMessages
 
-__all__ = ["ScriptedWorker", "sent"]
-
 
 @define
 class ScriptedWorker(WorkerMessages):

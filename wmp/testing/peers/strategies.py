@@ -14,23 +14,6 @@ from hypothesis import strategies as st
 from wmp.codec import encode
 from wmp.message import Columns, Command, Field, Frame, Limits, Message, Outcome, Path, Peer
 
-__all__ = [
-    "broken_frames",
-    "columns",
-    "epochs",
-    "fields",
-    "identities",
-    "messages",
-    "names",
-    "paths",
-    "payloads",
-    "peers",
-    "plain_values",
-    "resources",
-    "texts",
-    "uints",
-]
-
 
 def texts(max_size: int | None = None) -> st.SearchStrategy[str]:
     """Draw text that UTF-8 can encode.

@@ -10,8 +10,6 @@ from attrs import define, field
 from wmp.message import Command, Frame, Message, Path
 from wmp.testing.peers.scripted_peer import ScriptedPeer
 
-__all__ = ["WorkerMessages"]
-
 
 @define(eq=False, kw_only=True, slots=False)
 class WorkerMessages(ScriptedPeer):

@@ -14,8 +14,6 @@ from wmp.testing.search.plan import ModelPlan
 from wmp.testing.simulator.network import Action
 from wmp.testing.simulator.trace import words
 
-__all__ = ["NoSuchMove", "replay", "shortened"]
-
 _LAST = 40
 """Number of steps that are shown if a job does not end in a run without faults."""
 

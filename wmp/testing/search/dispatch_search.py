@@ -28,8 +28,6 @@ from wmp.store.contract import StoreInstance
 from wmp.store.stored_job import ENDED
 from wmp.testing.store_worlds.reference_transaction import TransactingReference
 
-__all__ = ["DispatchSearch", "search_design", "search_endings", "search_steps"]
-
 _COOLDOWN: Final = 2
 """Ticks of the cooldown; a tick is a second."""
 _HORIZON: Final = 5

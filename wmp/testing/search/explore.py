@@ -23,8 +23,6 @@ from wmp.testing.search.counterexample import NoSuchMove, replay
 from wmp.testing.search.plan import PLANS, ModelPlan
 from wmp.testing.search.search import SearchBounds, SearchOrder, SearchResult, explore
 
-__all__ = ["describe", "main"]
-
 
 def describe(name: str, plan: ModelPlan, explored: SearchResult) -> str:
     """Return a report in words."""

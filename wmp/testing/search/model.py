@@ -36,8 +36,6 @@ from wmp.testing.simulator.network import Action, LinkQueue, Network, Pipe
 from wmp.testing.state.clone import clone
 from wmp.testing.state.snapshots import outline_of
 
-__all__ = ["Model", "Move"]
-
 Move = tuple[Hashable, ...]
 """A possible event: a word, and the node or pipe that it concerns."""
 

@@ -12,8 +12,6 @@ from wmp.message import Frame
 from wmp.testing.simulator.network import Network, Pipe
 from wmp.testing.state.clone import clone
 
-__all__ = ["copy_parts"]
-
 _NetworkT = TypeVar("_NetworkT", bound=Network)
 
 

@@ -9,8 +9,6 @@ from attrs import field, frozen
 from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 from wmp.message import Kind
 
-__all__ = ["FAULTS", "PLANS", "Cancel", "ModelPlan", "Submit"]
-
 FAULTS: Mapping[str, str] = {
     "drop": "a message is lost",
     "duplicate": "a message arrives twice, the second time behind all messages on the way",

@@ -26,8 +26,6 @@ from wmp.testing.search.counterexample import shortened
 from wmp.testing.search.model import Model
 from wmp.testing.search.plan import ModelPlan
 
-__all__ = ["SearchBounds", "SearchOrder", "SearchResult", "explore"]
-
 _JUMP: Final = 1 / 32
 """Probability with which the order ``MIXED`` jumps to another state: about once on the way to an
 end.

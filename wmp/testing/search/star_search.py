@@ -19,8 +19,6 @@ from wmp.foreign import Arrived, Emit, Voted
 from wmp.gateways.binary_star.lifecycle import StarState
 from wmp.gateways.binary_star.machine import StarMachine, StarRole
 
-__all__ = ["PairState", "StarFault", "StarSearch", "served_again"]
-
 _ROLES = (StarRole.PRIMARY, StarRole.BACKUP)
 _EXPIRE = 2
 _MOST_ON_THE_WAY = 2

@@ -27,8 +27,6 @@ from wmp.testing.simulator.network import LinkQueue, Network, Pipe
 from wmp.testing.state.clone import clone
 from wmp.testing.store_worlds.store_world import SimulatedCommitter, StoreFaults, StoreWorld
 
-__all__ = ["ModelCommitter", "StoreModel", "StoreMove", "StoreSearch", "search_store"]
-
 StoreMove: TypeAlias = tuple[Any, ...]
 
 _NOTHING: Final = frozenset(

@@ -12,8 +12,6 @@ from attrs import define, field
 from wmp.checks.invariants import Violation
 from wmp.testing.simulator.network import Network
 
-__all__ = ["Agenda", "NodeClocks"]
-
 
 @define(eq=False)
 class Agenda:

@@ -12,8 +12,6 @@ from attrs import define, field
 
 from wmp.testing.simulator.faults import MESSAGE_FAULTS, STRIKES, Fault, Faults, Strike
 
-__all__ = ["ProcessDeaths", "draw_episode"]
-
 _LONGEST = 60.0
 """The longest time with faults, in simulated seconds."""
 _LINES = 16

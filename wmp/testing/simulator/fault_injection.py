@@ -20,8 +20,6 @@ from wmp.testing.simulator.network import LinkQueue, Network, Pipe
 from wmp.testing.simulator.trace import Trace
 from wmp.testing.simulator.workload import SimulatedTask, SubmitBatch
 
-__all__ = ["FaultInjector"]
-
 _HERD = 8
 """Number of jobs that each manager gets at once in the fault ``wake herd``."""
 

@@ -15,8 +15,6 @@ from random import Random
 
 from attrs import field, frozen
 
-__all__ = ["MESSAGE_FAULTS", "STRIKES", "Fault", "Faults", "Strike", "draw_faults"]
-
 
 class Fault(Enum):
     """The kinds of faults."""

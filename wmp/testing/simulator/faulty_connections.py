@@ -24,8 +24,6 @@ from wmp.testing.simulator.faults import Fault
 from wmp.testing.simulator.network import Network, Pipe
 from wmp.testing.simulator.trace import Trace
 
-__all__ = ["FaultyConnections"]
-
 _PARKED = 16
 """Number of messages that an end node keeps for a full pipe."""
 

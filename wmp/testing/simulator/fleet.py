@@ -25,8 +25,6 @@ from wmp.testing.simulator.network import LinkQueue, Network
 from wmp.testing.simulator.topology import Topology
 from wmp.testing.simulator.trace import Trace
 
-__all__ = ["SimulatedFleet", "identity_of"]
-
 
 def identity_of(name: str) -> bytes:
     """Return the identity of a node; a name's double has the same identity."""

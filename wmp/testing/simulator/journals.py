@@ -17,8 +17,6 @@ from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader
 from wmp.journal.schema import name_of_file
 
-__all__ = ["BEGINNING", "Journals"]
-
 BEGINNING: Final = 1_767_225_600_000_000
 """Start of all worlds, in µs since 1970."""
 _QUIET: Final = 100_000

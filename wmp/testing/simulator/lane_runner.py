@@ -16,8 +16,6 @@ from wmp.testing.simulator.network import LinkQueue, Network
 from wmp.testing.simulator.trace import Trace
 from wmp.testing.simulator.workload import SimulatedTask
 
-__all__ = ["LaneHandlers", "LaneRunner", "TaskHandlers"]
-
 _LOOK = 0.25
 """Seconds between two checks of a handler that hangs."""
 

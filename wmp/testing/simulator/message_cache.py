@@ -10,8 +10,6 @@ from wmp import codec
 from wmp.checks.canonical import Outline, outline_message
 from wmp.message import Frame, Message
 
-__all__ = ["MessageCache"]
-
 
 @define(eq=False)
 class MessageCache:

@@ -54,8 +54,6 @@ from wmp.events import (
 )
 from wmp.message import Command, Frame, Kind, Link, Message, Outcome
 
-__all__ = ["Action", "LinkQueue", "Network", "Node", "Pipe"]
-
 Node = ManagerMachine | WorkerMachine | DeviceMachine
 Action = ManagerAction | WorkerAction | DeviceAction
 Pipe = tuple[str, Link]

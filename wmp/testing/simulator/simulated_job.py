@@ -17,8 +17,6 @@ from wmp.message import Frame, Kind, Peer
 from wmp.runtime.submission.results import Status, error_of
 from wmp.runtime.submission.submissions import result_of
 
-__all__ = ["SimulatedJob"]
-
 _SHOWN = 40
 
 

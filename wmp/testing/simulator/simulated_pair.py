@@ -24,8 +24,6 @@ from wmp.testing.simulator.fleet import SimulatedFleet
 from wmp.testing.simulator.network import Action, LinkQueue, Network
 from wmp.testing.simulator.trace import Trace
 
-__all__ = ["SimulatedPair"]
-
 _LONGEST_CUT: Final = 5.0
 """Seconds."""
 

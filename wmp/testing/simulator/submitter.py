@@ -22,8 +22,6 @@ from wmp.testing.simulator.network import Action, LinkQueue, Network
 from wmp.testing.simulator.simulated_job import SimulatedJob
 from wmp.testing.simulator.trace import Trace
 
-__all__ = ["MANAGER", "HandlerHistory", "NarratedTrace", "Submitter"]
-
 MANAGER = "manager"
 
 

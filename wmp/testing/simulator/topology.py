@@ -12,17 +12,6 @@ from attrs import evolve, field, frozen
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.message import Kind
 
-__all__ = [
-    "KINDS",
-    "TimerSettings",
-    "Topology",
-    "can",
-    "draw_dials",
-    "draw_timers",
-    "draw_topology",
-    "with_pair",
-]
-
 KINDS = (
     Kind(),
     Kind("default", (("slots", 2),)),

@@ -23,8 +23,6 @@ from wmp.events import (
 )
 from wmp.message import Field, Link, Message
 
-__all__ = ["Step", "Trace", "words"]
-
 _LAST = 30
 _SHOWN = (
     ("number", Field.NUMBER),

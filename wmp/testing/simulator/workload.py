@@ -13,17 +13,6 @@ from wmp.message import Kind, Outcome
 from wmp.retry import Retry, exponential
 from wmp.testing.simulator.topology import Topology
 
-__all__ = [
-    "CancelBatch",
-    "DrainWorker",
-    "SimulatedTask",
-    "SubmitBatch",
-    "Workload",
-    "draw_batch",
-    "draw_times",
-    "draw_workload",
-]
-
 
 @frozen
 class SimulatedTask:

@@ -16,8 +16,6 @@ from typing import Any, Final, TypeVar, cast
 
 import attrs
 
-__all__ = ["clone"]
-
 _Thing = TypeVar("_Thing")
 
 _Memo = dict[int, Any]

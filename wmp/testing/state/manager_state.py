@@ -25,8 +25,6 @@ from wmp.core.manager.worker_selection import WorkerSelection
 if TYPE_CHECKING:
     from wmp.core.manager.machine import ManagerMachine
 
-__all__ = ["LEFT_OUT", "all_jobs", "outline_manager"]
-
 LEFT_OUT: Final = {
     "Claims.number": "only its growth matters: the next number is above all others",
     "Claims.patience": "a function of settings, and of the expire of the holder",

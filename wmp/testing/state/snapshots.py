@@ -11,8 +11,6 @@ from wmp.core.worker.machine import WorkerMachine
 from wmp.testing.state.manager_state import outline_manager
 from wmp.testing.state.worker_state import outline_worker
 
-__all__ = ["Machine", "outline_of", "snapshot"]
-
 Machine = ManagerMachine | WorkerMachine | DeviceMachine
 
 

@@ -24,8 +24,6 @@ from wmp.core.worker.machine import WorkerMachine
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.message import Peer
 
-__all__ = ["LEFT_OUT", "outline_worker"]
-
 LEFT_OUT: Final = {
     "Capacity._arrivals": "only its growth matters: the next number is above all others",
     "Capacity._servings": "only its growth matters: the next number is above all others",

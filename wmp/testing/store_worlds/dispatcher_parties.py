@@ -10,8 +10,6 @@ from wmp.dispatcher.dispatch_events import DispatcherAction, DispatcherEvent
 from wmp.dispatcher.machine import DispatcherMachine
 from wmp.store.contract import StoreInstance
 
-__all__ = ["DispatcherFaults", "WorldDispatcher", "WorldManager", "WorldWorker"]
-
 
 @frozen
 class DispatcherFaults:

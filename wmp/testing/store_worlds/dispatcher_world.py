@@ -52,8 +52,6 @@ from wmp.testing.store_worlds.dispatcher_parties import (
 )
 from wmp.testing.store_worlds.reference_transaction import TransactingReference
 
-__all__ = ["DispatcherWorld", "run_dispatcher_world"]
-
 _START: Final = 1_800_000_000.0
 _ROLE: Final = "resize"
 _KIND: Final = Kind(_ROLE, codec=CODEC)

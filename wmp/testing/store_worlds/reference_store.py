@@ -38,8 +38,6 @@ from wmp.store.write_batch import (
     WriteBatch,
 )
 
-__all__ = ["ReferenceStore"]
-
 _BLOCK: Final = 65_536
 _KEPT_INSTANCES: Final = 24 * 3_600_000
 _State = StoredJobState

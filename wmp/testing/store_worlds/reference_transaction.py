@@ -25,8 +25,6 @@ from wmp.store.write_batch import (
 )
 from wmp.testing.store_worlds.reference_store import ReferenceStore
 
-__all__ = ["TransactingReference"]
-
 _T = TypeVar("_T")
 
 

@@ -32,8 +32,6 @@ from wmp.store.stored_job import ENDED, OPEN, StoredJobState
 from wmp.testing.simulator.network import Action, LinkQueue, Network, Pipe
 from wmp.testing.store_worlds.reference_store import ReferenceStore
 
-__all__ = ["BrokenStorePromise", "SimulatedCommitter", "StoreFaults", "StoreWorld"]
-
 _NEW: Final = frozenset({Field.KEEP, Field.SERVES, Field.KEPT})
 """Fields that an old worker ignores."""
 _VALIDITY: Final = 15.0

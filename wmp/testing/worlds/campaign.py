@@ -14,8 +14,6 @@ from attrs import define, field
 from wmp.testing.simulator.faults import Fault
 from wmp.testing.worlds.world import WorldReport, simulate
 
-__all__ = ["CampaignResult", "replay_command", "reports"]
-
 _KEPT = 20
 """Largest number of violations that are reported in full."""
 

@@ -10,8 +10,6 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.worker.machine import WorkerMachine
 from wmp.testing.simulator.topology import KINDS
 
-__all__ = ["check_tables", "sizes"]
-
 
 def sizes(machine: ManagerMachine | WorkerMachine) -> dict[str, int]:
     """Return the number of entries of each table of a machine."""

@@ -38,8 +38,6 @@ from wmp.testing.simulator.trace import Trace
 from wmp.testing.worlds.starvation_check import StarvationCheck
 from wmp.testing.worlds.world_checks import WorldChecks
 
-__all__ = ["BUDGET", "SimulatedNetwork", "Simulation", "Watcher"]
-
 BUDGET = 30_000
 """Number of events after which a world counts as livelocked."""
 _AT_ONCE = 4_000

@@ -16,8 +16,6 @@ from wmp.testing.simulator.lane_runner import LaneRunner
 from wmp.testing.simulator.topology import Topology, can
 from wmp.testing.state.manager_state import all_jobs
 
-__all__ = ["StarvationCheck"]
-
 _Pair = tuple[str, int, str]
 """(manager, job, worker) of each pair that should meet."""
 

@@ -22,8 +22,6 @@ from wmp.testing.simulator.workload import (
     draw_batch,
 )
 
-__all__ = ["WorkloadDriver"]
-
 
 @define(eq=False)
 class WorkloadDriver:

@@ -22,8 +22,6 @@ from wmp.testing.simulator.workload import SubmitBatch, Workload, draw_times, dr
 from wmp.testing.worlds.simulation import Simulation
 from wmp.testing.worlds.workload_driver import WorkloadDriver
 
-__all__ = ["World", "WorldReport", "simulate"]
-
 
 @frozen
 class WorldReport:

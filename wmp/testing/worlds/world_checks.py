@@ -22,8 +22,6 @@ from wmp.testing.simulator.network import Action, Network
 from wmp.testing.simulator.trace import Trace
 from wmp.testing.worlds.memory_bounds import check_tables
 
-__all__ = ["WorldChecks"]
-
 _CHECK_EVERY = 24
 """Number of events between two checks of the machines' tables."""
 
