@@ -56,6 +56,7 @@ UNTESTED: Mapping[str, str] = {}
 _SECTION = re.compile(r"^## (\d+)\. (.+)$")
 _RULE = re.compile(r"^- \*\*(([A-Z]+)-(\d+)\.\d+)\*\* \(([a-z]+)\) (.+)$")
 _LOOKS_LIKE_A_RULE = re.compile(r"^- \*\*[A-Z]+-\d")
+_RESERVED = re.compile(r"^\| rule \| ([A-Z]+-\d+)\.(\d+)(?: to \1\.(\d+))? \|", re.MULTILINE)
 _PROFILE = re.compile(r"^\| `([a-z-]+)` \| .+ \| ([0-9. ]+) \|$")
 _LEVELS = ("must", "should", "may")
 
@@ -125,12 +126,13 @@ def parse_rules(spec: str, prefix: str = "WMP") -> list[Rule]:
         prefix: The beginning of the numbers of its rules.
 
     Raises:
-        SpecError: An item looks like a rule but has another form, or a number is used twice, or is
-            not the next of its section.
+        SpecError: An item looks like a rule but has another form, or a number is reserved, is used
+            twice, or is not the next of its section.
     """
     rules: list[Rule] = []
     section, title, last = 0, "", 0
     lines = spec.splitlines()
+    reserved = reserved_rules(spec)
     for index, line in enumerate(lines):
         if heading := _SECTION.match(line):
             section, title, last = int(heading[1]), heading[2], 0
@@ -141,12 +143,31 @@ def parse_rules(spec: str, prefix: str = "WMP") -> list[Rule]:
                     f"line {index + 1}: expected `- **{prefix}-x.y** (who) text`: {line}"
                 )
             id, number = item[1], int(item[1].rpartition(".")[2])
+            if id in reserved:
+                raise SpecError(
+                    f"line {index + 1}: {id} is reserved; delete its row of the reserved numbers"
+                )
+            while f"{prefix}-{section}.{last + 1}" in reserved:
+                last += 1
             if int(item[3]) != section or number != last + 1:
                 raise SpecError(f"line {index + 1}: {id} follows {prefix}-{section}.{last}")
             last = number
             text = [item[5], *_continuation(lines[index + 1 :])]
             rules.append(Rule(id, section, title, item[4], " ".join(text)))
     return rules
+
+
+def reserved_rules(spec: str) -> frozenset[str]:
+    """Return the numbers of rules that the table of reserved numbers keeps for later.
+
+    Args:
+        spec: The page. A row is ``| rule | WMP-6.30 to WMP-6.33 | …``, or has one number.
+    """
+    return frozenset(
+        f"{section}.{number}"
+        for section, first, last in _RESERVED.findall(spec)
+        for number in range(int(first), int(last or first) + 1)
+    )
 
 
 def read_pages() -> list[Rule]:

@@ -135,7 +135,7 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
     yield "version-is-text", wake(version="1"), "malformed", "version is an integer"
     yield "version-is-true", wake(version=True), "malformed", "true is not 1"
     yield "command-0", [head(0, WAKE)], "command", "commands are 1 to 12"
-    yield "command-13", [head(13, {})], "command", "commands are 1 to 12"
+    yield "command-23", [head(23, {})], "command", "commands are 1 to 12"
     yield "command-1000", [head(1000, {})], "command", "commands are 1 to 12"
     yield "command-is-text", [head("WAKE", WAKE)], "malformed", "a command is an integer"
     yield "command-is-negative", [head(-1, WAKE)], "malformed", "a command is unsigned"

@@ -21,6 +21,7 @@ from build_rules import (
     parse_rules,
     read_pages,
     render,
+    reserved_rules,
 )
 
 from tests.house import house_files
@@ -83,9 +84,10 @@ def test_every_rule_that_is_cited_exists():
         for path in house_files(".py", ROOT / "wmp") + house_files(".md")
         for id in re.findall(rf"\b(?:{'|'.join(PAGES)})-\d+\.\d+", path.read_text(encoding="utf-8"))
     }
+    promised = reserved_rules(SPEC.read_text(encoding="utf-8"))
 
     assert {id for id, _ in cited} >= known
-    assert not {(id, path) for id, path in cited if id not in known}
+    assert not {(id, path) for id, path in cited if id not in known | promised}
 
 
 def test_the_issues_are_numbered_and_cite_rules():
