@@ -49,7 +49,9 @@ def test_lanes_and_budgets_of_the_documents_are_those_of_ci():
     lanes = re.findall(r"^lane (\w+) (\d+)$", script, re.MULTILINE)
 
     assert lanes == re.findall(r"^\| `(\w+)` \| (\d+) \|", document, re.MULTILINE)
-    assert sum(int(minutes) for _, minutes in lanes) <= 25
+    total = sum(int(minutes) for _, minutes in lanes)
+    assert total <= 25
+    assert f"The budgets add up to {total} minutes." in document
     assert all(f"\nlane_{name}() {{\n" in script for name, _ in lanes)
 
 
