@@ -76,7 +76,7 @@ def test_the_seed_of_the_tour_fails_and_its_trace_shows_it(broken, capsys):
 
 
 def test_the_explorer_finds_the_fault_and_plays_it_again(broken, capsys):
-    search, replay = commands("python -m wmp.testing.explore")
+    search, replay = commands("python -m wmp.testing.search.explore")
 
     assert explore.main(search) == 1
     found = capsys.readouterr().out
