@@ -11,7 +11,7 @@ from tests.house import ROOT
 from wmp.core.manager import job_lifecycle
 from wmp.core.manager.job_lifecycle import JobInput, JobState
 from wmp.testing import __main__ as worlds
-from wmp.testing import explore
+from wmp.testing.search import explore
 
 TOUR = (ROOT / "docs" / "contributing-tour.md").read_text(encoding="utf-8")
 
