@@ -34,7 +34,7 @@ __all__ = ["main"]
 
 _CLIENTS: Final = 16
 _PLACES: Final = "8"
-_MOST: Final = 4
+_MAX: Final = 4
 """The largest number of dispatchers."""
 _PAYLOAD: Final = "x" * 100
 _WORK: Final = "handlers = {'echo': lambda job: job['payload']}\n"
@@ -187,7 +187,7 @@ def _round(folder: Path, store: str, count: int, jobs: int) -> dict[str, float]:
 
 def measure(stores: Callable[[Path], str], jobs: int, rounds: int) -> dict[str, Any]:
     """Return the medians for 1 to 4 dispatchers, and the ratios to one dispatcher of the round."""
-    samples: dict[int, list[dict[str, float]]] = {count: [] for count in range(1, _MOST + 1)}
+    samples: dict[int, list[dict[str, float]]] = {count: [] for count in range(1, _MAX + 1)}
     for round_, count in itertools.product(range(rounds), samples):
         with tempfile.TemporaryDirectory(prefix="wmp-dispatchers-") as name:
             found = _round(Path(name), stores(Path(name)), count, jobs)

@@ -6,16 +6,16 @@ import time
 import wmp
 
 running = 0
-most = 0
+maximum = 0
 lock = threading.Lock()
 
 
 def train(payload: bytes) -> str:
     """Work that needs a graphics card to itself."""
-    global running, most
+    global running, maximum
     with lock:
         running += 1
-        most = max(most, running)
+        maximum = max(maximum, running)
     time.sleep(0.02)
     with lock:
         running -= 1
@@ -46,5 +46,5 @@ with wmp.Manager() as manager:
         for result in manager.map(images, role="resize", timeout=10):
             print(result.decode())
 
-print(f"at most {most} models were trained at the same time")
-assert most <= 2
+print(f"at most {maximum} models were trained at the same time")
+assert maximum <= 2

@@ -38,7 +38,7 @@ from wmp.conformance.engine.run import KitRun, RunPlan  # noqa: E402
 from wmp.conformance.report.report import BAD, ReportEntry  # noqa: E402
 from wmp.conformance.script.transcript import conversation  # noqa: E402
 
-_VOID_AT_MOST = 0.05
+_MAX_VOID = 0.05
 """The part of all plays that may be void."""
 _BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
 """A program that uses a processor for as long as its parent lives."""
@@ -101,7 +101,7 @@ def judge(figures: Sequence[dict[str, Any]]) -> int:
         print(f"  ACCUSED {peer}, {case}: {text}")
     for case in always:
         print(f"  VOID IN EVERY RUN {case}")
-    too_many = void.total() > _VOID_AT_MOST * plays
+    too_many = void.total() > _MAX_VOID * plays
     return 1 if accused or always or too_many else 0
 
 

@@ -18,8 +18,8 @@ from wmp.errors import ConfigError
 
 __all__ = ["Backoff", "Retry", "exponential", "names_of", "spread_of"]
 
-_MOST_TIMES: Final = 1_000_000
-_MOST_WAIT: Final = 1e9
+_MAX_TIMES: Final = 1_000_000
+_MAX_WAIT: Final = 1e9
 _MASK: Final = (1 << 64) - 1
 
 
@@ -28,33 +28,33 @@ class Backoff:
     """Waits that grow: ``first`` seconds after the first failure, at most ``most``."""
 
     first: float
-    most: float
+    maximum: float
     factor: float = 2.0
 
     def __attrs_post_init__(self) -> None:
-        for name, value, least in (
+        for name, value, minimum in (
             ("first", self.first, 0.0),
-            ("most", self.most, self.first),
+            ("most", self.maximum, self.first),
             ("factor", self.factor, 1.0),
         ):
             wrong = isinstance(value, bool) or not isinstance(value, int | float)
-            if wrong or not isfinite(value) or not least <= value <= _MOST_WAIT:
+            if wrong or not isfinite(value) or not minimum <= value <= _MAX_WAIT:
                 raise ConfigError(
-                    f"{name} of a backoff is {value!r}; expected a number from {least:g} to "
-                    f"{_MOST_WAIT:g}"
+                    f"{name} of a backoff is {value!r}; expected a number from {minimum:g} to "
+                    f"{_MAX_WAIT:g}"
                 )
 
     def wait(self, failures: int) -> float:
         """Return the seconds to wait after this number of failures."""
         try:
-            return min(self.most, self.first * self.factor ** (failures - 1))
+            return min(self.maximum, self.first * self.factor ** (failures - 1))
         except OverflowError:
-            return self.most
+            return self.maximum
 
 
-def exponential(first: float, most: float, factor: float = 2.0) -> Backoff:
+def exponential(first: float, maximum: float, factor: float = 2.0) -> Backoff:
     """Return waits of ``first`` seconds, each ``factor`` times the one before, up to ``most``."""
-    return Backoff(first, most, factor)
+    return Backoff(first, maximum, factor)
 
 
 def _classes(
@@ -96,10 +96,8 @@ class Retry:
 
     def __attrs_post_init__(self) -> None:
         times: object = self.times
-        if type(times) is not int or not 0 <= times <= _MOST_TIMES:
-            raise ConfigError(
-                f"times is {times!r}; expected a whole number from 0 to {_MOST_TIMES}"
-            )
+        if type(times) is not int or not 0 <= times <= _MAX_TIMES:
+            raise ConfigError(f"times is {times!r}; expected a whole number from 0 to {_MAX_TIMES}")
         if not self.on:
             raise ConfigError(
                 "on= is empty; name classes of errors, or leave on= out for all errors"

@@ -47,14 +47,14 @@ def must(holds: bool, text: str, code: str = "malformed") -> bool:
     return True
 
 
-def _uint(least: int, most: int = (1 << 63) - 1) -> Callable[[Any], bool]:
+def _uint(minimum: int, maximum: int = (1 << 63) - 1) -> Callable[[Any], bool]:
     # The type is compared, because True equals 1.
-    return lambda value: type(value) is int and least <= value <= most
+    return lambda value: type(value) is int and minimum <= value <= maximum
 
 
-def _text(most: int) -> Callable[[Any], bool]:
+def _text(maximum: int) -> Callable[[Any], bool]:
     def fits(value: Any) -> bool:
-        return type(value) is str and must(len(value.encode()) <= most, "text too long", "limit")
+        return type(value) is str and must(len(value.encode()) <= maximum, "text too long", "limit")
 
     return fits
 

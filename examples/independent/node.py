@@ -29,7 +29,7 @@ from messages import (
 from stream import Peer, others, size_of
 
 # The first two in units; jobs of a message; times that a message is sent again.
-RESEND, EXPIRE, BATCH, MOST_RESENDS = 3, 6, 1000, 10
+RESEND, EXPIRE, BATCH, MAX_RESENDS = 3, 6, 1000, 10
 
 
 class Superseded(Exception):
@@ -195,7 +195,7 @@ class Node(Claims[P]):
         for peer in list(self.peers.values()):
             kept = peer.stream.unacknowledged if peer.stream else None
             if peer.stream and kept and now > kept[0][0] + RESEND * self.unit:
-                if peer.stream.resends >= MOST_RESENDS:
+                if peer.stream.resends >= MAX_RESENDS:
                     peer.stream.resends = 0
                     self.replace(peer, kept[0], "no ack came")
                 else:

@@ -88,8 +88,8 @@ class Queue:
         role, skipped = min(firsts)[1] if firsts else "", []
         rows: list[Any] = []
         take = worker.stream.sent + 1 if worker.stream else 0
-        most = min(give.want, BATCH, worker.places())
-        while fits(give.needs) and self.waiting.get(role) and len(rows) < most:
+        maximum = min(give.want, BATCH, worker.places())
+        while fits(give.needs) and self.waiting.get(role) and len(rows) < maximum:
             number = heappop(self.waiting[role])[1]
             job = self.jobs[number]
             if job.refused == (worker.identity, worker.asked):  # WMP-6.5

@@ -20,8 +20,8 @@ from messages import Message
 from node import EXPIRE, Node, Superseded, run
 from stream import Stream
 
-PING_INTERVAL, LOCK_TIMEOUT, LEAST_EXPIRE, SEARCH = 1, 5, 0.3, 10  # units and pings
-MOST_KEPT = 1 << 28  # bytes of results without an ack
+PING_INTERVAL, LOCK_TIMEOUT, MIN_SILENCE, SEARCH = 1, 5, 0.3, 10  # units and pings
+MAX_KEPT = 1 << 28  # bytes of results without an ack
 
 
 class Worker(Node[Manager]):
@@ -44,7 +44,7 @@ class Worker(Node[Manager]):
 
     def room(self) -> int:
         kept = sum(peer.stream.size for peer in self.peers.values() if peer.stream)
-        return self.jobs.free() if kept < MOST_KEPT and not self.ending else 0  # WMP-7.9
+        return self.jobs.free() if kept < MAX_KEPT and not self.ending else 0  # WMP-7.9
 
     def say_ready(self, credit: int, to: Manager | None = None) -> None:
         """Send READY to one manager, or without a receiver over all links."""
@@ -137,7 +137,7 @@ class Worker(Node[Manager]):
         if "challenge" in message.fields:
             self.send(manager, wire.PING, {"answer": message.fields["challenge"]})
         fields, room = message.fields, self.room()
-        manager.expire = max(LEAST_EXPIRE * self.unit, fields["expire"] / 1000)  # WMP-9.15
+        manager.expire = max(MIN_SILENCE * self.unit, fields["expire"] / 1000)  # WMP-9.15
         differs = fields.get("ready") != manager.ready or fields.get("credit", 0) < room
         waits = manager.wake or any(manager.identity == key for key, _ in self.jobs.locks)
         if differs and not waits:

@@ -43,8 +43,8 @@ class Worker(Peer):
 
     def places(self) -> int:
         """Return how many more leases the worker may have (WMP-4.16)."""
-        most = self.resources.get("slots", 0) + 2 * self.window if self.ready else UNREPORTED
-        return max(0, most - len(self.leases))
+        maximum = self.resources.get("slots", 0) + 2 * self.window if self.ready else UNREPORTED
+        return max(0, maximum - len(self.leases))
 
 
 class Policy:

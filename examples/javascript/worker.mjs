@@ -9,7 +9,7 @@ import { crc32 } from "node:zlib";
 import { BYE, CANCEL, CANCELLED, DONE, FAILED, GIVE, LOST, NO, OK, OVERRUN, PING, PONG, READY, REFUSED, TAKE, WAKE, encode } from "./messages.mjs";
 import { Link, Node, RESEND, hex } from "./node.mjs";
 
-const LEAST_EXPIRE = 0.3, LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, MOST_KEPT = 1 << 28; // in units, units, pings, jobs, bytes
+const MIN_SILENCE = 0.3, LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, MAX_KEPT = 1 << 28; // in units, units, pings, jobs, bytes
 const ROLES = {
   echo: async (payload) => payload,
   fail: async () => { throw new Error("the role fail always fails"); },
@@ -50,7 +50,7 @@ class Worker extends Node {
       for (const lock of locks.values()) used += lock.slots * lock.jobs;
       kept += stream?.size ?? 0;
     }
-    return this.ending || kept > MOST_KEPT ? 0 : Math.max(0, this.slots - used);
+    return this.ending || kept > MAX_KEPT ? 0 : Math.max(0, this.slots - used);
   }
 
   slotsFor(needs) { // the slots of one job: at least one, and too many if its needs are impossible
@@ -113,7 +113,7 @@ class Worker extends Node {
   pong(manager, { fields }) {
     if (fields.challenge !== undefined) this.send(manager, PING, { answer: fields.challenge });
     const room = this.room();
-    manager.expire = Math.max(LEAST_EXPIRE * this.unit, Number(fields.expire)); // WMP-9.15
+    manager.expire = Math.max(MIN_SILENCE * this.unit, Number(fields.expire)); // WMP-9.15
     const differs = fields.ready !== manager.ready || (fields.credit ?? 0) < room;
     if (differs && !manager.wake && !manager.locks.size) this.sayReady(room, manager);
   }

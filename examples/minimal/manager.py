@@ -138,10 +138,12 @@ class Manager:
         if lock <= worker.lock or not want:
             return
         worker.lock = lock
-        most = worker.all.get("slots", 0) + 2 * worker.window if worker.ready else 512  # WMP-4.16
-        most = min(want, most - sum(job.worker is worker for job in self.jobs.values()))
+        maximum = (
+            worker.all.get("slots", 0) + 2 * worker.window if worker.ready else 512
+        )  # WMP-4.16
+        maximum = min(want, maximum - sum(job.worker is worker for job in self.jobs.values()))
         fit = [number for number in self.waiting() if self.jobs[number].role in roles]
-        fit = fit[: max(0, most) if fields[NEEDS].get("slots", 0) else 0]
+        fit = fit[: max(0, maximum) if fields[NEEDS].get("slots", 0) else 0]
         for number in fit:  # a TAKE for each job
             job, more = self.jobs[number], number != fit[-1]
             job.attempt += 1

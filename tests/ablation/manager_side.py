@@ -508,14 +508,14 @@ def fair_share(patch: Patch) -> None:
 
 def lease_bound(patch: Patch) -> None:
     """WMP-4.16: a worker is granted as many jobs as it wants."""
-    patch.setattr(RemoteWorker, "leases_left", lambda self, queue, most: 1 << 62)
+    patch.setattr(RemoteWorker, "leases_left", lambda self, queue, maximum: 1 << 62)
 
 
 def give_bounds(patch: Patch) -> None:
     """One worker may keep any number of GIVEs open and acknowledge nothing."""
-    patch.setattr(scheduler, "_MOST_GIVES", 1 << 40)
-    patch.setattr(scheduler, "_MOST_KEPT", 1 << 40)
-    patch.setattr(scheduler, "_MOST_HOLD", 1e9)
+    patch.setattr(scheduler, "_MAX_GIVES", 1 << 40)
+    patch.setattr(scheduler, "_MAX_KEPT", 1 << 40)
+    patch.setattr(scheduler, "_MAX_HOLD", 1e9)
 
 
 def refusal_memory(patch: Patch) -> None:
@@ -525,7 +525,7 @@ def refusal_memory(patch: Patch) -> None:
 
 def refusal_backoff(patch: Patch) -> None:
     """WMP-6.5: a worker that keeps refusing a job is asked again at each of its messages."""
-    patch.setattr(job_lifecycle, "_MOST_PATIENCE", 1)
+    patch.setattr(job_lifecycle, "_MAX_PATIENCE", 1)
 
 
 def pong(patch: Patch) -> None:

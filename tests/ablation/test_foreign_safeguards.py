@@ -99,7 +99,7 @@ def test_a_door_that_takes_every_message_of_a_stranger_for_ready(eager, monkeypa
 
 
 def test_a_door_without_the_bound_of_unanswered_heartbeats():
-    most = {}
+    maximum = {}
     for bound in (True, False):
         world = ForeignWorld(seed=1, clients=1, workers=1, door={"liveness": 30})
         if not bound:
@@ -112,18 +112,18 @@ def test_a_door_without_the_bound_of_unanswered_heartbeats():
 
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(BackDoorMachine, "_ring", flood)
-                most[bound] = queued_while_stopped(world)
+                maximum[bound] = queued_while_stopped(world)
         else:
-            most[bound] = queued_while_stopped(world)
-    assert most[True] <= 2
-    assert most[False] >= 10
+            maximum[bound] = queued_while_stopped(world)
+    assert maximum[True] <= 2
+    assert maximum[False] >= 10
 
 
 def queued_while_stopped(world):
     """Return how many messages wait for a worker that was stopped for some time."""
     world.asking = False
     world.run(3.0)
-    world.most_queued = 0
+    world.max_queued = 0
     world.pause("worker 1", 20.0)
     world.run(15.0)
     return world.nodes["worker 1"].connection.queued

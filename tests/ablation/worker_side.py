@@ -76,7 +76,7 @@ def refused_messages(patch: Patch) -> None:
 
 def endless_resends(patch: Patch) -> None:
     """WMP-7.12: a message that is never acknowledged is sent again for ever."""
-    patch.setattr("wmp.core.protocol.outbound.MOST_RESENDS", 1 << 60)
+    patch.setattr("wmp.core.protocol.outbound.MAX_RESENDS", 1 << 60)
 
 
 def refused_twice(patch: Patch) -> None:

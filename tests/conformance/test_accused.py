@@ -82,12 +82,12 @@ def test_a_wait_between_message_and_verdict_leaves_no_message_to_accuse() -> Non
     assert not any("breaks" in line.text for line in result.lines)
 
 
-@pytest.mark.parametrize(("most", "shown"), [(9, ["a", "b", "c", "d"]), (1, ["a", "b", "d"])])
-def test_an_excerpt_keeps_the_accused_message(most: int, shown: list[str]) -> None:
+@pytest.mark.parametrize(("maximum", "shown"), [(9, ["a", "b", "c", "d"]), (1, ["a", "b", "d"])])
+def test_an_excerpt_keeps_the_accused_message(maximum: int, shown: list[str]) -> None:
     texts = {"a": "WAKE", "b": "the message above breaks WMP-3.4", "c": "PING", "d": "PONG"}
     lines = [ReportedLine(0.0, "w", "<", text) for text in texts.values()]
 
-    assert [line.text for line in excerpt(lines, most)] == [texts[one] for one in shown]
+    assert [line.text for line in excerpt(lines, maximum)] == [texts[one] for one in shown]
 
 
 def test_a_drawn_failure_breaks_one_rule() -> None:

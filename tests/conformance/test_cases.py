@@ -80,7 +80,7 @@ def test_a_fault_beyond_the_scripts_is_found_by_drawing_and_shortened() -> None:
         "manager",
         lambda case: VirtualWire(Twice.of(terms_of(case))),
         examples=100,
-        most=8,
+        maximum=8,
         number=3,
     )
 

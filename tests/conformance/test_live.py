@@ -77,7 +77,7 @@ def play(request: pytest.FixtureRequest) -> Iterator[Play]:
 @pytest.mark.usefixtures("play")  # the cases run at the same time as this test
 @pytest.mark.parametrize("kind", LIVE)
 def test_drawn_conversations_are_played_over_sockets_too(kind: str) -> None:
-    found = draw(kind, LIVE[kind].wire, examples=20 if FULL else 1, most=12, number=5)
+    found = draw(kind, LIVE[kind].wire, examples=20 if FULL else 1, maximum=12, number=5)
 
     assert found.verdict is Verdict.OK, Nonconforming(found)
 

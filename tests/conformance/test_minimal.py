@@ -91,7 +91,7 @@ def test_drawn_conversations_find_no_fault_in_a_minimal_peer(name: str, tmp_path
     peer = live(name, tmp_path)
     examples = 20 if FULL else 1
     found = draw(
-        peer.testee, peer.wire, examples=examples, most=12, number=5, sure=peer.slower.wire
+        peer.testee, peer.wire, examples=examples, maximum=12, number=5, sure=peer.slower.wire
     )
 
     assert found.verdict is Verdict.OK, Nonconforming(found)

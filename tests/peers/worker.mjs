@@ -10,7 +10,7 @@ import { crc32 } from "node:zlib";
 import { BYE, CANCEL, CANCELLED, DONE, FAILED, GIVE, LOST, NO, OK, OVERRUN, PING, PONG, READY, REFUSED, TAKE, WAKE, encode } from "./messages.mjs";
 import { Link, Node, RESEND, hex } from "./node.mjs";
 
-const LEAST_EXPIRE = 0.3, LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, OVERRUN_GRACE = 5; // units, units, pings, jobs, units
+const MIN_SILENCE = 0.3, LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, OVERRUN_GRACE = 5; // units, units, pings, jobs, units
 const ROLES = {
   echo: async (payload) => payload,
   fail: async () => { throw new Error("this role always fails"); },
@@ -156,7 +156,7 @@ class Worker extends Node {
 
   pong(manager, { fields }) {
     if (fields.challenge !== undefined) this.send(manager, PING, { answer: fields.challenge });
-    manager.expire = Math.max(LEAST_EXPIRE * this.unit, Number(fields.expire)); // WMP-9.15
+    manager.expire = Math.max(MIN_SILENCE * this.unit, Number(fields.expire)); // WMP-9.15
     const asked = manager.asked.shift() ?? 0, before = manager.locks.size; // asked: the newest lock when the answered PING was sent
     for (const number of [...manager.locks.keys()]) if (number <= asked && number > (fields.lock ?? 0)) manager.locks.delete(number);
     const capacity = this.capacity(), differs = fields.ready !== manager.ready || (fields.credit ?? 0) < capacity;

@@ -46,11 +46,11 @@ deep = pytest.mark.deep
         pytest.param("dial", 8_000, marks=deep),
     ],
 )
-def test_every_state_of_a_small_world_keeps_the_invariants(name, least):
+def test_every_state_of_a_small_world_keeps_the_invariants(name, minimum):
     explored = explore(PLANS[name])
     assert explored.violation is None, describe(name, PLANS[name], explored)
     assert explored.emptied
-    assert explored.states >= least
+    assert explored.states >= minimum
     assert explored.leaves > 10
 
 
@@ -367,7 +367,9 @@ ALIKE = [
 ]
 
 
-def compared(name: str, bounds: dict[str, object], seed: int, most: int) -> tuple[int, list[str]]:
+def compared(
+    name: str, bounds: dict[str, object], seed: int, maximum: int
+) -> tuple[int, list[str]]:
     """Compare states that look different and have equal snapshots, until ``most`` are compared.
 
     The comparison ends earlier if two states with equal snapshots have different futures.
@@ -380,7 +382,7 @@ def compared(name: str, bounds: dict[str, object], seed: int, most: int) -> tupl
     first = Model(plan=plan)
     known = {first.snapshot(): (as_it_is(first), first)}
     waiting, count, wrong = [first], 0, []
-    while waiting and count < most and len(known) < 3_000 and not wrong:
+    while waiting and count < maximum and len(known) < 3_000 and not wrong:
         model = waiting.pop(draw.randrange(len(waiting)) if draw.random() < 0.1 else -1)
         moves = model.moves()
         for move in draw.sample(moves, len(moves)):
@@ -398,13 +400,13 @@ def compared(name: str, bounds: dict[str, object], seed: int, most: int) -> tupl
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("most", [4, pytest.param(150, marks=deep)])
+@pytest.mark.parametrize("maximum", [4, pytest.param(150, marks=deep)])
 @pytest.mark.parametrize(("name", "bounds", "seed"), ALIKE)
-def test_states_with_equal_snapshots_have_equal_futures(name, bounds, seed, most):
+def test_states_with_equal_snapshots_have_equal_futures(name, bounds, seed, maximum):
     """This property allows the search to continue from only one of the states."""
-    count, wrong = compared(name, bounds, seed, most)
+    count, wrong = compared(name, bounds, seed, maximum)
     assert wrong == []
-    assert count >= min(most, 10)
+    assert count >= min(maximum, 10)
 
 
 def test_snapshots_that_do_not_see_numbers_are_noticed(monkeypatch):
@@ -416,9 +418,9 @@ def test_snapshots_that_do_not_see_numbers_are_noticed(monkeypatch):
         return dict.fromkeys(numbers, 0) if stream else places(series, numbers)
 
     monkeypatch.setattr(canonical, "_places", fewer)
-    assert compared("cancel", {"faults": 1}, seed=13, most=1_000)[1]
+    assert compared("cancel", {"faults": 1}, seed=13, maximum=1_000)[1]
 
 
 def test_snapshots_that_do_not_see_times_are_noticed(monkeypatch):
     monkeypatch.setattr(canonical, "round", lambda time: 0, raising=False)
-    assert compared("tiny", {"faults": 1, "ticks": 2}, seed=8, most=1_000)[1]
+    assert compared("tiny", {"faults": 1, "ticks": 2}, seed=8, maximum=1_000)[1]

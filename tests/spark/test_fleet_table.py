@@ -6,7 +6,7 @@ import pytest
 
 from wmp.errors import ConfigError
 from wmp.spark.fleet.table import FAILURES, LOST_AFTER, Beat, FleetTable, MemberState, Order, Slots
-from wmp.spark.fleet.task_slots import check_spare, most_slots
+from wmp.spark.fleet.task_slots import check_spare, max_slots
 
 ADMISSION = 20.0
 
@@ -176,7 +176,7 @@ def test_with_no_spare_slots_others_may_wait():
     ],
 )
 def test_settings_bound_the_task_slots(settings, slots):
-    bound = most_slots(settings)
+    bound = max_slots(settings)
 
     assert (bound and bound[0]) == slots
 

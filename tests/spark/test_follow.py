@@ -479,6 +479,9 @@ def test_a_step_is_not_divided(tmp_path):
     path.write_bytes(b"".join(lines))
     found = byte_ranges.find([tmp_path])
 
-    ends = [byte_ranges.advance({}, found, most)[path.name] for most in range(1, 9 * len(lines[0]))]
+    ends = [
+        byte_ranges.advance({}, found, maximum)[path.name]
+        for maximum in range(1, 9 * len(lines[0]))
+    ]
 
     assert {end // len(lines[0]) for end in ends} == {3, 6, 9}

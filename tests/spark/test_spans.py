@@ -87,15 +87,15 @@ def test_missing_journals_and_segments_are_reported(tmp_path):
 @given(
     lines=st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"-")), max_size=12),
     tail=st.binary(max_size=10).map(lambda b: b.replace(b"\n", b"-")),
-    most=st.none() | st.integers(1, 60),
+    maximum=st.none() | st.integers(1, 60),
     piece=st.integers(1, 40),
 )
-def test_every_line_is_read_once(tmp_path_factory, lines, tail, most, piece):
+def test_every_line_is_read_once(tmp_path_factory, lines, tail, maximum, piece):
     path = tmp_path_factory.mktemp("any") / "a.jsonl"
     path.write_bytes(b"".join(line + b"\n" for line in lines) + tail)
     seen: list[bytes] = []
     at: dict[str, int] = {}
-    while (end := advance(at, find([path]), most)) != at:
+    while (end := advance(at, find([path]), maximum)) != at:
         begin = at.get("a.jsonl", 0)
         for span in pieces(str(path), begin, end["a.jsonl"], piece):
             seen += read(span)

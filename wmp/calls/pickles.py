@@ -28,7 +28,7 @@ _LENGTH: Final = struct.Struct(">I")
 
 _CARRIED: Final = "pickled exception: "
 _CARRIED_LINE: Final = re.compile(rf"\n[ |]*{_CARRIED}([A-Za-z0-9+/=]+)")
-_CARRIED_MOST: Final = 32_000
+_MAX_CARRIED: Final = 32_000
 """Largest number of characters of a pickled exception: the middle of a longer text is cut out."""
 
 
@@ -120,7 +120,7 @@ def add_carried(error: BaseException) -> None:
     try:
         data = pickle_value(error)
         text = base64.b64encode(data).decode()
-        if len(text) <= _CARRIED_MOST:
+        if len(text) <= _MAX_CARRIED:
             error.add_note(f"{_CARRIED}{text}")
     except Exception:  # noqa: BLE001 - code of the exception's own class
         return

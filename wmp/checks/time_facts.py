@@ -8,7 +8,7 @@ from attrs import define
 
 from wmp.retry import Retry
 
-_LEAST: Final = 0.5
+_MIN: Final = 0.5
 """Jitter makes a wait shorter by up to a half."""
 
 _ROUNDED: Final = 0.0011
@@ -51,7 +51,7 @@ class TimeFacts:
             seconds = wait / 1000
         elif self.retry is not None:
             seconds = self.retry.backoff.wait(self.failed)
-            seconds *= _LEAST if self.retry.jitter else 1.0
+            seconds *= _MIN if self.retry.jitter else 1.0
         else:
             seconds = 0.0
         self.due = max(self.due, now + seconds)

@@ -220,11 +220,11 @@ def _check_uints(column: list[Any], count: int, lowest: int, name: str) -> None:
             # The packing refuses other types than int, and numbers above 2**63 - 1.
             struct.pack(f"{count}q", *column)
         except struct.error:
-            least = -1
+            minimum = -1
         else:
-            least = min(column)
+            minimum = min(column)
         # The packing takes True for 1 and False for 0, so the types need a check.
-        if least > 1 or (least >= lowest and set(map(type, column)) == {int}):
+        if minimum > 1 or (minimum >= lowest and set(map(type, column)) == {int}):
             return
     raise InvalidPart(f"{name} has an entry that is not an integer from {lowest} to 2**63 - 1")
 

@@ -267,13 +267,13 @@ def _check_fields(command: Command, to: Path, fields: Any, limits: CodecLimits) 
         raise InvalidPart(f"fields {sorted(REQUIRED_OPEN_GIVE.difference(fields))} are missing")
 
 
-def _check_text(value: Any, most: int) -> str:
+def _check_text(value: Any, maximum: int) -> str:
     if type(value) is not str:
         raise InvalidPart(f"the value is of type {kind_of(value)}; expected text")
     # A character is at most four bytes.
-    if len(value) * 4 > most and len(value.encode()) > most:
+    if len(value) * 4 > maximum and len(value.encode()) > maximum:
         raise InvalidPart(
-            f"the text has {len(value.encode())} bytes; at most {most} are accepted",
+            f"the text has {len(value.encode())} bytes; at most {maximum} are accepted",
             ErrorCode.LIMIT,
         )
     return value

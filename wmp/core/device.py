@@ -190,8 +190,8 @@ class DeviceMachine:
             if command is Command.ERROR:
                 return [self._drop("no manager", link, message)]
             if len(managers) >= self.settings.max_managers:
-                most = counted(self.settings.max_managers, "manager has", "managers have")
-                text = f"{most} dialed in to this device, its limit"
+                maximum = counted(self.settings.max_managers, "manager has", "managers have")
+                text = f"{maximum} dialed in to this device, its limit"
                 return self._refuse(link, message, ErrorCode.LIMIT, text)
             label = message.fields.get(Field.LABEL, "")
             actions.append(Met(message.sender, label))

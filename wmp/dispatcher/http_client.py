@@ -19,7 +19,7 @@ _KEPT: Final = 2.0
 Many servers close theirs after 5 s. A job that is sent at this moment gets no answer, and would
 wait for the checks that show whether the job arrived.
 """
-_MOST: Final = 1 << 20
+_MAX: Final = 1 << 20
 """Bytes of an answer that are read, unless the caller wants more."""
 _NEVER_SENT: Final = (
     httpx.ConnectError,
@@ -118,7 +118,7 @@ class BoundedClient:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         *,
-        most: int = _MOST,
+        maximum: int = _MAX,
     ) -> BoundedAnswer:
         """Send a request; return the answer.
 
@@ -140,8 +140,8 @@ class BoundedClient:
                 body = bytearray()
                 async for part in answer.aiter_raw():
                     body += part
-                    if len(body) > most:
-                        return BoundedAnswer(answer.status_code, bytes(body[:most]), whole=False)
+                    if len(body) > maximum:
+                        return BoundedAnswer(answer.status_code, bytes(body[:maximum]), whole=False)
                 return BoundedAnswer(answer.status_code, bytes(body), whole=True)
         except _NEVER_SENT as error:
             raise RequestFailed(f"{type(error).__name__}: {error}", sent=False) from error

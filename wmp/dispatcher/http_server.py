@@ -20,7 +20,7 @@ _GRACE: Final = 2
 """Seconds that requests in progress have when the server stops."""
 HEAD_TIME: Final = 20.0
 """Seconds that a client has at most to send the head of a request."""
-MOST_CONNECTIONS: Final = 1_000
+MAX_CONNECTIONS: Final = 1_000
 """Connections that a server has at most (DSP-6.7)."""
 _AT_ONCE: Final = 16
 """Connections that the loop accepts at once: without a limit they take all descriptors."""
@@ -37,16 +37,16 @@ def quiet_libraries() -> None:
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """Return how many connections a server has at most: half of the process's descriptors."""
     try:
         import resource
     except ImportError:
-        return MOST_CONNECTIONS  # This system has no such limit.
+        return MAX_CONNECTIONS  # This system has no such limit.
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
-        return MOST_CONNECTIONS
-    return max(1, min(MOST_CONNECTIONS, limit // 2))
+        return MAX_CONNECTIONS
+    return max(1, min(MAX_CONNECTIONS, limit // 2))
 
 
 class _QuietServer(uvicorn.Server):
@@ -72,7 +72,7 @@ class _ImpatientProtocol(H11Protocol):
         self._last: tuple[object, int] | None = None
         self._since = self.loop.time()
         self._look()
-        if len(self.connections) > most_connections():
+        if len(self.connections) > max_connections():
             self._close_longest_waiting()
 
     def on_response_complete(self) -> None:
@@ -92,7 +92,7 @@ class _ImpatientProtocol(H11Protocol):
             logger.warning(
                 "http: more than %d connections are open; those that wait for their clients for "
                 "the longest time are closed",
-                most_connections(),
+                max_connections(),
             )
 
     def _waits_for_client(self) -> bool:

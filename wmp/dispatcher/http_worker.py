@@ -33,7 +33,7 @@ _FIRST: Final = 1.0
 """Seconds between the first two contacts of a worker that no dispatcher has registered yet."""
 _SLOWEST: Final = 15.0
 """Seconds to which this pause grows."""
-_LEAST: Final = 1.0
+_MIN: Final = 1.0
 """Seconds that a contact has at least to get its answer."""
 _TIMEOUT: Final = 5.0
 _PAUSE: Final = 0.2
@@ -158,7 +158,7 @@ class HttpWorker:
                 "handlers": self._types,
             }
             # Contacts that take longer would end after the dispatchers gave the jobs to others.
-            limit = None if self._id is None else max(interval / 2000, _LEAST)
+            limit = None if self._id is None else max(interval / 2000, _MIN)
             begun = time.monotonic()
             answer = await self._ask("PUT", "/dispatcher/workers/", document, limit=limit)
             found = _registration(answer)

@@ -258,7 +258,7 @@ class Dispatcher:
         jobs = error = None
         try:
             url = f"{worker.url}/health_check/"
-            answer = await self._checks.ask("GET", url, most=_HEALTH)
+            answer = await self._checks.ask("GET", url, maximum=_HEALTH)
             if answer.good:
                 jobs = _named_jobs(answer)
             else:

@@ -13,8 +13,8 @@ from wmp.errors import ConfigError
 _LARGEST: Final = 10**12
 
 
-def _setting(name: str, default: int, least: int = 0) -> Any:
-    return attrs.field(default=default, metadata={"name": name, "least": least})
+def _setting(name: str, default: int, minimum: int = 0) -> Any:
+    return attrs.field(default=default, metadata={"name": name, "least": minimum})
 
 
 @frozen
@@ -63,9 +63,9 @@ def settings_of(given: Mapping[str, int]) -> DispatcherSettings:
                 f"there is no setting {name!r} of a dispatcher; expected one of "
                 f"{', '.join(_FIELDS)}"
             )
-        least = field.metadata["least"]
-        if type(value) is not int or not least <= value <= _LARGEST:
-            raise ConfigError(f"{name} is {value!r}; expected a whole number from {least} on")
+        minimum = field.metadata["least"]
+        if type(value) is not int or not minimum <= value <= _LARGEST:
+            raise ConfigError(f"{name} is {value!r}; expected a whole number from {minimum} on")
         values[field.name] = value
     settings = DispatcherSettings(**values)
     if settings.dispatch_timeout <= settings.cooldown_period:

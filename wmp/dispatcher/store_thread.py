@@ -22,7 +22,7 @@ from wmp.store.transaction import StoreTransaction, TransactingStore
 logger = logging.getLogger("wmp")
 
 _IDLE: Final = 1.0
-_MOST: Final = 256
+_MAX: Final = 256
 """Steps that one transaction has at most."""
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
@@ -205,7 +205,7 @@ class StoreThread:
         Raises:
             StoreError: Nothing is known to be committed; the steps wait on.
         """
-        some = [self._steps[place] for place in range(min(len(self._steps), _MOST))]
+        some = [self._steps[place] for place in range(min(len(self._steps), _MAX))]
         try:
             outcomes = self._transact(store, some)
         except StoreError:

@@ -181,11 +181,11 @@ class JournalFormatter:
                 )
             case Run():
                 limits = action.limits
-                most = "" if limits is None else f',"limits":{column(limits, _ms_or_null)}'
+                maximum = "" if limits is None else f',"limits":{column(limits, _ms_or_null)}'
                 return (
                     f'run","lane":{action.lane},{self._kind(action.kind)},'
                     f"{peer_of('owner', action.manager)},"
-                    f'{self._jobs(action.ids)},"attempts":{column(action.attempts)}{most}'
+                    f'{self._jobs(action.ids)},"attempts":{column(action.attempts)}{maximum}'
                 )
             case Recall(lane, ids) | Interrupt(lane, ids):
                 return f'{_what(action)}","lane":{lane},{jobs_of(ids)}'

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from attrs import define, field
 
-from wmp.journal.schema import MOST_JOBS, name_of_peer
+from wmp.journal.schema import MAX_JOBS, name_of_peer
 from wmp.message import Command, Field, Frame
 
 TEXT: Final = 200
@@ -41,7 +41,7 @@ def jobs_of(ids: Sequence[int]) -> str:
     Most numbers are consecutive; then two numbers stand for all.
     """
     count = len(ids)
-    if count < _RUN or count > MOST_JOBS:
+    if count < _RUN or count > MAX_JOBS:
         return f'"ids":{array(ids)}'
     first, last = ids[0], ids[-1]
     if type(ids) is range:

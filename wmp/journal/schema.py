@@ -27,10 +27,10 @@ VERSION: Final = 1
 SUFFIX: Final = ".jsonl"
 """End of a segment's name. The name of an unfinished segment begins with a dot."""
 
-MOST_JOBS: Final = 1 << 24
+MAX_JOBS: Final = 1 << 24
 """Largest number of jobs in one line."""
 
-MOST_TIME: Final = 2**53
+MAX_TIME: Final = 2**53
 """Bound of ``at`` and ``wall`` in µs, 285 years: no clock shows such a time."""
 
 ENDS: Final = frozenset(end.value for end in End)
@@ -42,7 +42,7 @@ NULLABLE: Final = frozenset({"left", "expires", "limits", "failed", "waits", "ch
 OF_JOBS: Final = ("attempts", "outcomes", "ends")
 """Columns with one entry for each job in ``ids``, or one for all."""
 
-_MOST: Final = 2**63 - 1
+_MAX: Final = 2**63 - 1
 
 _EXACT: Final = 2**53 - 1
 """The greatest whole number that is never the rounded value of another whole number."""
@@ -285,7 +285,7 @@ def what_is_wrong(line: Mapping[str, Any]) -> str | None:
         return "ends has an unknown end"
     if line["n"] < 0:
         return "n is less than 0"
-    if not (-MOST_TIME < line["at"] < MOST_TIME and 0 <= line["wall"] < MOST_TIME):
+    if not (-MAX_TIME < line["at"] < MAX_TIME and 0 <= line["wall"] < MAX_TIME):
         return "no clock shows this time"
     for name in LINES.get(line["what"], ()):
         if name not in line:
@@ -293,7 +293,7 @@ def what_is_wrong(line: Mapping[str, Any]) -> str | None:
     last = line.get("last")
     if last is not None:
         ids = line.get("ids")
-        if ids is None or len(ids) != 1 or not 0 < last - ids[0] < MOST_JOBS:
+        if ids is None or len(ids) != 1 or not 0 < last - ids[0] < MAX_JOBS:
             return "last does not belong to ids"
     jobs = len(line.get("ids", ())) if last is None else last - line["ids"][0] + 1
     for name in OF_JOBS:
@@ -324,7 +324,7 @@ def _fits(type: Type, value: Any) -> bool:
 
 
 def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and -_MOST - 1 <= value <= _MOST
+    return isinstance(value, int) and not isinstance(value, bool) and -_MAX - 1 <= value <= _MAX
 
 
 def _is_array(value: Any) -> bool:

@@ -26,7 +26,7 @@ _STUB: Final = 34
 """Length of an arrow whose other end is unknown."""
 _GAP: Final = 4
 """Distance between the tip of an arrow and the middle of a dot."""
-_LEAST: Final = 0.75
+_MIN: Final = 0.75
 """The smallest part of its width to which a diagram is scaled down: text stays readable."""
 
 
@@ -140,7 +140,7 @@ class SequenceDiagram:
             sheet.line(x, 34, x, self._bottom + 10, "life-line")
             sheet.text(x, 22, clip(lifeline.name, self._letters), "head", "middle", lifeline.title)
         sheet.shapes += self._body.shapes
-        return sheet.svg(description, "sequence", self._width * _LEAST)
+        return sheet.svg(description, "sequence", self._width * _MIN)
 
     def _label(
         self, x: float, y: float, beside: float, text: str, look: str, title: str = ""

@@ -29,9 +29,9 @@ _STEPS: Final = (
 """µs between two ticks of an axis of time."""
 
 
-def clip(text: str, most: int) -> str:
+def clip(text: str, maximum: int) -> str:
     """Cut text to a number of characters; its last character is then an ellipsis."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= maximum else f"{text[: maximum - 1]}…"
 
 
 @frozen
@@ -133,7 +133,7 @@ class Drawing:
             anchor = "middle" if x < self.width - _HALF_A_LABEL else "end"
             self.text(x, bottom + 14, text, "small", anchor)
 
-    def svg(self, description: str, look: str = "", least: float = 0) -> Markup:
+    def svg(self, description: str, look: str = "", minimum: float = 0) -> Markup:
         """Render the drawing.
 
         Args:
@@ -141,7 +141,9 @@ class Drawing:
             look: Classes of the whole.
             least: Least width of the drawing; in a narrower window the drawing scrolls.
         """
-        return render("drawing.svg", drawing=self, description=description, look=look, least=least)
+        return render(
+            "drawing.svg", drawing=self, description=description, look=look, minimum=minimum
+        )
 
 
 def _number(value: float) -> str:

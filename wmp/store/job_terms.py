@@ -43,7 +43,7 @@ def terms_to_text(terms: StoredTerms) -> str:
         spec["retry"] = {
             "times": retry.times,
             "on": sorted(retry.names),
-            "backoff": [backoff.first, backoff.most, backoff.factor],
+            "backoff": [backoff.first, backoff.maximum, backoff.factor],
             "jitter": retry.jitter,
         }
     return json.dumps(spec, sort_keys=True, separators=(",", ":"))
@@ -54,11 +54,11 @@ def terms_from_text(text: str, keep: int, keep_dead: int) -> StoredTerms:
     spec = json.loads(text)
     retry = None
     if (found := spec.get("retry")) is not None:
-        first, most, factor = found["backoff"]
+        first, maximum, factor = found["backoff"]
         retry = Retry(
             times=found["times"],
             on=tuple(found["on"]),
-            backoff=Backoff(first, most, factor),
+            backoff=Backoff(first, maximum, factor),
             jitter=found["jitter"],
         )
     return StoredTerms(spec["retries"], spec.get("run_limit"), retry, keep, keep_dead)

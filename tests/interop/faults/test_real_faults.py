@@ -524,13 +524,13 @@ def test_a_result_that_was_on_its_way_for_too_long_is_not_taken(
 def come_and_go(peers: int) -> list[int]:
     """Let workers come and go; return the blocks of memory after each 20,000 workers."""
     machine = Machine(ManagerSettings(identity=b"m", epoch=1, expire=EXPIRE), least_recently_used)
-    now, most = 0.0, 500
+    now, maximum = 0.0, 500
     nothing = sizes(machine)
     marks = []
-    for batch in range(peers // most):
+    for batch in range(peers // maximum):
         workers = []
-        for number in range(most):
-            name = b"%d" % (batch * most + number)
+        for number in range(maximum):
+            name = b"%d" % (batch * maximum + number)
             worker = ScriptedWorker(machine, identity=name, link=name, now=now)
             # Some workers also send a held GIVE, and later another message.
             worker.ready()
@@ -538,7 +538,7 @@ def come_and_go(peers: int) -> list[int]:
                 worker.give(hold=5.0)
                 worker.ping()
             workers.append(worker)
-        assert len(machine._workers) == most
+        assert len(machine._workers) == maximum
         for worker in workers[::2]:
             worker.bye()
         # The other workers end without BYE.
@@ -547,7 +547,7 @@ def come_and_go(peers: int) -> list[int]:
         table = sizes(machine)
         # Cancelled timers stay in the heap until they are due. So their number is bounded, but not
         # zero.
-        assert table.pop("heap") <= 64 + 4 * most
+        assert table.pop("heap") <= 64 + 4 * maximum
         assert table == {key: size for key, size in nothing.items() if key != "heap"}
         now += 10.0
         machine.handle(Ticked(), now)
@@ -591,7 +591,7 @@ def test_thousands_of_peers_that_come_and_go_leave_the_machine_flat() -> None:
 def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
     tmp_path: Path, count: int, record_property: Callable[[str, str], None]
 ) -> None:
-    most = 250
+    maximum = 250
     endpoint = f"ipc://{tmp_path}/m"
     marks: list[int] = []
     opened: list[int] = []
@@ -599,11 +599,11 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
         machine = manager._inner._machine
         nothing = sizes(machine)
         with zmq.Context() as context:
-            context.max_sockets = 2 * most
+            context.max_sockets = 2 * maximum
             # ZeroMQ itself keeps descriptors open, so count after the first connection has been
             # opened and closed.
-            for batch in range(count // most + 1):
-                peers = [context.socket(zmq.DEALER) for _ in range(most)]
+            for batch in range(count // maximum + 1):
+                peers = [context.socket(zmq.DEALER) for _ in range(maximum)]
                 for number, peer in enumerate(peers):
                     peer.linger = 1000
                     peer.connect(endpoint)
@@ -616,7 +616,7 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
                     me = (b"%d %d" % (batch, number), 1)
                     peer.send_multipart(codec.encode(Message(Command.READY, (), me, ready, None)))
                 # The first worker may have expired by then, but each worker has had a session.
-                known = most * (batch + 1)
+                known = maximum * (batch + 1)
                 wait_until(lambda known=known: machine._sessions == known, "all are known", 20)
                 for number, peer in enumerate(peers):
                     if number % 2:
@@ -629,12 +629,12 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
                     opened.append(descriptors())
                 wait_until(lambda: descriptors() <= opened[0], "descriptors are given back", 20)
                 table = sizes(machine)
-                assert table.pop("heap") <= 64 + 4 * most
+                assert table.pop("heap") <= 64 + 4 * maximum
                 assert table == {key: size for key, size in nothing.items() if key != "heap"}
                 gc.collect()
                 marks.append(sys.getallocatedblocks())
     print(f"{count} peers; descriptors {opened[0]}; blocks of memory {marks[0]} to {marks[-1]}")
-    record_property("peers", json.dumps(most * len(marks)))
+    record_property("peers", json.dumps(maximum * len(marks)))
     record_property("descriptors", json.dumps(opened))
     record_property("blocks of memory", json.dumps([marks[0], marks[-1]]))
     # Only the epochs of workers that have left remain, ten thousand at most.

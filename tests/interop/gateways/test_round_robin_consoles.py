@@ -220,13 +220,13 @@ def test_an_answer_of_another_form_is_an_error_of_the_command(server, capsys, an
 
 def test_bulk_keeps_ten_messages_in_flight_and_counts_only_successes():
     full, lock = threading.Barrier(10), threading.Lock()
-    now = most = calls = 0
+    now = maximum = calls = 0
 
     def act() -> int:
-        nonlocal now, most, calls
+        nonlocal now, maximum, calls
         with lock:
             now, calls = now + 1, calls + 1
-            most, call = max(most, now), calls
+            maximum, call = max(maximum, now), calls
         full.wait(20)
         with lock:
             now -= 1
@@ -239,7 +239,7 @@ def test_bulk_keeps_ten_messages_in_flight_and_counts_only_successes():
     reported: list[int] = []
     # 3, 6, 9, 12, 15, 18 and 5, 10, 20 fail.
     assert _many(act, 20, reported.append) == 11
-    assert most == 10
+    assert maximum == 10
     assert reported == list(range(2, 21, 2))
 
 

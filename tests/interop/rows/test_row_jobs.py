@@ -97,7 +97,7 @@ def test_a_slow_piece_keeps_back_no_other_piece_unless_the_order_counts(device, 
 @pytest.mark.rule("ROWS-2.3")
 @pytest.mark.parametrize("ordered", [False, True])
 def test_no_more_pieces_are_under_way_than_agreed(device, run, ordered):
-    taken, read, most = [], [], []
+    taken, read, maximum = [], [], []
 
     def counted():
         for batch in table(20):
@@ -107,11 +107,11 @@ def test_no_more_pieces_are_under_way_than_agreed(device, run, ordered):
     with worker(device, square, slots=4):
         for _ in run(counted(), under_way=3, ordered=ordered):
             taken.append(1)
-            most.append(2 * len(read) - len(taken))
+            maximum.append(2 * len(read) - len(taken))
 
     # Two pieces of the batch that was read last may wait here.
     assert len(taken) == 40
-    assert max(most) <= 3 + 2
+    assert max(maximum) <= 3 + 2
 
 
 @pytest.mark.rule("ROWS-4.2", "ROWS-3.4")

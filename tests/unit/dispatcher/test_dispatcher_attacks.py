@@ -54,7 +54,7 @@ def test_an_endless_answer_is_read_up_to_the_limit() -> None:
     async def test() -> None:
         body = Endless(b"x" * 1000)
         client = client_of(lambda request: httpx.Response(200, stream=body))
-        answer = await client.ask("GET", "http://h/", most=5000)
+        answer = await client.ask("GET", "http://h/", maximum=5000)
         assert (answer.whole, len(answer.body), body.taken) == (False, 5000, 6000)
         with pytest.raises(ValueError, match="more than 5000 bytes"):
             answer.json()
@@ -378,7 +378,7 @@ def test_a_body_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.rule("DSP-6.7")
 @pytest.mark.parametrize("sent", [b"", b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{"])
 def test_idle_clients_do_not_keep_others_out(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "MOST_CONNECTIONS", 3)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 3)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -408,7 +408,7 @@ def test_a_server_leaves_half_of_the_descriptors_to_others() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (500, hard))
     try:
-        assert http_server.most_connections() == 250
+        assert http_server.max_connections() == 250
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

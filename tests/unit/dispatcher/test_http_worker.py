@@ -222,7 +222,7 @@ def test_a_worker_without_the_token_logs_the_answer_of_the_dispatcher(
 @pytest.mark.rule("DSP-5.9")
 @pytest.mark.parametrize("hanging", [1, 2])
 def test_a_contact_without_an_answer_ends(hanging: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wmp.dispatcher.http_worker._LEAST", 0.01)
+    monkeypatch.setattr("wmp.dispatcher.http_worker._MIN", 0.01)
     monkeypatch.setattr("wmp.dispatcher.http_worker._TIMEOUT", 1e6)
     asked = set()
 

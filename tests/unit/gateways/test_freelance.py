@@ -409,7 +409,7 @@ def test_a_request_without_a_reply_may_come_again(end):
 
 @pytest.mark.rule("FREE-5.6")
 def test_the_memory_of_replies_is_bounded_and_forgets_the_oldest():
-    memory = ReplyMemory(60.0, most=3, most_bytes=2000)
+    memory = ReplyMemory(60.0, maximum=3, max_bytes=2000)
     keys = [(0, b"c", (b"%d" % number,)) for number in range(6)]
     for key in keys[:5]:
         assert memory.known(key, 1.0) is None

@@ -488,8 +488,8 @@ def test_slots_above_the_limit_are_reported_and_not_given():
 @pytest.mark.rule("RR-4.1")
 def test_all_workers_together_have_a_limited_number_of_slots():
     server = Server()
-    assert server.door.table.most == 4096
-    server.door.table.most = 8
+    assert server.door.table.maximum == 4096
+    server.door.table.maximum = 8
     server.register(b"w", 5)
     server.exec(b"v", b"reg1", b"\x08", b"5")
     assert server.rows == [(b"w", 5), (b"v", 3)]

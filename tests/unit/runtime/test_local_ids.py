@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wmp.runtime.sockets.local_ids import _MOST_CACHED, LocalIds
+from wmp.runtime.sockets.local_ids import _MAX_CACHED, LocalIds
 
 
 @given(st.binary(min_size=1, max_size=255))
@@ -41,7 +41,7 @@ def test_an_id_that_the_peer_chose_stays():
 
 def test_connections_that_come_and_go_cost_no_memory():
     ids = LocalIds()
-    for number in range(2 * _MOST_CACHED + 1):
+    for number in range(2 * _MAX_CACHED + 1):
         id = b"\0" + number.to_bytes(4, "big")
         assert ids.routing(ids.local(id)) == id
-    assert max(len(ids._local), len(ids._routing)) <= _MOST_CACHED
+    assert max(len(ids._local), len(ids._routing)) <= _MAX_CACHED

@@ -298,7 +298,7 @@ def test_a_closed_store_states_that_it_is_closed(client):
 
 @pytest.mark.rule("STORE-9.6")
 def test_an_old_sqlite_is_refused(path, monkeypatch):
-    monkeypatch.setattr(connections, "LEAST_SQLITE", (99, 1, 0))
+    monkeypatch.setattr(connections, "MIN_SQLITE", (99, 1, 0))
     with pytest.raises(StoreUnusable, match=r"a store needs 99.1.0"):
         SqliteStore(path)
 

@@ -86,13 +86,13 @@ class HaltCount:
             total: The number of all jobs; None while more may come. Until the number is known, a
                 percentage does not apply.
         """
-        least = self.rule.amount
+        minimum = self.rule.amount
         if self.rule.percent:
             if total is None:
                 return False
-            least = max(1, ceil(total * least / 100))
+            minimum = max(1, ceil(total * minimum / 100))
         with self._lock:
-            if len(self._codes) < least:
+            if len(self._codes) < minimum:
                 return False
-            self.code = self._codes[least - 1]
+            self.code = self._codes[minimum - 1]
             return True

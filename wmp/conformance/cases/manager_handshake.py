@@ -180,11 +180,11 @@ def one_job_wakes_one(talk: ManagerConversation) -> None:
     talk.check(bool(times), "no worker received WAKE, although a job waits", "WMP-3.6")
     late = 0.6 * talk.wire.grace  # how late a message may arrive
     for place, at in enumerate(times[1:], 2):
-        least = 0.25 * ceil(log2(place)) - late - 1e-6
+        minimum = 0.25 * ceil(log2(place)) - late - 1e-6
         talk.check(
-            at - times[0] >= least,
+            at - times[0] >= minimum,
             f"worker {place} received WAKE for the job {at - times[0]:.3f} units after the first; "
-            f"expected {least:.3f} or later",
+            f"expected {minimum:.3f} or later",
         )
 
 

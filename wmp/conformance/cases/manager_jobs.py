@@ -267,9 +267,9 @@ def time_left(talk: ManagerConversation) -> None:
     talk.check(left is not None, "'left' is null; expected the time to the deadline of the job")
     if left is None:
         return
-    most, least = talk.ms(4.0 - 1.0) + 1, talk.ms(4.0 - (take.at - began)) - 1
-    most += talk.ms(2 * talk.wire.grace)
-    talk.check(least <= left <= most, f"'left' is {left} ms; expected {least} to {most}")
+    maximum, minimum = talk.ms(4.0 - 1.0) + 1, talk.ms(4.0 - (take.at - began)) - 1
+    maximum += talk.ms(2 * talk.wire.grace)
+    talk.check(minimum <= left <= maximum, f"'left' is {left} ms; expected {minimum} to {maximum}")
 
 
 @case("WMP-6.8")

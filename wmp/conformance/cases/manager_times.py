@@ -22,10 +22,10 @@ def time_to_the_expiry(talk: ManagerConversation) -> None:
     assert columns is not None
     expires = (columns.expires or [None])[0]
     limit = (columns.limits or [None])[0]
-    most = talk.ms(4.0 - 1.0) + 1 + talk.ms(2 * talk.wire.grace)
-    least = talk.ms(4.0 - (take.at - began)) - 1
-    good = expires is not None and least <= expires <= most
-    talk.check(good, f"'expires' is {expires} ms; expected {least} to {most}", "WMP-6.19")
+    maximum = talk.ms(4.0 - 1.0) + 1 + talk.ms(2 * talk.wire.grace)
+    minimum = talk.ms(4.0 - (take.at - began)) - 1
+    good = expires is not None and minimum <= expires <= maximum
+    talk.check(good, f"'expires' is {expires} ms; expected {minimum} to {maximum}", "WMP-6.19")
     talk.check(limit == talk.ms(2.0), f"'limits' is {limit} ms; expected {talk.ms(2.0)}")
 
 

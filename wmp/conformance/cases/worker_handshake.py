@@ -220,14 +220,14 @@ def turns(talk: WorkerConversation) -> None:
         wanted = lock.want
         taker.take(lock.number, *[slowly(talk, 0.1)] * wanted, role="slow")
         taker.wake(1)
-    most = _bound(talk, managers)
-    for start in range(len(served) - most + 1):
-        some = set(served[start : start + most])
+    maximum = _bound(talk, managers)
+    for start in range(len(served) - maximum + 1):
+        some = set(served[start : start + maximum])
         missing = [manager.name for manager in managers if manager.name not in some]
         talk.check(
             not missing,
             f"the worker gave places to {served}; expected one place for each manager among any "
-            f"{most} places in a row, but {missing} got none of {most} places",
+            f"{maximum} places in a row, but {missing} got none of {maximum} places",
         )
 
 
@@ -297,11 +297,11 @@ def ready_backs_off(talk: WorkerConversation) -> None:
     )
     gaps = [after - before for before, after in itertools.pairwise(times)]
     for number, gap in enumerate(gaps, 1):
-        least = min(16.0, 0.4 * 2**number) - talk.wire.grace
+        minimum = min(16.0, 0.4 * 2**number) - talk.wire.grace
         talk.check(
-            gap >= least,
+            gap >= minimum,
             f"repeat {number + 1} of READY came {gap:.2f} units after the one before; expected "
-            f"{least:.2f} or more",
+            f"{minimum:.2f} or more",
         )
 
 

@@ -32,9 +32,9 @@ def pings_in_silence(talk: WorkerConversation) -> None:
     """A manager receives a message at least once an interval."""
     manager, _ = talk.met(), talk.met()
     longest = max(_gaps(talk, manager, 8.0))
-    most = 1.0 + talk.wire.grace + _LATE
+    maximum = 1.0 + talk.wire.grace + _LATE
     talk.check(
-        longest <= most,
+        longest <= maximum,
         f"the manager received no message for {longest:.2f} units; expected one in each unit",
     )
 
@@ -45,16 +45,16 @@ def interval_of_a_manager(talk: WorkerConversation) -> None:
     manager, _ = talk.met(expire=1.5), talk.met()
     manager.pong()
     longest = max(_gaps(talk, manager, 4.0))
-    most = 0.5 + talk.wire.grace + _LATE
+    maximum = 0.5 + talk.wire.grace + _LATE
     talk.check(
-        longest <= most,
+        longest <= maximum,
         f"the manager received no message for {longest:.2f} units; expected one every 0.5 units, a "
         "third of `expire`",
     )
 
 
 @case("WMP-9.15")
-def least_expire(talk: WorkerConversation) -> None:
+def min_silence(talk: WorkerConversation) -> None:
     """A manager with ``expire`` 0 receives few messages all the same."""
     manager = talk.met()
     manager.expire = 0.0
@@ -129,11 +129,11 @@ def silent_link(talk: WorkerConversation) -> None:
         )
         old = received.connection
         times.append(received.at)
-    least = 2.5 - talk.wire.grace
+    minimum = 2.5 - talk.wire.grace
     talk.check(
-        times[0] - began >= least,
-        f"the worker replaced its socket after {times[0] - began:.2f} units; expected {least:.2f} "
-        "or more",
+        times[0] - began >= minimum,
+        f"the worker replaced its socket after {times[0] - began:.2f} units; expected "
+        f"{minimum:.2f} or more",
     )
     manager.answers = True
     manager.pong()
@@ -161,9 +161,9 @@ def pings_during_a_job(talk: WorkerConversation) -> None:
     manager, _ = talk.met(), talk.met()
     manager.run(slowly(talk, 4.0), role="slow")
     longest = max(_gaps(talk, manager, 3.5))
-    most = 1.0 + talk.wire.grace + _LATE
+    maximum = 1.0 + talk.wire.grace + _LATE
     talk.check(
-        longest <= most,
+        longest <= maximum,
         f"the manager received no message for {longest:.2f} units while a job ran; expected one "
         "in each unit",
     )

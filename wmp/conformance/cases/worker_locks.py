@@ -55,9 +55,9 @@ def started_jobs_fit(talk: WorkerConversation) -> None:
         if outcome == Outcome.OK:
             ends.append(talk.now - began)
     if len(ends) == 2:
-        least = 2.0 - 1e-6
+        minimum = 2.0 - 1e-6
         talk.check(
-            max(ends) >= least,
+            max(ends) >= minimum,
             f"two jobs of 1 unit on one slot took {max(ends):.2f} units; expected 2 or more",
         )
 
@@ -233,10 +233,10 @@ def withdrawn_lock(talk: WorkerConversation) -> None:
     first.locks.pop(lock.number, None)  # the worker must release the lock
     _has_capacity_for(talk, second, 5.0, "the withdrawn lock was left unanswered for 5 units")
     kept = talk.now - since
-    least = 5.0 - 2 * talk.wire.grace - 1e-6
+    minimum = 5.0 - 2 * talk.wire.grace - 1e-6
     talk.check(
-        kept >= least,
-        f"the lock was released {kept:.2f} units after its withdrawal; expected {least:.2f} or "
+        kept >= minimum,
+        f"the lock was released {kept:.2f} units after its withdrawal; expected {minimum:.2f} or "
         "more",
     )
 

@@ -24,14 +24,14 @@ _EXAMPLES = 100
 _BAD = (Verdict.FAILED, Verdict.NON_STRICT, Verdict.UNCLEAN)
 
 
-def moves(testee: str, most: int = 30) -> st.SearchStrategy[list[list[Any]]]:
+def moves(testee: str, maximum: int = 30) -> st.SearchStrategy[list[list[Any]]]:
     """Draw the moves of a conversation with a kind of testee."""
     number = st.integers(0, 9)
     move = st.tuples(st.sampled_from(MOVES[testee]), number, number, number).map(list)
     # Lists of lists, because Hypothesis mostly draws lists of about five items. It shortens each
     # level separately.
-    parts = st.lists(st.lists(move, max_size=most), max_size=most)
-    return parts.map(lambda some: [one for part in some for one in part][:most])
+    parts = st.lists(st.lists(move, max_size=maximum), max_size=maximum)
+    return parts.map(lambda some: [one for part in some for one in part][:maximum])
 
 
 def play_moves(testee: str, script: Sequence[Move], wire: Callable[[Case], Wire]) -> CaseResult:
@@ -45,7 +45,7 @@ def draw(
     wire: Callable[[Case], Wire],
     *,
     examples: int = _EXAMPLES,
-    most: int = 30,
+    maximum: int = 30,
     number: int = 0,
     shrinking: float = inf,
     sure: Callable[[Case], Wire] | None = None,
@@ -79,7 +79,7 @@ def draw(
         report_multiple_bugs=False,
     )
     @seed(number)
-    @given(moves(testee, most))
+    @given(moves(testee, maximum))
     def search(script: list[list[Any]]) -> None:
         result = play_moves(testee, script, wire)
         if result.verdict in (*_BAD, Verdict.VOID) and sure is not None:

@@ -37,7 +37,7 @@ def _own_host(number: int) -> str:
 
 
 _plays = itertools.count()
-_LEAST_GRACE = 0.3
+_MIN_GRACE = 0.3
 """The least time for "at once" in seconds, because the other process may run on a busy machine.
 With a unit of less than 200 ms the time is shorter."""
 _LONGEST_GRACE = 1.5
@@ -86,7 +86,7 @@ class LiveTestee:
     command: str | None = None
     endpoint: str | None = None
     unit: int = 1000
-    grace: float = _LEAST_GRACE
+    grace: float = _MIN_GRACE
     over: Event = field(factory=Event, eq=False)
 
     @property
@@ -261,12 +261,12 @@ class SocketWire:
 
     def stalled(self, evident: bool) -> str:
         stall = max(self._absent, WATCH.longest(self._watched))
-        most = (_STALL if evident else self.grace * _HOP) * self.unit / 1000
-        if stall <= most:
+        maximum = (_STALL if evident else self.grace * _HOP) * self.unit / 1000
+        if stall <= maximum:
             return ""
         return (
             f"this machine was busy: the kit could not run for {stall:.2f} s; "
-            f"expected at most {most:.2f} s"
+            f"expected at most {maximum:.2f} s"
         )
 
     def now(self) -> float:

@@ -56,8 +56,8 @@ class WorkerMoves:
     def _take(self, manager: PlayedManager, number: int, kind: int) -> None:
         lock = self._open(manager, number)
         if lock is not None:
-            most = manager.locks[lock].want
-            payloads = [self._payload(kind)] * min(most, 1 + kind % 3)
+            maximum = manager.locks[lock].want
+            payloads = [self._payload(kind)] * min(maximum, 1 + kind % 3)
             manager.take(lock, *payloads, role=self._role(kind), attempt=1, more=bool(number % 2))
 
     def _role(self, kind: int) -> str:

@@ -19,7 +19,7 @@ from wmp.testing.peers.manager_messages import ManagerMessages
 
 _EARLY = 0.05
 """Units by which a handler may end early, because its clock is fast."""
-_MOST_WAIT = 12.0
+_MAX_WAIT = 12.0
 """Units in which a job that the worker hands back is granted again."""
 
 
@@ -292,7 +292,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             Unimplemented: The worker hands the job back, and does not begin it.
         """
         rule = rule or "WMP-6.6"
-        until = self.talk.now + _MOST_WAIT
+        until = self.talk.now + _MAX_WAIT
         while True:
             received = self.expect(
                 Command.DONE,

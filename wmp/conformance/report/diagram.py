@@ -15,7 +15,7 @@ _SPACING: Final = 330
 _WIDTH: Final = 660
 """The least distance between the first and the last lifeline."""
 _MARGIN: Final = 130
-_MOST: Final = 200
+_MAX: Final = 200
 """Largest number of lines in a diagram. The middle of a longer conversation is left out."""
 
 
@@ -39,7 +39,7 @@ def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str 
     shown, left_out = _cut(lines)
     row = 0
     for place, line in enumerate(shown):
-        if left_out and place == _MOST // 2:
+        if left_out and place == _MAX // 2:
             missing = counted(left_out, "line is", "lines are")
             diagram.band(row, f"… {missing} not shown …", "remark")
             row += 1
@@ -65,7 +65,7 @@ def _peers(line: ReportedLine) -> list[str]:
 
 def _cut(lines: Sequence[ReportedLine]) -> tuple[Sequence[ReportedLine], int]:
     """Return the lines to draw, and the number of lines left out in the middle."""
-    if len(lines) <= _MOST:
+    if len(lines) <= _MAX:
         return lines, 0
-    half = _MOST // 2
-    return [*lines[:half], *lines[-half:]], len(lines) - _MOST
+    half = _MAX // 2
+    return [*lines[:half], *lines[-half:]], len(lines) - _MAX

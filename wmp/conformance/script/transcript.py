@@ -87,9 +87,9 @@ def accusing(
     return [*lines[: accused + 1], remark, *lines[accused + 1 :]]
 
 
-def excerpt(lines: Sequence[ReportedLine], most: int) -> Sequence[ReportedLine]:
+def excerpt(lines: Sequence[ReportedLine], maximum: int) -> Sequence[ReportedLine]:
     """Return the last lines of a conversation. The accused message comes first if it is older."""
-    last = lines[-most:]
+    last = lines[-maximum:]
     place = next((at for at, line in enumerate(lines) if line.text.startswith(_ACCUSED)), -1)
     early = 0 <= place < len(lines) - len(last)
     return [*lines[max(0, place - 1) : place + 1], *last] if early else last

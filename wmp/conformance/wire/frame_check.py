@@ -87,7 +87,7 @@ _COLUMNS: dict[int, str] = {
     12: "checksums",
 }
 _NEEDED: dict[int, tuple[int, ...]] = {4: (1, 2, 5), 6: (1, 2, 4, 5), 7: (1, 2), 8: (1, 2)}
-_DEPTH, _MOST = 16, 2**63 - 1
+_DEPTH, _MAX = 16, 2**63 - 1
 
 
 def check_form(frames: Sequence[Frame], *, announces: bool = False) -> None:
@@ -338,7 +338,7 @@ def _argument(data: bytes, at: int, low: int) -> tuple[int, int]:
             "WMP-2.2",
             f"the integer {number} at byte {at} has {size} bytes; expected the shortest form",
         )
-    if number > _MOST:
+    if number > _MAX:
         raise Broken("WMP-2.2", f"the integer {number} is too large; expected at most 2**63 - 1")
     return number, at + 1 + size
 

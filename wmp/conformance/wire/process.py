@@ -15,7 +15,7 @@ from typing import IO
 from attrs import define, field
 
 _PATIENCE = 5.0
-_MOST_STDERR = 4000
+_MAX_STDERR = 4000
 
 
 def fill(command: str, words: Mapping[str, str]) -> list[str]:
@@ -147,7 +147,7 @@ class PeerProcess:
                 pipe.close()
         with self._errors as errors:
             size = errors.seek(0, os.SEEK_END)
-            errors.seek(max(0, size - _MOST_STDERR))
+            errors.seek(max(0, size - _MAX_STDERR))
             self.stderr = errors.read().decode(errors="replace")
         return complaint
 

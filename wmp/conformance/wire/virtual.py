@@ -12,7 +12,7 @@ from wmp.conformance.script.case import Broken
 from wmp.conformance.wire.wire import EPOCH, Connection, JobEnd, SubmittedJob
 from wmp.message import Frame
 
-_MOST_TICKS = 100
+_MAX_TICKS = 100
 _UPPER = 1000
 """The numbers from here on are those of connections of a device's upper ROUTER."""
 
@@ -127,10 +127,10 @@ class VirtualWire:
                 self._now = max(self._now, until)
                 return None
             still = still + 1 if due <= self._now else 0
-            if still > _MOST_TICKS:
+            if still > _MAX_TICKS:
                 raise Broken(
                     "WMP-10.1",
-                    f"the deadline of the testee is still {due:.3f} after {_MOST_TICKS} ticks at "
+                    f"the deadline of the testee is still {due:.3f} after {_MAX_TICKS} ticks at "
                     "this time",
                 )
             self._now = max(self._now, due)

@@ -21,7 +21,7 @@ from wmp.core.manager.queues import Batch, Batches
 _DEAD: Final = 64
 """Number of ended entries that the heap may have beyond the number of waiting entries."""
 
-_MOST: Final = 4096
+_MAX: Final = 4096
 """Largest number of entries that one step releases, because a step must stay short."""
 
 
@@ -65,7 +65,7 @@ class DelayedJobs:
         One call removes a bounded number of entries.
         """
         heap = self._heap
-        for _ in range(_MOST):
+        for _ in range(_MAX):
             due = self.next()
             if due is None or due > now:
                 return

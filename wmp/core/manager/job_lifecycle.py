@@ -21,10 +21,10 @@ from wmp.actions import FailedAttempt
 from wmp.message import Frame, Kind
 from wmp.retry import Retry
 
-_MOST_PATIENCE = 7  # at most 2**6 = 64 READYs or GIVEs
-_MOST_TAKEN_AT_ONCE = 3
+_MAX_PATIENCE = 7  # at most 2**6 = 64 READYs or GIVEs
+_MAX_TAKEN_AT_ONCE = 3
 """Number of times that a worker may leave with a job and get it again at once."""
-_MOST_LEFT = _MOST_TAKEN_AT_ONCE + 6  # at most 2**6 = 64 READYs or GIVEs
+_MAX_LEFT = _MAX_TAKEN_AT_ONCE + 6  # at most 2**6 = 64 READYs or GIVEs
 
 
 class JobState(IntEnum):
@@ -135,7 +135,7 @@ IGNORED: Final[Mapping[tuple[JobState, JobInput], str]] = {
 }
 
 
-_MOST_HISTORY: Final = 32
+_MAX_HISTORY: Final = 32
 """Limit of the attempts of one job that are kept for its final error."""
 
 
@@ -207,8 +207,8 @@ class JobRecord:
         """
         if self.history is None:
             self.history = []
-        elif len(self.history) >= _MOST_HISTORY:
-            del self.history[_MOST_HISTORY // 2]
+        elif len(self.history) >= _MAX_HISTORY:
+            del self.history[_MAX_HISTORY // 2]
         self.history.append(FailedAttempt(self.attempt, worker, at, error))
 
     def leave(self, identity: bytes) -> bool:
@@ -216,7 +216,7 @@ class JobRecord:
         if self.left is None:
             self.left = {}
         times = self.left.get(identity, 0)
-        self.left[identity] = min(times + 1, _MOST_LEFT)
+        self.left[identity] = min(times + 1, _MAX_LEFT)
         return not times
 
     def refuse(self, identity: bytes, session: int, reports: int) -> None:
@@ -227,7 +227,7 @@ class JobRecord:
         if self.refused is None:
             self.refused = {}
         last = self.refused.get(identity)
-        times = 1 if last is None else min(last.times + 1, _MOST_PATIENCE)
+        times = 1 if last is None else min(last.times + 1, _MAX_PATIENCE)
         self.refused[identity] = Refusal(session, reports + 2 ** (times - 1) - 1, times)
 
     def passes_over(self, identity: bytes, session: int, reports: int) -> bool:
@@ -237,7 +237,7 @@ class JobRecord:
         false when the worker has reported capacity often enough since then.
         """
         if self.left is not None:
-            again = self.left.get(identity, 0) - _MOST_TAKEN_AT_ONCE
+            again = self.left.get(identity, 0) - _MAX_TAKEN_AT_ONCE
             if again > 0 and reports < 2**again:
                 return True
         if self.refused is None:

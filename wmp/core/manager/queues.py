@@ -34,7 +34,7 @@ _DEAD = 64
 """Number of places of ended jobs that the lines of a queue may have beyond the number of waiting
 jobs.
 """
-_MOST = 256
+_MAX = 256
 """Limit of the jobs in a batch. To add or remove a job moves at most this number of jobs."""
 _SPENT = 64
 """Number of empty batches that may be kept beyond the number of batches with jobs."""
@@ -121,7 +121,7 @@ class Batch:
         False for a batch that has become empty.
         """
         return (
-            0 < len(self.ids) < _MOST
+            0 < len(self.ids) < _MAX
             and (kind is self.kind or kind == self.kind)  # mostly the queue's only object
             and priority == self.priority
             and retries == self.retries
@@ -130,7 +130,7 @@ class Batch:
             and due == self.due
         )
 
-    def take(self, count: int, size: int, *, least: int) -> tuple[Part | None, int, int]:
+    def take(self, count: int, size: int, *, minimum: int) -> tuple[Part | None, int, int]:
         """Take out up to ``count`` jobs and ``size`` payload bytes, at least ``least`` jobs.
 
         Returns:
@@ -141,7 +141,7 @@ class Batch:
         fit, left = len(payloads), size - sum(map(len, payloads))
         if left < 0:
             sizes = list(accumulate(map(len, payloads)))
-            fit = max(least, bisect_right(sizes, size))
+            fit = max(minimum, bisect_right(sizes, size))
             left = size - sizes[min(fit, len(sizes) - 1)]
             payloads = payloads[:fit]
         if fit == 1:
@@ -231,7 +231,7 @@ class Batches:
             if batch is None or not batch.suits(kind, priority, retries, deadline, limits, due):
                 batch = Batch(kind, priority, retries, deadline, ids[place], limits, due)
                 made.append(batch)
-            end = place + _MOST - len(batch.ids)
+            end = place + _MAX - len(batch.ids)
             batch.ids.extend(ids[place:end])
             batch.payloads += tuple(payloads[place:end])
             place = end
@@ -440,7 +440,7 @@ class Queue:
                     continue
                 assert type(batch) is Batch
                 if batch.ids:
-                    part, found, size = batch.take(count - taken, size, least=not taken)
+                    part, found, size = batch.take(count - taken, size, minimum=not taken)
                     if part is not None:
                         parts.append(part)
                         taken += found

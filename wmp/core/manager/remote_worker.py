@@ -185,7 +185,7 @@ class RemoteWorker:
         """Return the number of this manager's jobs that the worker holds."""
         return len(self.leases) + self.granted
 
-    def leases_left(self, queue: Queue, most: int) -> int:
+    def leases_left(self, queue: Queue, maximum: int) -> int:
         """Return the number of further leases of ``queue`` that the worker may get (WMP-4.16).
 
         The ``want`` of its GIVEs does not matter.
@@ -198,10 +198,10 @@ class RemoteWorker:
         alone = held.get(queue.kind) if len(held) == 1 else None
         leased = sum(held.values()) if alone is None else alone
         if not self.ready:
-            return min(most, _UNREPORTED) - leased
+            return min(maximum, _UNREPORTED) - leased
         # A GIVE reports only the free places of the window: the whole window is at most twice the
         # greatest number of free places that was reported.
-        left, has, window = most - leased, self.resources, 2 * self.widest
+        left, has, window = maximum - leased, self.resources, 2 * self.widest
         for name, amount in queue.needs.items():
             if not amount:
                 continue

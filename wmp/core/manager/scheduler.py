@@ -35,11 +35,11 @@ from wmp.errors import LocalProtocolError
 from wmp.events import InstanceBegun, StoreFilled, Submitted, Woken, Written
 from wmp.message import Columns, Command, Field, Kind, Limits, Link, Message
 
-_MOST_GIVES = 64
+_MAX_GIVES = 64
 """Limit of the held GIVEs of one worker; further GIVEs are answered at once."""
-_MOST_HOLD = 60.0
+_MAX_HOLD = 60.0
 """Limit of the seconds for which a GIVE is held, whatever its ``hold``."""
-_MOST_KEPT = 4096
+_MAX_KEPT = 4096
 """Limit of the unacknowledged messages to one worker; above it the worker's GIVEs are dropped."""
 _MAX_FACTOR = 1 << 20  # above any number of workers, so that the doubling has an end
 
@@ -289,15 +289,15 @@ class Scheduler:
             else:
                 self.outbound.drop("repeated lock", message=message)
             return
-        if len(worker.stream.kept) > _MOST_KEPT:
+        if len(worker.stream.kept) > _MAX_KEPT:
             # The worker acknowledges no message, and the manager would have to keep each further
             # answer.
             self.outbound.drop("too much unacknowledged", message=message)
             return
         worker.last_lock = lock
         worker.capacity_reports += 1
-        hold = min(fields.get(Field.HOLD, 0) / 1000, _MOST_HOLD)
-        full = len(worker.gives) >= _MOST_GIVES or self.held_gives >= self.settings.max_gives
+        hold = min(fields.get(Field.HOLD, 0) / 1000, _MAX_HOLD)
+        full = len(worker.gives) >= _MAX_GIVES or self.held_gives >= self.settings.max_gives
         if full or self.ownership.standby:  # WMP-17.1
             hold = 0.0
         until = now + hold - min(self.settings.reply_margin, hold / 2)
@@ -480,8 +480,8 @@ class Scheduler:
         want, settings = give.want, self.settings
         left = min(share, want)
         while left > 0:
-            most = min(left, settings.bundle)
-            parts, count = self._take(queue, most, give, now)
+            maximum = min(left, settings.bundle)
+            parts, count = self._take(queue, maximum, give, now)
             if not parts:
                 break
             left -= count
@@ -531,10 +531,10 @@ class Scheduler:
         settings = self.settings
         for queue in self._by_urgency(give.roles):
             if give.want and fits(queue.needs, give.needs):
-                left = self.selection.most(give, queue, held=held)
+                left = self.selection.maximum(give, queue, held=held)
                 while left > 0:
-                    most = min(left, settings.bundle)
-                    parts, count = self._take(queue, most, give, now)
+                    maximum = min(left, settings.bundle)
+                    parts, count = self._take(queue, maximum, give, now)
                     if not parts:
                         break
                     left -= count
@@ -544,10 +544,10 @@ class Scheduler:
                     filled.append((queue, parts))
         return filled
 
-    def _take(self, queue: Queue, most: int, give: Give, now: float) -> tuple[list[Part], int]:
+    def _take(self, queue: Queue, maximum: int, give: Give, now: float) -> tuple[list[Part], int]:
         """Take out jobs for a GIVE, and end the jobs that have expired at the time of this step."""
         while True:
-            parts, count = queue.take(most, self.settings.bundle_bytes, give.worker.mark)
+            parts, count = queue.take(maximum, self.settings.bundle_bytes, give.worker.mark)
             limited = [part for part in parts if part.limits is not None]
             if not limited:
                 return parts, count

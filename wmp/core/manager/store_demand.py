@@ -20,9 +20,9 @@ from wmp.message import Kind
 from wmp.store.contract import QueuedKind
 from wmp.store.write_batch import Reservation
 
-_MOST: Final = 4096
+_MAX: Final = 4096
 """Limit of the jobs of one kind that are reserved ahead."""
-_MOST_BYTES: Final = 64 << 20
+_MAX_BYTES: Final = 64 << 20
 """Limit of the payload bytes of one reservation."""
 _FRESH: Final = 0.02
 """Seconds for which the computed capacity for a kind counts: computing it visits all workers."""
@@ -114,7 +114,7 @@ class StoreDemand:
                 if kind.role in worker.roles and fits(needs, worker.resources):
                     total += worker.credit + worker.held.get(kind, 0) + worker.woken.get(kind, 0)
                     total += sum(give.want for give in worker.gives.values())
-            demand.capacity, demand.computed_at = min(total, _MOST), now
+            demand.capacity, demand.computed_at = min(total, _MAX), now
         return demand.capacity
 
     def reservations(self, now: float) -> list[Reservation]:
@@ -126,7 +126,7 @@ class StoreDemand:
             if demand.more:
                 free = self.free(demand, now)
                 if free > 0 and 2 * free >= demand.capacity:
-                    wanted.append(Reservation(demand.kind, free, _MOST_BYTES))
+                    wanted.append(Reservation(demand.kind, free, _MAX_BYTES))
         return wanted
 
     def next_due(self) -> float:

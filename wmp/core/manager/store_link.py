@@ -52,7 +52,7 @@ _GRANT_FOR: Final = 7.0
 """Seconds after the begin of the last renewal for which stored jobs are granted."""
 _SWEEP: Final = 1.0
 """Seconds between two sweeps. Each of them renews the validity of the instance, too."""
-_MOST_LOOKED: Final = 1000
+_MAX_LOOKED: Final = 1000
 """Largest number of jobs whose rows one write asks for."""
 _State = StoredJobState
 _In = StoredJobInput
@@ -331,7 +331,7 @@ class StoreLink:
 
     def _looked(self) -> list[int]:
         """Return the next jobs to look at, each in its turn."""
-        chosen = list(self._watched)[:_MOST_LOOKED]
+        chosen = list(self._watched)[:_MAX_LOOKED]
         if len(chosen) < len(self._watched):
             for id in chosen:
                 del self._watched[id]

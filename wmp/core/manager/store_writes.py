@@ -18,10 +18,10 @@ from wmp.store.write_batch import JobChanges, NewJobs, Reservation, StoredFailur
 FIRST_UNSTORED: Final = 1 << 62
 """The first number of a job that is not stored, at a manager with a store (STORE-5.1)."""
 
-_MOST_ADDED: Final = 8192
+_MAX_ADDED: Final = 8192
 """Number of new jobs from which on a batch takes no more: a transaction must stay short."""
 
-_MOST_BYTES: Final = 16 << 20
+_MAX_BYTES: Final = 16 << 20
 """Bytes of payloads from which on a batch takes no more new jobs."""
 
 _SWEPT: Final = 1000
@@ -207,7 +207,7 @@ class PendingWrites:
         """Take out the next batch; with ``whole`` it has all new jobs, however many."""
         adds: list[NewStoredJobs] = []
         count = size = 0
-        while self._adds and (whole or (count < _MOST_ADDED and size < _MOST_BYTES)):
+        while self._adds and (whole or (count < _MAX_ADDED and size < _MAX_BYTES)):
             add = self._adds.popleft()
             adds.append(add)
             count += len(add.new.ids)

@@ -29,7 +29,7 @@ from wmp.message import Columns, Command, Field, Frame, Limits, Outcome, printab
 from wmp.store.contract import StoredJob
 from wmp.store.stored_job import OPEN, StoredJobInput, StoredJobState
 
-_MOST_QUESTIONS: Final = 100_000
+_MAX_QUESTIONS: Final = 100_000
 """Limit of the jobs about which the next write asks the store."""
 
 _State = StoredJobState
@@ -144,7 +144,7 @@ class Succession:
                 unknown.append(id)
         changing = self.changing() if unknown else ()
         adopted = self.pending.of(_In.ADOPT)
-        for id in unknown[: max(0, _MOST_QUESTIONS - len(self.questions))]:
+        for id in unknown[: max(0, _MAX_QUESTIONS - len(self.questions))]:
             if id not in changing:
                 self.questions[id] = StoreQuestion(worker, worker.stream, held[id])
                 adopted.add(id, held[id])
@@ -171,7 +171,7 @@ class Succession:
             before = known.attempt if known is not None else 0
             if other is not None and other.done is not None:
                 before = max(before, other.attempt)
-            if attempt <= before or len(self.questions) >= _MOST_QUESTIONS:
+            if attempt <= before or len(self.questions) >= _MAX_QUESTIONS:
                 stale += 1
                 continue
             text = None if columns.texts is None else columns.texts[row]

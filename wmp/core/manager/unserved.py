@@ -109,12 +109,12 @@ def _needs(role: str, needs: Mapping[str, int], offers: Sequence[Mapping[str, in
         return ""
     lacks = []
     for name, amount in needs.items():
-        most = max(resources.get(name, 0) for resources in offers)
-        if most >= amount:
+        maximum = max(resources.get(name, 0) for resources in offers)
+        if maximum >= amount:
             continue
         names = sorted({name for resources in offers for name in resources})
         if name in names:
-            lacks.append(f"{name}={amount} (the largest of these workers has {name}={most})")
+            lacks.append(f"{name}={amount} (the largest of these workers has {name}={maximum})")
             continue
         near = get_close_matches(name, names, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -29,7 +29,7 @@ Line: TypeAlias = dict[bytes, tuple[int, RemoteWorker]]
 _Key: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, int], ...]]
 """Roles and resources."""
 
-_MOST_KINDS = 256
+_MAX_KINDS = 256
 """Number of kinds for which the suitable profiles are kept.
 
 Profiles of other kinds are found again.
@@ -127,7 +127,7 @@ class Profiles:
         """Return the workers that suit jobs of ``queue``."""
         found = self._eligible.get(queue.kind)
         if found is None:
-            if len(self._eligible) >= _MOST_KINDS:
+            if len(self._eligible) >= _MAX_KINDS:
                 self._drop(next(iter(self._eligible)))
             found = self._eligible[queue.kind] = Eligible(queue.kind, dict(queue.needs))
             for profile in self._by_role.get(queue.kind.role, {}).values():
@@ -236,7 +236,7 @@ def spread(count: int, limits: Sequence[int]) -> list[int]:
     return shares
 
 
-_LEAST = 8
+_MIN = 8
 """Number of jobs that may always wait at a worker, within its window.
 
 With fewer, each job would cost a message.
@@ -345,8 +345,8 @@ class WorkerSelection:
         if left <= 0 or not (queue.waiting > FEW or queue.has_for(worker.mark)):
             return None
         spare = min(left, max(0, worker.credit - worker.window))
-        most = _worth(worker, queue, spare, min(left, worker.credit), fair)
-        return (worker, spare, most) if spare > 0 or most > 0 else None
+        maximum = _worth(worker, queue, spare, min(left, worker.credit), fair)
+        return (worker, spare, maximum) if spare > 0 or maximum > 0 else None
 
     def _servable(self, worker: RemoteWorker, queue: Queue, fair: int) -> _Candidate | None:
         """Return a worker with open GIVEs as a candidate, if they may bring it jobs."""
@@ -358,10 +358,10 @@ class WorkerSelection:
         if left <= 0:
             return None
         spare = min(left, want - window)
-        most = _worth(worker, queue, spare, min(left, want), fair)
-        return (worker, spare, most) if spare > 0 or most > 0 else None
+        maximum = _worth(worker, queue, spare, min(left, want), fair)
+        return (worker, spare, maximum) if spare > 0 or maximum > 0 else None
 
-    def most(self, give: Give, queue: Queue, *, held: bool) -> int:
+    def maximum(self, give: Give, queue: Queue, *, held: bool) -> int:
         """Return the number of the waiting jobs that a new GIVE may take (WMP-4.16).
 
         A GIVE without ``hold`` is answered at once, by NO if it gets no job. Then the WAKE before
@@ -422,7 +422,7 @@ def _fair(waiting: int, workers: int) -> int:
     that hold such jobs and can take others afterwards. Workers that are busy with other jobs get
     none of these jobs, and therefore have no share. If there is only one worker, it needs no share.
     """
-    return max(_LEAST, -(-waiting // workers)) if workers > 1 else _ALL
+    return max(_MIN, -(-waiting // workers)) if workers > 1 else _ALL
 
 
 def _worth(worker: RemoteWorker, queue: Queue, spare: int, free: int, fair: int) -> int:
@@ -434,14 +434,14 @@ def _worth(worker: RemoteWorker, queue: Queue, spare: int, free: int, fair: int)
     a stream of other jobs at the worker could keep the jobs here waiting for ever.
     """
     held = worker.held.get(queue.kind, 0)
-    most = free if free < fair - held else fair - held
-    if held <= _LEAST:
-        return most
+    maximum = free if free < fair - held else fair - held
+    if held <= _MIN:
+        return maximum
     waits = held - capacity(queue.needs, worker.resources)
-    if waits <= _LEAST:
-        return most
-    few = min(most, queue.waiting) - spare < waits // _PART
-    return min(most, spare) if few else most
+    if waits <= _MIN:
+        return maximum
+    few = min(maximum, queue.waiting) - spare < waits // _PART
+    return min(maximum, spare) if few else maximum
 
 
 def _oldest(lines: Sequence[Line]) -> Iterator[RemoteWorker]:
@@ -458,6 +458,8 @@ def _oldest(lines: Sequence[Line]) -> Iterator[RemoteWorker]:
 def _share(count: int, candidates: Sequence[_Candidate]) -> list[tuple[RemoteWorker, int]]:
     """Spread jobs over workers: first the jobs that would start at once, then the others."""
     shares = spread(count, [spare for _, spare, _ in candidates])
-    left = [max(0, most - share) for (_, _, most), share in zip(candidates, shares, strict=True)]
+    left = [
+        max(0, maximum - share) for (_, _, maximum), share in zip(candidates, shares, strict=True)
+    ]
     rest = spread(count - sum(shares), left)
     return [(row[0], s + r) for row, s, r in zip(candidates, shares, rest, strict=True) if s + r]

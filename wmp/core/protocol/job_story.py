@@ -37,7 +37,7 @@ from wmp.events import (
 )
 from wmp.message import Field, Message, Outcome, Peer, counted, named
 
-MOST_EVENTS: Final = 64
+MAX_EVENTS: Final = 64
 """Largest number of events that are kept of one job.
 
 The first half and the newest half are kept. A line between them has the number of omitted events.
@@ -79,7 +79,7 @@ class Stories:
             are kept by the manager that owns them.
     """
 
-    most: int
+    maximum: int
     me: Peer | None = None
     _events: dict[_Key, list[StoryEvent]] = field(factory=dict)
     _omitted: dict[_Key, int] = field(factory=dict)
@@ -106,7 +106,7 @@ class Stories:
         events, omitted = self._events[keys[-1]], self._omitted.get(keys[-1], 0)
         if not omitted:
             return list(events)
-        half = MOST_EVENTS // 2
+        half = MAX_EVENTS // 2
         gap = StoryEvent(events[half].at, f"{counted(omitted, 'event')} left out")
         return [*events[:half], gap, *events[half:]]
 
@@ -197,13 +197,13 @@ class Stories:
         """Return the list to which the next event of a job belongs."""
         events = self._events.get(key)
         if events is None:
-            if len(self._events) >= self.most:
+            if len(self._events) >= self.maximum:
                 oldest = next(iter(self._events))
                 del self._events[oldest]
                 self._omitted.pop(oldest, None)
             events = self._events[key] = []
-        elif len(events) >= MOST_EVENTS:
-            del events[MOST_EVENTS // 2]
+        elif len(events) >= MAX_EVENTS:
+            del events[MAX_EVENTS // 2]
             self._omitted[key] = self._omitted.get(key, 0) + 1
         return events
 

@@ -21,7 +21,7 @@ from wmp.core.protocol.timers import ResendTimer, Timers
 from wmp.errors import DecodeError
 from wmp.message import Columns, Command, ErrorCode, Field, Link, Message, Path, Peer
 
-MOST_RESENDS: Final = 10
+MAX_RESENDS: Final = 10
 """Number of times that an unacknowledged message is sent again (WMP-7.12)."""
 REFUSALS: Final = frozenset({ErrorCode.MALFORMED, ErrorCode.LIMIT})
 """Codes of the ERRORs about a numbered message that its receiver will never accept (WMP-7.11)."""
@@ -314,7 +314,7 @@ class Outbound(Generic[_Receiver, _Action]):
         stream = peer.stream
         if stream is None or self.link_to(peer) is None:
             return
-        if stream.fruitless >= MOST_RESENDS and stream.kept:
+        if stream.fruitless >= MAX_RESENDS and stream.kept:
             # The oldest message counts as refused.
             self.timers.set(ResendTimer(peer.identity), now + 0.001)
             return
@@ -334,7 +334,7 @@ class Outbound(Generic[_Receiver, _Action]):
         if stream is None or due is None:
             return None
         stuck = None
-        if stream.fruitless >= MOST_RESENDS and self.link_to(peer) is not None:
+        if stream.fruitless >= MAX_RESENDS and self.link_to(peer) is not None:
             stuck = stream.kept[0]
             due = now + self.resend
         elif due <= now:

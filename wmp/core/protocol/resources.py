@@ -20,8 +20,8 @@ def needs_of(amounts: Mapping[str, int]) -> Needs:
 
 def within(needs: Needs, limit: Needs) -> bool:
     """Return whether ``limit`` has the amount of each resource that ``needs`` names."""
-    most = dict(limit)
-    return all(amount <= most.get(name, 0) for name, amount in needs)
+    maximum = dict(limit)
+    return all(amount <= maximum.get(name, 0) for name, amount in needs)
 
 
 @define(eq=False)

@@ -109,7 +109,7 @@ class WorkerSettings:
     """Time after the end of ``hold`` at which a lock without an answer is released."""
     ping: float = 1.0
     """Interval of PINGs; it is shorter if a third of a manager's ``expire`` is shorter."""
-    least_expire: float = 0.3
+    min_silence: float = 0.3
     """Least ``expire`` that counts: a manager with a lower ``expire`` makes no shorter interval."""
     silence: int = 3
     """Number of intervals without any message after which a link is replaced."""

@@ -62,7 +62,7 @@ class HeldTable:
             self._remove(held)
         return attempts
 
-    def listing(self, manager: RemoteManager, most: int) -> tuple[list[int], list[int]] | None:
+    def listing(self, manager: RemoteManager, maximum: int) -> tuple[list[int], list[int]] | None:
         """Return (ids, attempts) of all jobs held for a manager, for its PING (WMP-9.9).
 
         Answered jobs are included until the manager has acknowledged them.
@@ -86,9 +86,9 @@ class HeldTable:
                     return None
                 ids += kept.columns.ids
                 attempts += kept.columns.attempts
-            if len(ids) > most:
+            if len(ids) > maximum:
                 return None
-        return (ids, attempts) if len(ids) <= most else None
+        return (ids, attempts) if len(ids) <= maximum else None
 
     def forget(self, manager: RemoteManager) -> int:
         """End the jobs of a manager's lost session; no DONE is sent (WMP-7.6).

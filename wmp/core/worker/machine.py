@@ -32,7 +32,7 @@ from wmp.core.worker.credit import Credit
 from wmp.core.worker.executions import Executions
 from wmp.core.worker.invariants import check_worker
 from wmp.core.worker.locks import Locks
-from wmp.core.worker.orphans import MOST_SERVED, Orphans
+from wmp.core.worker.orphans import MAX_SERVED, Orphans
 from wmp.core.worker.outbound import Links, LinkState, WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.run_queue import RunningLane
@@ -319,9 +319,9 @@ class WorkerMachine:
             self._claims.answered(manager, fields[Field.ANSWER], now)
         before = links.interval(manager)
         # WMP-9.15: no manager can make this worker send messages without pause.
-        manager.expire = max(self.settings.least_expire, fields[Field.EXPIRE] / 1000)
+        manager.expire = max(self.settings.min_silence, fields[Field.EXPIRE] / 1000)
         manager.label = fields.get(Field.LABEL, manager.label)
-        manager.serves = fields.get(Field.SERVES, ())[:MOST_SERVED]
+        manager.serves = fields.get(Field.SERVES, ())[:MAX_SERVED]
         standby = fields.get(Field.STANDBY, False)
         if standby is not manager.standby:
             self._sessions.stand_by(manager, now, standby=standby)

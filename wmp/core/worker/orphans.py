@@ -20,10 +20,10 @@ from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.timers import KeepTimer
 from wmp.message import Command, Field, Limits, Peer, counted
 
-MOST_SERVED: Final = 4
+MAX_SERVED: Final = 4
 """Limit of the stores of one manager: the worker sends a list for each of them."""
 
-_MOST_OWNERS: Final = 256
+_MAX_OWNERS: Final = 256
 """Limit of the owners whose jobs outlive their managers."""
 
 
@@ -46,7 +46,7 @@ class Orphans:
         """Return for how long the jobs of a TAKE with KEEP are kept without a manager, in
         seconds."""
         owner, keeps = tuple(fields[Field.MANAGER]), self.outbound.keeps
-        if owner not in keeps and len(keeps) >= _MOST_OWNERS:
+        if owner not in keeps and len(keeps) >= _MAX_OWNERS:
             return 0.0
         seconds: float = fields[Field.KEEP] / 1000
         keeps[owner] = seconds

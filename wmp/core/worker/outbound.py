@@ -59,7 +59,7 @@ class LinkState:
         self.received_at = now
         self.replaced = 0
 
-    def silent_at(self, interval: float, silence: int, most: float) -> float:
+    def silent_at(self, interval: float, silence: int, maximum: float) -> float:
         """Return when the socket must be replaced if no message comes.
 
         The first time, this is after ``silence`` intervals. Then there is an additional backoff,
@@ -67,7 +67,7 @@ class LinkState:
         """
         due = self.received_at + silence * interval
         if self.replaced:
-            due += min(most, BACKOFF * 2.0 ** min(self.replaced - 1, 30))
+            due += min(maximum, BACKOFF * 2.0 ** min(self.replaced - 1, 30))
         return due
 
 

@@ -89,14 +89,14 @@ class Throughput:
         if mean is None:
             return 1
         seconds = settings.lane_time * min(max(1.0, places / _LANES), _LONGEST)
-        most = self._jobs(seconds, mean, settings.lane_max)
-        return max(1, min(most, -(-waiting // places)))
+        maximum = self._jobs(seconds, mean, settings.lane_max)
+        return max(1, min(maximum, -(-waiting // places)))
 
     @staticmethod
-    def _jobs(seconds: float, mean: float, most: int, times: int = 1) -> int:
+    def _jobs(seconds: float, mean: float, maximum: int, times: int = 1) -> int:
         # Compare before the division: a mean may be 0, or so small that the division overflows.
-        if mean * most <= seconds * times:
-            return most
+        if mean * maximum <= seconds * times:
+            return maximum
         return int(seconds / mean * times)
 
 
@@ -312,13 +312,13 @@ class RunQueue:
                 expired.append((line, late))
             if line.waiting and spare.fits(line.kind.needs):
                 spare.take(line.kind.needs)
-                most = bundles.get(id(line))
-                if most is None:
+                maximum = bundles.get(id(line))
+                if maximum is None:
                     # Busy lanes will be free soon, so the jobs are shared among all lanes.
                     places = self.resources.capacity(line.kind.needs)
-                    most = self.throughput.bundle(line.kind.role, line.waiting, places)
-                    bundles[id(line)] = most
-                runs.append(self._run(line, min(most, line.waiting), now))
+                    maximum = self.throughput.bundle(line.kind.role, line.waiting, places)
+                    bundles[id(line)] = maximum
+                runs.append(self._run(line, min(maximum, line.waiting), now))
             elif line.waiting:
                 spare.set_aside(line.kind.needs)
                 waiting.remove(line)
@@ -457,10 +457,12 @@ class RunQueue:
         late = False
         while left and not late:
             batch = line.batches[0]
-            most = min(left, len(batch))
+            maximum = min(left, len(batch))
             # Take jobs up to the next one that may not begin any more.
-            count = batch.late(now, 0 if ids else 1, most) if batch.times is not None else most
-            late = count < most
+            count = (
+                batch.late(now, 0 if ids else 1, maximum) if batch.times is not None else maximum
+            )
+            late = count < maximum
             ids += batch.ids[:count]
             payloads += batch.payloads[:count]
             if batch.times is not None or parts:

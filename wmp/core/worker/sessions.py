@@ -19,7 +19,7 @@ from wmp.core.worker.remote_manager import RemoteManager, SessionEntry
 from wmp.core.worker.timers import LinkTimer, PingTimer
 from wmp.message import Command, ErrorCode, Field, Limits, Message, Path, Peer, counted
 
-MOST_MANAGERS = 1024
+MAX_MANAGERS = 1024
 """Limit of the remembered managers, and of the remembered epochs of managers that have gone."""
 
 
@@ -46,8 +46,8 @@ class Sessions:
             The manager; None when the message is refused.
         """
         managers = self.links.managers
-        if len(managers) >= MOST_MANAGERS and message.sender[0] not in managers:
-            text = f"this worker remembers {MOST_MANAGERS} managers, its limit"
+        if len(managers) >= MAX_MANAGERS and message.sender[0] not in managers:
+            text = f"this worker remembers {MAX_MANAGERS} managers, its limit"
             self.outbound.refuse(link.index, message, ErrorCode.LIMIT, text)
             return None
         standby = message.command is Command.PONG and message.fields.get(Field.STANDBY, False)
@@ -164,7 +164,7 @@ class Sessions:
         self.outbound.timers.clear(PingTimer(manager.identity))
         self.gone[manager.peer] = used
         self.gone.move_to_end(manager.peer)
-        if len(self.gone) > MOST_MANAGERS:
+        if len(self.gone) > MAX_MANAGERS:
             self.gone.popitem(last=False)
         self.check_link(self.links.states[manager.link], now)
 

@@ -22,7 +22,7 @@ from wmp.store.write_batch import JobChanges, NewJobs, Reservation
 CALLBACKS: Final = Kind("wmp.callback", codec=CODEC)
 """The kind of the stored jobs that are callbacks."""
 
-_MOST: Final = 16
+_MAX: Final = 16
 """Callbacks that a dispatcher does at the same time."""
 _SWEPT: Final = 1_000
 _LOOKED_AT: Final = 500
@@ -118,13 +118,13 @@ class TakeCallbacks:
 
     def run(self, store: StoreTransaction) -> Sequence[Callback]:
         """Run the step."""
-        count = _MOST - len(self.busy)
+        count = _MAX - len(self.busy)
         if count > 0:
             store.reserve(Reservation(CALLBACKS, count, 1 << 20))
         where = JobFilter(role=CALLBACKS.role, instance=store.me)
         callbacks = []
         # Those of an earlier step of unknown outcome are here, too.
-        for job in store.jobs(where, limit=2 * _MOST, payloads=True):
+        for job in store.jobs(where, limit=2 * _MAX, payloads=True):
             if job.id in self.busy or job.payload is None:
                 continue
             number = json.loads(job.payload)["job"]

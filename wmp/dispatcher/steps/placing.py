@@ -19,9 +19,9 @@ from wmp.store.stored_job import StoredJobState
 from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import Reservation
 
-_MOST: Final = 256
+_MAX: Final = 256
 """Largest number of jobs of one kind that a step dispatches."""
-_MOST_BYTES: Final = 8 << 20
+_MAX_BYTES: Final = 8 << 20
 
 
 @frozen
@@ -95,12 +95,12 @@ class Place:
                 if knowing:
                     dues.append(queued.wait)
                 continue
-            total = min(queued.count or 0, _MOST)
+            total = min(queued.count or 0, _MAX)
             count = share(total, free, self.wants.get(queued.kind.role, ()))
             left += min(total, sum(free)) - count
             if not count:
                 continue
-            found = store.reserve(Reservation(queued.kind, count, _MOST_BYTES))
+            found = store.reserve(Reservation(queued.kind, count, _MAX_BYTES))
             for id, attempt in zip(found.ids, found.attempts, strict=True):
                 DispatchRecord(id, attempt, store.me, store.now).write(store)
                 cooling.append((id, attempt))
@@ -121,8 +121,8 @@ def for_http(kind: Kind) -> bool:
 def _take(places: dict[int, int], knowing: Sequence[int], count: int) -> None:
     """Count the places that jobs of a kind will take."""
     for _ in range(count):
-        most = max(knowing, key=lambda id: places[id])
-        places[most] -= 1
+        maximum = max(knowing, key=lambda id: places[id])
+        places[maximum] -= 1
 
 
 @frozen

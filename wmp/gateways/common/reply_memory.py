@@ -29,8 +29,8 @@ class ReplyMemory:
     """
 
     seconds: float
-    most: int = _MAX_REPLIES
-    most_bytes: int = _MAX_BYTES
+    maximum: int = _MAX_REPLIES
+    max_bytes: int = _MAX_BYTES
     _begun: set[_Key] = field(factory=set, init=False)
     _replies: dict[_Key, tuple[float, Frames]] = field(factory=dict, init=False)
     """Time and frames of each reply, oldest first."""
@@ -71,8 +71,8 @@ class ReplyMemory:
             at, frames = replies[key]
             if (
                 at + self.seconds > now
-                and len(replies) <= self.most
-                and self._bytes <= self.most_bytes
+                and len(replies) <= self.maximum
+                and self._bytes <= self.max_bytes
             ):
                 return
             del replies[key]

@@ -255,10 +255,10 @@ class MajordomoWorkers:
             self._expel(port, peer, "reserved or malformed service", actions)
             return
         service = self._services.get(role)
-        most = self.terms.max_workers
+        maximum = self.terms.max_workers
         if (
-            len(self._workers) >= most
-            or (service is None and len(self._groups) >= most)
+            len(self._workers) >= maximum
+            or (service is None and len(self._groups) >= maximum)
             or (service is not None and service.members >= Limits.JOBS)
         ):
             actions.append(self._drop("limit", f"a worker of the service {role!r} is one too many"))

@@ -25,7 +25,7 @@ SIDES: Final = ("both", "clients", "workers")
 BUSY_RULES: Final = ("honest", "strict")
 """The values of ``busy``."""
 
-_LEAST_BEAT: Final = 0.01
+_MIN_BEAT: Final = 0.01
 _LONGEST_BEAT: Final = 60.0
 _LONGEST_GROUP: Final = 32
 
@@ -180,9 +180,9 @@ class MajordomoDoor:
         check_count("limit_bytes", self.limit_bytes, 1)
         check_count("client_limit", self.client_limit, 1)
         check_seconds("heartbeat", self.heartbeat)
-        if not _LEAST_BEAT <= self.heartbeat <= _LONGEST_BEAT:
+        if not _MIN_BEAT <= self.heartbeat <= _LONGEST_BEAT:
             raise ConfigError(
-                f"heartbeat is {self.heartbeat:g}; expected seconds from {_LEAST_BEAT:g} to "
+                f"heartbeat is {self.heartbeat:g}; expected seconds from {_MIN_BEAT:g} to "
                 f"{_LONGEST_BEAT:g}"
             )
         check_count("liveness", self.liveness, 1)

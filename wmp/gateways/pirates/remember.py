@@ -42,7 +42,7 @@ class ReplyCache:
     """
 
     def __init__(self, results: int, size: int) -> None:
-        self._most = results
+        self._maximum = results
         self._limit = size
         self._replies: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self.size = 0
@@ -66,7 +66,7 @@ class ReplyCache:
             return
         self._replies[key] = (reply, size)
         self.size += size
-        while len(self._replies) > self._most or self.size > self._limit:
+        while len(self._replies) > self._maximum or self.size > self._limit:
             _, (_, old) = self._replies.popitem(last=False)
             self.size -= old
 

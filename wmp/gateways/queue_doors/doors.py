@@ -36,7 +36,7 @@ WORKER_PROTOCOLS: Final = ("simple-pirate", "paranoid-pirate", "ping-pong")
 _CONTROL_WORDS: Final = frozenset((b"PONG", b"EXIT"))
 """Jobs that a ping-pong worker would take for another message."""
 
-_LEAST_BEAT: Final = 0.01
+_MIN_BEAT: Final = 0.01
 _LONGEST_BEAT: Final = 30.0
 
 
@@ -208,9 +208,9 @@ class WorkerDoor:
                     'heartbeats, so expected "none"'
                 )
         check_seconds("heartbeat", self.heartbeat)
-        if not _LEAST_BEAT <= self.heartbeat <= _LONGEST_BEAT:
+        if not _MIN_BEAT <= self.heartbeat <= _LONGEST_BEAT:
             raise ConfigError(
-                f"heartbeat is {self.heartbeat:g}; expected seconds from {_LEAST_BEAT:g} to "
+                f"heartbeat is {self.heartbeat:g}; expected seconds from {_MIN_BEAT:g} to "
                 f"{_LONGEST_BEAT:g}"
             )
         check_count("liveness", self.liveness, 1)

@@ -72,7 +72,7 @@ class RoundRobinClientMachine:
     """Messages that did not fit into the pipe. They are older than those of ``_waiting``."""
     _full_until: float | None = field(default=None, init=False)
     """When the messages that did not fit into the pipe are sent again."""
-    _most: int | None = field(default=None, init=False)
+    _maximum: int | None = field(default=None, init=False)
     """Largest number of messages that are sent at a time after the pipe was full."""
     _old: Iterator[int] = field(factory=lambda: count(-1, -1), init=False)
     """Numbers of EXECs that ended for the application, and were not sent."""
@@ -167,12 +167,12 @@ class RoundRobinClientMachine:
 
     def _send(self, now: float, actions: list[ForeignAction]) -> None:
         requests = [*self._again.values(), *self._waiting.values()]
-        if self._most is not None and len(requests) > self._most:
-            del requests[self._most :]
-            self._most *= 2
+        if self._maximum is not None and len(requests) > self._maximum:
+            del requests[self._maximum :]
+            self._maximum *= 2
             self._full_until = now + _RETRY
         else:
-            self._most = None
+            self._maximum = None
         self._tried.clear()
         for request in requests:
             self._again.pop(request.id, None)
@@ -223,7 +223,7 @@ class RoundRobinClientMachine:
         self._ids[number] = b""
         kind = bytes((message.type,))
         self._again[number] = Requested(number, (kind, *message.arguments))
-        self._full_until, self._most = now + _RETRY, _FEW
+        self._full_until, self._maximum = now + _RETRY, _FEW
 
     def _forget(self, number: int) -> None:
         id = self._ids.pop(number, None)

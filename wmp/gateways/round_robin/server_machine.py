@@ -312,7 +312,7 @@ class RoundRobinDoorMachine:
             cause = (
                 "raise max_slots for more"
                 if worker.slots == terms.max_slots
-                else f"all workers of a server have {self.table.most} slots together"
+                else f"all workers of a server have {self.table.maximum} slots together"
             )
             text = f"a worker registers {slots} slots, and gets {worker.slots}; {cause}"
             actions.append(self._drop("slots above max_slots", text))

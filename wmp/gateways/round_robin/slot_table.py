@@ -106,7 +106,7 @@ class SlotTable:
     """Number of slots of all workers that become free at once: INCREMENT follows RESPONSE."""
     slots: int = field(default=0, init=False)
     """Number of slots of all workers."""
-    most: int = field(default=Limits.JOBS, init=False)
+    maximum: int = field(default=Limits.JOBS, init=False)
     """Largest number of slots of all workers: they are one worker of WMP, and its jobs have this
     limit."""
 
@@ -123,14 +123,14 @@ class SlotTable:
         A worker gets fewer slots if too few are left.
         """
         self.remove(worker)
-        worker.slots = worker.free = min(slots, self.most - self.slots)
+        worker.slots = worker.free = min(slots, self.maximum - self.slots)
         worker.owed = 0  # INCREMENT gives no slot above this number
         worker.registered, worker.away = True, False
         self._place(worker)
 
     def put_back(self, worker: SlotWorker) -> None:
         """Put a worker that was away to the bottom, with the slots that it does not use."""
-        worker.slots = min(worker.slots, self.most - self.slots)
+        worker.slots = min(worker.slots, self.maximum - self.slots)
         worker.free = max(0, worker.slots - worker.debt)
         worker.registered, worker.away = True, False
         self._place(worker)

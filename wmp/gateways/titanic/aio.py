@@ -124,7 +124,7 @@ class Titanic(AsyncProgram):
         ]
         super().__init__(self._client._node)
         self._given = store
-        self._most = under_way
+        self._maximum = under_way
         self._requests: TitanicRequests | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: Counter[str] = Counter()
@@ -218,7 +218,7 @@ class Titanic(AsyncProgram):
                 if loop.time() >= renew_at:
                     renew_at = loop.time() + _TICK
                     await asyncio.to_thread(requests.renew)
-                if len(self._tasks) < self._most:
+                if len(self._tasks) < self._maximum:
                     await self._begin(requests)
             except StoreError as error:
                 logger.error("titanic: %s", error)
@@ -232,7 +232,7 @@ class Titanic(AsyncProgram):
         # No service waits for all requests of another one (MDP-8.9).
         services.sort(key=self._busy.__getitem__)
         for place, service in enumerate(services):
-            free = self._most - len(self._tasks)
+            free = self._maximum - len(self._tasks)
             if free < 1:
                 return
             share = math.ceil(free / (len(services) - place))

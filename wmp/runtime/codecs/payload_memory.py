@@ -11,10 +11,10 @@ import weakref
 from collections import deque
 from typing import Any, Final
 
-LEAST: Final = 1 << 18
+MIN: Final = 1 << 18
 """Bytes of the smallest payload for which memory is kept."""
 
-_MOST: Final = 1 << 25
+_MAX: Final = 1 << 25
 """Largest number of free bytes that are kept."""
 
 _free: Final[deque[Any]] = deque()
@@ -40,5 +40,5 @@ def payload_memory(size: int) -> Any:
 def _keep(block: Any) -> None:
     """Keep a block whose payload has gone, if few bytes are free."""
     # Another thread may change the blocks meanwhile, so this sum may be late by a block.
-    if sum(map(len, tuple(_free))) + len(block) <= _MOST:
+    if sum(map(len, tuple(_free))) + len(block) <= _MAX:
         _free.append(block)

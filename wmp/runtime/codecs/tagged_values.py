@@ -51,7 +51,7 @@ _SCALARS: Final[frozenset[type]] = frozenset(
 _PLAIN: Final = _SCALARS - {memoryview}
 _SMALL: Final[frozenset[type]] = _SCALARS | {int}
 _KEYS: Final = frozenset({int, str, bytes})
-_MOST_INT: Final = 2**63
+_MAX_INT: Final = 2**63
 
 _REMEDY: Final = (
     "use None, booleans, numbers, text, bytes, dates, times, UUID, Decimal, Fraction, arrays, data "
@@ -91,9 +91,7 @@ def _lower(value: Any, depth: int) -> Any:
         raise TypeError(f"more than {_DEPTH} levels")
     if kind is list:
         kinds = set(map(type, value))
-        if kinds <= _PLAIN or (
-            kinds == {int} and -_MOST_INT <= min(value) <= max(value) < _MOST_INT
-        ):
+        if kinds <= _PLAIN or (kinds == {int} and -_MAX_INT <= min(value) <= max(value) < _MAX_INT):
             return value  # rows of numbers and texts need no Python call for each item
         return [_lower(one, depth - 1) for one in value]
     if kind is dict:
@@ -118,7 +116,7 @@ def _lower(value: Any, depth: int) -> Any:
 
 
 def _whole(value: int) -> int:
-    if not -_MOST_INT <= value < _MOST_INT and value.bit_length() > 8 * _BIG:
+    if not -_MAX_INT <= value < _MAX_INT and value.bit_length() > 8 * _BIG:
         raise TypeError(f"a whole number of {value.bit_length()} bits")
     return value
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from wmp.errors import DecodeError
 from wmp.message import Frame, Limits
-from wmp.runtime.codecs.payload_memory import LEAST, payload_memory
+from wmp.runtime.codecs.payload_memory import MIN, payload_memory
 
 DTYPES: Final = {
     64: "u1",
@@ -49,7 +49,7 @@ DIMENSIONS: Final = 40
 
 _TAGS: Final = {name: tag for tag, name in reversed(DTYPES.items())}
 
-_MOST_DIMENSIONS: Final = 32
+_MAX_DIMENSIONS: Final = 32
 
 _ALIGNED: Final = 8
 """Bytes of the largest items."""
@@ -92,7 +92,7 @@ def pack_array(array: Any) -> Frame:
     if not array.size:
         return head
     items = numpy.ascontiguousarray(array).reshape(-1).view("u1")
-    if array.nbytes < LEAST:
+    if array.nbytes < MIN:
         return b"".join((head, memoryview(items)))
     whole = payload_memory(len(head) + array.nbytes)
     whole[: len(head)] = numpy.frombuffer(head, "u1")
@@ -189,10 +189,10 @@ def shaped(array: Any, sizes: Sequence[object]) -> Any:
         DecodeError: The sizes do not fit the number of items.
     """
     fit = [size for size in sizes if type(size) is int and size >= 0]
-    if len(fit) < len(sizes) or len(fit) > _MOST_DIMENSIONS or prod(fit) != array.size:
+    if len(fit) < len(sizes) or len(fit) > _MAX_DIMENSIONS or prod(fit) != array.size:
         raise DecodeError(
             f"an array of {array.size} items has the dimensions {list(sizes)[:8]}; expected "
-            f"at most {_MOST_DIMENSIONS} sizes with this product"
+            f"at most {_MAX_DIMENSIONS} sizes with this product"
         )
     return array.reshape(fit)
 
@@ -205,7 +205,7 @@ def unpack_array(frame: Frame) -> Any:
     if tag is not None and tag[0] == DIMENSIONS:
         pair = _read(view, tag[1], 4)
         head = _read(view, pair[1], 4) if pair is not None and pair[0] == 2 else None
-        if head is None or head[0] > _MOST_DIMENSIONS:
+        if head is None or head[0] > _MAX_DIMENSIONS:
             return None
         count, place = head
         sizes = []

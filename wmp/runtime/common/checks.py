@@ -27,22 +27,24 @@ HEADERS: Final = 1024
 """Limit of the bytes that a worker's headers may take in each of its READYs."""
 
 
-def check_count(name: str, value: object, least: int = 0, most: int = Limits.UINT) -> int:
+def check_count(name: str, value: object, minimum: int = 0, maximum: int = Limits.UINT) -> int:
     """Return ``value`` if it is a whole number from ``least`` to ``most``.
 
     Raises:
         ConfigError: The value is not such a number.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} is {_shown(value)}; expected a whole number of at least {least}")
-    if value > most:
-        limit = "2**63 - 1" if most == Limits.UINT else most
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise ConfigError(
+            f"{name} is {_shown(value)}; expected a whole number of at least {minimum}"
+        )
+    if value > maximum:
+        limit = "2**63 - 1" if maximum == Limits.UINT else maximum
         raise ConfigError(f"{name} is {_shown(value)}; expected at most {limit}")
     return value
 
 
 def check_seconds(
-    name: str, value: object, *, most: float = SECONDS, zero: bool = True
+    name: str, value: object, *, maximum: float = SECONDS, zero: bool = True
 ) -> int | float:
     """Return ``value`` if it is a finite number of seconds from 0 to ``most``.
 
@@ -59,12 +61,13 @@ def check_seconds(
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
-        or not (0 <= value <= most)
+        or not (0 <= value <= maximum)
         or not (zero or value)
     ):
-        least = "at least 0" if zero else "more than 0"
+        minimum = "at least 0" if zero else "more than 0"
         raise ConfigError(
-            f"{name} is {_shown(value)}; expected a number of seconds, {least} and at most {most:g}"
+            f"{name} is {_shown(value)}; expected a number of seconds, {minimum} and at most "
+            f"{maximum:g}"
         )
     return value
 
@@ -101,14 +104,19 @@ def check_descriptors(what: str, needed: int) -> None:
         )
 
 
-def check_text(name: str, value: object, most: int, least: int = 0) -> str:
+def check_text(name: str, value: object, maximum: int, minimum: int = 0) -> str:
     """Return ``value`` if it is text of ``least`` to ``most`` bytes.
 
     Raises:
         ConfigError: The value is not such a text.
     """
-    if not isinstance(value, str) or not least <= len(value.encode("utf-8", "replace")) <= most:
-        raise ConfigError(f"{name} is {_shown(value)}; expected text of {least} to {most} bytes")
+    if (
+        not isinstance(value, str)
+        or not minimum <= len(value.encode("utf-8", "replace")) <= maximum
+    ):
+        raise ConfigError(
+            f"{name} is {_shown(value)}; expected text of {minimum} to {maximum} bytes"
+        )
     return value
 
 

@@ -56,7 +56,7 @@ reads few messages a second, and a budget that grows fast would never be used up
 _UNASKED: Final = 1 / 8
 """Cost of STATUS, ERROR, and a DONE that answers no TAKE: a worker that lost a connection or its
 device sends many of them."""
-_MOST_OWED: Final = 2 * Limits.JOBS
+_MAX_OWED: Final = 2 * Limits.JOBS
 """Largest number of jobs of one worker for which a DONE is expected."""
 _IGNORED: Final = 10.0
 """Seconds for which a connection is ignored."""
@@ -71,7 +71,7 @@ _REST: Final = 0.02
 """Limit of the seconds of rest. The messages of honest peers are late by the rest."""
 _ANSWERS: Final = 200
 """Number of ERRORs a second with which the node answers frames that are no message."""
-_MOST: Final = 50_000
+_MAX: Final = 50_000
 """Largest number of budgets that are remembered. Above this limit all budgets begin anew."""
 
 
@@ -149,9 +149,9 @@ class Throttle:
     def sent(self, link: Link, to: Path, jobs: int) -> None:
         """Expect a DONE for each job of a TAKE that a device passes on."""
         key = (link, to[-1]) if len(to) > 2 else link
-        if len(self._owed) >= _MOST:
+        if len(self._owed) >= _MAX:
             self._owed.clear()
-        self._owed[key] = min(self._owed.get(key, 0) + jobs, _MOST_OWED)
+        self._owed[key] = min(self._owed.get(key, 0) + jobs, _MAX_OWED)
 
     def refuses(self, link: Link, hops: int, reason: str, now: float) -> bool:
         """Count a refused message; return whether its connection is ignored from now on.
@@ -176,7 +176,7 @@ class Throttle:
 
     def ignore(self, link: Link, now: float) -> None:
         """Drop the messages of a connection unread for some seconds."""
-        if len(self._ignored) >= _MOST:
+        if len(self._ignored) >= _MAX:
             self._ignored.clear()
         self._ignored[link] = now + _IGNORED
 
@@ -243,7 +243,7 @@ class Throttle:
             and not self._take(shared, cost, rate * _CROWD, now, None, growth)
         ):
             return False
-        if len(budgets) >= _MOST:
+        if len(budgets) >= _MAX:
             budgets.clear()
         budgets[key] = left, now
         return True

@@ -164,7 +164,7 @@ def _device(table: ConfigTable) -> DeviceDefinition:
         max_managers=table.count("max_managers", Limits.MANAGERS),
         identity=table.text("identity", Limits.IDENTITY),
         label=table.text("label", Limits.LONG_TEXT),
-        max_hops=table.count("max_hops", Limits.HOPS, most=Limits.HOPS),
+        max_hops=table.count("max_hops", Limits.HOPS, maximum=Limits.HOPS),
         security=security,
         transport=table.transport(),
         journal=table.path("journal"),

@@ -178,13 +178,13 @@ class ConfigTable:
             case _:
                 raise self.wrong(key, f"tables [[{self._key(key)}]]")
 
-    def text(self, key: str, most: int) -> str | None:
+    def text(self, key: str, maximum: int) -> str | None:
         """Return text of 1 to ``most`` bytes; None for a missing key."""
         value = self.values.get(key)
         if value is None:
             return None
-        if not isinstance(value, str) or not 1 <= len(value.encode()) <= most:
-            raise self.wrong(key, f"text of 1 to {most} bytes")
+        if not isinstance(value, str) or not 1 <= len(value.encode()) <= maximum:
+            raise self.wrong(key, f"text of 1 to {maximum} bytes")
         return value
 
     def path(self, key: str) -> Path | None:
@@ -196,12 +196,12 @@ class ConfigTable:
             raise self.wrong(key, "the name of a file, relative to this one")
         return self.file.parent / value
 
-    def count(self, key: str, default: int, *, most: int | None = None) -> int:
+    def count(self, key: str, default: int, *, maximum: int | None = None) -> int:
         """Return a whole number of at least 1."""
         value = self.values.get(key, default)
         # In Python the TOML value true is an int too.
-        if type(value) is not int or value < 1 or (most is not None and value > most):
-            limit = "of at least 1" if most is None else f"from 1 to {most}"
+        if type(value) is not int or value < 1 or (maximum is not None and value > maximum):
+            limit = "of at least 1" if maximum is None else f"from 1 to {maximum}"
             raise self.wrong(key, f"a whole number {limit}")
         return value
 

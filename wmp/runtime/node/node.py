@@ -84,7 +84,7 @@ _Settings = TypeVar("_Settings")
 _COLUMNS = Limits.COLUMNS // Limits.INLINE // 2
 """Limit of the jobs in one message. A columns frame can hold twice as many small payloads."""
 
-_LEAST = {
+_MIN = {
     "bundle": 1,
     "bundle_bytes": 1,
     "lane_max": 1,
@@ -100,7 +100,7 @@ _LEAST = {
 }
 """Settings that are whole numbers and must not be 0."""
 
-_MOST = {"bundle": _COLUMNS, "lane_max": _COLUMNS, "max_hops": Limits.HOPS}
+_MAX = {"bundle": _COLUMNS, "lane_max": _COLUMNS, "max_hops": Limits.HOPS}
 
 _MAY_BE_ZERO = frozenset(("hold", "jitter", "lane_time", "reply_margin", "window_time"))
 """Settings that are times and may be 0, for no wait.
@@ -134,7 +134,7 @@ def make_settings(
         if value is None and "None" in kind:
             continue
         if kind.startswith("int"):
-            check_count(name, value, _LEAST.get(name, 0), _MOST.get(name, Limits.UINT))
+            check_count(name, value, _MIN.get(name, 0), _MAX.get(name, Limits.UINT))
         elif name == "jitter":
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
                 raise ConfigError(f"jitter is {value!r}; expected a number from 0 to less than 1")

@@ -34,7 +34,7 @@ _ALERT: Final = 600
 the memory has not grown.
 """
 
-_MOST_ENDED: Final = 1000
+_MAX_ENDED: Final = 1000
 """Limit of the remembered connections that ended before their first message was read."""
 
 _DRAWN: Final = b"\0"
@@ -135,7 +135,7 @@ class Connections:
             self.active.discard(key)
             self._garbled.discard(key)
             if key.startswith(_DRAWN):
-                if len(self._parted) >= _MOST_ENDED:
+                if len(self._parted) >= _MAX_ENDED:
                     self._parted.clear()
                 self._parted.add(key)
         return key
@@ -150,7 +150,7 @@ class Connections:
             self.descriptors[key] = descriptor
             self._keys[descriptor] = key
             return
-        if len(self._ended) >= _MOST_ENDED:
+        if len(self._ended) >= _MAX_ENDED:
             for ended in self._ended:
                 self.users.pop(ended, None)
             self._ended.clear()

@@ -22,7 +22,7 @@ _SILENCE: Final = 10.0
 """Seconds of silence after which another key may use an identity. A living peer sends PING each
 second.
 """
-_MOST: Final = 10_000
+_MAX: Final = 10_000
 """Largest number of identities of one key. Above this limit the key's oldest identity is free."""
 
 
@@ -69,7 +69,7 @@ class IdentityHolders:
             if holder.key != key and now - holder.at < _SILENCE:
                 return False
             self._release(identity)
-        if len(self._of_key.get(key, ())) >= _MOST:
+        if len(self._of_key.get(key, ())) >= _MAX:
             self._release(next(iter(self._of_key[key])))
         self._holders[identity] = _HeldIdentity(key, link, source[1], now)
         self._of_key.setdefault(key, {})[identity] = None

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Final
 
 _ROUNDS: Final = 8
-_MOST_CACHED: Final = 10_000
+_MAX_CACHED: Final = 10_000
 """Limit of the entries in each cache.
 
 A full cache is emptied, because its entries can be computed again.
@@ -67,6 +67,6 @@ class LocalIds:
 
 
 def _remember(cache: dict[bytes, bytes], key: bytes, value: bytes) -> None:
-    if len(cache) >= _MOST_CACHED:
+    if len(cache) >= _MAX_CACHED:
         cache.clear()
     cache[key] = value

@@ -120,11 +120,11 @@ class Transport:
         check_count("max_chatter", self.max_chatter, 1)
         check_count("max_refused", self.max_refused, 1)
         for name in ("linger", "reconnect", "handshake"):
-            check_seconds(name, getattr(self, name), most=_INT // 1000)
+            check_seconds(name, getattr(self, name), maximum=_INT // 1000)
         if self.reconnect_max is not None:
-            check_seconds("reconnect_max", self.reconnect_max, most=_INT // 1000)
+            check_seconds("reconnect_max", self.reconnect_max, maximum=_INT // 1000)
         # libzmq keeps three times this value as a number of 16 bits, in tenths of a second.
-        check_seconds("heartbeat", self.heartbeat, most=2000)
+        check_seconds("heartbeat", self.heartbeat, maximum=2000)
 
     @property
     def payload(self) -> int:

@@ -270,10 +270,12 @@ class MapPipeline:
             raise error
         return values
 
-    def _next_ids(self, most: int) -> Sequence[int]:
+    def _next_ids(self, maximum: int) -> Sequence[int]:
         """Return the numbers of the jobs whose results are next, whether they have come or not."""
-        ids: Sequence[int] = self._runs[0][:most] if self._runs else ()
-        return ids if len(ids) >= most else list(islice(chain.from_iterable(self._runs), most))
+        ids: Sequence[int] = self._runs[0][:maximum] if self._runs else ()
+        return (
+            ids if len(ids) >= maximum else list(islice(chain.from_iterable(self._runs), maximum))
+        )
 
     def _forget(self, ids: Sequence[int]) -> None:
         """Remove the first jobs, whose results were taken."""

@@ -47,11 +47,11 @@ class UnorderedMap(MapPipeline):
         self._waiting.clear()
         self._sizes.clear()
 
-    def _next_ids(self, most: int) -> Sequence[int]:
+    def _next_ids(self, maximum: int) -> Sequence[int]:
         picked, came = self._picked, self._came
-        while came and len(picked) < most:
+        while came and len(picked) < maximum:
             picked.append(came.popleft())
-        return picked[:most]
+        return picked[:maximum]
 
     def _forget(self, ids: Sequence[int]) -> None:
         del self._picked[: len(ids)]

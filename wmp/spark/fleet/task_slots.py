@@ -30,7 +30,7 @@ def read_settings(spark: SparkSession) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value is not None}
 
 
-def most_slots(settings: Mapping[str, str]) -> tuple[int, str] | None:
+def max_slots(settings: Mapping[str, str]) -> tuple[int, str] | None:
     """Return the largest number of task slots, and the setting that bounds it.
 
     Returns:
@@ -43,8 +43,8 @@ def most_slots(settings: Mapping[str, str]) -> tuple[int, str] | None:
         return cores // cpus, f"spark.master={master}"
     if found := re.fullmatch(r"local-cluster\[(\d+),(\d+),\d+\]", master.replace(" ", "")):
         return int(found[1]) * (int(found[2]) // cpus), f"spark.master={master}"
-    if (most := _number(settings, "spark.cores.max")) is not None:
-        return most // cpus, f"spark.cores.max={most}"
+    if (maximum := _number(settings, "spark.cores.max")) is not None:
+        return maximum // cpus, f"spark.cores.max={maximum}"
     cores = _number(settings, "spark.executor.cores") or 0
     dynamic = settings.get("spark.dynamicAllocation.enabled", "false") == "true"
     name = "spark.dynamicAllocation.maxExecutors" if dynamic else "spark.executor.instances"
@@ -65,10 +65,10 @@ def check_spare(settings: Mapping[str, str], workers: int, spare: int) -> None:
     Raises:
         ConfigError: Spark cannot have so many task slots.
     """
-    bound = most_slots(settings)
+    bound = max_slots(settings)
     if bound is not None and workers + spare > bound[0]:
-        most = max(0, bound[0] - spare)
-        lower = f"set workers={most} or less, or " if most else ""
+        maximum = max(0, bound[0] - spare)
+        lower = f"set workers={maximum} or less, or " if maximum else ""
         raise ConfigError(
             f"a fleet of {workers} workers and spare={spare} for other jobs need {workers + spare} "
             f"task slots, and Spark has {bound[0]} ({bound[1]}); {lower}give Spark more slots "

@@ -101,8 +101,8 @@ def _compare(
     received: tuple[Process, int],
 ) -> None:  # fmt: skip
     took, way = received[1] - sent[1], (sent[0], received[0])
-    least, messages = ways.get(way, (took, 0))
-    ways[way] = min(least, took), messages + 1
+    minimum, messages = ways.get(way, (took, 0))
+    ways[way] = min(minimum, took), messages + 1
 
 
 def clocks(found: Sequence[ProcessLines], pairs: Iterable[Offset]) -> dict[Process, Clock]:

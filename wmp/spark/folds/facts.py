@@ -34,9 +34,9 @@ Counts = dict[tuple[Any, ...], list[int]]
 
 _HOUR: Final = 3_600_000_000
 """In µs."""
-MOST_OF_A_NAME: Final = 100
+MAX_OF_A_NAME: Final = 100
 """Largest number of violations of one name and certainty in a report; all are counted."""
-_MOST_LINES: Final = 200
+_MAX_LINES: Final = 200
 """Largest number of lines of a violation that are reported."""
 
 
@@ -265,7 +265,7 @@ class FoldSink:
             certain: Whether the violation is certain, even if a journal has gaps.
         """
         node, epoch, n, at = line
-        story = list(lines[-_MOST_LINES:]) or [(node, epoch, n)]
+        story = list(lines[-_MAX_LINES:]) or [(node, epoch, n)]
         processes = {(one[0], one[1]) for one in story} | set(others)
         processes |= {who for who in (owner, worker) if who is not None}
         judged = None if certain else tuple(sorted(processes))
@@ -273,7 +273,7 @@ class FoldSink:
         self.count(1, "violation", name, judged)
         proved = is_certain(judged, self.known)
         self._broken[name, proved] += 1
-        if self._broken[name, proved] > MOST_OF_A_NAME:
+        if self._broken[name, proved] > MAX_OF_A_NAME:
             return
         text = "|".join(map(str, (name, node, epoch, n, owner, job, detail)))
         row = (

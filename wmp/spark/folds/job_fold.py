@@ -19,7 +19,7 @@ from wmp.actions import JOINED, End
 from wmp.checks.invariants import History, Violation
 from wmp.core.manager import job_lifecycle
 from wmp.core.manager.job_lifecycle import JobInput, JobState
-from wmp.core.protocol.outbound import MOST_RESENDS
+from wmp.core.protocol.outbound import MAX_RESENDS
 from wmp.core.worker import execution_lifecycle
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
 from wmp.message import Outcome, Peer
@@ -233,7 +233,7 @@ class JobFold:
             worker = (fact.node.encode(), fact.epoch)
             self._history.answered(worker, self._owner, self.job[2], fact.attempt or 0, outcome)
         times = held.answers[key] = held.answers.get(key, 0) + 1
-        if times == MOST_RESENDS:
+        if times == MAX_RESENDS:
             held.due += 1  # another DONE may replace this one (WMP-7.12)
         if times > 1:
             return  # the same DONE, sent again

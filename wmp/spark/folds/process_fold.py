@@ -19,7 +19,7 @@ UNACCEPTED: Final = frozenset({
     *(code for code in ERROR_CODES if code != ErrorCode.UNKNOWN),
 })  # fmt: skip
 """Reasons for which a numbered message is not accepted."""
-_MOST: Final = 4096
+_MAX: Final = 4096
 """Number of streams that are remembered."""
 
 
@@ -99,7 +99,7 @@ class ProcessFold:
 
     def _remember(self, key: tuple[Any, ...], number: int) -> None:
         self._last[key] = number
-        if len(self._last) > _MOST:
+        if len(self._last) > _MAX:
             self._last.pop(next(iter(self._last)))
 
     def _break_number(self, line: LineRow, what: str, last: int) -> None:

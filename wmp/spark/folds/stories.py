@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from wmp.spark.folds.facts import MOST_OF_A_NAME, FoldSink, KnownProcess, Process, add_count
+from wmp.spark.folds.facts import MAX_OF_A_NAME, FoldSink, KnownProcess, Process, add_count
 from wmp.spark.folds.process_lines import LineNumbers
 from wmp.spark.journals.tables import Tables
 from wmp.spark.session.arrow import Values
@@ -37,7 +37,7 @@ def first_of_each_name(found: Sequence[Values]) -> list[Values]:
     first = []
     for row in sorted(found, key=lambda row: (row[_TIME] or 0, row[_KEY])):
         kept[row[_NAME], row[_CERTAIN]] += 1
-        if kept[row[_NAME], row[_CERTAIN]] <= MOST_OF_A_NAME:
+        if kept[row[_NAME], row[_CERTAIN]] <= MAX_OF_A_NAME:
             first.append(row)
     return first
 
@@ -124,7 +124,7 @@ def check_silences(silences: Sequence[Values], tables: Tables, sink: FoldSink) -
     time would instead receive many messages at once when it continues.
     """
     wanted: defaultdict[Process, list[int]] = defaultdict(list)
-    first = sorted(silences, key=lambda row: row[7:9])[: 2 * MOST_OF_A_NAME]
+    first = sorted(silences, key=lambda row: row[7:9])[: 2 * MAX_OF_A_NAME]
     for row in first:
         wanted[row[0], row[1]] += row[6:8]
     lines: defaultdict[Process, list[tuple[int, int]]] = defaultdict(list)

@@ -67,7 +67,7 @@ def _rank(file: Path) -> tuple[bool, int] | None:
 def advance(
     start: Mapping[str, int],
     found: Mapping[str, tuple[str, int]],
-    most: int | None,
+    maximum: int | None,
     growing: Collection[str] = (),
 ) -> dict[str, int]:
     """Return the positions up to which the next batch reads, by segment; none is before ``start``.
@@ -86,7 +86,7 @@ def advance(
         for name, (_, size) in found.items()
         if size > start.get(name, 0)
     )
-    left = most
+    left = maximum
     for place, (there, name) in enumerate(waiting):
         if left is not None and left <= 0:
             break
@@ -146,9 +146,9 @@ def _mapped(path: str) -> Iterator[mmap]:
         yield text
 
 
-def pieces(path: str, begin: int, end: int, most: int) -> list[ByteRange]:
+def pieces(path: str, begin: int, end: int, maximum: int) -> list[ByteRange]:
     """Cut a part of a segment into pieces for several tasks."""
-    return [ByteRange(path, at, min(at + most, end)) for at in range(begin, end, most)]
+    return [ByteRange(path, at, min(at + maximum, end)) for at in range(begin, end, maximum)]
 
 
 def read(span: ByteRange, *, torn: bool = False) -> Iterator[bytes]:

@@ -14,9 +14,9 @@ from wmp.spark.journals import byte_ranges
 from wmp.spark.journals.byte_ranges import ByteRange
 from wmp.spark.journals.lines import MAPS
 
-_LEAST: Final = 16 << 20
+_MIN: Final = 16 << 20
 """Least number of bytes that one task reads, if there are so many."""
-_MOST: Final = 64 << 20
+_MAX: Final = 64 << 20
 _TASKS: Final = 64
 """Number of tasks from which on a task reads more bytes. Each task costs 0.01 s of CPU time."""
 _LINE: Final = 300
@@ -45,7 +45,7 @@ def find_segments(paths: Sequence[str | Path]) -> list[str | ByteRange]:
 
 def bytes_of_task(total: int) -> int:
     """Return the number of bytes that one task reads, or folds, of so many bytes."""
-    return min(max(_LEAST, -(-total // _TASKS)), _MOST)
+    return min(max(_MIN, -(-total // _TASKS)), _MAX)
 
 
 class Source:
@@ -71,13 +71,13 @@ class Source:
         self.bytes = sum(one.end - one.begin for one in spans)  # without those of URLs
         self.bytes += sum(_LINE * rows for _, rows in events)
         self.tasks: list[list[_Piece]] = [[]]
-        left = most = bytes_of_task(self.bytes)
+        left = maximum = bytes_of_task(self.bytes)
 
         def add(piece: _Piece, size: int) -> None:
             nonlocal left
             if left <= 0:
                 self.tasks.append([])
-                left = most
+                left = maximum
             self.tasks[-1].append(piece)
             left -= size
 
@@ -86,7 +86,7 @@ class Source:
         for span in spans:
             begin = span.begin
             while begin < span.end:
-                end = min(begin + (left if left > 0 else most), span.end)
+                end = min(begin + (left if left > 0 else maximum), span.end)
                 add(ByteRange(span.path, begin, end), end - begin)
                 begin = end
 

@@ -24,8 +24,8 @@ from wmp.journal.schema import (
     COLUMNS,
     ENDS,
     LINES,
-    MOST_JOBS,
-    MOST_TIME,
+    MAX_JOBS,
+    MAX_TIME,
     NULLABLE,
     OF_JOBS,
     VERSION,
@@ -50,8 +50,8 @@ _TYPES: Final[dict[Type, Any]] = {
 _OWN_TYPES: Final[dict[str, Any]] = {
     "v": Literal[VERSION],
     "n": Annotated[int, Meta(ge=0, le=2**63 - 1)],
-    "at": Annotated[int, Meta(gt=-MOST_TIME, lt=MOST_TIME)],
-    "wall": Annotated[int, Meta(ge=0, lt=MOST_TIME)],
+    "at": Annotated[int, Meta(gt=-MAX_TIME, lt=MAX_TIME)],
+    "wall": Annotated[int, Meta(ge=0, lt=MAX_TIME)],
     "ends": list[Literal[tuple(sorted(ENDS))]],  # type: ignore[misc]
     **dict.fromkeys(NULLABLE, list[_Integer | None]),
 }
@@ -133,7 +133,7 @@ def _is_whole(line: LineRow) -> bool:
         return True
     ids, last, *columns = found
     if last is not None:
-        if ids is None or len(ids) != 1 or not 0 < last - ids[0] < MOST_JOBS:
+        if ids is None or len(ids) != 1 or not 0 < last - ids[0] < MAX_JOBS:
             return False
         ids = line.ids = list(range(ids[0], last + 1))
     sizes = (1, len(ids or ()))

@@ -185,8 +185,8 @@ class _JournalStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerA
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Return the position up to which the next batch reads."""
         found = self._last if self._last is not None else byte_ranges.find(self._asked.paths)
-        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        return byte_ranges.advance(start, found, most)
+        maximum = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        return byte_ranges.advance(start, found, maximum)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return a partition for each part of a segment."""

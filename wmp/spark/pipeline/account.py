@@ -33,7 +33,7 @@ _OPEN: Final = 1 << 16
 """Bytes of the state of a part in a report that follows journals."""
 _SHORTER: Final = 8
 """Ratio of the bytes of new lines to those of their state."""
-_LEAST: Final = 64
+_MIN: Final = 64
 """Least number of parts in such a report."""
 
 
@@ -58,7 +58,7 @@ class Account:
     """The files of the large tables whose rows do not change any more."""
     open: dict[Group, OpenGroup] = field(factory=dict)
     """The groups that may still get lines."""
-    buckets: int = _LEAST
+    buckets: int = _MIN
     """Number of the parts into which messages, and jobs, are divided."""
     closed: dict[tuple[Any, ...], LineNumbers] = field(factory=dict)
     """The jobs, and messages without a target, whose rows do not change any more."""
@@ -142,7 +142,7 @@ class Account:
             return []
         states = [row for row in self.states() if row[0] != "line"]
         size = more // _SHORTER + sum(len(row[4]) for row in states)
-        buckets = max(_LEAST, 1 << (size // _OPEN).bit_length())
+        buckets = max(_MIN, 1 << (size // _OPEN).bit_length())
         if self.buckets // 32 < buckets <= self.buckets:
             return []
         self.buckets = buckets

@@ -28,7 +28,7 @@ from wmp.spark.session.arrow import Values
 _STRETCHES: Final = (0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600, 21_600, 86_400, 604_800)
 """Each is a multiple of the one before, so counts of short stretches add up to those of long ones.
 """
-_MOST: Final = 120
+_MAX: Final = 120
 _SHARES: Final = (0.5, 0.9, 0.95, 0.99, 0.999)
 _GROUPS: Final = ("role", "manager", "worker", "device", "hour")
 _TIMED: Final = {"busy": 3, "had": 3, "submitted": 1, "ended": 1}
@@ -46,7 +46,7 @@ _Samples = dict[Any, _Entry]
 
 def stretch(seconds: float) -> int:
     """Return the length of a stretch in µs, which bounds the number of stretches."""
-    fits = (length for length in _STRETCHES if seconds <= length * _MOST)
+    fits = (length for length in _STRETCHES if seconds <= length * _MAX)
     return int(next(fits, _STRETCHES[-1]) * 1_000_000)
 
 
@@ -246,9 +246,16 @@ class Totals:
                 shares[by, *process, "jobs"].append(jobs)
                 shares[by, *process, "handler"].append(handler)
         for group, some in shares.items():
-            least, most, square = min(some), max(some), sum(x * x for x in some)
+            minimum, maximum, square = min(some), max(some), sum(x * x for x in some)
             jain = sum(some) ** 2 / (len(some) * square) if square else None
-            yield (*group, len(some), least, most, most / least if least > 0 else None, jain)
+            yield (
+                *group,
+                len(some),
+                minimum,
+                maximum,
+                maximum / minimum if minimum > 0 else None,
+                jain,
+            )
 
     def summary(
         self, found: ReadPart, clocks: Mapping[Process, Clock], repeated: int, missing: int,

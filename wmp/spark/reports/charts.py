@@ -23,9 +23,9 @@ from wmp.pages.template import amount, duration, moment
 from wmp.spark.journals.schema import PHASES
 from wmp.spark.reports.report_data import GROUPED, ReportData, Row
 
-MOST_ROLES: Final = 24
+MAX_ROLES: Final = 24
 """Limit of the roles in a chart; the chart of load has the most active roles."""
-_MOST_CURVES: Final = 8
+_MAX_CURVES: Final = 8
 """Limit of the roles in a chart of percentiles; it has the roles with the most samples."""
 _CURVES: Final = (
     "queue wait", "take trip", "lane wait", "handler", "done trip", "lease", "total",
@@ -98,7 +98,7 @@ def figures(data: ReportData) -> dict[str, _Figure]:
     }
     for phase in GROUPED:
         if len(parts := roles[phase]) > 1:
-            busiest = sorted(parts, key=lambda role: -parts[role].total())[:_MOST_CURVES]
+            busiest = sorted(parts, key=lambda role: -parts[role].total())[:_MAX_CURVES]
             figure = _curves(f"{phase}, by role", {role: parts[role] for role in busiest})
             made[f"chart-{phase.replace(' ', '-')}"] = figure
     return {name: figure for name, figure in made.items() if figure}
@@ -112,7 +112,7 @@ def _load(data: ReportData) -> _Figure:
     total: Counter[str] = Counter()
     for row in rows:
         total[row["role"]] += row["ended"] + row["submitted"]
-    roles = sorted(total, key=lambda role: (-total[role], role or ""))[:MOST_ROLES]
+    roles = sorted(total, key=lambda role: (-total[role], role or ""))[:MAX_ROLES]
     length = rows[0]["length"]
     begin = min(data.span[0] // length * length, *(row["time"] for row in rows))
     times = range(begin, max(row["time"] for row in rows) + 1, length)

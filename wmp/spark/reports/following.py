@@ -49,7 +49,7 @@ _BYTES: Final = 64 << 20
 """Bytes of a first batch of lines. While more lines wait, each batch has twice as many bytes,
 because a batch folds open jobs and messages again.
 """
-_MOST_BYTES: Final = 256 << 20
+_MAX_BYTES: Final = 256 << 20
 """Bytes of the largest batch, which bounds what its tasks return."""
 _REST: Final = 2.0
 """Least number of seconds between two reports while lines keep coming."""
@@ -132,7 +132,7 @@ class _Follower:
     _store: AccountStore = field(init=False)
     _publisher: Publisher = field(init=False)
     _kept: _Followed = field(factory=_Followed)
-    _most: int = field(factory=lambda: _BYTES)
+    _maximum: int = field(factory=lambda: _BYTES)
     """Limit of the bytes of the next batch."""
     _sizes: dict[str, int] = field(factory=dict)
     """The size of each segment at the last look."""
@@ -167,7 +167,7 @@ class _Follower:
             last_look = not more and idle is not None and began - quiet >= idle
             if self._rework(quiet, last=last_look):
                 waits = True
-            behind = more and self._most > _BYTES  # many lines wait, besides those that come
+            behind = more and self._maximum > _BYTES  # many lines wait, besides those that come
             rested = not more or time.monotonic() - reported >= _REST
             if (waits or last is None) and rested and not (behind and last is None):
                 last = self._report(began)
@@ -194,14 +194,16 @@ class _Follower:
                 del found[name]
         growing = {name for name, (_, size) in found.items() if self._sizes.get(name) != size}
         self._sizes = {name: size for name, (_, size) in found.items()}
-        end = byte_ranges.advance(kept.positions, found, self._most, growing)
+        end = byte_ranges.advance(kept.positions, found, self._maximum, growing)
         spans = [
             ByteRange(found[name][0], begin, at)
             for name, at in end.items()
             if at > (begin := kept.positions.get(name, 0))
         ]
         source = Source(spans)
-        self._most = min(2 * self._most, _MOST_BYTES) if 2 * source.bytes > self._most else _BYTES
+        self._maximum = (
+            min(2 * self._maximum, _MAX_BYTES) if 2 * source.bytes > self._maximum else _BYTES
+        )
         if spans:
             if any(byte_ranges.divides_a_step(span.path, span.begin) for span in spans):
                 kept.account.stale = True  # half of a step was folded alone

@@ -13,7 +13,7 @@ from wmp.pages.svg import clip
 from wmp.pages.template import render
 from wmp.spark.folds.facts import ALWAYS
 from wmp.spark.journals.schema import PHASES, TABLES
-from wmp.spark.reports.charts import MOST_ROLES, figures, plotly, script_hash, to_json
+from wmp.spark.reports.charts import MAX_ROLES, figures, plotly, script_hash, to_json
 from wmp.spark.reports.pictures import timeline
 from wmp.spark.reports.report_data import GROUPED, ReportData, Row, name_of
 from wmp.spark.reports.violation_diagram import violation_diagram
@@ -21,7 +21,7 @@ from wmp.spark.reports.violation_diagram import violation_diagram
 _LIBRARY: Final = "<!-- plotly -->"
 """Stands for Plotly's script until the page is rendered; no text of a journal has this markup."""
 _STARTER: Final = files("wmp.pages").joinpath("templates", "report.js").read_text("utf-8").strip()
-_MOST: Final = 200
+_MAX: Final = 200
 """Largest number of rows of a list."""
 
 
@@ -41,14 +41,14 @@ def page(data: ReportData) -> str:
         unfolded={row["name"]: row for row in reversed(data.tables["violations"])},
         diagram=lambda row: violation_diagram(row, data),
         timeline=timeline(data),
-        most_rows=_MOST,
+        max_rows=_MAX,
         tables=TABLES,
         charts=charts,
         figures=Markup(to_json(charts)),
         library=Markup(_LIBRARY),
         starter=Markup(_STARTER),
         scripts=Markup(f"{script_hash(plotly())} {script_hash(_STARTER)}") if charts else "'none'",
-        roles_left_out=max(len({row["role"] for row in data.tables["activity"]}) - MOST_ROLES, 0),
+        roles_left_out=max(len({row["role"] for row in data.tables["activity"]}) - MAX_ROLES, 0),
     )
     # Plotly has five megabytes, so it passes through no template.
     return str(text).replace(_LIBRARY, plotly(), 1) if charts else str(text)

@@ -12,11 +12,11 @@ from wmp.pages.svg import Drawing, TimeScale
 from wmp.pages.template import amount, duration
 from wmp.spark.reports.report_data import ReportData, Row, name_of, rank_of
 
-_MOST_ROWS: Final = 48
+_MAX_ROWS: Final = 48
 """Limit of the processes in a picture."""
 
 _WIDTH: Final = 1100
-_LEAST: Final = 700
+_MIN: Final = 700
 """Least width, at which names are still readable; a narrower window scrolls."""
 _LEFT: Final = 170
 _ROW: Final = 22
@@ -32,7 +32,7 @@ def timeline(data: ReportData) -> tuple[Markup, int]:
         (row for row in data.tables["nodes"] if row["first"] <= high and row["last"] >= low),
         key=lambda row: (rank_of(row["kind"]), row["label"] or row["node"], row["first"]),
     )
-    nodes = lives[:_MOST_ROWS]
+    nodes = lives[:_MAX_ROWS]
     if not nodes:
         return Markup(), 0
     scale = TimeScale(low, high, _LEFT, _WIDTH - 10)
@@ -70,4 +70,4 @@ def timeline(data: ReportData) -> tuple[Markup, int]:
             x, title = scale(row["time"]), f"{row['name']}: {row['detail']}"
             sheet.path([(x - 5, y - 2), (x + 5, y - 2), (x, y + 7)], "flag", title=title)
     description = f"Timeline of {len(nodes)} processes over {duration(high - low)}"
-    return sheet.svg(description, least=_LEAST), len(lives) - len(nodes)
+    return sheet.svg(description, minimum=_MIN), len(lives) - len(nodes)

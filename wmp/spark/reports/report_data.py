@@ -19,11 +19,11 @@ from wmp.spark.journals.tables import Tables
 Row = Mapping[str, Any]
 """A row: values by column; times are µs since 1970."""
 
-_MOST_VIOLATIONS: Final = 40
+_MAX_VIOLATIONS: Final = 40
 """Largest number of violations that are drawn."""
-_MOST_LINES: Final = 80
+_MAX_LINES: Final = 80
 """Number of the last lines of a story that are drawn."""
-_MOST_JOBS: Final = 15
+_MAX_JOBS: Final = 15
 """Largest number of the slowest, failed and requeued jobs that are listed."""
 
 _KINDS: Final = ("manager", "device", "worker")
@@ -115,7 +115,7 @@ def read_report_data(
     tables["latency"] = _rows(where.dataset("latency").to_table(filter=shown))
     order = [("certain", "descending"), ("time", "ascending"), ("violation", "ascending")]
     found = where.dataset("violations").to_table().drop_columns(["events"])
-    worst = tables["violations"] = _rows(found.sort_by(order).slice(0, _MOST_VIOLATIONS))
+    worst = tables["violations"] = _rows(found.sort_by(order).slice(0, _MAX_VIOLATIONS))
     keys = pyarrow.array([row["violation"] for row in worst], pyarrow.string())
     lines = where.dataset("violation_events").to_table(filter=pc.field("violation").isin(keys))
     story = _rows(lines.sort_by([("violation", "ascending"), ("place", "ascending")]))
@@ -123,7 +123,7 @@ def read_report_data(
         sources,
         tables,
         {row["name"]: row["value"] for row in _rows(where.dataset("summary").to_table())},
-        {key: list(some)[-_MOST_LINES:] for key, some in groupby(story, lambda r: r["violation"])},
+        {key: list(some)[-_MAX_LINES:] for key, some in groupby(story, lambda r: r["violation"])},
         None if before is None else read_report_data(before, (before.where,)),
         window,
     )
@@ -139,7 +139,7 @@ def _jobs(where: Tables) -> dict[str, list[Row]]:
         name: sorted(
             chain.from_iterable(one[name] for one in found),
             key=lambda row: (-(row[order] or 0), row["owner"], row["job"]),
-        )[:_MOST_JOBS]
+        )[:_MAX_JOBS]
         for name, (order, _) in _WORST.items()
     }
 
@@ -155,7 +155,7 @@ def _worst(jobs: pyarrow.Table) -> dict[str, list[Row]]:
     for name, (order, wanted) in _WORST.items():
         some = jobs.filter(wanted)
         keys = [(order, "descending"), ("owner", "ascending"), ("job", "ascending")]
-        found[name] = _rows(some.take(pc.select_k_unstable(some, _MOST_JOBS, keys)))
+        found[name] = _rows(some.take(pc.select_k_unstable(some, _MAX_JOBS, keys)))
     return found
 
 

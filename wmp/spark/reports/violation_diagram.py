@@ -19,7 +19,7 @@ _SPACING: Final = 250
 """Least distance between two lifelines."""
 _MARGIN: Final = 50
 """Further space beside the last lifeline."""
-_MOST: Final = 6
+_MAX: Final = 6
 """Largest number of lifelines. Other processes appear only in the lines of their peers."""
 _JOINED: Final = re.compile(r"\b(?:number|session|ready|lock)=\S+")
 
@@ -31,7 +31,7 @@ def violation_diagram(violation: Row, data: ReportData) -> Markup:
     if not story:
         return Markup()
     lanes = sorted(
-        (lane for lane, _ in Counter(lane for lane, _ in story).most_common(_MOST)),
+        (lane for lane, _ in Counter(lane for lane, _ in story).most_common(_MAX)),
         key=lambda lane: (rank_of(known[lane]["kind"] if lane in known else None), *lane),
     )
     names = [name_of(lane[0], known.get(lane)) for lane in lanes]

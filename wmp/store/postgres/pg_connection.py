@@ -21,7 +21,7 @@ _CONNECT: Final = 5
 _TURNS: Final = 8
 """How often a transaction is tried when others are in its way."""
 
-_LEAST: Final = 130_000
+_MIN: Final = 130_000
 """The oldest server with which the store is tested: PostgreSQL 13."""
 
 # Rows are always found by an index: statistics of a queue are out of date at once. A process that
@@ -221,10 +221,10 @@ class PostgresConnection:
         return connection
 
     def _prepare(self, connection: Any) -> None:
-        if connection.info.server_version < _LEAST:
+        if connection.info.server_version < _MIN:
             raise StoreUnusable(
                 f"the server of the store {self.name} is PostgreSQL "
-                f"{connection.info.server_version // 10_000}; a store needs {_LEAST // 10_000} or "
+                f"{connection.info.server_version // 10_000}; a store needs {_MIN // 10_000} or "
                 "newer"
             )
         connection.execute(_SETTINGS.format(schema=self.url.schema))

@@ -16,7 +16,7 @@ from wmp.errors import StoreError, StoreFull, StoreUnavailable, StoreUnusable
 from wmp.store.sqlite import copies, schema
 from wmp.store.sqlite.file_lock import TransactionLock
 
-LEAST_SQLITE: Final = (3, 34, 0)
+MIN_SQLITE: Final = (3, 34, 0)
 """The oldest SQLite with which the store is tested."""
 
 _BUSY: Final = 5.0
@@ -329,10 +329,10 @@ def check_sqlite() -> None:
     Raises:
         StoreUnusable: SQLite is too old.
     """
-    if sqlite3.sqlite_version_info < LEAST_SQLITE:
-        least = ".".join(map(str, LEAST_SQLITE))
+    if sqlite3.sqlite_version_info < MIN_SQLITE:
+        minimum = ".".join(map(str, MIN_SQLITE))
         raise StoreUnusable(
-            f"this Python has SQLite {sqlite3.sqlite_version}; a store needs {least} or newer"
+            f"this Python has SQLite {sqlite3.sqlite_version}; a store needs {minimum} or newer"
         )
 
 

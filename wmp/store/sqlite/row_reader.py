@@ -130,17 +130,17 @@ def _count(connection: sqlite3.Connection, kind: int) -> int:
 
 def priorities_of(connection: sqlite3.Connection, kind: int) -> Iterator[int]:
     """Yield the priorities of the queued jobs of a kind, highest first, by the index."""
-    most = (1 << 63) - 1
+    maximum = (1 << 63) - 1
     while True:
         found = connection.execute(
             "SELECT priority FROM jobs WHERE state = 0 AND kind = ? AND priority <= ?"
             " ORDER BY priority DESC LIMIT 1",
-            (kind, most),
+            (kind, maximum),
         ).fetchone()
         if found is None:
             return
         yield found[0]
-        most = found[0] - 1
+        maximum = found[0] - 1
 
 
 def _earliest_due(connection: sqlite3.Connection, kind: int) -> int | None:

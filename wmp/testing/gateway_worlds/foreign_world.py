@@ -177,7 +177,7 @@ class ForeignWorld:
     """Number of requests without a reply after the last try."""
     begun: Counter[bytes] = field(factory=Counter, init=False)
     """Number of runs of the handlers, by body."""
-    most_queued: int = field(default=0, init=False)
+    max_queued: int = field(default=0, init=False)
     """Largest number of messages that waited for one node."""
     asking: bool = field(default=True, init=False)
     """Whether clients go on to send requests."""
@@ -399,7 +399,7 @@ class ForeignWorld:
             self.after(0.0, self._at_gateway, self._epoch, unsent)
             return
         connection.queued += 1
-        self.most_queued = max(self.most_queued, connection.queued)
+        self.max_queued = max(self.max_queued, connection.queued)
         if not connection.dead:
             self._later(connection, self._at_node, connection, action.frames)
 

@@ -214,7 +214,7 @@ class SimulatedWorld:
             check_seconds("timeout", timeout, zero=False)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise ConfigError(f"priority is {priority!r}; expected a whole number")
-        check_count("priority", abs(priority), most=Limits.UINT)
+        check_count("priority", abs(priority), maximum=Limits.UINT)
         check_count("retries", retries)
         known = self._keys.get(key) if key is not None else None
         if known is not None and not known.done():
@@ -294,8 +294,8 @@ class SimulatedWorld:
 def _range(takes: float | tuple[float, float] | None) -> tuple[float, float] | None:
     if takes is None:
         return None
-    least, most = takes if isinstance(takes, tuple) else (takes, takes)
-    least, most = check_seconds("takes", least), check_seconds("takes", most)
-    if least > most:
+    minimum, maximum = takes if isinstance(takes, tuple) else (takes, takes)
+    minimum, maximum = check_seconds("takes", minimum), check_seconds("takes", maximum)
+    if minimum > maximum:
         raise ConfigError(f"takes is {takes!r}; expected (least, most) in seconds")
-    return least, most
+    return minimum, maximum

@@ -69,7 +69,7 @@ class UserHandlers:
     @property
     def longest(self) -> float:
         """The longest call at any worker, in simulated seconds."""
-        return max((most for _, most in self.takes.values()), default=0.0)
+        return max((maximum for _, maximum in self.takes.values()), default=0.0)
 
     def started(self, name: str) -> None:
         """Make the handlers of a worker's new process."""
@@ -84,8 +84,8 @@ class UserHandlers:
 
     def call(self, name: str, lane: LinkQueue, id: int) -> None:
         """Begin a call. The function itself runs some time before the end of the call."""
-        least, most = self.takes[name]
-        takes = self.draw.uniform(least, most) * self.runner.slow.get(name, 1.0)
+        minimum, maximum = self.takes[name]
+        takes = self.draw.uniform(minimum, maximum) * self.runner.slow.get(name, 1.0)
         moment = takes * self.draw.random()
         self.runner.agenda.after(moment, self._call, name, lane, id, takes - moment)
 

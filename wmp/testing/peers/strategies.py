@@ -24,10 +24,12 @@ def texts(max_size: int | None = None) -> st.SearchStrategy[str]:
     return st.text(st.characters(exclude_categories=["Cs"]), max_size=max_size)
 
 
-def uints(least: int = 0) -> st.SearchStrategy[int]:
+def uints(minimum: int = 0) -> st.SearchStrategy[int]:
     """Draw unsigned integers of every width on the wire."""
     return st.one_of(
-        st.integers(least, least + 30), st.integers(least, 70_000), st.integers(least, Limits.UINT)
+        st.integers(minimum, minimum + 30),
+        st.integers(minimum, 70_000),
+        st.integers(minimum, Limits.UINT),
     )
 
 

@@ -120,9 +120,11 @@ class _Search:
         frontier = deque([_SearchNode(first, 0, ())])
         violation: Violation | None = None
         way: _Way = ()
-        most = inf if self.how.states is None else self.how.states
+        maximum = inf if self.how.states is None else self.how.states
         until = begin + self.how.seconds
-        while frontier and violation is None and len(self.seen) < most and perf_counter() < until:
+        while (
+            frontier and violation is None and len(self.seen) < maximum and perf_counter() < until
+        ):
             node = self._next(frontier)
             violation, way = next(self._successors(node, frontier), (None, ()))
         moves = _indices(way)

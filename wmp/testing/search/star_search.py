@@ -21,7 +21,7 @@ from wmp.gateways.binary_star.machine import StarMachine, StarRole
 
 _ROLES = (StarRole.PRIMARY, StarRole.BACKUP)
 _EXPIRE = 2
-_MOST_ON_THE_WAY = 2
+_MAX_ON_THE_WAY = 2
 
 
 class StarFault(Enum):
@@ -171,7 +171,7 @@ def _add(state: PairState, number: int, sent: list[int]) -> PairState:
     if state.cut:
         return state
     ways = list(state.ways)
-    ways[number] = (*ways[number], *sent)[-_MOST_ON_THE_WAY:]
+    ways[number] = (*ways[number], *sent)[-_MAX_ON_THE_WAY:]
     return evolve(state, ways=(ways[0], ways[1]))
 
 

@@ -231,7 +231,7 @@ class StoreSearch:
 
 
 def search_store(
-    most: int, *, managers: int = 1, jobs: int = 1, kills: int = 1, ticks_left: int = 2
+    maximum: int, *, managers: int = 1, jobs: int = 1, kills: int = 1, ticks_left: int = 2
 ) -> StoreSearch:
     """Visit the states of a :class:`StoreModel`, up to ``most``.
 
@@ -241,7 +241,7 @@ def search_store(
     first = StoreModel(managers=managers, jobs=jobs, kills=kills, ticks_left=ticks_left)
     seen, leaves = {first.state()}, 0
     frontier = [first]
-    while frontier and len(seen) < most:
+    while frontier and len(seen) < maximum:
         model = frontier.pop()
         moves = model.moves()
         if not moves:

@@ -453,10 +453,10 @@ class DispatcherWorld:
         for (sort, id), record in records.items():
             if sort == WorkerRecord.SORT:
                 worker = WorkerRecord.of(record)
-                most = max(running.get(id, 0), len(worker.jobs))
-                if most > worker.max_jobs:
+                maximum = max(running.get(id, 0), len(worker.jobs))
+                if maximum > worker.max_jobs:
                     self.problems.append(
-                        f"worker {worker.port} has {most} jobs, at most {worker.max_jobs}"
+                        f"worker {worker.port} has {maximum} jobs, at most {worker.max_jobs}"
                     )
 
     def _all_ended(self) -> bool:

@@ -453,8 +453,10 @@ class StoreWorld(Network):
             runs = sum(count for (job, _), count in self.begun.items() if job == id)
             # A manager may end before it has stored a cancellation that its worker has received.
             again = 0 if self.gentle and id not in self.cancelled else ended
-            most = 1 + row.lost + row.failed + again
-            _hold("a job runs no more often than it must", runs <= most, f"job {id}: {runs} times")
+            maximum = 1 + row.lost + row.failed + again
+            _hold(
+                "a job runs no more often than it must", runs <= maximum, f"job {id}: {runs} times"
+            )
         for name, left in self.open.items():
             _hold("every end is reported", not left, f"{name} waits for the jobs {sorted(left)}")
 

@@ -212,12 +212,12 @@ class World:
 
 def _patience_of(batch: SubmitBatch) -> float:
     """Return the seconds that a batch's jobs may wait for their start and for further attempts."""
-    most = max(task.fails_first for task in batch.tasks)
+    maximum = max(task.fails_first for task in batch.tasks)
     wait = max((task.later or 0.0 for task in batch.tasks), default=0.0)
     if batch.retry is not None:
-        wait += batch.retry.backoff.most
+        wait += batch.retry.backoff.maximum
     takes = sum(task.takes for task in batch.tasks)
-    return batch.delay + most * (wait + 2 * takes + 1.0)
+    return batch.delay + maximum * (wait + 2 * takes + 1.0)
 
 
 def simulate(

@@ -6,7 +6,7 @@ import pytest
 
 from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine
-from wmp.core.protocol.job_story import MOST_EVENTS, Stories
+from wmp.core.protocol.job_story import MAX_EVENTS, Stories
 from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Cancelled, Reported, Submitted
@@ -91,10 +91,10 @@ def test_a_long_story_keeps_its_beginning_and_its_end():
     for time in range(1, 1000):
         stories.record(Cancelled([7]), [], float(time))
     told = stories.of(7)
-    assert len(told) == MOST_EVENTS + 1
+    assert len(told) == MAX_EVENTS + 1
     assert told[0].what == "submitted"
     assert told[-1].at == 999.0
-    assert f"{1000 - MOST_EVENTS} events left out" in whats(told)
+    assert f"{1000 - MAX_EVENTS} events left out" in whats(told)
 
 
 @pytest.mark.parametrize("owner", [b"m1", b"m2"])

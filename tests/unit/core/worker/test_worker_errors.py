@@ -8,7 +8,7 @@ from attrs import evolve
 from wmp.actions import Drop
 from wmp.core.protocol.settings import WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
-from wmp.core.worker.sessions import MOST_MANAGERS
+from wmp.core.worker.sessions import MAX_MANAGERS
 from wmp.errors import DecodeError
 from wmp.events import Connected, Garbled, Received
 from wmp.message import Columns, Command, Field, Message
@@ -171,12 +171,12 @@ def test_a_device_that_reports_an_error_is_no_manager(worker, manager):
 
 def test_a_worker_remembers_a_bounded_number_of_managers(worker):
     worker.handle(Connected(0), 0.0)
-    for number in range(MOST_MANAGERS):
+    for number in range(MAX_MANAGERS):
         ScriptedManager(worker, b"m%d" % number).pong()
     one_more = ScriptedManager(worker, b"one more")
     message = one_more.message(Command.PONG, {Field.EXPIRE: 6000, Field.SESSION: 1})
     assert refused(worker, message)[Field.CODE] == "limit"
-    assert len(worker.statistics().managers) == MOST_MANAGERS
+    assert len(worker.statistics().managers) == MAX_MANAGERS
 
 
 def test_an_expire_of_nothing_does_not_make_the_worker_spin(worker, manager):

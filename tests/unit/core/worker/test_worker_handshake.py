@@ -336,8 +336,8 @@ def test_ready_is_repeated_with_its_number_and_backs_off_to_32_s():
         manager.pong()
     waits = [later - sooner for sooner, later in pairwise(times)]
     assert len(numbers) == 1
-    for wait, most in zip(waits, [1, 2, 4, 8, 16, 32, 32, 32], strict=False):
-        assert 0.75 * most <= wait <= most
+    for wait, maximum in zip(waits, [1, 2, 4, 8, 16, 32, 32, 32], strict=False):
+        assert 0.75 * maximum <= wait <= maximum
     assert len(waits) >= 8
 
 

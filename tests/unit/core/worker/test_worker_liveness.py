@@ -168,7 +168,7 @@ def test_a_manager_with_a_short_expire_receives_few_messages(worker, manager, ex
 
 @pytest.mark.rule("WMP-9.15")
 def test_the_least_expire_is_a_setting():
-    worker = make(least_expire=1.2)
+    worker = make(min_silence=1.2)
     manager = met(worker)
     manager.pong(expire=0.0)
     times = [now for now, acts in until(worker, 1.0) for _ in sent(acts, Command.PING)]

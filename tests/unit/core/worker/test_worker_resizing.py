@@ -148,11 +148,11 @@ def test_all_jobs_end_whenever_the_resources_change(steps, hold, window):
     worker = make(resources={"slots": 1}, hold=hold, window=window)
     network.add("w", worker, ["m"])
     network.connect("w")
-    slots = most = 1
+    slots = maximum = 1
     for step, number in steps:
         if step == "resize":
             slots = number
-            most = max(most, slots)
+            maximum = max(maximum, slots)
             network.happen("w", Resized({"slots": slots}))
         elif step == "submit":
             network.submit("m", [b"x"] * number)
@@ -163,7 +163,7 @@ def test_all_jobs_end_whenever_the_resources_change(steps, hold, window):
         elif step == "finish" and (lanes := list(network.running())):
             network.finish(*lanes[number % len(lanes)])
         worker.check_invariants()
-        assert len(list(network.running())) <= most
+        assert len(list(network.running())) <= maximum
     network.happen("w", Resized({"slots": 1}))
     for _ in range(40):
         network.settle()
