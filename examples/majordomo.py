@@ -25,7 +25,7 @@ def book(frames: list[bytes]) -> bytes:
     return b"seat %d for %s" % (len(seats), frames[2])
 
 
-door = MajordomoDoor("tcp://127.0.0.1:*", services=[MajordomoService("book", retries=0)])
+door = MajordomoDoor("tcp://127.0.0.1:*", services=[MajordomoService("book", max_worker_losses=0)])
 with Gateway(door, bind="tcp://127.0.0.1:*") as broker:
     (address,) = broker.doors[0]
     with (

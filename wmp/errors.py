@@ -195,7 +195,7 @@ class JobTimeout(JobError, TimeoutError):
 
 
 class WorkerLost(JobError, concurrent.futures.BrokenExecutor):
-    """The workers that had the job were lost more often than its ``retries`` allow.
+    """The workers that had the job were lost more often than its ``max_worker_losses`` allow.
 
     Attributes:
         cause: The cause of the last loss: how the process ended, ``the connection ended``,

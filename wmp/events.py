@@ -101,7 +101,7 @@ class Submitted:
     """Jobs of a higher priority are granted first."""
     timeout: float | None = None
     """Seconds from now within which the jobs must end."""
-    retries: int = 3
+    max_worker_losses: int = 3
     """Number of lost leases after which a job is still queued again."""
     expires: float | None = None
     """Seconds from now within which the jobs may be begun."""

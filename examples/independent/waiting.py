@@ -23,7 +23,7 @@ class Job:
     role: str
     payload: bytes
     priority: int = 0
-    retries: int = RETRIES
+    max_worker_losses: int = RETRIES
     timeout: float = 0  # milliseconds; 0: none
     deadline: float = 0.0
     attempt: int = 0
@@ -67,7 +67,7 @@ class Queue:
         given: dict[str, Any] = {}
         for option in options:
             word, _, amount = option.partition("=")
-            if word not in ("retries", "priority", "timeout"):
+            if word not in ("max_worker_losses", "priority", "timeout"):
                 return print("unknown", name, word, flush=True)
             given[word] = int(amount)
         job = Job(name, role, bytes.fromhex(payload.replace("-", "")), **given)
@@ -119,11 +119,11 @@ class Queue:
     def lose(self, number: int, cause: bytes, spend: bool = True) -> None:
         """End a lease without a result."""
         job = self.release(number)
-        job.retries -= spend
+        job.max_worker_losses -= spend
         self.wait(number)
         if job.cancelling:
             self.end(number, "cancelled")
-        elif job.retries < 0:
+        elif job.max_worker_losses < 0:
             self.end(number, "lost", cause)
 
     def lose_missing(self, worker: Any, held: Any = (), last: float = math.inf) -> None:

@@ -436,13 +436,13 @@ def ended_in_the_queue(patch: Patch) -> None:
     patch.setattr(Queue, "count_out", stay)
 
 
-def retries(patch: Patch) -> None:
+def max_worker_losses(patch: Patch) -> None:
     """WMP-6.4: a job may lose any number of leases."""
     lose = Requeue._lose
 
     def patient(self: Requeue, worker: Any, job: JobRecord, *texts: str) -> Any:
         job.lost = 0
-        job.retries = 1
+        job.max_worker_losses = 1
         return lose(self, worker, job, *texts)
 
     patch.setattr(Requeue, "_lose", patient)
@@ -458,7 +458,7 @@ def impatience(patch: Patch) -> None:
     lose = Requeue._lose
 
     def give_up(self: Requeue, worker: Any, job: JobRecord, *texts: str) -> Any:
-        job.retries -= job.lost == job.retries - 1
+        job.max_worker_losses -= job.lost == job.max_worker_losses - 1
         return lose(self, worker, job, *texts)
 
     patch.setattr(Requeue, "_lose", give_up)

@@ -49,7 +49,7 @@ def test_a_broker_that_hands_begun_jobs_back_as_unbegun(safe, monkeypatch):
             return Of(group, Finished(run.lane, run.ids, [kept], [payload]))
 
         monkeypatch.setattr(majordomo_workers, "_end", unbegun)
-    world = kills(1, retries=0)
+    world = kills(1, max_worker_losses=0)
     if safe:
         world.finish(10.0, 8.0)
         return

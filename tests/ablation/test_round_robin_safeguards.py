@@ -70,7 +70,7 @@ def test_the_messages_of_a_worker_that_died(monkeypatch, ablated):
         finish(self, given, outcome, *others, **more)
 
     monkeypatch.setattr(GivenMessages, "finish", end)
-    world = RoundRobinWorld(seed=1, workers=3, retries=10)
+    world = RoundRobinWorld(seed=1, workers=3, max_worker_losses=10)
     world.strike([ForeignFault.KILL_WORKER], 8, 15.0)
     world.run(30.0)
     assert (world.abandoned > 0) is ablated
@@ -166,7 +166,7 @@ def test_only_the_worker_of_a_message_can_answer_the_message(monkeypatch, ablate
 def test_a_message_at_a_worker_ends_at_last(monkeypatch, ablated):
     if ablated:
         monkeypatch.setattr(GivenMessages, "end_overdue", lambda self, now: None)
-    server = Server(busy_timeout=50.0, retries=0)
+    server = Server(busy_timeout=50.0, max_worker_losses=0)
     server.register(b"w", 1)
     server.exec(b"c", b"1234", b"\x01")
     for _ in range(3):

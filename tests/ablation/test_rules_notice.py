@@ -159,7 +159,11 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
         jobs.test_a_job_that_is_lost_during_its_cancelling_ends_cancelled,
         {},
     ),
-    (manager_side.retries, jobs.test_a_job_whose_retries_are_used_up_is_lost_with_a_reason, {}),
+    (
+        manager_side.max_worker_losses,
+        jobs.test_a_job_whose_retries_are_used_up_is_lost_with_a_reason,
+        {},
+    ),
     (
         manager_side.leaving_again,
         leaving.test_a_worker_that_takes_jobs_and_leaves_costs_each_job_one_retry,

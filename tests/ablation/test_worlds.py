@@ -32,7 +32,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.lost_leases, {ENDS}, (8, 49, 68)),
     (manager_side.resend_by_manager, {ENDS, MEET}, (147, 200, 185)),
     (manager_side.ended_in_the_queue, {"cancelled stays cancelled"}, (6, 8, 12, 18, 28)),
-    (manager_side.retries, {RETRIES}, (29, 17, 57, 67)),
+    (manager_side.max_worker_losses, {RETRIES}, (29, 17, 57, 67)),
     (manager_side.leaving_again, {RETRIES}, (218,)),
     (manager_side.impatience, {RETRIES}, (6, 49, 57, 63)),
     (manager_side.lost_at_the_worker, {RETRIES}, (29, 17, 57, 70)),

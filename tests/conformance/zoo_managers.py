@@ -297,8 +297,8 @@ class EndsAJobAtItsFirstDone(Bend):
 
 
 switched(M, "WMP-6.4", manager_side.lost_leases, "does not queue a lost lease again")
-switched(M, "WMP-6.15", manager_side.retries, "retries for ever")
-switched(M, "WMP-6.17", manager_side.retries, "counts no lost lease")
+switched(M, "WMP-6.15", manager_side.max_worker_losses, "retries for ever")
+switched(M, "WMP-6.17", manager_side.max_worker_losses, "counts no lost lease")
 switched(M, "WMP-6.5", manager_side.refusal_memory, "gives a job back to who refused it")
 
 

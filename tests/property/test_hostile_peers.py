@@ -80,7 +80,7 @@ def besiege(peers: int, messages: int, seed: int) -> None:
         if round % every == 0:
             payload = b"honest %d" % round
             for kind, expected in ((HONEST, b"did " + payload), (SHARED, None)):
-                ids = siege.submit("m", [payload], kind, retries=1_000_000)
+                ids = siege.submit("m", [payload], kind, max_worker_losses=1_000_000)
                 submitted[ids[0]] = expected
         siege.attack()
         siege.settle()
@@ -154,7 +154,7 @@ def besiege_workers(managers: int, messages: int, seed: int) -> None:
     for round in range(messages):
         if round % max(1, messages // 20) == 0:
             payload = b"honest %d" % round
-            ids = siege.submit("m", [payload], HONEST, retries=1_000_000)
+            ids = siege.submit("m", [payload], HONEST, max_worker_losses=1_000_000)
             expected[ids[0]] = b"did " + payload
         siege.attack()
         siege.settle()

@@ -29,7 +29,10 @@ STEPS = st.one_of(
 @given(steps=st.lists(STEPS, max_size=60))
 def test_each_request_gets_one_reply_at_most_and_each_worker_one_request(busy, steps):
     broker = Broker(
-        busy=busy, busy_timeout=20.0, max_workers=2, services=[MajordomoService("*", retries=2)]
+        busy=busy,
+        busy_timeout=20.0,
+        max_workers=2,
+        services=[MajordomoService("*", max_worker_losses=2)],
     )
     asked: dict[bytes, set[bytes]] = {}
     """Bodies without a reply, by client."""

@@ -76,7 +76,7 @@ class Adversary(RuleBasedStateMachine):
     )
     def submit(self, name, count, kind, timeout):
         payloads = [b"%s %d" % (name.encode(), len(self.submitted) + i) for i in range(count)]
-        ids = self.network.submit(name, payloads, kind, timeout=timeout, retries=100)
+        ids = self.network.submit(name, payloads, kind, timeout=timeout, max_worker_losses=100)
         self.submitted.update({(name, i): p for i, p in zip(ids, payloads, strict=True)})
 
     @precondition(lambda self: self.network.busy())

@@ -22,7 +22,10 @@ from wmp.store.write_batch import JobChanges, NewJobs, Reservation, StoredFailur
 from wmp.testing.store_worlds.reference_store import ReferenceStore
 
 KINDS = (Kind("a"), Kind("a"), Kind("a"), Kind("b", (), "cbor"))
-TERMS = (StoredTerms(keep=2000, keep_dead=6000), StoredTerms(retries=1, keep=30, keep_dead=90))
+TERMS = (
+    StoredTerms(keep=2000, keep_dead=6000),
+    StoredTerms(max_worker_losses=1, keep=30, keep_dead=90),
+)
 CLIENTS = 3
 WITHOUT_ATTEMPT = (StoredJobState.QUEUED, StoredJobState.CANCELLED, StoredJobState.TIMEOUT)
 HELD = (StoredJobState.RESERVED, StoredJobState.CANCELLING)

@@ -64,7 +64,7 @@ def _event(line: Line) -> object:
             timeout = line["timeout"] / 1e6 if "timeout" in line else None
             ids = line["ids"]
             return Submitted(
-                ids, [b""] * len(ids), kind, line["priority"], timeout, line["retries"]
+                ids, [b""] * len(ids), kind, line["priority"], timeout, line["max_worker_losses"]
             )
         case "disconnected":
             return Disconnected(line["link"])

@@ -51,7 +51,7 @@ def play(kind: Kind) -> tuple[Cutter, list[bytes]]:
         network.add(name, WorkerMachine(chosen, 1), ["m"])
         network.connect(name)
     payloads = [b"%05d" % number * 20 for number in range(JOBS)]
-    ids = network.submit("m", payloads, kind, retries=1000)
+    ids = network.submit("m", payloads, kind, max_worker_losses=1000)
     network.run(300.0, step=0.5)
     assert set(network.results) == {("m", id) for id in ids}
     ends = [network.results["m", id] for id in ids]

@@ -25,10 +25,10 @@ M = (b"m1", 1)
 A, B = (b"a", 1), (b"b", 1)
 
 
-def history(*, attempts: int = 1, retries: int = 3) -> History:
+def history(*, attempts: int = 1, max_worker_losses: int = 3) -> History:
     """A history of job 1 of M: leased to A, and leased again if ``attempts`` are more."""
     told = History()
-    told.accepted(M, 1, {End.OK: b"did it"}, retries)
+    told.accepted(M, 1, {End.OK: b"did it"}, max_worker_losses)
     for attempt in range(1, attempts + 1):
         if attempt > 1:
             told.lost(M, 1, attempt - 1)
@@ -103,19 +103,19 @@ def granted_after_its_submitter_saw_it_cancelled() -> None:
 
 
 def given_up_too_early() -> None:
-    told = history(attempts=2, retries=3)
+    told = history(attempts=2, max_worker_losses=3)
     told.lost(M, 1, 2)
     told.resolved(M, 1, End.LOST, b"", 2, None)
 
 
 def given_up_for_refusals() -> None:
-    told = history(retries=0)
+    told = history(max_worker_losses=0)
     told.lost(M, 1, 1, counts=False)
     told.resolved(M, 1, End.LOST, b"", 1, None)
 
 
 def never_given_up() -> None:
-    history(attempts=3, retries=1)
+    history(attempts=3, max_worker_losses=1)
 
 
 def begun_after_its_expiry() -> None:
@@ -194,7 +194,7 @@ def test_allowed_histories_break_no_invariant():
     told = history()
     told.limited(M, 1, 5.0)
     told.resolved(M, 1, End.TIMEOUT, b"", 1, None, 5.0)
-    told = history(attempts=2, retries=1)
+    told = history(attempts=2, max_worker_losses=1)
     told.lost(M, 1, 2)
     told.resolved(M, 1, End.LOST, b"", 2, None)
     told = history()

@@ -90,7 +90,7 @@ def test_each_kind_of_fault_alone(fault):
 @pytest.mark.deep
 @pytest.mark.rule("MDP-3.3")
 def test_without_retries_no_request_runs_more_often_than_it_was_sent():
-    world = MajordomoWorld(seed=5, retries=0, clients=2)
+    world = MajordomoWorld(seed=5, max_worker_losses=0, clients=2)
     world.strike([ForeignFault.KILL_WORKER, ForeignFault.CUT, ForeignFault.SLOW], 6, 10.0)
     world.run(12.0)
     assert max(world.begun.values()) <= 3  # the tries of a client
@@ -98,7 +98,7 @@ def test_without_retries_no_request_runs_more_often_than_it_was_sent():
 
 @pytest.mark.rule("MDP-3.3", "MDP-4.4")
 def test_workers_that_die_cost_their_clients_only_time():
-    world = MajordomoWorld(seed=2, workers=4, retries=10)
+    world = MajordomoWorld(seed=2, workers=4, max_worker_losses=10)
     world.strike([ForeignFault.KILL_WORKER], 8, 15.0)
     world.run(20.0)
     world.finish(10.0, 5.0)

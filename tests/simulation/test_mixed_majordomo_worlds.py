@@ -15,8 +15,8 @@ FAULTS = list(ForeignFault)
 FLEETS = {  # clients have requests, and a manager above has jobs
     "direct": {"workers": 0, "direct": 2},
     "device": {"workers": 0, "behind": 2},
-    "upward": {"clients": 0, "above": True, "retries": 6},
-    "beside": {"clients": 0, "above": True, "beside": 1, "retries": 6},
+    "upward": {"clients": 0, "above": True, "max_worker_losses": 6},
+    "beside": {"clients": 0, "above": True, "beside": 1, "max_worker_losses": 6},
     "both": {"direct": 1, "behind": 1},
     "all": {"direct": 1, "behind": 1, "above": True, "beside": 1},
 }
@@ -76,7 +76,7 @@ def test_workers_of_both_protocols_do_the_work_of_one_service():
 @pytest.mark.rule("MDP-3.3")
 def test_without_retries_no_job_of_a_manager_runs_twice():
     world = MixedMajordomoWorld(
-        seed=4, clients=0, above=True, beside=1, retries=0, pauses=(0.4, 1.2)
+        seed=4, clients=0, above=True, beside=1, max_worker_losses=0, pauses=(0.4, 1.2)
     )
     world.strike([ForeignFault.KILL_WORKER, ForeignFault.CUT, ForeignFault.SLOW], 8, 10.0)
     world.run(12.0)

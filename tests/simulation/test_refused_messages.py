@@ -55,9 +55,9 @@ def play(limited: str) -> tuple[Limited, dict[str, set[End]]]:
         chosen = WorkerSettings(identity=name.encode(), epoch=1, hold=5.0)
         network.add(name, WorkerMachine(chosen, 1), ["d"])
         network.connect(name)
-    before = network.submit("m", [b"short"] * 10, retries=3)
-    long = network.submit("m", [LONG] * 4, retries=3)
-    after = network.submit("m", [b"short"] * 10, retries=3)
+    before = network.submit("m", [b"short"] * 10, max_worker_losses=3)
+    long = network.submit("m", [LONG] * 4, max_worker_losses=3)
+    after = network.submit("m", [b"short"] * 10, max_worker_losses=3)
     network.run(400.0, step=0.5)
     ends = {
         kind: {network.results["m", id][0] for id in ids if ("m", id) in network.results}

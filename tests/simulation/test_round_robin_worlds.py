@@ -59,7 +59,7 @@ def test_no_slot_is_lost_when_workers_leave_and_register_again(seed):
 
 
 def test_without_retries_no_message_runs_twice():
-    world = RoundRobinWorld(seed=5, retries=0, clients=2)
+    world = RoundRobinWorld(seed=5, max_worker_losses=0, clients=2)
     world.strike([ForeignFault.KILL_WORKER, ForeignFault.CUT, ForeignFault.SLOW], 6, 10.0)
     world.run(12.0)
     assert max(world.begun.values()) == 1
@@ -68,7 +68,7 @@ def test_without_retries_no_message_runs_twice():
 @pytest.mark.rule("RR-4.8")
 @pytest.mark.parametrize("seed", range(3))
 def test_every_tracked_message_is_answered_although_workers_die(seed):
-    world = RoundRobinWorld(seed=seed, workers=3, retries=10)
+    world = RoundRobinWorld(seed=seed, workers=3, max_worker_losses=10)
     world.strike([ForeignFault.KILL_WORKER], 8, 15.0)
     world.run(20.0)
     world.finish(10.0, 5.0)

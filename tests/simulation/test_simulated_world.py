@@ -294,7 +294,7 @@ def test_a_job_without_retries_may_be_lost():
     for seed in range(20):
         world = SimulatedWorld(seed, ["kill worker", "kill handler"])
         world.worker(upper, takes=(0.1, 1.0))
-        jobs = [world.submit(order, retries=0) for order in ORDERS]
+        jobs = [world.submit(order, max_worker_losses=0) for order in ORDERS]
         world.run()
         lost += sum(isinstance(job.exception(), WorkerLost) for job in jobs)
     assert lost

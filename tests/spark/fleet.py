@@ -66,8 +66,10 @@ class Fleet(Network):
         self.now += 1e-4
         getattr(self, f"do_{what}")(*how)
 
-    def do_submit(self, name, count, kind, timeout, retries):
-        ids = self.submit(name, [b"x"] * count, kind, timeout=timeout, retries=retries)
+    def do_submit(self, name, count, kind, timeout, max_worker_losses):
+        ids = self.submit(
+            name, [b"x"] * count, kind, timeout=timeout, max_worker_losses=max_worker_losses
+        )
         self.submitted += [(name, id) for id in ids]
 
     def do_settle(self):

@@ -20,7 +20,9 @@ def main() -> int:
     file.write_text("".join(line for line in lines if line.endswith("\n")))
     with wmp.Manager(connect=endpoint) as manager, file.open("a", buffering=1) as out:
         jobs = {
-            manager.submit(json.dumps({"number": n, "seconds": 0.03}).encode(), retries=20): n
+            manager.submit(
+                json.dumps({"number": n, "seconds": 0.03}).encode(), max_worker_losses=20
+            ): n
             for n in range(count)
             if n not in done
         }

@@ -93,7 +93,8 @@ def main() -> int:
 
         def run(numbers: range) -> bool:
             jobs = {
-                n: manager.submit(json.dumps({"number": n}).encode(), retries=9) for n in numbers
+                n: manager.submit(json.dumps({"number": n}).encode(), max_worker_losses=9)
+                for n in numbers
             }
             return all(job.result(120) == plain(n) for n, job in jobs.items())
 

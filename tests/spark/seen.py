@@ -44,7 +44,7 @@ def microseconds(now):
 class Job:
     """A job of a manager."""
 
-    retries: int
+    max_worker_losses: int
     submitted: int
     state: str = "queued"
     attempts: int = 0
@@ -124,7 +124,7 @@ class Seen:
         me = named((node.settings.identity, node.settings.epoch))
         if isinstance(event, Submitted):
             for id in event.ids:
-                self.jobs[*me, id] = Job(event.retries, at)
+                self.jobs[*me, id] = Job(event.max_worker_losses, at)
         if isinstance(event, Cancelled):
             for id in event.ids:
                 job = self.jobs.get((*me, id))
@@ -160,7 +160,7 @@ class Seen:
                     assert record.attempt == job.attempts
                     job.lost = record.lost
                 elif job.end == "lost":
-                    job.lost = job.retries + 1
+                    job.lost = job.max_worker_losses + 1
 
     @staticmethod
     def _granted(actions):

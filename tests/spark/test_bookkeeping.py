@@ -53,10 +53,10 @@ def test_the_tables_of_a_real_run_equal_its_own_books(tmp_path):
         jobs, took = {}, []
         for name in [f"{kind}{n}" for n in range(40) for kind in ("plain", "fail")]:
             began = time.monotonic()
-            jobs[name] = manager.submit(name.encode(), retries=5)
+            jobs[name] = manager.submit(name.encode(), max_worker_losses=5)
             jobs[name].add_done_callback(lambda _, began=began: took.append(since(began)))
         wait(list(jobs.values())[:10], TIMEOUT)
-        slow = [manager.submit(f"slow{n}".encode(), retries=5) for n in range(8)]
+        slow = [manager.submit(f"slow{n}".encode(), max_worker_losses=5) for n in range(8)]
         wait(jobs.values(), TIMEOUT)
         quick = len(jobs)
         time.sleep(1.5)  # a killed worker loses the lines of its last second

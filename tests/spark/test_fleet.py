@@ -40,7 +40,7 @@ def submit(manager, numbers, folder=None):
     jobs = {}
     for number in numbers:
         row = {"number": number} | ({"folder": str(folder)} if folder else {})
-        jobs[number] = manager.submit(json.dumps(row).encode(), retries=10)
+        jobs[number] = manager.submit(json.dumps(row).encode(), max_worker_losses=10)
     return jobs
 
 

@@ -361,7 +361,7 @@ def test_a_story_grows_with_the_lines_of_its_job(tmp_path):
 
     for node, kind in (("m", "manager"), ("w", "worker")):
         add(node, "start", kind=kind, segment=1, settings={})
-    add("m", "submitted", ids=[1], role="r", needs={}, priority=0, retries=0)
+    add("m", "submitted", ids=[1], role="r", needs={}, priority=0, max_worker_losses=0)
     add("w", "send", "GIVE", "w", want=1, roles=["r"])
     add("m", "received", "GIVE", "w", want=1, roles=["r"])
     add("m", "send", "TAKE", "m", number=1, role="r", **job)

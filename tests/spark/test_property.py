@@ -50,8 +50,8 @@ STORY = st.builds(
 PLAIN, OK = KINDS[0], Outcome.OK
 
 
-def submit(count=1, *, timeout=None, retries=0):
-    return ("submit", "m1", count, PLAIN, timeout, retries)
+def submit(count=1, *, timeout=None, max_worker_losses=0):
+    return ("submit", "m1", count, PLAIN, timeout, max_worker_losses)
 
 
 GIVE, TAKE, DONE = (("until", c, "stay") for c in (Command.GIVE, Command.TAKE, Command.DONE))
@@ -60,12 +60,12 @@ KNOWN = [
     [submit(3), TAKE, ("wait", 2.5), FLOW, ("settle",)],
     [submit(4), GIVE, ("flow", 4), TAKE, ("wait", 2.5), FLOW, ("settle",)],
     # The worker restarts twice: a lease is lost and granted again, and the next lease too.
-    [submit(2, retries=1), FLOW, ("restart", "w1"), FLOW, ("restart", "w1"), FLOW,
+    [submit(2, max_worker_losses=1), FLOW, ("restart", "w1"), FLOW, ("restart", "w1"), FLOW,
      ("restart", "w2"), FLOW, ("restart", "w2"), ("settle",)],
     # The process of the job dies.
-    [submit(2, retries=1), FLOW, *[("finish", 0, Outcome.LOST), FLOW] * 3],
+    [submit(2, max_worker_losses=1), FLOW, *[("finish", 0, Outcome.LOST), FLOW] * 3],
     # The worker is silent until it has expired, and its result comes after that.
-    [submit(2, retries=2), FLOW, ("silence", "w1", 7.0), ("silence", "w2", 7.0),
+    [submit(2, max_worker_losses=2), FLOW, ("silence", "w1", 7.0), ("silence", "w2", 7.0),
      ("finish", 0, OK), ("wait", 0.3), FLOW, ("wait", 2.5), ("settle",)],
     # The deadline of a job passes while its result is on its way, and while the job waits.
     [submit(4, timeout=0.5), FLOW, ("finish", 0, OK), DONE, ("wait", 2.5), ("settle",)],
@@ -76,7 +76,8 @@ KNOWN = [
     [submit(4), ("cancel", 3), FLOW, ("cancel", 0), FLOW, ("finish", 0, OK), ("settle",),
      ("cancel", 1), ("settle",)],
     [submit(1), FLOW, ("finish", 0, OK), DONE, ("cancel", 0), ("settle",)],
-    [submit(2, retries=2), FLOW, ("cancel", 0), ("restart", "w1"), ("restart", "w2"), ("settle",)],
+    [submit(2, max_worker_losses=2), FLOW,
+     ("cancel", 0), ("restart", "w1"), ("restart", "w2"), ("settle",)],
     # Messages are repeated, out of order, lost, or not even sent.
     [submit(3), ("until", Command.TAKE, "repeat"), FLOW, ("finish", 0, OK),
      ("until", Command.DONE, "repeat"), ("settle",), ("wait", 2.5), ("settle",)],
@@ -119,7 +120,7 @@ def what_is_rebuilt(folder):
     for row in table(sink, "jobs"):
         holder = (row["worker"], row["worker_epoch"]) if row["worker"] is not None else None
         seen.jobs[row["owner"], row["owner_epoch"], row["job"]] = Job(
-            row["retries"], row["submitted"], row["state"], row["attempts"], 0,
+            row["max_worker_losses"], row["submitted"], row["state"], row["attempts"], 0,
             row["asked"] is not None, row["ended"], row["end"], row["over"], row["executions"],
             holder,
         )  # fmt: skip

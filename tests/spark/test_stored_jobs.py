@@ -97,7 +97,7 @@ def test_two_ends_of_a_stored_job_are_found():
 
 
 def test_a_submission_that_joined_a_stored_job_is_no_job_of_its_own():
-    submitted = line("m1", 2, "submitted", role="default", ids=[1], priority=0, retries=3)
+    submitted = line("m1", 2, "submitted", role="default", ids=[1], priority=0, max_worker_losses=3)
     peer = {"about_peer": "s", "about_epoch": 7}
     note = line("m1", 3, "note", reason=JOINED, ids=[1], attempts=[0], **peer, **STORE)
 

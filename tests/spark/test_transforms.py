@@ -222,7 +222,7 @@ def test_a_worker_that_no_manager_serves_does_not_continue_beside_another():
 
 
 def test_a_declined_job_is_no_job():
-    submitted = {"role": "r", "needs": {}, "priority": 0, "retries": 0}
+    submitted = {"role": "r", "needs": {}, "priority": 0, "max_worker_losses": 0}
     sink = fold(
         [
             line("m", 0, 0, "start", kind="manager", segment=1, settings={}),

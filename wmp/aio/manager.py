@@ -77,7 +77,8 @@ class Manager(AsyncNode[ManagerSettings]):
         policy: The order in which workers are asked: a name of :mod:`wmp.balance` or a callable.
         max_jobs: Largest number of jobs that the manager holds. At this limit ``submit`` waits, and
             ``submit_nowait`` raises.
-        retries: Number of lost leases that a job survives, unless the job has its own number.
+        max_worker_losses: Number of lost workers that a job survives, unless the job has its
+            own number.
         expire: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.
         context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same context.
@@ -107,7 +108,7 @@ class Manager(AsyncNode[ManagerSettings]):
         codec: str = "bytes",
         policy: str | Policy = "least_recently_used",
         max_jobs: int = 1_000_000,
-        retries: int = 3,
+        max_worker_losses: int = 3,
         expire: float = 6.0,
         security: Security | None = None,
         context: Context | None = None,
@@ -127,7 +128,7 @@ class Manager(AsyncNode[ManagerSettings]):
             )
         dials = (connect,) if isinstance(connect, str) else tuple(connect)
         self.codec = codec
-        self.retries = check_count("retries", retries)
+        self.max_worker_losses = check_count("max_worker_losses", max_worker_losses)
         chosen = make_settings(
             ManagerSettings,
             "manager",
@@ -146,7 +147,7 @@ class Manager(AsyncNode[ManagerSettings]):
             journal=journal,
         )
         super().__init__(chosen, node)
-        self._terms = TermsMaker(node, plain, retries, has_store=store is not None)
+        self._terms = TermsMaker(node, plain, max_worker_losses, has_store=store is not None)
         self._machine = Machine(chosen, policy, stored=store is not None, standby=star is not None)
         node.on_halt = self._halted
         self._submissions = Submissions(
@@ -300,7 +301,7 @@ class Manager(AsyncNode[ManagerSettings]):
         run_limit: float | None = None,
         delay: float | None = None,
         start_at: datetime | float | None = None,
-        retries: int | None = None,
+        max_worker_losses: int | None = None,
         checksum: bool = False,
         retry: Retry | None = None,
         on_status: Callable[[Status], object] | None = None,
@@ -327,7 +328,7 @@ class Manager(AsyncNode[ManagerSettings]):
                 from the end of the delay.
             start_at: The end of the delay as a time: a ``datetime``, or seconds since 1970. A time
                 in the past means now.
-            retries: Lost leases that the job survives; by default the manager's number.
+            max_worker_losses: Lost leases that the job survives; by default the manager's number.
             checksum: Whether payload and result travel with a CRC-32. A job whose payload or
                 result changed on the way is done again.
             retry: Settings for trying the job again after errors of its handler. They override
@@ -353,7 +354,7 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         times = timeout, expires, run_limit, delay, start_at
         rest = on_status, key, checksum, (stored, unique, keep)
-        terms = self._terms.make(role, needs, priority, times, retries, retry, *rest)
+        terms = self._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
         job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
         while True:
             try:
@@ -379,7 +380,7 @@ class Manager(AsyncNode[ManagerSettings]):
         run_limit: float | None = None,
         delay: float | None = None,
         start_at: datetime | float | None = None,
-        retries: int | None = None,
+        max_worker_losses: int | None = None,
         checksum: bool = False,
         retry: Retry | None = None,
         stored: bool | None = None,
@@ -395,7 +396,7 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         times = timeout, expires, run_limit, delay, start_at
         rest = None, None, checksum, (stored, "open", keep)
-        terms = self._terms.make(role, needs, priority, times, retries, retry, *rest)
+        terms = self._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
         packed = [pack(payload, self.codec, self._payload_limit) for payload in payloads]
         jobs = []
         for data in packed:
@@ -423,7 +424,7 @@ class Manager(AsyncNode[ManagerSettings]):
         run_limit: float | None = None,
         delay: float | None = None,
         start_at: datetime | float | None = None,
-        retries: int | None = None,
+        max_worker_losses: int | None = None,
         checksum: bool = False,
         retry: Retry | None = None,
         on_status: Callable[[Status], object] | None = None,
@@ -441,7 +442,7 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         times = timeout, expires, run_limit, delay, start_at
         rest = on_status, key, checksum, (stored, unique, keep)
-        terms = self._terms.make(role, needs, priority, times, retries, retry, *rest)
+        terms = self._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
         job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
         job = self._submissions.add(job, (data,), terms, key=key)
         if on_status is not None:
@@ -460,7 +461,7 @@ class Manager(AsyncNode[ManagerSettings]):
         run_limit: float | None = None,
         delay: float | None = None,
         start_at: datetime | float | None = None,
-        retries: int | None = None,
+        max_worker_losses: int | None = None,
         checksum: bool = False,
         retry: Retry | None = None,
         in_flight: int = IN_FLIGHT,
@@ -487,7 +488,7 @@ class Manager(AsyncNode[ManagerSettings]):
             run_limit: As for :meth:`submit`.
             delay: As for ``timeout``.
             start_at: As for :meth:`submit`.
-            retries: As for :meth:`submit`.
+            max_worker_losses: As for :meth:`submit`.
             retry: As for :meth:`submit`.
             in_flight: Largest number of inputs that are pulled and whose results are not taken.
             return_exceptions: Yield the error of a job at its place, as
@@ -507,7 +508,7 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         times = timeout, expires, run_limit, delay, start_at
         rest = None, None, checksum, (stored, "open", None)
-        terms = self._terms.make(role, needs, priority, times, retries, retry, *rest)
+        terms = self._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
         signal = asyncio.Event()
         inputs = payloads, *more
         pipeline = self._pipeline(inputs, terms, in_flight, signal, return_exceptions, ordered)

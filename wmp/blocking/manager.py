@@ -55,7 +55,7 @@ class Manager(BlockingNode[aio.Manager]):
             ``"cbor-tags"`` (also dates, tuples, arrays and others), or a registered name.
         policy: The order of workers: a name of :mod:`wmp.balance` or a callable.
         max_jobs: Largest number of jobs held. At it ``submit`` waits, ``submit_nowait`` raises.
-        retries: Number of dead workers that a job survives.
+        max_worker_losses: Number of dead workers that a job survives.
         expire: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.
         context: A ``zmq.Context`` to share: inproc needs one context at both ends.
@@ -81,7 +81,7 @@ class Manager(BlockingNode[aio.Manager]):
         codec: str = "bytes",
         policy: str | Policy = "least_recently_used",
         max_jobs: int = 1_000_000,
-        retries: int = 3,
+        max_worker_losses: int = 3,
         expire: float = 6.0,
         security: Security | None = None,
         context: Context | None = None,
@@ -99,7 +99,7 @@ class Manager(BlockingNode[aio.Manager]):
             codec=codec,
             policy=policy,
             max_jobs=max_jobs,
-            retries=retries,
+            max_worker_losses=max_worker_losses,
             expire=expire,
             security=security,
             context=context,
@@ -136,7 +136,7 @@ class Manager(BlockingNode[aio.Manager]):
         run_limit: float | None = None,
         delay: float | None = None,
         start_at: datetime | float | None = None,
-        retries: int | None = None,
+        max_worker_losses: int | None = None,
         checksum: bool = False,
         retry: Retry | None = None,
         on_status: Callable[[Status], object] | None = None,
@@ -149,7 +149,7 @@ class Manager(BlockingNode[aio.Manager]):
         inner = self._inner
         times = timeout, expires, run_limit, delay, start_at
         rest = on_status, key, checksum, (stored, unique, keep)
-        terms = inner._terms.make(role, needs, priority, times, retries, retry, *rest)
+        terms = inner._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
         job = Job(inner._submissions, self._portal)
         return self._submit(job, payload, terms, on_status, key)
 
@@ -165,7 +165,7 @@ class Manager(BlockingNode[aio.Manager]):
         run_limit: float | None = None,
         delay: float | None = None,
         start_at: datetime | float | None = None,
-        retries: int | None = None,
+        max_worker_losses: int | None = None,
         checksum: bool = False,
         retry: Retry | None = None,
         stored: bool | None = None,
@@ -175,7 +175,7 @@ class Manager(BlockingNode[aio.Manager]):
         inner = self._inner
         times = timeout, expires, run_limit, delay, start_at
         rest = None, None, checksum, (stored, "open", keep)
-        terms = inner._terms.make(role, needs, priority, times, retries, retry, *rest)
+        terms = inner._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
         packed = [pack(payload, inner.codec, inner._payload_limit) for payload in payloads]
         jobs = []
         for data in packed:
@@ -197,7 +197,7 @@ class Manager(BlockingNode[aio.Manager]):
         run_limit: float | None = None,
         delay: float | None = None,
         start_at: datetime | float | None = None,
-        retries: int | None = None,
+        max_worker_losses: int | None = None,
         checksum: bool = False,
         retry: Retry | None = None,
         on_status: Callable[[Status], object] | None = None,
@@ -210,7 +210,7 @@ class Manager(BlockingNode[aio.Manager]):
         inner = self._inner
         times = timeout, expires, run_limit, delay, start_at
         rest = on_status, key, checksum, (stored, unique, keep)
-        terms = inner._terms.make(role, needs, priority, times, retries, retry, *rest)
+        terms = inner._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
         job = Job(inner._submissions, self._portal)
         return self._submit(job, payload, terms, on_status, key, wait=False)
 
@@ -226,7 +226,7 @@ class Manager(BlockingNode[aio.Manager]):
         run_limit: float | None = None,
         delay: float | None = None,
         start_at: datetime | float | None = None,
-        retries: int | None = None,
+        max_worker_losses: int | None = None,
         checksum: bool = False,
         retry: Retry | None = None,
         in_flight: int = IN_FLIGHT,
@@ -252,7 +252,7 @@ class Manager(BlockingNode[aio.Manager]):
         times = timeout, expires, run_limit, delay, start_at
         inner = self._inner
         rest = None, None, checksum, (stored, "open", None)
-        terms = inner._terms.make(role, needs, priority, times, retries, retry, *rest)
+        terms = inner._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
         signal = threading.Event()
         pipeline = self._inner._pipeline(
             inputs, terms, in_flight, signal, return_exceptions, ordered

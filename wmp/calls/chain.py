@@ -221,7 +221,7 @@ def submit_task(
     run_limit: float | None = None,
     delay: float | None = None,
     start_at: datetime | float | None = None,
-    retries: int | None = None,
+    max_worker_losses: int | None = None,
     checksum: bool = False,
     retry: Retry | None = None,
     on_status: Callable[[Status], object] | None = None,
@@ -234,6 +234,6 @@ def submit_task(
     inner = manager._inner
     times = timeout, expires, run_limit, delay, start_at
     rest = on_status, key, checksum, (stored, unique, keep)
-    terms = inner._terms.make(role, needs, priority, times, retries, retry, *rest)
+    terms = inner._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
     job: TaskJob[Any] = TaskJob(inner._submissions, manager._portal)
     return manager._submit(job, payload, terms, on_status, key)

@@ -101,8 +101,8 @@ class Executor(concurrent.futures.Executor):
         priority: As for ``needs``.
         timeout: As for ``needs``.
         run_limit: As for ``needs``.
-        retries: Number of dead workers that a call survives. By default that of the manager; 0
-            without a manager.
+        max_worker_losses: Number of dead workers that a call survives. By default that of the
+            manager; 0 without a manager.
         retry: As for ``needs``: settings for trying a call again after an exception.
 
     Raises:
@@ -121,7 +121,7 @@ class Executor(concurrent.futures.Executor):
         priority: int = 0,
         timeout: float | None = None,
         run_limit: float | None = None,
-        retries: int | None = None,
+        max_worker_losses: int | None = None,
         retry: Retry | None = None,
     ) -> None:
         self._lock = threading.Lock()
@@ -141,7 +141,9 @@ class Executor(concurrent.futures.Executor):
                 first = pickle_value((initializer, tuple(initargs)))
             handlers = {PICKLED_ROLE: PickledCalls(first)}
             limits = {"cancel_grace": _GRACE, "window_time": _AHEAD}
-            self._own = LocalManager(count, handlers, limits=limits, retries=retries or 0)
+            self._own = LocalManager(
+                count, handlers, limits=limits, max_worker_losses=max_worker_losses or 0
+            )
             self._own._hidden = True
             self._own.start()
             manager = self._own
@@ -171,7 +173,7 @@ class Executor(concurrent.futures.Executor):
         times = timeout, None, run_limit, None, None
         inner = manager._inner
         self._make_terms: Callable[[str], JobTerms] = lambda role: inner._terms.make(
-            role, needs, priority, times, retries, retry
+            role, needs, priority, times, max_worker_losses, retry
         )
         self._terms: dict[str, JobTerms] = {}
         _open.add(self)

@@ -42,7 +42,7 @@ _JOB: Final[ContextVar[RunningJob | None]] = ContextVar("wmp_current_job", defau
 _OPTIONS: Final = frozenset(
     (
         *("needs", "priority", "timeout", "expires", "run_limit", "delay", "start_at"),
-        *("retries", "checksum", "retry", "on_status", "key", "unique", "stored", "keep"),
+        *("max_worker_losses", "checksum", "retry", "on_status", "key", "unique", "stored", "keep"),
     )
 )
 """The arguments of ``Manager.submit`` besides payload and role."""

@@ -98,7 +98,7 @@ class _JobFacts:
     """The recorded facts of one job of one owner."""
 
     results: Mapping[End, bytes]
-    retries: int
+    max_worker_losses: int
     attempt: int = 0
     """The newest granted attempt."""
     holder: Peer | None = None
@@ -146,7 +146,7 @@ class History:
     """
 
     def accepted(
-        self, owner: Peer, id: int, results: Mapping[End, bytes], retries: int = 3
+        self, owner: Peer, id: int, results: Mapping[End, bytes], max_worker_losses: int = 3
     ) -> None:
         """Record that a manager accepted a job.
 
@@ -154,9 +154,9 @@ class History:
             owner: The manager.
             id: The job's number there.
             results: The handler's results, for the ends that carry a result.
-            retries: Number of lost leases that the job survives.
+            max_worker_losses: Number of lost leases that the job survives.
         """
-        self.jobs.setdefault(owner, {})[id] = _JobFacts(results, retries)
+        self.jobs.setdefault(owner, {})[id] = _JobFacts(results, max_worker_losses)
         self.open.setdefault(owner, {})[id] = None
 
     def limited(self, owner: Peer, id: int, deadline: float) -> None:
@@ -232,7 +232,7 @@ class History:
         if job.holder is not None:
             held = f"while {_peer(job.holder)} still held attempt {job.attempt}"
             return "leases are lost for a cause", held
-        if job.spent > job.retries:
+        if job.spent > job.max_worker_losses:
             return "retries are kept", f"after {_losses(job)}"
         if now is not None and job.times is not None:
             wrong = job.times.too_early(now) or job.times.too_late(now)
@@ -346,7 +346,7 @@ class History:
                 expected = f"expected {job.results.get(end, b'')[:60]!r}"
                 found = f" and {len(payload)} bytes {payload[:60]!r}; {expected}"
                 return "exact results", found
-        if end is End.LOST and job.spent <= job.retries:
+        if end is End.LOST and job.spent <= job.max_worker_losses:
             return "retries are kept", f" after {_losses(job)}"
         if end is End.CANCELLED and not job.asked:
             asked = "; expected another end, because its submitter did not cancel it"
@@ -400,7 +400,7 @@ def _peer(peer: Peer) -> str:
 
 def _losses(job: _JobFacts) -> str:
     lost = counted(job.spent, "lost lease")
-    return f"{lost}; the job has {counted(job.retries, 'retry', 'retries')}"
+    return f"{lost}; the job has {counted(job.max_worker_losses, 'retry', 'retries')}"
 
 
 def _name(owner: Peer, id: int) -> str:

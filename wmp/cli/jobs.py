@@ -405,7 +405,7 @@ def _fields(job: StoredJob) -> dict[str, Any]:
         "priority": job.priority,
         "attempt": job.attempt,
         "lost": job.lost,
-        "retries": job.terms.retries,
+        "max_worker_losses": job.terms.max_worker_losses,
         "failed": job.failed,
         "instance": job.instance,
         "created": when(job.created),

@@ -155,7 +155,7 @@ async def serve_worker(
     context: Any = zmq.Context()
     try:
         with on_signals(stopped.set):
-            manager = aio.Manager(_LOCAL, codec="json", retries=0, context=context)
+            manager = aio.Manager(_LOCAL, codec="json", max_worker_losses=0, context=context)
             async with manager, make_worker(_LOCAL, context):
                 http_worker = HttpWorker(manager, dispatchers, types, slots, token)
                 async with HttpServer(http_worker.app, host, port) as server:

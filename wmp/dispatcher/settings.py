@@ -31,7 +31,7 @@ class DispatcherSettings:
     dispatch_timeout: int = _setting("jobs.dispatch_timeout", 30_000, 1)
     post_timeout: int = _setting("jobs.post_timeout", 5_000, 1)
     head_start: int = _setting("jobs.head_start", 50)
-    retries: int = _setting("jobs.retries", 3)
+    max_worker_losses: int = _setting("jobs.max_worker_losses", 3)
     keep: int = _setting("jobs.keep", 3_600_000, 1)
     pause: int = _setting("workers.pause", 1_000)
     callback_retries: int = _setting("callbacks.max_retries", 5)

@@ -144,7 +144,7 @@ class JournalFormatter:
                     within += f',"tries":{event.retry.times}'
                 text = (
                     f'submitted",{self._kind(event.kind)},{jobs_of(event.ids)},'
-                    f'"priority":{event.priority}{within},"retries":{event.retries}'
+                    f'"priority":{event.priority}{within},"max_worker_losses":{event.max_worker_losses}'
                 )
             case Cancelled(ids):
                 text = f'cancelled",{jobs_of(ids)}'

@@ -185,7 +185,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
            "bytes of all payloads together; at a device, bytes after the head"),
     Column("priority", _I, "submitted", "jobs of a higher priority are granted first"),
     Column("timeout", _I, "submitted", "µs in which the jobs must end; absent without a limit"),
-    Column("retries", _I, "submitted", "number of lost leases after which a job is still "
+    Column("max_worker_losses", _I, "submitted", "number of lost leases after which a job is still "
            "queued again"),
     Column("expires_in", _I, "submitted", "µs in which the jobs may be begun; absent without a "
            "limit"),
@@ -226,7 +226,7 @@ LINES: Final[Mapping[str, tuple[str, ...]]] = {
     "ticked": (),
     "drained": (),
     "closed": (),
-    "submitted": ("ids", "role", "needs", "priority", "retries"),
+    "submitted": ("ids", "role", "needs", "priority", "max_worker_losses"),
     "cancelled": ("ids",),
     "connected": ("link",),
     "begun": ("lane", "ids"),

@@ -139,7 +139,7 @@ class Drawing:
         Args:
             description: One sentence for readers who cannot see the drawing.
             look: Classes of the whole.
-            least: Least width of the drawing; in a narrower window the drawing scrolls.
+            minimum: Minimum width of the drawing; in a narrower window the drawing scrolls.
         """
         return render(
             "drawing.svg", drawing=self, description=description, look=look, minimum=minimum

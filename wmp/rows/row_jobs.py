@@ -127,7 +127,7 @@ class _Partition:
                     needs=terms.needs,
                     priority=terms.priority,
                     run_limit=terms.run_limit,
-                    retries=terms.retries,
+                    max_worker_losses=terms.max_worker_losses,
                     **unique,
                 )
             except QueueFull:

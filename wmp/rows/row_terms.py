@@ -49,7 +49,7 @@ class RowTerms:
     error_column: str = "error"
     run_limit: float | None = field(default=None, validator=attrs.validators.optional(_seconds))
     """Seconds that one attempt of a piece may run."""
-    retries: int = field(default=3)
+    max_worker_losses: int = field(default=3)
     """Lost workers that a piece survives."""
     needs: Mapping[str, int] | None = None
     priority: int = 0
@@ -69,7 +69,7 @@ class RowTerms:
         if value not in ("raise", "column"):
             raise ConfigError(f"errors is {value!r}; expected 'raise' or 'column'")
 
-    @retries.validator
+    @max_worker_losses.validator
     def _check_retries(self, attribute: object, value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise ConfigError(f"retries is {value!r}; expected a whole number from 0")

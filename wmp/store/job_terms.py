@@ -21,7 +21,7 @@ DEAD_LETTER_AGE: Final = 7 * 24 * 3_600_000
 class StoredTerms:
     """Terms of a job that the store keeps and does not interpret, and its times to live."""
 
-    retries: int = 3
+    max_worker_losses: int = 3
     """Number of lost leases after which the job is still queued again."""
     run_limit: float | None = None
     """Seconds for which one attempt may run."""
@@ -35,7 +35,7 @@ class StoredTerms:
 
 def terms_to_text(terms: StoredTerms) -> str:
     """Return the terms as JSON, without the times to live. Equal terms have equal texts."""
-    spec: dict[str, object] = {"retries": terms.retries}
+    spec: dict[str, object] = {"retries": terms.max_worker_losses}
     if terms.run_limit is not None:
         spec["run_limit"] = terms.run_limit
     if terms.retry is not None:

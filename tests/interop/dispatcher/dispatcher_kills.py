@@ -48,7 +48,7 @@ _SETTINGS: Final = (
     "workers.dead_worker_max_retries=60",
     "jobs.post_timeout=2000",
     "jobs.job_verification_interval=1000",
-    "jobs.retries=1000",
+    "jobs.max_worker_losses=1000",
 )
 
 

@@ -64,7 +64,7 @@ class Watched:
                 rows = zip(event.ids, event.payloads, strict=True)
                 for id, payload in rows:
                     results = {End.OK: digest(payload).encode()}
-                    self._history.accepted(self.me, id, results, event.retries)
+                    self._history.accepted(self.me, id, results, event.max_worker_losses)
             self._witness.manager_did(
                 self._machine.settings, event, [self._plain(one) for one in actions], now
             )
@@ -144,7 +144,7 @@ async def manage(config: dict[str, Any]) -> None:
         manager = managers[order["manager"]]
         for index in order["submit"]:
             job = manager.submit_nowait(
-                f"{config['generation']} {index}", role=order["role"], retries=1000
+                f"{config['generation']} {index}", role=order["role"], max_worker_losses=1000
             )
             job.add_done_callback(functools.partial(note, index))
 

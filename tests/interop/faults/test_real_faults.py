@@ -446,7 +446,7 @@ def lost_in_blocking_code(begin: Callable[[wmp.Manager], None], end: Callable[[]
     """Return the error of a job whose worker was killed."""
     with wmp.Manager(identity="m", **MANAGER_OPTIONS) as manager:
         begin(manager)
-        job = manager.submit("1 7", role="hang", retries=0)
+        job = manager.submit("1 7", role="hang", max_worker_losses=0)
         end()
         return job.exception(WAIT)
 
@@ -455,7 +455,7 @@ def lost_in_asyncio(begin: Callable[[wmp.aio.Manager], None], end: Callable[[], 
     async def submit() -> Any:
         async with wmp.aio.Manager(identity="m", **MANAGER_OPTIONS) as manager:
             await asyncio.to_thread(begin, manager)
-            job = await manager.submit("1 7", role="hang", retries=0)
+            job = await manager.submit("1 7", role="hang", max_worker_losses=0)
             await asyncio.to_thread(end)
             async with asyncio.timeout(WAIT):
                 with contextlib.suppress(wmp.WorkerLost):

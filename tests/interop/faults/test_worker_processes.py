@@ -29,9 +29,11 @@ HANDLERS = {"die": die, "where": where, "hang": hang}
 
 
 @contextlib.contextmanager
-def pair(slots: int = 2, retries: int = 3, expire: float = 6.0, **worker: Any) -> Iterator[Any]:
+def pair(
+    slots: int = 2, max_worker_losses: int = 3, expire: float = 6.0, **worker: Any
+) -> Iterator[Any]:
     """A manager, and a worker with worker processes."""
-    with wmp.Manager(retries=retries, expire=expire) as manager:
+    with wmp.Manager(max_worker_losses=max_worker_losses, expire=expire) as manager:
         made = wmp.Worker(
             *manager.endpoints, handlers=HANDLERS, slots=slots, pool="process", label="w", **worker
         )
@@ -64,7 +66,7 @@ def test_a_job_whose_process_is_killed_is_tried_again() -> None:
 
 @pytest.mark.rule("WMP-6.15")
 def test_a_poison_job_is_lost_with_its_cause_and_harms_no_other_job() -> None:
-    with pair(retries=2) as (manager, worker):
+    with pair(max_worker_losses=2) as (manager, worker):
         poison = manager.submit(b"%d 99" % signal.SIGSEGV, role="die")
         # The other jobs of the same worker continue.
         assert len(list(manager.map([b""] * 50, role="where", timeout=WAIT))) == 50
@@ -124,7 +126,7 @@ def test_a_job_past_its_deadline_ends_and_so_does_its_process(tmp_path: Path) ->
 
 @pytest.mark.rule("WMP-9.10")
 def test_a_drain_that_takes_too_long_hands_the_job_back(tmp_path: Path) -> None:
-    with wmp.Manager(retries=0, expire=60.0) as manager:
+    with wmp.Manager(max_worker_losses=0, expire=60.0) as manager:
         arguments: dict[str, Any] = {"handlers": HANDLERS, "pool": "process"}
         first = wmp.Worker(*manager.endpoints, cancel_grace=0.1, **arguments)
         first.start()
@@ -158,7 +160,7 @@ def test_many_jobs_with_children_replaced_in_between(jobs: int) -> None:
 
 @pytest.mark.parametrize("jobs", [300, pytest.param(5000, marks=DEEP)])
 def test_workers_killed_at_random_lose_nothing(jobs: int) -> None:
-    with pair(slots=2, retries=1000) as (manager, _):
+    with pair(slots=2, max_worker_losses=1000) as (manager, _):
         done = threading.Event()
         kills = 0
 

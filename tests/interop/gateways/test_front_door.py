@@ -149,7 +149,13 @@ def test_a_request_above_the_limit_is_answered_if_the_door_has_an_answer():
 
 
 def test_settings_of_a_door_are_checked():
-    for settings in ({"full": "FULL"}, {"limit": 0}, {"retries": -1}, {"timeout": 0}, {"role": ""}):
+    for settings in (
+        {"full": "FULL"},
+        {"limit": 0},
+        {"max_worker_losses": -1},
+        {"timeout": 0},
+        {"role": ""},
+    ):
         with pytest.raises(ConfigError):
             FrontDoor(ANY, manager=wmp.Manager(), **settings)
 

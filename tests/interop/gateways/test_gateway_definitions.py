@@ -226,7 +226,7 @@ BACK = '[[gateway.workers]]\nbind = "ipc://b"\nprotocol = "ping-pong"\n'
 def test_a_definition_is_read_into_its_doors(folder):
     Path("d.toml").write_text(
         '[gateway]\nlabel = "us"\nbind = "ipc://w"\ncontrol = "c"\n'
-        f"{FRONT}retries = 0\nneeds = {{ gpu = 1 }}\n{BACK}"
+        f"{FRONT}max_worker_losses = 0\nneeds = {{ gpu = 1 }}\n{BACK}"
         'roles = ["a", "b"]\nheartbeat = 0.5\n'
         f'{MDP}[[gateway.majordomo.services]]\nname = "pay*"\nretries = 0\n'
         "[gateway.transport]\nlinger = 1\n"
@@ -234,9 +234,9 @@ def test_a_definition_is_read_into_its_doors(folder):
     found = load_gateway("d.toml")
 
     assert found.doors == (
-        ClientDoor("ipc://a", retries=0, needs={"gpu": 1}),
+        ClientDoor("ipc://a", max_worker_losses=0, needs={"gpu": 1}),
         WorkerDoor("ipc://b", protocol="ping-pong", roles=("a", "b"), heartbeat=0.5),
-        MajordomoDoor("ipc://m", services=[MajordomoService("pay*", retries=0)]),
+        MajordomoDoor("ipc://m", services=[MajordomoService("pay*", max_worker_losses=0)]),
     )
     assert (found.bind, found.label, found.control) == (("ipc://w",), "us", Path("c"))
     assert found.transport == wmp.Transport(linger=1.0)

@@ -516,7 +516,7 @@ def test_settings_of_a_door_for_workers_are_checked(settings):
     [
         {"protocol": "simple-pirate"},
         {"role": ""},
-        {"retries": -1},
+        {"max_worker_losses": -1},
         {"expiry": 0},
         {"limit": 0},
         {"key": "header"},

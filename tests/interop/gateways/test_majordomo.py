@@ -275,7 +275,7 @@ def test_majordomo_clients_are_served_by_both_kinds_of_workers(way):
 
         return work
 
-    door = MajordomoDoor(ANY, services=[MajordomoService("shout", retries=0)])
+    door = MajordomoDoor(ANY, services=[MajordomoService("shout", max_worker_losses=0)])
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(Gateway(door, bind=ANY))
         below = broker.endpoints[0]

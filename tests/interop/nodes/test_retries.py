@@ -125,7 +125,9 @@ def test_a_delayed_job_begins_at_its_time() -> None:
 
 def test_wrong_settings_are_refused() -> None:
     with wmp.Manager() as manager:
-        with pytest.raises(wmp.ConfigError, match=r"retry is 3; expected a wmp.Retry \(retries="):
+        with pytest.raises(
+            wmp.ConfigError, match=r"retry is 3; expected a wmp.Retry \(max_worker_losses="
+        ):
             manager.submit(b"job", retry=3)  # type: ignore[arg-type]
         with pytest.raises(wmp.ConfigError, match=r"retry is 3; expected a wmp.Retry"):
             wmp.Worker(*manager.endpoints, handlers=bytes.upper, retry=3)  # type: ignore[arg-type]

@@ -288,7 +288,7 @@ def test_the_end_of_a_killed_worker_is_noticed_by_its_connection(folder, endpoin
     # With this `expire` the manager would notice the silence too late for the test.
     with wmp.Manager(endpoint, expire=300.0, reconnect_grace=0.1) as manager:
         with program("worker", "work:wait", "--connect", *manager.endpoints) as worker:
-            job = manager.submit(str(folder), retries=0)
+            job = manager.submit(str(folder), max_worker_losses=0)
             wait_until((folder / "begun").exists)
             worker.signal(signal.SIGKILL)
             with pytest.raises(wmp.WorkerLost) as lost:

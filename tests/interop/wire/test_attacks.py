@@ -68,7 +68,10 @@ def test_a_result_that_is_sent_again_and_again_counts_once() -> None:
 
 
 def test_the_jobs_of_a_thief_that_leaves_with_them_are_done_by_others() -> None:
-    with wmp.Manager(retries=1) as manager, SocketWorker(manager.endpoints[0], b"thief") as thief:
+    with (
+        wmp.Manager(max_worker_losses=1) as manager,
+        SocketWorker(manager.endpoints[0], b"thief") as thief,
+    ):
         jobs = [manager.submit(b"%d" % number) for number in range(10)]
         for epoch in range(5):
             thief.epoch += epoch

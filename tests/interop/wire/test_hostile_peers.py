@@ -27,7 +27,7 @@ def result(job: wmp.Job, *nodes: wmp.Manager | wmp.Worker) -> object:
 @pytest.mark.parametrize(("peers", "messages"), [(10, 100), pytest.param(200, 10_000, marks=MANY)])
 def test_honest_jobs_end_among_hostile_peers(peers: int, messages: int) -> None:
     with (
-        wmp.Manager(retries=1_000_000) as manager,
+        wmp.Manager(max_worker_losses=1_000_000) as manager,
         wmp.Worker(
             *manager.endpoints, handlers={"honest": bytes.upper, "shared": bytes.upper}, slots=2
         ) as worker,

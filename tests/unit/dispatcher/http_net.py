@@ -93,7 +93,7 @@ async def worker_on(
     try:
         local = f"inproc://worker-{port}"
         async with (
-            aio.Manager(local, codec="json", retries=0, context=context) as manager,
+            aio.Manager(local, codec="json", max_worker_losses=0, context=context) as manager,
             aio.Worker(local, handlers=handlers, slots=slots, context=context),
         ):
             made = HttpWorker(manager, dispatchers, list(handlers), slots, transport=net)

@@ -349,7 +349,7 @@ def test_a_delayed_job_of_an_unknown_type_waits_for_its_time(world: World) -> No
 
 @pytest.mark.rule("DSP-4.6", "DSP-5.4")
 def test_jobs_of_a_dead_worker_are_queued_and_in_the_end_lost(world: World) -> None:
-    party = world.party(attrs.evolve(SETTINGS, retries=1))
+    party = world.party(attrs.evolve(SETTINGS, max_worker_losses=1))
     worker = party.register()
     job = party.create()
     for status in ("q", "f"):

@@ -47,7 +47,7 @@ class Front(Driven):
 
 @pytest.mark.rule("PIRATE-7.6")
 def test_requests_of_a_turn_become_one_batch_and_their_ends_replies():
-    door = Front(kind=Kind("role"), priority=2, retries=5, timeout=9.0)
+    door = Front(kind=Kind("role"), priority=2, max_worker_losses=5, timeout=9.0)
     door.get(b"", b"one", peer=b"a")
     door.get(b"hop", b"", b"two", peer=b"b")
     door.get(b"", b"one", b"more", peer=b"a")
@@ -56,7 +56,9 @@ def test_requests_of_a_turn_become_one_batch_and_their_ends_replies():
     assert (list(single.ids), list(single.payloads)) == ([1, 2], [b"one", b"two"])
     assert (list(several.ids), list(several.payloads)) == ([3], [pack_frames([b"one", b"more"])])
     assert (single.kind, several.kind) == (Kind("role"), Kind("role", codec="frames"))
-    assert {(one.priority, one.retries, one.timeout) for one in (single, several)} == {(2, 5, 9.0)}
+    assert {(one.priority, one.max_worker_losses, one.timeout) for one in (single, several)} == {
+        (2, 5, 9.0)
+    }
 
     door.end(2, b"second")
     assert door.emitted == [(b"b", (b"hop", b"", b"second"))]

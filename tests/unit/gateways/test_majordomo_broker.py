@@ -196,7 +196,10 @@ def test_a_busy_worker_loses_its_request(how):
 @pytest.mark.rule("MDP-3.3", "MDP-2.2")
 def test_a_request_survives_its_retries_and_no_more():
     broker = Broker(
-        services=[MajordomoService("once", retries=0), MajordomoService("*", retries=1)]
+        services=[
+            MajordomoService("once", max_worker_losses=0),
+            MajordomoService("*", max_worker_losses=1),
+        ]
     )
     for service, attempts in ((b"once", 1), (b"echo", 2)):
         broker.ask(b"c", b"x", service=service)
@@ -282,7 +285,9 @@ def test_a_strict_broker_keeps_a_busy_worker_that_sends_heartbeats():
 def test_a_worker_that_takes_too_long_gets_no_request_before_it_answers(how):
     settings = {"busy_timeout": 1.0} if how == "busy_timeout" else {}
     expiry = 1.0 if how == "expiry" else None
-    broker = Broker(services=[MajordomoService("*", retries=0, expiry=expiry)], **settings)
+    broker = Broker(
+        services=[MajordomoService("*", max_worker_losses=0, expiry=expiry)], **settings
+    )
     broker.ready(b"w")
     broker.ask(b"c", b"slow")
     token, _ = broker.given(b"w")

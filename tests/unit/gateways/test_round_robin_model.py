@@ -117,7 +117,7 @@ class Played:
     """A server and the model, which get the same events."""
 
     def __init__(self, roles: dict[bytes, str]) -> None:
-        self.server = Server(retries=100, commands=roles, heartbeat=1000.0, leave=1000.0)
+        self.server = Server(max_worker_losses=100, commands=roles, heartbeat=1000.0, leave=1000.0)
         self.model = Model(several=bool(roles))
         self.roles = roles
         self.frames: dict[tuple[bytes, bytes], tuple[bytes, ...]] = {}

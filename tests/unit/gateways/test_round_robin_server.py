@@ -219,7 +219,7 @@ def test_the_messages_and_slots_of_a_worker_that_left_return(how):
 
 @pytest.mark.rule("RR-4.8")
 def test_a_message_is_not_lost_with_its_workers_for_ever():
-    server = Server(retries=1)
+    server = Server(max_worker_losses=1)
     server.register(b"a", 1)
     server.exec(b"c", b"1234", b"\x01")
     for peer, next_peer in ((b"a", b"b"), (b"b", b"d")):
@@ -231,7 +231,7 @@ def test_a_message_is_not_lost_with_its_workers_for_ever():
 @pytest.mark.rule("RR-5.4")
 @pytest.mark.parametrize("tracked", [True, False])
 def test_the_log_has_the_cause_of_a_message_without_a_result(tracked):
-    server = Server(retries=0, commands={b"\x0b": "late"})
+    server = Server(max_worker_losses=0, commands={b"\x0b": "late"})
     server.register(b"w", 1)
     server.exec(b"c", b"1234", b"\x0b", tracked=tracked)
     server.feed(Left(0, b"w"))
@@ -343,7 +343,7 @@ def test_the_bytes_of_waiting_messages_are_bounded():
 
 
 def test_a_late_answer_frees_its_own_slot():
-    server = Server(busy_timeout=5.0, retries=0)
+    server = Server(busy_timeout=5.0, max_worker_losses=0)
     server.register(b"w", 2)
     server.exec(b"c", b"late", b"\x01")
     ((_, late),) = server.emitted
@@ -429,7 +429,7 @@ def test_several_messages_without_a_response_end_together_and_no_other_one_does(
 
 @pytest.mark.rule("RR-4.5", "RR-4.6")
 def test_increment_of_an_exec_that_ended_early_ends_no_other_message():
-    server = Server(busy_timeout=5.0, retries=0)
+    server = Server(busy_timeout=5.0, max_worker_losses=0)
     server.register(b"w", 3)
     server.exec(b"c", b"exec", b"\x01", tracked=False)
     server.wait(4.0)
@@ -588,7 +588,7 @@ def test_between_response_and_increment_no_job_goes_back_to_the_manager():
 
 
 def test_a_job_goes_back_when_increment_does_not_follow_response():
-    server = Server(retries=0)
+    server = Server(max_worker_losses=0)
     server.register(b"w", 1)
     server.exec(b"c", b"0001", b"\x01")
     ((_, frames),) = server.emitted

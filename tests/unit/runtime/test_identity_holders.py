@@ -50,7 +50,7 @@ def test_the_end_of_a_connection_frees_its_identities() -> None:
 
 
 def test_the_identities_of_one_key_are_bounded_and_others_stay(monkeypatch) -> None:
-    monkeypatch.setattr("wmp.runtime.sockets.identity_holders._MOST", 100)
+    monkeypatch.setattr("wmp.runtime.sockets.identity_holders._MAX", 100)
     holders = IdentityHolders()
     assert holders.admits(b"honest", b"a", WORKER, 0.0)
     for number in range(1000):

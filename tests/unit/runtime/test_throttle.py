@@ -168,7 +168,7 @@ def test_messages_to_a_connection_do_not_count_against_it(throttle):
 
 
 def test_the_budgets_remembered_are_bounded(throttle, monkeypatch):
-    monkeypatch.setattr("wmp.runtime.driver.throttle._MOST", 100)
+    monkeypatch.setattr("wmp.runtime.driver.throttle._MAX", 100)
     for number in range(1000):
         admits(throttle, b"%d" % number, message(Command.PING), 0.0)
         throttle.refuses(b"%d" % number, 0, "malformed", 0.0)

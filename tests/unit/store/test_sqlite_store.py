@@ -478,7 +478,12 @@ def test_kinds_and_terms_are_given_back_equal(store, other):
     assert [job.kind for job in found] == [kind for kind in kinds for _ in terms]
     plain, special = found[0].terms, found[1].terms
     assert plain == StoredTerms()
-    assert (special.retries, special.run_limit, special.keep, special.keep_dead) == (9, 1.5, 1, 2)
+    assert (special.max_worker_losses, special.run_limit, special.keep, special.keep_dead) == (
+        9,
+        1.5,
+        1,
+        2,
+    )
     assert special.retry is not None
     assert special.retry.names == {"a.B", "builtins.ValueError"}
     assert special.retry.backoff == exponential(1, 9, 3)

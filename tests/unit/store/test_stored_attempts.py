@@ -113,7 +113,7 @@ def test_changes_of_many_jobs_find_each_by_its_number():
 @pytest.mark.parametrize("other", [False, True], ids=["the same manager", "the next manager"])
 def test_an_error_has_the_history_of_all_attempts(manager, other):
     retry = Retry(times=1, on=ValueError, jitter=False)
-    (id,) = manager.submit(b"one", retry=retry, retries=5)
+    (id,) = manager.submit(b"one", retry=retry, max_worker_losses=5)
     worker = manager.worker()
     worker.give(1, hold=30)
     worker.done([id], [b"error"], outcome=Outcome.ERROR, texts=["first\nbuiltins.ValueError"])

@@ -65,7 +65,7 @@ class Chaos(DemoRunner):
     """Managers that still have files, or have not reported all results."""
 
     def __attrs_post_init__(self) -> None:
-        self.retries = _RETRIES
+        self.max_worker_losses = _RETRIES
         self.pause = min(_LONGEST, _LENGTH * self.count * SLOTS / len(self.names))
 
     @property

@@ -93,7 +93,7 @@ def _manage(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
             label=config["label"],
             codec="cbor",
             expire=config["expire"],
-            retries=config["retries"],
+            max_worker_losses=config["max_worker_losses"],
             journal=config["journal"],
             store=_store(config["store"]),
         )

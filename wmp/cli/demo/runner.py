@@ -72,7 +72,7 @@ class DemoRunner:
     bar: ProgressBar | None
     pause: float = 0.0
     """Seconds by which each job is made longer."""
-    retries: int = 3
+    max_worker_losses: int = 3
     store: str | None = None
     """File of the store that both managers use; None without one."""
     managers: list[DemoProcess] = field(factory=list)
@@ -160,7 +160,7 @@ class DemoRunner:
                 label=f"manager {name}",
                 bind=_ANYWHERE,
                 expire=_EXPIRE,
-                retries=self.retries,
+                max_worker_losses=self.max_worker_losses,
                 store=self.store,
             )
             for name in ("A", "B")

@@ -253,7 +253,7 @@ def map_command(
     order |= {"expires": expires, "run_limit": run_limit, "delay": delay, "checksum": checksum}
     if retries is not None:
         again = retries - 1 if retries else _ENDLESS
-        order |= {"retry": Retry(times=again), "retries": again}
+        order |= {"retry": Retry(times=again), "max_worker_losses": again}
     run = MapRun(rule)
     left = "running jobs were cancelled" if store is None else f"the jobs stay in {store}"
     try:

@@ -104,7 +104,7 @@ def claim_of_the_same_epoch(talk: ManagerConversation) -> None:
 def silent_holder(talk: ManagerConversation) -> None:
     """A process takes over the identity of a holder that does not answer, whatever its epoch is."""
     worker, other = talk.met(), talk.met()
-    name = talk.submit(retries=5)
+    name = talk.submit(max_worker_losses=5)
     worker.take()
     before = worker.session
     for ahead in (-1, 1):
@@ -145,7 +145,7 @@ def greater_epoch_of_the_holder(talk: ManagerConversation) -> None:
 def goodbye_over_a_new_route(talk: ManagerConversation) -> None:
     """BYE over a new route counts as BYE of the holder once the old route is lost."""
     worker, other = talk.met(), talk.met()
-    name = talk.submit(retries=5)
+    name = talk.submit(max_worker_losses=5)
     worker.one()
     assert worker.connection is not None
     talk.wire.hang_up(worker.connection)

@@ -11,7 +11,7 @@ from wmp.message import Columns, Command, Outcome
 def attempts_grow(talk: ManagerConversation) -> None:
     """A job stays with its manager until its end; every lease has a greater attempt."""
     worker = talk.met()
-    name = talk.submit(retries=5)
+    name = talk.submit(max_worker_losses=5)
     attempts: list[int] = []
     for _ in range(3):
         attempts.append(worker.one("WMP-6.4" if attempts else "WMP-4.3").attempt)
@@ -30,7 +30,7 @@ def attempts_grow(talk: ManagerConversation) -> None:
 def stale_attempt(talk: ManagerConversation) -> None:
     """A DONE of an older attempt does not end the job, and is acknowledged."""
     worker = talk.met()
-    name = talk.submit(retries=5)
+    name = talk.submit(max_worker_losses=5)
     first = worker.one().attempt
     worker.restart()
     worker.meet()
@@ -149,7 +149,7 @@ def a_route_is_no_lease(talk: ManagerConversation) -> None:
 @case("WMP-6.17", "WMP-6.4", "WMP-6.15")
 def retries_are_used_up(talk: ManagerConversation) -> None:
     """A job that loses more leases than it has retries ends as lost."""
-    name = talk.submit(retries=1)
+    name = talk.submit(max_worker_losses=1)
     for _ in range(2):
         worker = talk.met()
         worker.one("WMP-6.4")
@@ -166,7 +166,7 @@ def retries_are_used_up(talk: ManagerConversation) -> None:
 def leaving_costs_one_retry(talk: ManagerConversation) -> None:
     """A worker that takes a job and leaves, again and again, costs the job one retry."""
     worker = talk.met()
-    name = talk.submit(retries=1)
+    name = talk.submit(max_worker_losses=1)
     for _ in range(3):
         worker.one("WMP-6.23")
         worker.restart()
@@ -187,7 +187,7 @@ def what_never_left_costs_nothing(talk: ManagerConversation) -> None:
     assert worker.connection is not None
     talk.wire.hang_up(worker.connection)
     talk.wait(2 * talk.wire.grace)
-    name = talk.submit(retries=0)
+    name = talk.submit(max_worker_losses=0)
     talk.wait(talk.book.expire + talk.wire.grace)
     talk.not_ended(name)
     other.done(other.one("WMP-9.3"))
@@ -210,7 +210,7 @@ def refused_job(talk: ManagerConversation) -> None:
 def refusals_cost_nothing(talk: ManagerConversation) -> None:
     """DONE refused does not count against the retries."""
     worker = talk.met()
-    name = talk.submit(retries=0)
+    name = talk.submit(max_worker_losses=0)
     refused = 0
     for _ in range(40):
         jobs = worker.take()
@@ -322,7 +322,7 @@ def status_is_no_result(talk: ManagerConversation) -> None:
 def handed_back(talk: ManagerConversation) -> None:
     """DONE cancelled without CANCEL hands the job back, and costs no retry."""
     worker, other = talk.met(), talk.met()
-    name = talk.submit(retries=0)
+    name = talk.submit(max_worker_losses=0)
     for _ in range(2):
         worker.done(worker.one(), outcome=Outcome.CANCELLED, payloads=[b""])
         talk.settle()
@@ -349,7 +349,7 @@ def cancelled_in_the_queue(talk: ManagerConversation) -> None:
 def cancelled_at_a_worker(talk: ManagerConversation) -> None:
     """A job that is cancelled at a worker gets CANCEL, and no further attempt."""
     worker, other = talk.met(), talk.met()
-    name = talk.submit(retries=5)
+    name = talk.submit(max_worker_losses=5)
     job = worker.one()
     talk.cancel(name)
     worker.expect(
@@ -369,7 +369,7 @@ def cancelled_at_a_worker(talk: ManagerConversation) -> None:
 def cancelled_and_lost(talk: ManagerConversation) -> None:
     """A cancelled job whose worker is lost ends as cancelled, and is not granted again."""
     worker, other = talk.met(), talk.met()
-    name = talk.submit(retries=5)
+    name = talk.submit(max_worker_losses=5)
     worker.one()
     talk.cancel(name)
     worker.expect(Command.CANCEL)
@@ -429,7 +429,7 @@ def higher_priorities_first(talk: ManagerConversation) -> None:
 def damaged_result(talk: ManagerConversation) -> None:
     """A result that does not fit its checksum does not end the job."""
     worker = talk.met()
-    name = talk.submit(retries=5)
+    name = talk.submit(max_worker_losses=5)
     worker.done(worker.one(), payloads=[b"damaged"], checksums=[0xCBF43926])
     talk.settle()
     talk.not_ended(name, "WMP-2.13")
@@ -442,7 +442,7 @@ def damaged_result(talk: ManagerConversation) -> None:
 def lost_at_the_worker(talk: ManagerConversation) -> None:
     """DONE lost counts against the retries; without retries left the job ends as lost."""
     worker = talk.met()
-    name = talk.submit(retries=1)
+    name = talk.submit(max_worker_losses=1)
     worker.done(worker.one(), outcome=Outcome.LOST, payloads=[b"killed by signal 9"])
     talk.settle()
     talk.not_ended(name)

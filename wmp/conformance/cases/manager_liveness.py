@@ -38,7 +38,7 @@ def silence_gives_a_worker_up(talk: ManagerConversation) -> None:
     """After ``expire`` in silence a worker's leases are lost and its READY is forgotten."""
     worker, other = talk.met(), talk.met()
     expire = talk.book.expire
-    name = talk.submit(retries=5)
+    name = talk.submit(max_worker_losses=5)
     worker.take()
     worker.ready(5)
     worker.lively = False
@@ -111,7 +111,7 @@ def older_epoch(talk: ManagerConversation) -> None:
 def newer_epoch(talk: ManagerConversation) -> None:
     """A newer epoch has new numbers, no READY and no leases."""
     worker, other = talk.met(), talk.met()
-    name = talk.submit(retries=5)
+    name = talk.submit(max_worker_losses=5)
     worker.take()
     worker.ready(5)
     worker.restart()
@@ -149,7 +149,7 @@ def newer_epoch(talk: ManagerConversation) -> None:
 def goodbye(talk: ManagerConversation) -> None:
     """At BYE the worker is forgotten, and its leases are queued again at once."""
     worker, other = talk.met(), talk.met()
-    name = talk.submit(retries=5)
+    name = talk.submit(max_worker_losses=5)
     worker.take()
     worker.ready(5)
     lock = other.give(1, hold=4.0)
@@ -223,7 +223,7 @@ def open_give_of_a_lost_route(talk: ManagerConversation) -> None:
 def missing_from_the_list(talk: ManagerConversation) -> None:
     """A job is lost if its TAKE was received and a PING does not list the job."""
     worker, other = talk.met(), talk.met()
-    first, second = talk.submit(retries=5), talk.submit(retries=5)
+    first, second = talk.submit(max_worker_losses=5), talk.submit(max_worker_losses=5)
     jobs = worker.some(2)
     worker.ping(held=jobs[1:])
     talk.settle()

@@ -42,7 +42,7 @@ def a_list_of_another_session(talk: ManagerConversation) -> None:
 def refused_take(talk: ManagerConversation) -> None:
     """NO takes the place of a refused TAKE; the lease is lost, and the job is given again."""
     worker, other = talk.met(), talk.met()
-    name = talk.submit(retries=1)
+    name = talk.submit(max_worker_losses=1)
     worker.ack_override = 0
     lock = worker.give(1)
     take = worker.expect(Command.TAKE, lock=lock, number=1)
@@ -81,7 +81,7 @@ def refused_no(talk: ManagerConversation) -> None:
 def take_without_ack(talk: ManagerConversation) -> None:
     """A TAKE that was sent again ten times without an ack becomes NO."""
     worker = talk.met()
-    talk.submit(retries=5)
+    talk.submit(max_worker_losses=5)
     worker.ack_override = 0
     lock = worker.give(1)
     take = worker.expect(Command.TAKE, lock=lock, number=1)

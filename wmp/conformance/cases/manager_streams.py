@@ -130,7 +130,7 @@ def ack_of_the_future(talk: ManagerConversation) -> None:
 def forgotten_session(talk: ManagerConversation) -> None:
     """PING with ``to`` and without session opens a new session; leases of the old one are lost."""
     worker, other = talk.met(), talk.met()
-    name = talk.submit(retries=5)
+    name = talk.submit(max_worker_losses=5)
     worker.take()
     old = worker.session
     worker.forget_manager()

@@ -110,7 +110,7 @@ def a_result_from_another_worker(talk: ManagerConversation) -> None:
 def a_result_of_an_old_attempt(talk: ManagerConversation) -> None:
     """A result of an attempt that is not the current one does not count."""
     worker, _ = _met(talk)
-    name = talk.submit(retries=3)
+    name = talk.submit(max_worker_losses=3)
     old = _one(worker)
     worker.bye()
     second = talk.met()

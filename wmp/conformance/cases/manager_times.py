@@ -74,7 +74,7 @@ def returns_after_its_expiry(talk: ManagerConversation) -> None:
 def overrun_ends_the_job(talk: ManagerConversation) -> None:
     """DONE overrun ends a job as timed out, with the text."""
     worker, other = talk.met(), talk.met()
-    name = talk.submit(run_limit=1.0, retries=5)
+    name = talk.submit(run_limit=1.0, max_worker_losses=5)
     worker.done(worker.one(), outcome=Outcome.OVERRUN, payloads=[b"ran for too long"])
     talk.end_of(name, "timeout")
     talk.check(
@@ -136,7 +136,7 @@ def _fails(worker: PlayedWorker, job: HeldJob, **columns: object) -> None:
 def settings_of_a_job(talk: ManagerConversation) -> None:
     """A job with settings of its own is tried again as often as they allow, then ends."""
     worker = talk.met()
-    name = talk.submit(tries=1, wait=2.0, retries=0)
+    name = talk.submit(tries=1, wait=2.0, max_worker_losses=0)
     job, failed = _failed_of(worker)
     talk.check(
         failed is None,
@@ -164,7 +164,7 @@ def a_rejected_job(talk: ManagerConversation) -> None:
 def waits_of_a_worker(talk: ManagerConversation) -> None:
     """A job without settings is given again after the wait that its worker asks for."""
     worker = talk.met()
-    name = talk.submit(retries=0)
+    name = talk.submit(max_worker_losses=0)
     job, failed = _failed_of(worker)
     talk.check(failed == 0, f"'failed' is {failed} in the first attempt; expected 0", "WMP-6.26")
     _fails(worker, job, texts=[_NAMES], waits=[talk.ms(2.0)])

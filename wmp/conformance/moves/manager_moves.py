@@ -62,9 +62,11 @@ class ManagerMoves:
 
     # -- moves: (worker, number, number)
 
-    def _submit(self, worker: PlayedWorker, role: int, retries: int) -> None:
+    def _submit(self, worker: PlayedWorker, role: int, max_worker_losses: int) -> None:
         self.names.append(
-            self.talk.submit(role=("echo", "echo", "other")[role % 3], retries=3 + retries)
+            self.talk.submit(
+                role=("echo", "echo", "other")[role % 3], max_worker_losses=3 + max_worker_losses
+            )
         )
 
     def _cancel(self, worker: PlayedWorker, number: int, _: int) -> None:

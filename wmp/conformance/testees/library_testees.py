@@ -136,7 +136,9 @@ class LibraryManager(_LibraryTestee):
     def submit(self, job: SubmittedJob, now: float) -> Sends:
         id = len(self._names) + 1
         self._names[id] = job.name
-        retries: dict[str, Any] = {} if job.retries is None else {"retries": job.retries}
+        max_worker_losses: dict[str, Any] = (
+            {} if job.max_worker_losses is None else {"max_worker_losses": job.max_worker_losses}
+        )
         again = None
         if job.tries is not None:
             again = Retry(times=job.tries, backoff=job.wait or 0.0, jitter=False)
@@ -150,7 +152,7 @@ class LibraryManager(_LibraryTestee):
             run_limit=job.run_limit,
             delay=job.delay or 0.0,
             retry=again,
-            **retries,
+            **max_worker_losses,
         )
         return self.handle(event, now)
 
@@ -213,19 +215,19 @@ class LibraryStoredManager(LibraryManager):
         again = None
         if job.tries is not None:
             again = Retry(times=job.tries, backoff=job.wait or 0.0, jitter=False)
-        retries = 3 if job.retries is None else job.retries
+        max_worker_losses = 3 if job.max_worker_losses is None else job.max_worker_losses
         event = Submitted(
             [id],
             [job.payload],
             Kind(job.role),
             job.priority,
             job.timeout,
-            retries,
+            max_worker_losses,
             job.expires,
             job.run_limit,
             job.delay or 0.0,
             again,
-            StoredTerms(retries, job.run_limit, again),
+            StoredTerms(max_worker_losses, job.run_limit, again),
         )
         return self.handle(event, now)
 

@@ -27,7 +27,7 @@ from wmp.retry import Retry
 _MANAGER = ("announce", "expire", "wake_timeout", "resend", "reply_margin")
 _WORKER = (
     "ping",
-    "least_expire",
+    "min_silence",
     "hold",
     "lock_timeout",
     "resend",
@@ -78,7 +78,7 @@ async def _manage(bind: Sequence[str], connect: Sequence[str], unit: int) -> Non
         "delay": lambda ms: int(ms) / 1000,
         "wait": lambda ms: int(ms) / 1000,
         "tries": int,
-        "retries": int,
+        "max_worker_losses": int,
         "priority": int,
     }
 

@@ -47,7 +47,7 @@ class SubmittedJob:
     role: str = "echo"
     timeout: float | None = None
     """Units until the job must have ended."""
-    retries: int | None = None
+    max_worker_losses: int | None = None
     """Number of lost leases that the job survives; None for the default of the testee."""
     priority: int = 0
     expires: float | None = None

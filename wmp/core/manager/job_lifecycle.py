@@ -175,7 +175,7 @@ class JobRecord:
     payload: Frame
     kind: Kind
     priority: int
-    retries: int
+    max_worker_losses: int
     deadline: float | None
     state: JobState = JobState.QUEUED
     attempt: int = 0

@@ -48,7 +48,7 @@ class Grant:
 
     kind: Kind
     priority: int
-    retries: int
+    max_worker_losses: int
     deadline: float | None
     ids: list[int]
     """Numbers of the jobs, ascending, including the jobs that have ended."""
@@ -63,7 +63,7 @@ class Grant:
 
     def waiting(self) -> Iterator[JobRecord]:
         """Return the records of jobs that were taken out for a TAKE that was not sent."""
-        terms = self.kind, self.priority, self.retries, self.deadline
+        terms = self.kind, self.priority, self.max_worker_losses, self.deadline
         for id, payload in zip(self.ids, self.payloads, strict=True):
             yield JobRecord(id, payload, *terms, limits=self.limits)
 
@@ -76,7 +76,7 @@ class Grant:
                     payload=payload,
                     kind=self.kind,
                     priority=self.priority,
-                    retries=self.retries,
+                    max_worker_losses=self.max_worker_losses,
                     deadline=self.deadline,
                     state=GRANTED,
                     attempt=self.attempt,
@@ -96,7 +96,7 @@ class Batch:
 
     kind: Kind
     priority: int
-    retries: int
+    max_worker_losses: int
     deadline: float | None
     first: int
     """Number of the first job that was ever in the batch."""
@@ -111,7 +111,7 @@ class Batch:
         self,
         kind: Kind,
         priority: int,
-        retries: int,
+        max_worker_losses: int,
         deadline: float | None,
         limits: JobLimits | None,
         due: float | None,
@@ -124,7 +124,7 @@ class Batch:
             0 < len(self.ids) < _MAX
             and (kind is self.kind or kind == self.kind)  # mostly the queue's only object
             and priority == self.priority
-            and retries == self.retries
+            and max_worker_losses == self.max_worker_losses
             and deadline == self.deadline
             and limits == self.limits
             and due == self.due
@@ -150,7 +150,7 @@ class Batch:
                 payloads[0],
                 self.kind,
                 self.priority,
-                self.retries,
+                self.max_worker_losses,
                 self.deadline,
                 limits=self.limits,
             )
@@ -159,7 +159,7 @@ class Batch:
             part = Grant(
                 self.kind,
                 self.priority,
-                self.retries,
+                self.max_worker_losses,
                 self.deadline,
                 ids,
                 payloads,
@@ -185,7 +185,7 @@ class Batch:
             self.payloads[place],
             self.kind,
             self.priority,
-            self.retries,
+            self.max_worker_losses,
             self.deadline,
             JobState.QUEUED if self.due is None else JobState.DELAYED,
             limits=self.limits,
@@ -218,7 +218,7 @@ class Batches:
         payloads: Sequence[Frame],
         kind: Kind,
         priority: int,
-        retries: int,
+        max_worker_losses: int,
         deadline: float | None,
         limits: JobLimits | None,
         due: float | None,
@@ -228,8 +228,10 @@ class Batches:
         self._sealed = False
         place, made = 0, []
         while place < len(ids):
-            if batch is None or not batch.suits(kind, priority, retries, deadline, limits, due):
-                batch = Batch(kind, priority, retries, deadline, ids[place], limits, due)
+            if batch is None or not batch.suits(
+                kind, priority, max_worker_losses, deadline, limits, due
+            ):
+                batch = Batch(kind, priority, max_worker_losses, deadline, ids[place], limits, due)
                 made.append(batch)
             end = place + _MAX - len(batch.ids)
             batch.ids.extend(ids[place:end])
@@ -326,12 +328,14 @@ class Queue:
         ids: Sequence[int],
         payloads: Sequence[Frame],
         priority: int,
-        retries: int,
+        max_worker_losses: int,
         deadline: float | None,
         limits: JobLimits | None = None,
     ) -> None:
         """Add new jobs behind the others of their priority."""
-        made = self.batches.add(ids, payloads, self.kind, priority, retries, deadline, limits, None)
+        made = self.batches.add(
+            ids, payloads, self.kind, priority, max_worker_losses, deadline, limits, None
+        )
         if made:
             self._line(priority).new += made
         self.waiting += len(ids)

@@ -129,7 +129,7 @@ class Requeue:
             job.record(worker.name, now, f"lost: {text}".partition("\n")[0])
         cost = counts and (cause in _COUNTED or job.leave(worker.identity))
         job.lost += cost
-        if job.lost <= job.retries:
+        if job.lost <= job.max_worker_losses:
             return self._step(job, JobInput.LOSE, cause, now, int(cost))
         if job.state is JobState.CANCELLING:
             return self._step(job, JobInput.SPEND, cause, now)

@@ -122,7 +122,7 @@ class Scheduler:
         self.last_id = max(self.last_id, event.ids[-1])
         if first is not None:
             self.timers.set_all(event.ids, first)
-        terms = event.priority, event.retries, deadline, limits
+        terms = event.priority, event.max_worker_losses, deadline, limits
         if due is not None:
             ids, payloads = event.ids, event.payloads
             made = self.queues.batches.add(ids, payloads, queue.kind, *terms, due)

@@ -457,7 +457,7 @@ class StoreLink:
             and answer.states.count(_State.RESERVED) == count
             and list(answer.ids) == list(ids)
         ):
-            rest = (kind, new.priority, new.terms.retries, deadline)
+            rest = (kind, new.priority, new.terms.max_worker_losses, deadline)
             self._enter_all(
                 [
                     JobRecord(id, payload, *rest, attempt=1, limits=limits, reserved=True)
@@ -488,7 +488,7 @@ class StoreLink:
                         payload,
                         kind,
                         new.priority,
-                        terms.retries,
+                        terms.max_worker_losses,
                         deadline,
                         attempt=1,
                         limits=limits,

@@ -71,7 +71,7 @@ def _record(
     if expires is not None or terms.run_limit is not None or terms.retry is not None:
         limits = JobLimits(expires, terms.run_limit, terms.retry)
     return JobRecord(
-        id, payload, kind, priority, terms.retries, deadline, limits=limits, reserved=True
+        id, payload, kind, priority, terms.max_worker_losses, deadline, limits=limits, reserved=True
     )
 
 

@@ -322,7 +322,7 @@ class Succession:
             job.record(worker.name, now, f"lost: {text}")
         elif outcome == Outcome.REFUSED:
             job.refuse(*worker.mark)
-        if lost and job.lost + 1 > job.retries and job.state is JobState.LEASED:
+        if lost and job.lost + 1 > job.max_worker_losses and job.state is JobState.LEASED:
             failure = failure_of(job.history, job.attempt)
             data = f"{worker.name}\n{text}".encode()
             self.pending.of(_In.SPEND).add(job.id, job.attempt, data, cost=1, failure=failure)

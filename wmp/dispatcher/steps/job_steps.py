@@ -65,7 +65,9 @@ class Create:
         added = store.add(
             NewJobs(
                 kind=Kind(new.type, codec=CODEC),
-                terms=StoredTerms(self.settings.retries, new.timeout / 1000, None, keep, keep),
+                terms=StoredTerms(
+                    self.settings.max_worker_losses, new.timeout / 1000, None, keep, keep
+                ),
                 ids=[self.id],
                 payloads=[new.payload_of(self.id)],
                 priority=new.priority,

@@ -51,7 +51,7 @@ def take_back(
     name = "a worker" if worker is None else f"{worker.hostname}:{worker.port}"
     ids, attempts = [dispatch.id], [dispatch.attempt]
     failures = [StoredFailure(dispatch.attempt, name, cause)] if cost else None
-    if job.state is StoredJobState.RESERVED and job.lost + cost > job.terms.retries:
+    if job.state is StoredJobState.RESERVED and job.lost + cost > job.terms.max_worker_losses:
         text = f"{name}\n{cause}".encode()
         store.change(
             JobChanges(StoredJobInput.SPEND, ids, attempts, [text], [cost], failures=failures)

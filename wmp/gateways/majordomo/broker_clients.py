@@ -39,7 +39,7 @@ class ServiceTerms:
     """The name of a service. A name that ends with ``*`` is a beginning of names."""
     needs: tuple[tuple[str, int], ...] = DEFAULT_NEEDS
     priority: int = 0
-    retries: int = 3
+    max_worker_losses: int = 3
     """Number of lost workers that a request survives. With 0 no request runs twice."""
     expiry: float | None = None
     """Seconds within which a request must end; None for no limit."""
@@ -215,7 +215,7 @@ class MajordomoRequests:
                     kind=service.kinds[codec],
                     priority=terms.priority,
                     timeout=terms.expiry,
-                    retries=terms.retries,
+                    max_worker_losses=terms.max_worker_losses,
                 )
                 for codec, (ids, payloads) in arrived.items()
             ]

@@ -48,7 +48,7 @@ class MajordomoService:
     """Amounts of the resources of a worker of WMP that a request takes; by default one slot."""
     priority: int = field(default=0, kw_only=True)
     """Requests of a higher priority are granted first."""
-    retries: int = field(default=3, kw_only=True)
+    max_worker_losses: int = field(default=3, kw_only=True)
     """Number of lost workers that a request survives. With 0 no request runs twice."""
     expiry: float | None = field(default=None, kw_only=True)
     """Seconds within which a request must end; None for no limit."""
@@ -78,7 +78,7 @@ class MajordomoService:
             check_amounts("needs", self.needs)
         if type(self.priority) is not int or abs(self.priority) > Limits.UINT:
             raise ConfigError(f"priority is {self.priority!r}; expected a whole number")
-        check_count("retries", self.retries)
+        check_count("max_worker_losses", self.max_worker_losses)
         if self.expiry is not None:
             check_seconds("expiry", self.expiry, zero=False)
         if self.unserved is not None:
@@ -98,7 +98,7 @@ class MajordomoService:
             self.name,
             needs,
             self.priority,
-            self.retries,
+            self.max_worker_losses,
             self.expiry,
             self.unserved,
             self.limit,

@@ -224,7 +224,7 @@ class FrontDoor(BlockingDrainingPart[aio_front_door.FrontDoor]):
         role: Role of the jobs.
         needs: Amounts of a worker's resources that a job takes; by default one slot.
         priority: Jobs of a higher priority are granted first.
-        retries: Number of lost leases that a job survives. With 0 no request runs twice.
+        max_worker_losses: Number of lost leases that a job survives. With 0 no request runs twice.
         timeout: Seconds within which a job must end; None for no limit.
         limit: Largest number of requests in progress. Further requests are dropped.
         client_limit: Largest number of requests of one connection.
@@ -244,7 +244,7 @@ class FrontDoor(BlockingDrainingPart[aio_front_door.FrontDoor]):
         role: str = DEFAULT_ROLE,
         needs: Mapping[str, int] | None = None,
         priority: int = 0,
-        retries: int = 3,
+        max_worker_losses: int = 3,
         timeout: float | None = None,
         limit: int = 1000,
         client_limit: int = 1000,
@@ -261,7 +261,7 @@ class FrontDoor(BlockingDrainingPart[aio_front_door.FrontDoor]):
             role=role,
             needs=needs,
             priority=priority,
-            retries=retries,
+            max_worker_losses=max_worker_losses,
             timeout=timeout,
             limit=limit,
             client_limit=client_limit,

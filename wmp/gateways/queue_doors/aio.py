@@ -47,7 +47,7 @@ class FrontDoor(DrainingPart):
             several frames as a list.
         needs: Amounts of a worker's resources that a job takes; by default one slot.
         priority: Jobs of a higher priority are granted first.
-        retries: Number of lost leases that a job survives. With 0 no request runs twice.
+        max_worker_losses: Number of lost leases that a job survives. With 0 no request runs twice.
         timeout: Seconds within which a job must end; None for no limit.
         limit: Largest number of requests in progress. Further requests are dropped.
         client_limit: Largest number of requests of one connection.
@@ -72,7 +72,7 @@ class FrontDoor(DrainingPart):
         role: str = DEFAULT_ROLE,
         needs: Mapping[str, int] | None = None,
         priority: int = 0,
-        retries: int = 3,
+        max_worker_losses: int = 3,
         timeout: float | None = None,
         limit: int = 1000,
         client_limit: int = 1000,
@@ -89,7 +89,7 @@ class FrontDoor(DrainingPart):
         service = Service(
             kind=Kind(check_role(role), amounts),
             priority=priority,
-            retries=check_count("retries", retries),
+            max_worker_losses=check_count("max_worker_losses", max_worker_losses),
             timeout=None if timeout is None else check_seconds("timeout", timeout, zero=False),
             limit=check_count("limit", limit, 1),
             client_limit=check_count("client_limit", client_limit, 1),
@@ -145,7 +145,7 @@ class FrontDoor(DrainingPart):
 
     def _submit(self, batch: Submitted) -> None:
         assert self._jobs is not None  # a door that is not started gives no jobs
-        terms = JobTerms(batch.kind, batch.priority, batch.timeout, batch.retries)
+        terms = JobTerms(batch.kind, batch.priority, batch.timeout, batch.max_worker_losses)
         owner = _DoorBatch(batch.ids, self._numbers, self._node.inbox.post)
         try:
             self._jobs.add(owner, batch.payloads, terms)

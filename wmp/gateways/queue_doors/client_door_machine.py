@@ -29,7 +29,7 @@ class Service:
 
     kind: Kind = field(factory=Kind)
     priority: int = 0
-    retries: int = 3
+    max_worker_losses: int = 3
     timeout: float | None = None
     """Seconds within which a job must end; then its request gets no reply."""
     limit: int = 1000
@@ -172,7 +172,7 @@ class FrontDoorMachine:
                 kind=self._kinds[codec],
                 priority=service.priority,
                 timeout=service.timeout,
-                retries=service.retries,
+                max_worker_losses=service.max_worker_losses,
             )
             for codec, (ids, payloads) in arrived.items()
         ]

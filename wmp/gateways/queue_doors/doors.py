@@ -72,7 +72,7 @@ class ClientDoor:
     """Amounts of a worker's resources that a job takes; by default one slot."""
     priority: int = field(default=0, kw_only=True)
     """Jobs of a higher priority are granted first."""
-    retries: int = field(default=3, kw_only=True)
+    max_worker_losses: int = field(default=3, kw_only=True)
     """Number of lost leases that a job survives. With 0 no request runs twice."""
     expiry: float | None = field(default=None, kw_only=True)
     """Seconds within which a job must end; None for no limit."""
@@ -100,7 +100,7 @@ class ClientDoor:
             check_amounts("needs", self.needs)
         if type(self.priority) is not int or abs(self.priority) > Limits.UINT:
             raise ConfigError(f"priority is {self.priority!r}; expected a whole number")
-        check_count("retries", self.retries)
+        check_count("max_worker_losses", self.max_worker_losses)
         if self.expiry is not None:
             check_seconds("expiry", self.expiry, zero=False)
         check_count("limit", self.limit, 1)
@@ -134,7 +134,7 @@ class ClientDoor:
         service = Service(
             kind=Kind(self.role, needs),
             priority=self.priority,
-            retries=self.retries,
+            max_worker_losses=self.max_worker_losses,
             timeout=self.expiry,
             limit=self.limit,
             limit_bytes=self.limit_bytes,

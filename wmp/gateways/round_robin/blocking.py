@@ -44,7 +44,7 @@ class RoundRobinServer(Gateway):
         name: Name of the server for original clients and workers; by default its first address.
         commands: Roles of the messages by command, for workers of WMP.
         max_queue: Largest number of messages that wait; the newest is dropped. None: no limit.
-        retries: Number of lost workers that a TRACKEXEC survives.
+        max_worker_losses: Number of lost workers that a TRACKEXEC survives.
         expiry: Seconds within which a message must be done; None for no limit.
         busy_timeout: Seconds after which a message at a worker counts as lost; None: no limit.
         max_slots: Largest number of slots of one worker. A worker that registers more gets so many.
@@ -64,7 +64,7 @@ class RoundRobinServer(Gateway):
         name: str = "",
         commands: Mapping[Command, str] | None = None,
         max_queue: int | None = None,
-        retries: int = 3,
+        max_worker_losses: int = 3,
         expiry: float | None = None,
         busy_timeout: float | None = 3600.0,
         max_slots: int = 1000,
@@ -81,7 +81,7 @@ class RoundRobinServer(Gateway):
             name=name,
             commands=commands,
             max_queue=max_queue,
-            retries=retries,
+            max_worker_losses=max_worker_losses,
             expiry=expiry,
             busy_timeout=busy_timeout,
             max_slots=max_slots,

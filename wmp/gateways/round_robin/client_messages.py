@@ -98,7 +98,7 @@ class ClientMessages:
                 kind=Kind(role, codec=FRAMES_CODEC),
                 priority=terms.priority,
                 timeout=terms.expiry,
-                retries=terms.retries,
+                max_worker_losses=terms.max_worker_losses,
             )
             for role, (ids, payloads) in arrived.items()
         ]

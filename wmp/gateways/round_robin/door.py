@@ -65,7 +65,7 @@ class RoundRobinDoor:
     roles: tuple[str, ...] = field(default=(), converter=_addresses, kw_only=True)
     """Roles of the jobs that the workers of round robin do; by default all roles of the door."""
     priority: int = field(default=0, kw_only=True)
-    retries: int = field(default=3, kw_only=True)
+    max_worker_losses: int = field(default=3, kw_only=True)
     """Number of lost workers that a TRACKEXEC survives."""
     expiry: float | None = field(default=None, kw_only=True)
     """Seconds within which a message must be done; None for no limit."""
@@ -106,7 +106,7 @@ class RoundRobinDoor:
         for flag in ("open", "keys"):
             if not isinstance(value := getattr(self, flag), bool):
                 raise ConfigError(f"{flag} is {value!r}; expected true or false")
-        check_count("retries", self.retries)
+        check_count("max_worker_losses", self.max_worker_losses)
         if self.expiry is not None:
             check_seconds("expiry", self.expiry, zero=False)
         check_seconds("heartbeat", self.heartbeat, zero=False)
@@ -140,7 +140,7 @@ class RoundRobinDoor:
             roles=self.commands,
             served=self.served,
             priority=self.priority,
-            retries=self.retries,
+            max_worker_losses=self.max_worker_losses,
             expiry=self.expiry,
             heartbeat=self.heartbeat,
             liveness=self.liveness,

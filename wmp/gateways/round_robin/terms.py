@@ -24,7 +24,7 @@ class RoundRobinDoorSettings:
     served: tuple[str, ...] = ("round-robin",)
     """Roles of the jobs that the workers do."""
     priority: int = 0
-    retries: int = 3
+    max_worker_losses: int = 3
     expiry: float | None = None
     """Seconds within which a message must be done; None for no limit."""
     heartbeat: float = 30.0

@@ -32,7 +32,7 @@ class JobTerms:
     kind: Kind
     priority: int
     timeout: float | None
-    retries: int
+    max_worker_losses: int
     expires: float | None = None
     run_limit: float | None = None
     delay: float = 0.0
@@ -81,7 +81,7 @@ class OpenSubmission:
             kind=terms.kind,
             priority=terms.priority,
             timeout=terms.timeout,
-            retries=terms.retries,
+            max_worker_losses=terms.max_worker_losses,
             expires=terms.expires,
             run_limit=terms.run_limit,
             delay=terms.delay,

@@ -44,17 +44,17 @@ class TermsMaker:
     Args:
         node: The manager's node.
         plain: Kind of the jobs with the usual role and needs.
-        retries: Lost leases that a job survives, unless the job has its own number.
+        max_worker_losses: Lost leases that a job survives, unless the job has its own number.
         has_store: Whether the manager has a store.
     """
 
-    def __init__(self, node: Node, plain: Kind, retries: int, *, has_store: bool) -> None:
+    def __init__(self, node: Node, plain: Kind, max_worker_losses: int, *, has_store: bool) -> None:
         self._node = node
         self.plain = plain
-        self._retries = retries
+        self._max_worker_losses = max_worker_losses
         self._has_store = has_store
-        self._usual = JobTerms(self.plain, 0, None, retries)
-        self._usual_stored = evolve(self._usual, stored=StoredTerms(retries))
+        self._usual = JobTerms(self.plain, 0, None, max_worker_losses)
+        self._usual_stored = evolve(self._usual, stored=StoredTerms(max_worker_losses))
         self._stored_as = _KEPT_AS_USUAL if has_store else None
         """How jobs are stored by default; None for jobs that are not stored."""
 
@@ -64,7 +64,7 @@ class TermsMaker:
         needs: Mapping[str, int] | None,
         priority: int,
         times: Times,
-        retries: int | None,
+        max_worker_losses: int | None,
         retry: Retry | None = None,
         on_status: Callable[[Status], object] | None = None,
         key: str | None = None,
@@ -101,8 +101,8 @@ class TermsMaker:
         given: object = retry
         if given is not None and not isinstance(given, Retry):
             raise ConfigError(
-                f"retry is {given!r}; expected a wmp.Retry (retries= is the number of leases that "
-                "may be lost)"
+                f"retry is {given!r}; expected a wmp.Retry (max_worker_losses= is the number of "
+                "lost workers that a job survives)"
             )
         if on_status is not None and not callable(on_status):
             raise ConfigError(
@@ -113,32 +113,36 @@ class TermsMaker:
         stored = self._stored_as if storage == AS_USUAL else self._stored(*storage)
         usual = self._usual
         plain = kind is usual.kind and limits is NO_LIMITS and not priority
-        if plain and retries is None and retry is None:
+        if plain and max_worker_losses is None and retry is None:
             # The same object each time, so that ``Submissions.add`` compares no values.
             if stored is None:
                 return usual
             if stored is _KEPT_AS_USUAL:
                 return self._usual_stored
-        retries = self._retries if retries is None else check_count("retries", retries)
+        max_worker_losses = (
+            self._max_worker_losses
+            if max_worker_losses is None
+            else check_count("max_worker_losses", max_worker_losses)
+        )
         if stored is not None:
             unique, keep = stored
             return JobTerms(
                 kind,
                 priority,
                 limits.timeout,
-                retries,
+                max_worker_losses,
                 limits.expires,
                 limits.run_limit,
                 delay,
                 retry,
-                StoredTerms(retries, limits.run_limit, retry, keep),
+                StoredTerms(max_worker_losses, limits.run_limit, retry, keep),
                 unique,
             )
         return JobTerms(
             kind,
             priority,
             limits.timeout,
-            retries,
+            max_worker_losses,
             limits.expires,
             limits.run_limit,
             delay,

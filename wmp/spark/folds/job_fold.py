@@ -147,7 +147,9 @@ class JobFold:
                 history.lost(owner, job, attempt, counts=counts > 0, leaving=counts > 1)
                 if self._state in (JobState.LEASED, JobState.CANCELLING):
                     known = history.jobs[owner][job]
-                    lost = JobInput.SPEND if known.spent > known.retries else JobInput.LOSE
+                    lost = (
+                        JobInput.SPEND if known.spent > known.max_worker_losses else JobInput.LOSE
+                    )
                     self._step(lost if counts else JobInput.RETURN, fact)
             case "asked":
                 history.asked(owner, job)

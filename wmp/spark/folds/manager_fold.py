@@ -112,8 +112,9 @@ class ManagerFold(ProcessFold):
                 case "submitted":
                     for job in line.ids or ():
                         self._fact(
-                            line, "submitted", self._owner(line, job), job, value=line.retries,
-                            number=_due(line), other=line.priority, role=line.role,
+                            line, "submitted", self._owner(line, job), job,
+                            value=line.max_worker_losses, number=_due(line), other=line.priority,
+                            role=line.role,
                             text=line.needs,
                         )  # fmt: skip
                 case "cancelled" | "decline":

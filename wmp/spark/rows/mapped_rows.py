@@ -33,7 +33,7 @@ def map_rows(
     errors: Literal["raise", "column"] = "raise",
     error_column: str = "error",
     run_limit: float | None = None,
-    retries: int = 3,
+    max_worker_losses: int = 3,
     needs: Mapping[str, int] | None = None,
     priority: int = 0,
     wait: float = 30.0,
@@ -66,7 +66,7 @@ def map_rows(
             the result with its error.
         error_column: Name of this column.
         run_limit: Seconds that one attempt of a job may run.
-        retries: Number of lost workers that a job survives.
+        max_worker_losses: Number of lost workers that a job survives.
         needs: Amounts of a worker's resources that a job takes; by default one slot.
         priority: Jobs of a higher priority are granted first.
         wait: Seconds for which a waiting job may have no worker that could do it. After this time
@@ -92,7 +92,7 @@ def map_rows(
         errors=errors,
         error_column=error_column,
         run_limit=run_limit,
-        retries=retries,
+        max_worker_losses=max_worker_losses,
         needs=needs,
         priority=priority,
         wait=wait,

@@ -24,7 +24,7 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "maxbytes": ("max_bytes", int),
     "underway": ("under_way", int),
     "runlimit": ("run_limit", float),
-    "retries": ("retries", int),
+    "maxWorkerLosses": ("max_worker_losses", int),
     "priority": ("priority", int),
     "wait": ("wait", float),
     "store": ("store", str),
@@ -35,7 +35,8 @@ _SPARKS: Final = ("checkpointlocation",)
 """Options of Spark itself, which a writer gets too."""
 
 _NAMES: Final = (
-    "through, role, rowsPerJob, maxBytes, underWay, runLimit, retries, priority, wait, store"
+    "through, role, rowsPerJob, maxBytes, underWay, runLimit, maxWorkerLosses, priority, wait, "
+    "store"
 )
 
 

@@ -146,7 +146,7 @@ class ForeignWorld:
         protocol: The protocol of the workers.
         clients: Number of clients; each sends one request after the other.
         workers: Number of workers.
-        retries: Number of lost attempts that a request survives.
+        max_worker_losses: Number of lost attempts that a request survives.
         door: Further settings of the door for workers.
         front: Further settings of the door for clients.
         make_worker: Makes the machine of a worker's process.
@@ -159,7 +159,7 @@ class ForeignWorld:
     protocol: str = "paranoid-pirate"
     clients: int = 3
     workers: int = 2
-    retries: int = 3
+    max_worker_losses: int = 3
     door: dict[str, Any] = field(factory=dict)
     front: dict[str, Any] = field(factory=dict)
     make_worker: Callable[[str], Any] = our_worker
@@ -237,7 +237,7 @@ class ForeignWorld:
         self._epoch += 1
         identity, epoch = b"gateway", self._epoch
         settings = ManagerSettings(identity=identity, epoch=epoch, expire=6.0)
-        front = ClientDoor("inproc://front", retries=self.retries, **self.front)
+        front = ClientDoor("inproc://front", max_worker_losses=self.max_worker_losses, **self.front)
         back = WorkerDoor("inproc://back", protocol=self.protocol, **self.door)
         self.gateway = GatewayMachine(
             GatewaySettings(identity=identity, epoch=epoch),

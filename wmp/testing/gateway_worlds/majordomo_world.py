@@ -104,7 +104,7 @@ class MajordomoWorld(ForeignWorld):
         settings = ManagerSettings(identity=home[0], epoch=home[1], expire=6.0)
         manager = ManagerMachine(settings, least_recently_used)
         given: dict[str, Any] = {
-            "services": (MajordomoService("*", retries=self.retries),),
+            "services": (MajordomoService("*", max_worker_losses=self.max_worker_losses),),
             "heartbeat": 1.0,
             "busy_timeout": 8.0,
             "linger": 2.0,

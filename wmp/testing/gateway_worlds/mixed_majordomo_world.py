@@ -131,7 +131,9 @@ class MixedMajordomoWorld(MixedWorld, MajordomoWorld):
         super().check()
         for body, runs in self.begun.items():
             # A client sends each request a few times, and each of them is a new request.
-            maximum = (self.retries + 1) * (1 if body.endswith(b"of the manager") else _TRIES)
+            maximum = (self.max_worker_losses + 1) * (
+                1 if body.endswith(b"of the manager") else _TRIES
+            )
             if runs > maximum:
                 raise BrokenPromise("bounded runs", f"{body!r} ran {runs} times, not {maximum}")
 

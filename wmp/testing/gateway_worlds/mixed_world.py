@@ -285,7 +285,7 @@ class MixedWorld(ForeignWorld):
             bodies = [b"%d of the manager" % id for id in ids]
             self._jobs.update(zip(ids, bodies, strict=True))
             event = Submitted(
-                ids, bodies, self._kind(), 0, None, self.retries, run_limit=self.run_limit
+                ids, bodies, self._kind(), 0, None, self.max_worker_losses, run_limit=self.run_limit
             )
             self._feed("manager", event)
             self.after(self.draw.uniform(*self.pauses), self._submit)
@@ -354,7 +354,7 @@ class ServedByWmp(MixedWorld):
     def _start_gateway(self) -> None:
         self._epoch += 1
         identity, epoch = b"gateway", self._epoch
-        front = ClientDoor("inproc://front", retries=self.retries, **self.front)
+        front = ClientDoor("inproc://front", max_worker_losses=self.max_worker_losses, **self.front)
         self.gateway = GatewayMachine(
             GatewaySettings(identity=identity, epoch=epoch),
             [front.make(count(1))],

@@ -77,7 +77,12 @@ class RoundRobinWorld(ForeignWorld):
         self._epoch += 1
         home = (b"gateway", self._epoch)
         settings = ManagerSettings(identity=home[0], epoch=home[1], expire=6.0)
-        door = RoundRobinDoor("inproc://door", retries=self.retries, heartbeat=1.0, **self.settings)
+        door = RoundRobinDoor(
+            "inproc://door",
+            max_worker_losses=self.max_worker_losses,
+            heartbeat=1.0,
+            **self.settings,
+        )
         self.gateway = GatewayMachine(
             GatewaySettings(identity=home[0], epoch=home[1]),
             [door.make(home[1], home, count(1))],

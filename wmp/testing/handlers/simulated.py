@@ -188,7 +188,7 @@ class SimulatedWorld:
         needs: Mapping[str, int] | None = None,
         priority: int = 0,
         timeout: float | None = None,
-        retries: int = RETRIES,
+        max_worker_losses: int = RETRIES,
         key: str | None = None,
     ) -> SimulatedJob:
         """Submit a job, as :meth:`wmp.Manager.submit` does; nothing happens before the world runs.
@@ -199,7 +199,7 @@ class SimulatedWorld:
             needs: Amounts of the job's resources by name; one slot by default.
             priority: Jobs of higher priority go first.
             timeout: Simulated seconds until the job must have ended.
-            retries: Lost leases that the job survives; by default enough for every world.
+            max_worker_losses: Lost leases that the job survives; by default enough for every world.
             key: While a job of that key has not ended, it is returned and no other is submitted.
 
         Raises:
@@ -215,12 +215,12 @@ class SimulatedWorld:
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise ConfigError(f"priority is {priority!r}; expected a whole number")
         check_count("priority", abs(priority), maximum=Limits.UINT)
-        check_count("retries", retries)
+        check_count("max_worker_losses", max_worker_losses)
         known = self._keys.get(key) if key is not None else None
         if known is not None and not known.done():
             return known
         kind = Kind(role, taken, wire_name(self._codec))
-        terms = pack(payload, self._codec), kind, priority, timeout, retries
+        terms = pack(payload, self._codec), kind, priority, timeout, max_worker_losses
         submitter = self._world.submitter
         number = len(submitter.jobs) + 1
         job = SimulatedJob(number, payload, self.run, submitter.withdraw, terms, key)

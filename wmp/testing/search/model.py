@@ -250,7 +250,7 @@ class Model(Network):
                     [step.payload],
                     step.kind,
                     timeout=step.timeout,
-                    retries=step.retries,
+                    max_worker_losses=step.max_worker_losses,
                 )
             case Cancel(manager, id):
                 self.cancel(manager, [id])
@@ -353,7 +353,7 @@ class Model(Network):
                 owner = self.peer(name)
                 for id, payload in zip(event.ids, event.payloads, strict=True):
                     result = {End.OK: b"did " + bytes(payload)}
-                    self.history.accepted(owner, id, result, event.retries)
+                    self.history.accepted(owner, id, result, event.max_worker_losses)
             self.observer.manager_did(node.settings, event, actions, self.now)
         elif isinstance(node, WorkerMachine):
             self.observer.worker_did(self.peer(name), event, actions, self.now)

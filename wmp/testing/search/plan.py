@@ -29,7 +29,7 @@ class Submit:
     payload: bytes
     kind: Kind = Kind()  # noqa: RUF009 - a value
     timeout: float | None = None
-    retries: int = 9
+    max_worker_losses: int = 9
 
 
 @frozen

@@ -216,14 +216,16 @@ class Network:
         *,
         priority: int = 0,
         timeout: float | None = None,
-        retries: int = 3,
+        max_worker_losses: int = 3,
         **times: Any,
     ) -> range:
         """Submit jobs to a manager; return their ids. ``times``: further fields of the event."""
         first = self._last_id.get(name, 0) + 1
         ids = range(first, first + len(payloads))
         self._last_id[name] = ids[-1]
-        event = Submitted(ids, payloads, kind or Kind(), priority, timeout, retries, **times)
+        event = Submitted(
+            ids, payloads, kind or Kind(), priority, timeout, max_worker_losses, **times
+        )
         self.happen(name, event)
         return ids
 

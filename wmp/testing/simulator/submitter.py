@@ -102,10 +102,15 @@ class Submitter:
         network, fleet = self.network, self.fleet
         if MANAGER not in network.nodes or not network.alive(MANAGER) or MANAGER in fleet.paused:
             return  # the job is submitted when the manager starts, or after its pause
-        payload, kind, priority, timeout, retries = job._terms
+        payload, kind, priority, timeout, max_worker_losses = job._terms
         self._handed = job
         network.submit(
-            MANAGER, [bytes(payload)], kind, priority=priority, timeout=timeout, retries=retries
+            MANAGER,
+            [bytes(payload)],
+            kind,
+            priority=priority,
+            timeout=timeout,
+            max_worker_losses=max_worker_losses,
         )
 
     def submit_the_rest(self) -> None:
@@ -140,7 +145,7 @@ class Submitter:
         (id,) = event.ids
         self._held[owner, id] = self._handed
         self._handed.owner = owner, id
-        self.history.accepted(owner, id, {}, event.retries)
+        self.history.accepted(owner, id, {}, event.max_worker_losses)
 
     def handled(self, name: str, event: object, actions: Sequence[Action]) -> None:
         """Record results and progress from the manager's actions."""

@@ -114,7 +114,7 @@ def words(what: object) -> str:
         case Submitted():
             return (
                 f"submitted {_numbers(what.ids)} {_kind(what.kind)} priority={what.priority} "
-                f"timeout={what.timeout} retries={what.retries}"
+                f"timeout={what.timeout} max_worker_losses={what.max_worker_losses}"
             )
         case Cancelled(ids, unstarted):
             return f"cancelled {_numbers(ids)}" + (" unless begun" if unstarted else "")

@@ -50,7 +50,7 @@ class SubmitBatch:
     tasks: tuple[SimulatedTask, ...]
     priority: int = 0
     timeout: float | None = None
-    retries: int = 3
+    max_worker_losses: int = 3
     expires: float | None = None
     run_limit: float | None = None
     delay: float = 0.0
@@ -149,5 +149,5 @@ def draw_batch(topology: Topology, at: float, name: str, count: int, draw: Rando
         tuple(tasks),
         priority=draw.choice((0, 0, 0, 1, -1)),
         timeout=draw.choice((None, None, None, 0.3, 4.0)),
-        retries=draw.choice((0, 1, 3, 100)),
+        max_worker_losses=draw.choice((0, 1, 3, 100)),
     )

@@ -204,7 +204,7 @@ def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
         bytes(job.payload),
         job.kind,
         job.priority,
-        job.retries,
+        job.max_worker_losses,
         job.deadline is not None,
         limits and (limits.expires is not None, limits.run, limits.retry),
         job.failed,

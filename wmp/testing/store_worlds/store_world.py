@@ -353,13 +353,13 @@ class StoreWorld(Network):
             more["unique"] = draw.choice(("open", "kept"))
         if draw.random() < 0.1:
             more["delay"] = draw.uniform(0.0, 3.0)
-        terms = StoredTerms(retries=100, retry=_RETRY)
+        terms = StoredTerms(max_worker_losses=100, retry=_RETRY)
         self.open[name].update(ids)
         self.happen(
             name,
             Submitted(
-                ids, payloads, draw.choice(_KINDS), draw.randrange(2), retries=100, retry=_RETRY,
-                stored=terms, **more,
+                ids, payloads, draw.choice(_KINDS), draw.randrange(2), max_worker_losses=100,
+                retry=_RETRY, stored=terms, **more,
             ),
         )  # fmt: skip
 

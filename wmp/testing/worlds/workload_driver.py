@@ -67,7 +67,7 @@ class WorkloadDriver:
             batch.kind,
             priority=batch.priority,
             timeout=batch.timeout,
-            retries=batch.retries,
+            max_worker_losses=batch.max_worker_losses,
             expires=batch.expires,
             run_limit=batch.run_limit,
             delay=batch.delay,
@@ -92,7 +92,7 @@ class WorkloadDriver:
             results = {End.ERROR if task.fails else End.OK: task.result}
             if task.fails_first:
                 results[End.ERROR] = b"failed " + task.payload
-            self.history.accepted(owner, id, results, event.retries)
+            self.history.accepted(owner, id, results, event.max_worker_losses)
 
     def _cancel(self, cancel: CancelBatch) -> None:
         name, epoch, ids = self._submitted.get(cancel.batch, ("", 0, range(0)))

@@ -122,8 +122,8 @@ class StoredManager:
         """Submit stored jobs; return their numbers."""
         ids = [next(self.ids) for _ in payloads]
         event = Submitted(ids, payloads, **{"kind": Kind(), "stored": StoredTerms(), **more})
-        if event.retry is not None or event.run_limit is not None or event.retries != 3:
-            terms = StoredTerms(event.retries, event.run_limit, event.retry)
+        if event.retry is not None or event.run_limit is not None or event.max_worker_losses != 3:
+            terms = StoredTerms(event.max_worker_losses, event.run_limit, event.retry)
             event = evolve(event, stored=terms)
         self.handle(event)
         return ids

@@ -133,7 +133,7 @@ def test_a_lost_delayed_job_is_queued_again_at_once(manager, worker):
 
 
 def test_a_step_releases_a_bounded_number_of_entries(manager, monkeypatch):
-    monkeypatch.setattr(delayed_jobs, "_MOST", 10)
+    monkeypatch.setattr(delayed_jobs, "_MAX", 10)
     for number in range(25):
         submit(manager, b"job", delay=1.0 + number / 100)
 

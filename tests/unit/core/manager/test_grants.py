@@ -179,7 +179,11 @@ def test_columns_and_records_come_to_the_same(moves):
         for start, timeout in ((1, None), (7, 5.0), (11, None)):
             ids = range(start, {1: 7, 7: 11, 11: 14}[start])
             jobs = [b"%d" % id for id in ids]
-            hear(manager.handle(Submitted(ids, jobs, Kind(), timeout=timeout, retries=1), 0.0))
+            hear(
+                manager.handle(
+                    Submitted(ids, jobs, Kind(), timeout=timeout, max_worker_losses=1), 0.0
+                )
+            )
         now = 0.0
         for n, one in enumerate(workers):
             hear(one.give(6 + n, hold=5.0))

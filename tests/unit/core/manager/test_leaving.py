@@ -27,7 +27,7 @@ def comes_back(worker):
 @pytest.mark.rule("WMP-6.23")
 @pytest.mark.parametrize("how", LEAVING)
 def test_a_worker_that_takes_jobs_and_leaves_costs_each_job_one_retry(manager, how):
-    submit(manager, b"a", b"b", retries=1)
+    submit(manager, b"a", b"b", max_worker_losses=1)
     thief = ScriptedWorker(manager, b"thief", link=b"1")
     for _ in range(3):
         (take,) = sent(thief.give(2), Command.TAKE)
@@ -45,7 +45,7 @@ def test_a_worker_that_takes_jobs_and_leaves_costs_each_job_one_retry(manager, h
 
 @pytest.mark.rule("WMP-6.23")
 def test_a_job_that_its_worker_takes_away_again_and_again_is_given_ever_later(manager):
-    submit(manager, b"a", retries=1)
+    submit(manager, b"a", max_worker_losses=1)
     thief = ScriptedWorker(manager, b"thief", link=b"1")
     for reports in (1, 1, 1, 1, 2, 4, 8, 16, 32, 64, 64):
         answers = [sent(thief.give(1), Command.TAKE, Command.NO)[-1] for _ in range(reports)]
@@ -56,7 +56,7 @@ def test_a_job_that_its_worker_takes_away_again_and_again_is_given_ever_later(ma
 
 @pytest.mark.rule("WMP-6.23")
 def test_silence_and_done_lost_cost_a_retry_each_time(manager, worker):
-    submit(manager, b"a", retries=2)
+    submit(manager, b"a", max_worker_losses=2)
     for attempt in (1, 2):
         worker.give(1)
         assert resolved(worker.done([1], [b"died"], outcome=Outcome.LOST, attempt=attempt)) == []

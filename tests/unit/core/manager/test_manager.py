@@ -327,7 +327,7 @@ def test_a_result_of_an_old_attempt_is_not_accepted(manager, worker):
 
 @pytest.mark.rule("WMP-6.4")
 def test_a_job_whose_retries_are_used_up_is_lost_with_a_reason(manager):
-    submit(manager, b"poison", retries=1)
+    submit(manager, b"poison", max_worker_losses=1)
     for index in (1, 2):
         worker = ScriptedWorker(manager, b"w%d" % index, link=b"l%d" % index)
         worker.give(1)
@@ -339,7 +339,7 @@ def test_a_job_whose_retries_are_used_up_is_lost_with_a_reason(manager):
 
 @pytest.mark.rule("WMP-6.4", "WMP-6.15")
 def test_a_job_lost_at_its_worker_is_tried_again_and_then_lost_with_the_cause(manager, worker):
-    lease(manager, worker, b"poison", retries=1)
+    lease(manager, worker, b"poison", max_worker_losses=1)
     lease(manager, worker, b"other")
     worker.give(1, hold=5.0)
 
@@ -379,7 +379,7 @@ def test_jobs_that_are_queued_again_keep_their_order(manager, worker, outcome):
 
 @pytest.mark.rule("WMP-6.5")
 def test_a_refusal_costs_no_retry_and_waits_for_the_next_report_of_the_worker(manager, worker):
-    submit(manager, b"job", retries=1)
+    submit(manager, b"job", max_worker_losses=1)
     (take,) = sent(worker.give(3, hold=5.0), Command.TAKE)
     assert take.fields[Field.MORE] is True  # the lock stays open
 
@@ -487,7 +487,7 @@ def test_a_cancelled_job_whose_worker_dies_is_not_given_again(manager, worker):
 
 @pytest.mark.rule("WMP-6.11")
 def test_a_job_handed_back_is_queued_again_and_costs_no_retry(manager, worker):
-    lease(manager, worker, b"job", retries=0)
+    lease(manager, worker, b"job", max_worker_losses=0)
     assert resolved(worker.done([1], [b""], outcome=Outcome.CANCELLED)) == []
 
     (take,) = sent(worker.give(1), Command.TAKE)
@@ -566,7 +566,7 @@ def test_a_worker_that_refused_is_asked_again_at_its_ping(manager, worker):
 def test_jobs_of_one_queue_keep_their_order_however_they_were_handed_in(manager, worker):
     for number in range(200):  # retries and priorities in turn; sometimes many jobs at once
         payloads = [b"x"] * (1 if number % 7 else 300)
-        submit(manager, *payloads, retries=number % 3, priority=number % 2)
+        submit(manager, *payloads, max_worker_losses=number % 3, priority=number % 2)
     last = manager._scheduler.last_id
     manager.handle(Cancelled(range(1, last + 1, 5)), 0.0)
     jobs = all_jobs(manager)
@@ -587,7 +587,7 @@ def test_nothing_is_kept_of_batches_whose_jobs_are_gone(manager, worker):
     submit(manager, b"stays", priority=-1)
     for number in range(1000):
         # The retries of each job differ, so each job has its own batch.
-        submit(manager, b"goes", retries=number)
+        submit(manager, b"goes", max_worker_losses=number)
         if number % 2:
             manager.handle(Cancelled([manager._scheduler.last_id]), 0.0)
         else:
@@ -600,7 +600,7 @@ def test_a_bundle_ends_where_its_bytes_end_also_between_batches():
     manager = ManagerMachine(settings, least_recently_used)
     worker = ScriptedWorker(manager)
     submit(manager, b"1" * 4, b"2" * 4)
-    submit(manager, b"3" * 2, b"4" * 20, b"5", retries=1)  # a second batch
+    submit(manager, b"3" * 2, b"4" * 20, b"5", max_worker_losses=1)  # a second batch
 
     takes = sent(worker.give(9), Command.TAKE)
 

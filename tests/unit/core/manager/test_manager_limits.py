@@ -68,7 +68,7 @@ def test_the_held_gives_of_all_workers_are_bounded(manager):
 @pytest.mark.parametrize("outcome", [None, Outcome.LOST], ids=["left", "answered lost"])
 def test_the_error_of_a_lost_job_has_no_control_characters_of_its_worker(manager, worker, outcome):
     worker.ready(1, label="\x1b[2Jpi\n:7\u202e")
-    manager.handle(Submitted([1], [b"a"], Kind(), retries=0), 0.0)
+    manager.handle(Submitted([1], [b"a"], Kind(), max_worker_losses=0), 0.0)
     worker.give(1)
 
     actions = worker.bye() if outcome is None else worker.done([1], [b"\x1b]0;x"], outcome=outcome)

@@ -152,7 +152,7 @@ def test_a_job_ends_with_its_error_when_no_time_is_left(manager, worker, limit):
 
 @pytest.mark.rule("WMP-6.27")
 def test_failures_and_lost_leases_are_counted_apart(manager, worker):
-    leased(manager, worker, retry=FIXED, retries=1)
+    leased(manager, worker, retry=FIXED, max_worker_losses=1)
     fail(worker)
     due(manager, worker)
     take(worker)
@@ -231,7 +231,7 @@ def test_results_and_errors_of_one_message_are_told_apart(manager, worker):
 
 
 def test_the_history_names_each_attempt_that_failed_or_was_lost(manager, worker):
-    leased(manager, worker, retry=FIXED, retries=5)
+    leased(manager, worker, retry=FIXED, max_worker_losses=5)
     fail(worker)
     due(manager, worker)
     take(worker)

@@ -180,7 +180,7 @@ def test_a_cancelled_job_ends_as_cancelled_after_its_expiry(manager, worker):
 
 @pytest.mark.rule("WMP-6.22")
 def test_an_overrun_ends_the_job_as_timed_out_with_the_text(manager, worker):
-    lease(manager, worker, b"a", b"b", run_limit=0.5, retries=0)
+    lease(manager, worker, b"a", b"b", run_limit=0.5, max_worker_losses=0)
 
     actions = worker.done([1], [b"ran for too long"], outcome=Outcome.OVERRUN)
 

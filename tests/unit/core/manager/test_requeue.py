@@ -31,7 +31,7 @@ def test_lost_jobs_stand_first_in_the_order_of_their_submission(manager, worker)
 @pytest.mark.rule("WMP-6.28")
 @pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.CANCELLED, Outcome.LOST])
 def test_jobs_of_one_done_keep_the_order_of_their_submission(manager, worker, outcome):
-    submit(manager, b"1", b"2", b"3", b"4", retries=3)
+    submit(manager, b"1", b"2", b"3", b"4", max_worker_losses=3)
     assert granted(worker, 3) == [1, 2, 3]
 
     worker.done([3, 1, 2], outcome=outcome)

@@ -55,7 +55,7 @@ def test_a_few_jobs_stay_at_the_manager_until_the_worker_has_fewer(manager, work
 
 def test_jobs_held_back_are_granted_when_the_waiting_leases_are_lost(manager, worker):
     worker.give(500, hold=5.0, window=499)
-    jobs = Submitted(range(1, 101), [b"x"] * 100, Kind(), retries=0)
+    jobs = Submitted(range(1, 101), [b"x"] * 100, Kind(), max_worker_losses=0)
     worker.note(manager.handle(jobs, 0.0))
     assert sent(submit(manager, *[b"x"] * 5)) == []
 

@@ -205,7 +205,7 @@ def test_a_refused_job_costs_no_retry(manager):
 
 
 def test_a_job_whose_retries_are_used_up_is_a_dead_letter(manager):
-    (id,) = manager.submit(b"one", retries=0)
+    (id,) = manager.submit(b"one", max_worker_losses=0)
     worker = manager.worker()
     worker.give(1, hold=30)
 

@@ -255,7 +255,7 @@ def test_a_job_that_was_cancelled_is_taken_over_and_cancelled_at_its_worker(mana
 @pytest.mark.rule("WMP-9.13")
 def test_a_list_of_the_store_is_about_its_jobs_only(manager):
     (id,) = manager.submit(b"one")
-    manager.handle(Submitted([FIRST_UNSTORED], [b"plain"], Kind(), retries=0))
+    manager.handle(Submitted([FIRST_UNSTORED], [b"plain"], Kind(), max_worker_losses=0))
     worker = manager.worker()
     worker.give(2, hold=30)
 
@@ -377,7 +377,7 @@ def test_a_failure_counts_with_the_settings_of_the_job(manager):
     ],
 )
 def test_every_end_of_an_attempt_counts_in_the_store(manager, outcome, state, lost):
-    (id,) = granted(manager, b"one", stored=StoredTerms(retries=1))
+    (id,) = granted(manager, b"one", stored=StoredTerms(max_worker_losses=1))
     other, worker = successor(manager)
 
     worker.done([id], outcome=outcome, manager=STORE)
@@ -389,7 +389,7 @@ def test_every_end_of_an_attempt_counts_in_the_store(manager, outcome, state, lo
 
 @pytest.mark.rule("WMP-14.8", "WMP-6.15")
 def test_a_lost_attempt_ends_the_job_when_the_retries_are_used_up(manager):
-    (id,) = granted(manager, b"one", retries=0)
+    (id,) = granted(manager, b"one", max_worker_losses=0)
     other, worker = successor(manager)
 
     worker.done([id], [b"its process died"], outcome=Outcome.LOST, manager=STORE)

@@ -106,7 +106,7 @@ def test_error_about_a_message_for_another_node_names_no_place(manager, worker):
 @pytest.mark.rule("WMP-7.11")
 @pytest.mark.parametrize("code", [ErrorCode.LIMIT, ErrorCode.MALFORMED])
 def test_a_refused_take_becomes_no_and_its_leases_are_lost(manager, worker, code):
-    lease(manager, worker, b"1", retries=1)
+    lease(manager, worker, b"1", max_worker_losses=1)
 
     actions = refusal(worker, 1, Command.TAKE, code)
 
@@ -120,7 +120,7 @@ def test_a_refused_take_becomes_no_and_its_leases_are_lost(manager, worker, code
 
 @pytest.mark.rule("WMP-7.11")
 def test_jobs_of_a_refused_take_go_out_alone_and_only_the_refused_job_pays(manager, worker):
-    submit(manager, b"1", b"2", b"3", retries=0)
+    submit(manager, b"1", b"2", b"3", max_worker_losses=0)
     worker.give(3)
     assert resolved(refusal(worker, 1, Command.TAKE)) == []
 
@@ -135,7 +135,7 @@ def test_jobs_of_a_refused_take_go_out_alone_and_only_the_refused_job_pays(manag
 
 @pytest.mark.rule("WMP-7.11")
 def test_jobs_of_refused_takes_end_as_lost_when_their_retries_are_used_up(manager, worker):
-    lease(manager, worker, b"1", retries=0)
+    lease(manager, worker, b"1", max_worker_losses=0)
 
     ((_, end, payload),) = resolved(refusal(worker, 1, Command.TAKE))
 

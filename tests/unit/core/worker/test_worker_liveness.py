@@ -167,7 +167,7 @@ def test_a_manager_with_a_short_expire_receives_few_messages(worker, manager, ex
 
 
 @pytest.mark.rule("WMP-9.15")
-def test_the_least_expire_is_a_setting():
+def test_the_min_silence_is_a_setting():
     worker = make(min_silence=1.2)
     manager = met(worker)
     manager.pong(expire=0.0)
