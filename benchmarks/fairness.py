@@ -110,7 +110,7 @@ def measure(bench: Bench, *, tiny: bool) -> None:
 
 def _beside(others: int, options: tuple[str, ...], jobs: int) -> float:
     """Return the jobs a second of two workers beside others that take no job."""
-    with Map(workers=2, options=("--pool", "inline"), expire=60.0) as ours:
+    with Map(workers=2, options=("--pool", "inline"), max_silence=60.0) as ours:
         if others:
             (endpoint,) = ours.endpoints
             crowd = python("benchmarks.crowd", endpoint, "--workers", str(others), *options)

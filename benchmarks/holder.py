@@ -25,9 +25,8 @@ from benchmarks.work import Failure
 
 __all__ = ["Holder", "main", "sink"]
 
-_EXPIRE = 600.0
-"""Value of ``expire`` in seconds: so long that idle workers of a crowd need not PING during other
-measurements.
+_MAX_SILENCE = 600.0
+"""Seconds: so long that idle workers of a crowd need not PING during other measurements.
 """
 
 
@@ -41,7 +40,7 @@ class Holder:
 
     def __init__(self, managers: int = 1) -> None:
         self._managers = [
-            wmp.aio.Manager(expire=_EXPIRE, max_jobs=2_000_000) for _ in range(managers)
+            wmp.aio.Manager(max_silence=_MAX_SILENCE, max_jobs=2_000_000) for _ in range(managers)
         ]
         self._jobs: list[wmp.aio.Job] = []
         self._map: Any = None

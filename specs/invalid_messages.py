@@ -174,7 +174,12 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
     lost = [head(4, TAKE, ()), cbor(COLUMNS)]
     yield "take-without-to", lost, "malformed", "only READY, PING, PONG, BYE, ERROR"
     announcement = [head(10, {2: 1}, ())]
-    yield "announcement-without-expire", announcement, "malformed", "PONG without to has expire"
+    yield (
+        "announcement-without-max-silence",
+        announcement,
+        "malformed",
+        "PONG without to has max_silence",
+    )
     yield "fields-is-an-array", wake(fields=[]), "malformed", "fields is a map"
     yield "fields-is-null", wake(fields=None), "malformed", "fields is a map"
     yield "field-key-negative", wake(fields={**WAKE, -1: 0}), "malformed", "unsigned or text"
@@ -222,7 +227,7 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
         (16, "manager-with-a-hop", [*OWNER, *ABOVE]),
         (17, "codec-number", 1),
         (18, "unstarted-0", 0),
-        (19, "expire-text", "6 s"),
+        (19, "max-silence-text", "6 s"),
         (20, "code-number", 404),
         (21, "text-bytes", b"text"),
         (22, "about-text", "TAKE"),

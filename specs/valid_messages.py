@@ -311,7 +311,7 @@ def valid() -> Iterator[tuple[str, Message]]:
             Command.PONG,
             TO_WORKER,
             FROM_MANAGER,
-            {f.EXPIRE: 6000, f.SESSION: 1, f.READY: 1, f.CREDIT: 7},
+            {f.MAX_SILENCE: 6000, f.SESSION: 1, f.READY: 1, f.CREDIT: 7},
         ),
     )
     yield (
@@ -320,7 +320,7 @@ def valid() -> Iterator[tuple[str, Message]]:
             Command.PONG,
             (*BELOW[::-1], *TO_WORKER),
             (*FROM_MANAGER, *ABOVE),
-            {f.EXPIRE: 6000, f.SESSION: 2, f.ACK: 1, f.AGAIN: False, f.LABEL: ""},
+            {f.MAX_SILENCE: 6000, f.SESSION: 2, f.ACK: 1, f.AGAIN: False, f.LABEL: ""},
         ),
     )
     yield (
@@ -348,7 +348,7 @@ def valid() -> Iterator[tuple[str, Message]]:
             Command.PONG,
             TO_WORKER,
             FROM_MANAGER,
-            {f.EXPIRE: 6000, f.SESSION: 1, f.ACK: 4, f.KEPT: 3, f.SERVES: (STORE,)},
+            {f.MAX_SILENCE: 6000, f.SESSION: 1, f.ACK: 4, f.KEPT: 3, f.SERVES: (STORE,)},
         ),
     )
     yield (
@@ -357,7 +357,7 @@ def valid() -> Iterator[tuple[str, Message]]:
             Command.PONG,
             TO_WORKER,
             FROM_MANAGER,
-            {f.EXPIRE: 6000, f.SESSION: 1, f.READY: 1, f.CREDIT: 7, f.STANDBY: True},
+            {f.MAX_SILENCE: 6000, f.SESSION: 1, f.READY: 1, f.CREDIT: 7, f.STANDBY: True},
         ),
     )
     yield (
@@ -366,12 +366,12 @@ def valid() -> Iterator[tuple[str, Message]]:
             Command.PONG,
             TO_WORKER,
             FROM_MANAGER,
-            {f.ACK: 0, f.SESSION: 1, f.EXPIRE: 6000, f.CHALLENGE: 7},
+            {f.ACK: 0, f.SESSION: 1, f.MAX_SILENCE: 6000, f.CHALLENGE: 7},
         ),
     )
     yield (
         "pong-announces-a-manager-to-a-device",
-        Message(Command.PONG, (), FROM_MANAGER, {f.EXPIRE: 6000, f.LABEL: "desk:17"}),
+        Message(Command.PONG, (), FROM_MANAGER, {f.MAX_SILENCE: 6000, f.LABEL: "desk:17"}),
     )
     yield (
         "ping-answer",

@@ -177,7 +177,7 @@ class Field:
     """Name of the payloads' encoding; absent means bytes (TAKE, DONE)."""
     UNSTARTED: Final = 18
     """True: hand back the jobs that have not begun, let the others run (CANCEL)."""
-    EXPIRE: Final = 19
+    MAX_SILENCE: Final = 19
     """Milliseconds of silence after which the manager gives a worker up (PONG)."""
     CODE: Final = 20
     """Kind of the error: a word of :class:`ErrorCode` (ERROR)."""

@@ -15,7 +15,7 @@ from zlib import crc32
 import messages as wire
 import zmq
 from messages import Message
-from node import EXPIRE, Node, run
+from node import MAX_SILENCE, Node, run
 from stream import Stream
 from waiting import Queue
 from workers import NEEDS, Give, Policy, Worker
@@ -123,7 +123,7 @@ class Manager(Node[Worker]):
             self.part(worker.identity)
 
     def pong(self, worker: Worker, **more: Any) -> None:
-        fields = {"expire": int(EXPIRE * self.unit * 1000), **more}
+        fields = {"max_silence": int(MAX_SILENCE * self.unit * 1000), **more}
         fields |= {"lock": worker.lock} if worker.lock else {}
         fields |= {"ready": worker.ready, "credit": worker.credit} if worker.ready else {}
         self.send(worker, wire.PONG, fields)
@@ -134,7 +134,7 @@ class Manager(Node[Worker]):
     # --- sessions ---
 
     def meet(self, identity: bytes, epoch: int) -> Worker:
-        worker = Worker(identity, epoch, EXPIRE * self.unit)
+        worker = Worker(identity, epoch, MAX_SILENCE * self.unit)
         self.forget(worker)
         return worker
 

@@ -102,7 +102,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "ready": _positive, "credit": _natural, "window": _natural, "roles": _names,
     "resources": _amounts, "count": _positive, "role": _name, "needs": _amounts,
     "lock": _positive, "want": _natural, "hold": _natural, "more": _flag, "manager": _peer,
-    "codec": _name, "unstarted": _flag, "expire": _natural, "code": _name, "text": _words,
+    "codec": _name, "unstarted": _flag, "max_silence": _natural, "code": _name, "text": _words,
     "about": _natural, "about_number": _natural, "about_peer": _peer, "label": _words,
     "idle": _flag, "standby": _flag, "challenge": _positive, "answer": _positive,
     "keep": _natural, "serves": _peers, "kept": _natural, "sent": _natural,
@@ -127,7 +127,7 @@ REQUIRED = {
     TAKE: "number session lock role needs manager ids attempts payloads",
     NO: "number session lock", DONE: "number session manager ids attempts outcomes payloads",
     STATUS: "number session manager ids attempts", CANCEL: "number session manager ids attempts",
-    PING: "", PONG: "expire session", BYE: "", ERROR: "code",
+    PING: "", PONG: "max_silence session", BYE: "", ERROR: "code",
 }  # fmt: skip
 
 
@@ -202,7 +202,7 @@ def _message(head: list[Any], whole: bool, frames: list[bytes]) -> Message:
     for word, value in known.items():
         must(FIELDS[word](value), f"the field {word} has a value of a wrong type")
     columns = _columns(command, to, frames)
-    required = "expire" if command == PONG and not to else REQUIRED[command]
+    required = "max_silence" if command == PONG and not to else REQUIRED[command]
     required += " roles needs" * (command == GIVE and known.get("want", 0) > 0)
     for word in required.split():
         must(word in known or word in columns, f"{word} is missing")

@@ -29,7 +29,7 @@ from messages import (
 from stream import Peer, others, size_of
 
 # The first two in units; jobs of a message; times that a message is sent again.
-RESEND, EXPIRE, BATCH, MAX_RESENDS = 3, 6, 1000, 10
+RESEND, MAX_SILENCE, BATCH, MAX_RESENDS = 3, 6, 1000, 10
 
 
 class Superseded(Exception):
@@ -200,9 +200,9 @@ class Node(Claims[P]):
                     self.replace(peer, kept[0], "no ack came")
                 else:
                     self.resend(peer)
-            if peer.claim and (now > peer.claim.until or now > peer.heard + peer.expire):
+            if peer.claim and (now > peer.claim.until or now > peer.heard + peer.max_silence):
                 self.admit(peer)
-            elif now > peer.heard + peer.expire:
+            elif now > peer.heard + peer.max_silence:
                 self.part(peer.identity)
 
     def turn(self) -> None:

@@ -80,7 +80,7 @@ class Peer:
 
     identity: bytes
     epoch: int
-    expire: float
+    max_silence: float
     connection: Any = None  # with `to`, the route that holds the identity; None: no route
     claim: Claim | None = None
     to: list[Any] = field(default_factory=list)

@@ -17,7 +17,7 @@ import zmq
 from jobs import ROLES, Jobs
 from links import Link, Manager
 from messages import Message
-from node import EXPIRE, Node, Superseded, run
+from node import MAX_SILENCE, Node, Superseded, run
 from stream import Stream
 
 PING_INTERVAL, LOCK_TIMEOUT, MIN_SILENCE, SEARCH = 1, 5, 0.3, 10  # units and pings
@@ -137,7 +137,7 @@ class Worker(Node[Manager]):
         if "challenge" in message.fields:
             self.send(manager, wire.PING, {"answer": message.fields["challenge"]})
         fields, room = message.fields, self.room()
-        manager.expire = max(MIN_SILENCE * self.unit, fields["expire"] / 1000)  # WMP-9.15
+        manager.max_silence = max(MIN_SILENCE * self.unit, fields["max_silence"] / 1000)  # WMP-9.15
         differs = fields.get("ready") != manager.ready or fields.get("credit", 0) < room
         waits = manager.wake or any(manager.identity == key for key, _ in self.jobs.locks)
         if differs and not waits:
@@ -156,7 +156,7 @@ class Worker(Node[Manager]):
     def meet(self, identity: bytes, epoch: int) -> Manager:
         for link in self.links:
             link.refused_since = 0.0
-        return Manager(identity, epoch, EXPIRE * self.unit, ready=self.greeted)
+        return Manager(identity, epoch, MAX_SILENCE * self.unit, ready=self.greeted)
 
     def forget(self, peer: Manager) -> None:
         if peer.stream and peer.stream.sent + peer.stream.received:
@@ -188,7 +188,7 @@ class Worker(Node[Manager]):
     def tick(self) -> None:
         super().tick()
         self.room_grew |= self.jobs.unlock_late()
-        expires = [manager.expire / 3 for manager in self.peers.values()]
+        expires = [manager.max_silence / 3 for manager in self.peers.values()]
         now, interval = time.monotonic(), min([PING_INTERVAL * self.unit, *expires])
         if sum(link.replace_if_silent(interval, self.unit) for link in self.links):
             self.pings = 0

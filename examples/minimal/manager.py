@@ -19,7 +19,7 @@ import zmq
 READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL, PING, PONG, BYE, ERROR = range(1, 13)
 # The keys of fields and columns, and the outcomes.
 NUMBER, ACK, SESSION, AGAIN, READY_NUMBER, CREDIT, WINDOW, ROLES, RESOURCES = range(9)
-COUNT, ROLE, NEEDS, LOCK, WANT, HOLD, MORE, MANAGER, CODEC, UNSTARTED, EXPIRE = range(9, 20)
+COUNT, ROLE, NEEDS, LOCK, WANT, HOLD, MORE, MANAGER, CODEC, UNSTARTED, MAX_SILENCE = range(9, 20)
 IDS, ATTEMPTS, LEFT, OUTCOMES, PAYLOADS = range(1, 6)
 WORDS = {0: "ok", 1: "error"}  # other outcomes do not end the job
 RECEIVES: dict[int, dict[int, type]] = {  # required fields
@@ -97,7 +97,7 @@ class Manager:
         elif worker and command == PING:
             told = {LOCK: worker.lock} if worker.lock else {}
             told |= {READY_NUMBER: worker.ready, CREDIT: worker.credit} if worker.ready else {}
-            self.say(worker, PONG, {EXPIRE: int(SILENCE * self.unit * 1000), **told})
+            self.say(worker, PONG, {MAX_SILENCE: int(SILENCE * self.unit * 1000), **told})
         elif worker and command == BYE:
             self.forget(worker)
 

@@ -20,7 +20,7 @@ READY, WAKE, GIVE, TAKE, NO, DONE, STATUS, CANCEL, PING, PONG, BYE, ERROR = rang
 # The keys of fields and columns, and the outcomes.
 NUMBER, ACK, SESSION, AGAIN, READY_NUMBER, CREDIT, WINDOW, ROLES, RESOURCES = range(9)
 COUNT, ROLE, NEEDS, LOCK, WANT, HOLD, MORE, MANAGER = range(9, 17)
-EXPIRE, IDLE = 19, 26
+MAX_SILENCE, IDLE = 19, 26
 IDS, ATTEMPTS, LEFT, OUTCOMES, PAYLOADS = range(1, 6)
 OK, FAILED, REFUSED = range(3)
 RECEIVES: dict[int, dict[int, type]] = {  # required fields
@@ -28,7 +28,7 @@ RECEIVES: dict[int, dict[int, type]] = {  # required fields
     TAKE: {NUMBER: int, SESSION: int, LOCK: int, ROLE: str, NEEDS: dict, MANAGER: list},
     NO: {NUMBER: int, SESSION: int, LOCK: int},
     CANCEL: {NUMBER: int, SESSION: int, MANAGER: list},  # the worker only counts CANCEL
-    PONG: {EXPIRE: int, SESSION: int},
+    PONG: {MAX_SILENCE: int, SESSION: int},
 }
 LOCK_TIMEOUT, PING_INTERVAL, SLOT = 5, 1, {"slots": 1}  # units; units; resources in all
 

@@ -151,7 +151,7 @@ def expiry(patch: Patch) -> None:
     """WMP-9.3: no worker expires, however long it is silent."""
 
     def wait(self: ManagerMachine, worker: Any, now: float) -> None:
-        self._timers.set(ExpiryTimer(worker.identity), now + self.settings.expire)
+        self._timers.set(ExpiryTimer(worker.identity), now + self.settings.max_silence)
 
     patch.setattr(ManagerMachine, "_check_expiry", wait)
 

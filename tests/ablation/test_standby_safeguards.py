@@ -36,7 +36,7 @@ Switch = Callable[[Patch], None]
 LATENCY = 0.05
 """Seconds of each message."""
 TIMERS = TimerSettings(
-    expire=6.0,
+    max_silence=6.0,
     ping=1.0,
     wake_timeout=0.25,
     lock_timeout=5.0,

@@ -66,12 +66,12 @@ def further_attempts(patch: Patch) -> None:
 def expiry_in_the_queue(patch: Patch) -> None:
     """WMP-6.20: a job that waits does not end at its expiry, and is granted after it."""
     patch.setattr(JobLimits, "expired", lambda self, now: False)
-    expire = Scheduler.expire
+    max_silence = Scheduler.expire
 
     def wait(self: Scheduler, id: int, now: float) -> None:
         job = self.find(id)
         if job is None or (job.deadline is not None and job.deadline <= now):
-            expire(self, id, now)
+            max_silence(self, id, now)
 
     patch.setattr(Scheduler, "expire", wait)
     patch.setattr(ManagerMachine, "check_invariants", lambda self: None)

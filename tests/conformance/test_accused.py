@@ -58,7 +58,7 @@ def test_a_message_that_a_script_took_is_the_accused_one() -> None:
         worker = talk.met()
         pong = worker.ask()
         worker.ping()
-        talk.check(pong["expire"] == 1, "PONG has another expire", "WMP-9.2")
+        talk.check(pong["max_silence"] == 1, "PONG has another max_silence", "WMP-9.2")
 
     case = Case("manager/strict", "manager", ("WMP-9.2",), script)
     result = play(case, VirtualWire(GOOD["manager"](terms_of(case))))

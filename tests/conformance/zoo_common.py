@@ -175,7 +175,7 @@ class AnswersErrors(Bend):
         if message.command is not C.ERROR:
             return message
         stands = evolve(message, command=C.PONG if isinstance(link, bytes) else C.BYE)
-        fields: dict[int | str, Any] = {Field.EXPIRE: 1, Field.SESSION: 1}
+        fields: dict[int | str, Any] = {Field.MAX_SILENCE: 1, Field.SESSION: 1}
         return evolve(stands, to=message.to or (1, b"me"), fields=fields)
 
 

@@ -115,5 +115,5 @@ class AnnouncesNoExpire(Bend):
     def says(self, link: Link, message: Message) -> Message:
         if message.command is not C.PONG or message.to:
             return message
-        fields = {key: value for key, value in message.fields.items() if key != Field.EXPIRE}
+        fields = {key: value for key, value in message.fields.items() if key != Field.MAX_SILENCE}
         return evolve(message, fields=fields)

@@ -121,5 +121,5 @@ class WaitsForManagersThatAreElsewhere(Bend):
         return None if message.fields.get(Field.CODE) == ErrorCode.MISROUTED else message
 
 
-made(W, "WMP-9.15", "heeds a tiny expire", lambda terms: worker(terms, min_silence=0.03))
+made(W, "WMP-9.15", "heeds a tiny max_silence", lambda terms: worker(terms, min_silence=0.03))
 switched(W, "WMP-9.14", worker_side.expiry, "never gives a manager up")

@@ -98,7 +98,7 @@ class HostileManager:
     def _pong(self) -> Message:
         draw = self._draw
         fields: dict[int | str, Any] = {
-            Field.EXPIRE: draw.choice((0, 1, 6000, 6000, 6000, Limits.UINT)),
+            Field.MAX_SILENCE: draw.choice((0, 1, 6000, 6000, 6000, Limits.UINT)),
             Field.AGAIN: draw.random() < 0.3,
             Field.READY: max(1, draw.choice((self._ready, self._ready + 1, 1))),
             Field.CREDIT: draw.choice(_NUMBERS),

@@ -41,8 +41,8 @@ STEPS = st.one_of(
 @pytest.mark.parametrize("name", WIRES)
 @given(steps=st.lists(STEPS, max_size=40))
 def test_each_job_ends_once_and_with_the_reply_of_the_worker_that_has_it(name, steps):
-    wire, ready, expire = WIRES[name]
-    settings = BackDoorSettings(epoch=7, expire=expire, busy_timeout=4.0, max_workers=2)
+    wire, ready, max_silence = WIRES[name]
+    settings = BackDoorSettings(epoch=7, max_silence=max_silence, busy_timeout=4.0, max_workers=2)
     door = Driven(BackDoorMachine(wire(), settings))
     kind = Kind("default", codec="frames")
     given_: dict[bytes, tuple[int, tuple[bytes, ...]]] = {}

@@ -27,7 +27,7 @@ NUMBERS = {
     Field.LOCK: "lock",
     Field.WANT: "want",
     Field.HOLD: "hold",
-    Field.EXPIRE: "expire",
+    Field.MAX_SILENCE: "max_silence",
     Field.AGAIN: "again",
     Field.MORE: "more",
     Field.UNSTARTED: "unstarted",

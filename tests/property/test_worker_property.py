@@ -316,7 +316,7 @@ class Adversary(RuleBasedStateMachine):
                 {"credit": 0},
                 {"again": True},
                 {"ack": 0},
-                {"expire": 1.0},
+                {"max_silence": 1.0},
                 {"ack": 99, "again": True},
             ]
         ),

@@ -35,7 +35,7 @@ deep = pytest.mark.deep
 @pytest.mark.rule("WMP-4.1", "WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-6.4", "WMP-6.12")
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    ("name", "least"),
+    ("name", "minimum"),
     [
         pytest.param("heirs", 2_000, marks=deep),
         pytest.param("tiny", 20_000, marks=deep),
@@ -154,7 +154,7 @@ def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
     monkeypatch.setattr(Scheduler, "done", gullible)
     monkeypatch.setattr(ManagerMachine, "_numbered", careless)
     monkeypatch.setattr(manager_module, "_is_late", lambda message: False)
-    hasty = ManagerSettings(identity=b"m", epoch=1, expire=0.3, wake_timeout=9.0)
+    hasty = ManagerSettings(identity=b"m", epoch=1, max_silence=0.3, wake_timeout=9.0)
     plan = evolve(PLANS["meeting"], manager=hasty, kinds=("drop",))
     explored = found(plan)
     assert explored.violation.name == "no stale result"

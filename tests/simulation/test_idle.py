@@ -44,7 +44,7 @@ def test_an_idle_worker_wakes_for_its_pings_and_its_backoff_only(managers):
     # Each link has a timer of three intervals, which checks whether all managers behind the link
     # are silent.
     assert ticks["w"] <= 60 * managers + 60 / 3 * managers + 3
-    # A manager checks once per `expire` whether a message of its worker arrived.
+    # A manager checks once per `max_silence` whether a message of its worker arrived.
     assert all(ticks[f"m{index}"] <= 60 / 5 + 1 for index in range(managers))
 
 

@@ -79,8 +79,8 @@ def test_an_observer_of_the_journals_reports_the_facts_of_the_world(seed, tmp_pa
     submitted = 0
     for (kind, me), lines in read(tmp_path).items():
         if kind == "manager":
-            expire = lines[0]["settings"]["expire"]
-            settings = ManagerSettings(identity=me[0], epoch=me[1], expire=expire)
+            max_silence = lines[0]["settings"]["max_silence"]
+            settings = ManagerSettings(identity=me[0], epoch=me[1], max_silence=max_silence)
             for now, event, actions in steps(lines):
                 submitted += len(event.ids) if isinstance(event, Submitted) else 0
                 # Rounding may make a deadline a µs earlier.

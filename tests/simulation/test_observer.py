@@ -17,7 +17,7 @@ from wmp.events import Ticked
 from wmp.message import Command, Field
 from wmp.testing.peers.scripted_worker import ScriptedWorker, sent
 
-SETTINGS = ManagerSettings(identity=b"m", epoch=7, expire=10.0)
+SETTINGS = ManagerSettings(identity=b"m", epoch=7, max_silence=10.0)
 JOBS = 40
 
 
@@ -53,7 +53,7 @@ class Watched:
         assert Field.READY not in pong.fields
 
     def expire(self) -> None:
-        self.worker.now = SETTINGS.expire
+        self.worker.now = SETTINGS.max_silence
         self.manager.handle(Ticked(), self.worker.now)
 
     def leases_of_a_give(self) -> int:

@@ -83,7 +83,7 @@ def test_timers_of_one_worker_that_ring_in_one_tick():
 
 
 def forgotten_session(ack: int) -> tuple[WorkerMachine, ScriptedManager]:
-    """A worker that did a job and then received nothing for longer than ``expire``."""
+    """A worker that did a job and then received nothing for longer than ``max_silence``."""
     worker, manager = idle_worker(hold=0.0)
     manager.meet()
     give = sent(manager.wake(), Command.GIVE)[0]

@@ -78,7 +78,7 @@ def test_a_request_waits_no_longer_than_timeout_and_settle():
 
 @pytest.mark.rule("STAR-3.1")
 def test_with_a_shorter_settle_a_request_may_need_more_tries():
-    """The rule that `settle` is not less than `expire` is what makes the first try a vote."""
+    """The rule that `settle` is not less than `max_silence` is what makes the first try a vote."""
     stage = Stage()
     stage.client.settle = 0.2
     stage.run(3.2)  # a state has just come

@@ -85,7 +85,7 @@ def test_worlds_differ_in_everything_that_matters():
     devices = [[n for n in t.uplinks if n.startswith("d")] for t in topologies]
     assert {len(names) for names in devices} == {0, 1, 2}
     assert any("d1" in t.uplinks.get("d2", ()) for t in topologies), "no chain"
-    assert {t.timers.expire for t in topologies} == {1.5, 3.0, 6.0}
+    assert {t.timers.max_silence for t in topologies} == {1.5, 3.0, 6.0}
     assert {s.window for t in topologies for s in t.workers.values()} == {None, 0, 1, 3}
     assert {k for t in topologies for m in t.managers for k in t.kinds(m)} == set(KINDS)
 

@@ -361,7 +361,7 @@ for _title, _command, _receiver, _column, _change in (
     ("another role at the receiver of WAKE", "WAKE", "w", "role", lambda _: "strange"),
     ("another job at the receiver of CANCEL", "CANCEL", "w", "ids", other),
     ("another attempt at the receiver of CANCEL", "CANCEL", "w", "attempts", other),
-    ("another time at the receiver of PONG", "PONG", "w", "expire", lambda _: 1),
+    ("another time at the receiver of PONG", "PONG", "w", "max_silence", lambda _: 1),
     ("a standby at the receiver of PONG", "PONG", "w", "standby", lambda _: True),
 ):
     changed(BOTH, _title, ("received", _command, _receiver), _column, _change)

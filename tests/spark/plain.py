@@ -40,7 +40,7 @@ def known(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], KnownProce
             "stop" if last == "stop" else None,
             lines[0]["at"],
             lines[-1]["at"],
-            (start.get("settings") or {}).get("expire"),
+            (start.get("settings") or {}).get("max_silence"),
             start.get("resources") or {},
         )
     return made

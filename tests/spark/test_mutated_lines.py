@@ -38,7 +38,9 @@ VALUES: dict[Type, Callable[[Random], Any]] = {
     Type.INTEGERS: lambda random: several(random, (*NUMBERS, None)),
     Type.TEXTS: lambda random: several(random, ENDS),
     Type.AMOUNTS: lambda random: dict.fromkeys(several(random, ("slots", "", "gpu")), 2**63 - 1),
-    Type.NUMBERS: lambda random: {"expire": random.choice((0, -1, 1e300, math.inf, 2**63 - 1))},
+    Type.NUMBERS: lambda random: {
+        "max_silence": random.choice((0, -1, 1e300, math.inf, 2**63 - 1))
+    },
 }
 
 
@@ -148,9 +150,9 @@ MUTATIONS: dict[str, tuple[tuple[str, str | None, str], dict[str, Any]]] = {
     "the last time that a clock shows": (("received", "TAKE", "w"), {"at": 2**53 - 1}),
     "a node without a start": (("received", "TAKE", "w"), {"node": "x"}),
     "a lane that needs the greatest number": (("run", None, "w"), {"needs": {"slots": 2**63 - 1}}),
-    "a limit without an end": (("start", None, "m"), {"settings": {"expire": math.inf}}),
+    "a limit without an end": (("start", None, "m"), {"settings": {"max_silence": math.inf}}),
     "a number that a real number cannot hold": (("start", None, "m"),
-                                                {"settings": {"expire": 2**63 - 1}}),
+                                                {"settings": {"max_silence": 2**63 - 1}}),
     "the number of a state": (("received", "TAKE", "w"), {"n": -(1 << 62)}),
 }  # fmt: skip
 

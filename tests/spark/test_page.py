@@ -181,7 +181,7 @@ def test_a_comparison_names_the_other_report_and_counts_lost_leases():
 
 
 def test_each_violation_shows_its_rule_and_its_story():
-    rule = "a manager gives a worker up after `expire` without a message"
+    rule = "a manager gives a worker up after `max_silence` without a message"
     some = example_report()
     broken = [{**some.tables["violations"][0], "violation": key, "text": rule} for key in "ab"]
     stories = {"a": some.stories["v1"], "b": some.stories["v1"]}
@@ -191,7 +191,7 @@ def test_each_violation_shows_its_rule_and_its_story():
     drawn = re.findall(r"<details class=\"violation\".*?</details>", text, re.DOTALL)
     assert len(drawn) == 2
     for one in drawn:
-        assert "Rule: a manager gives a worker up after “expire” without a message<" in one
+        assert "Rule: a manager gives a worker up after “max_silence” without a message<" in one
         assert "<svg" in one
     assert [" open>" in one for one in drawn] == [True, False]
 

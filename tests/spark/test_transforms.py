@@ -179,7 +179,7 @@ def test_two_processes_of_one_identity_are_not_served_side_by_side():
         times = sorted((at, epoch) for epoch, *ends in lives for at in ends)
         sink = fold(
             [
-                line("m", 0, 0, "start", kind="manager", segment=1, settings={"expire": 5}),
+                line("m", 0, 0, "start", kind="manager", segment=1, settings={"max_silence": 5}),
                 *(
                     line("m", n, at * 10**6, "received",
                          **{**message("READY", "w", "m", **ready), "source_epoch": epoch})

@@ -32,7 +32,7 @@ class Device(AsyncServer[DeviceSettings]):
         bind_managers: Endpoints for managers that dial in: ``Manager(connect=…)``. The device needs
             one endpoint at least in ``connect`` or here.
         max_managers: Largest number of managers that may have dialed in.
-        expire: Seconds of silence after which a manager that dialed in is forgotten.
+        max_silence: Seconds of silence after which a manager that dialed in is forgotten.
         identity: Stable name on the wire; by default 16 random bytes.
         label: Name for people; by default host and process.
         max_hops: Devices that a message may pass.
@@ -54,7 +54,7 @@ class Device(AsyncServer[DeviceSettings]):
         connect: str | Sequence[str] = (),
         bind_managers: str | Sequence[str] = (),
         max_managers: int = Limits.MANAGERS,
-        expire: float = 6.0,
+        max_silence: float = 6.0,
         identity: bytes | str | None = None,
         label: str | None = None,
         max_hops: int = Limits.HOPS,
@@ -85,7 +85,7 @@ class Device(AsyncServer[DeviceSettings]):
         chosen = make_settings(
             DeviceSettings,
             "device",
-            {"max_hops": max_hops, "max_managers": max_managers, "expire": expire},
+            {"max_hops": max_hops, "max_managers": max_managers, "max_silence": max_silence},
             identity=make_identity(identity),
             epoch=new_epoch(),
             label=make_label(label),

@@ -79,7 +79,7 @@ class Manager(AsyncNode[ManagerSettings]):
             ``submit_nowait`` raises.
         max_worker_losses: Number of lost workers that a job survives, unless the job has its
             own number.
-        expire: Seconds of silence after which a worker is given up.
+        max_silence: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.
         context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same context.
             Without a shared context no node answers over ``inproc://``.
@@ -109,7 +109,7 @@ class Manager(AsyncNode[ManagerSettings]):
         policy: str | Policy = "least_recently_used",
         max_jobs: int = 1_000_000,
         max_worker_losses: int = 3,
-        expire: float = 6.0,
+        max_silence: float = 6.0,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -132,7 +132,7 @@ class Manager(AsyncNode[ManagerSettings]):
         chosen = make_settings(
             ManagerSettings,
             "manager",
-            {"max_jobs": max_jobs, "expire": expire, **settings},
+            {"max_jobs": max_jobs, "max_silence": max_silence, **settings},
             identity=make_identity(identity),
             epoch=new_epoch(),
             label=make_label(label),

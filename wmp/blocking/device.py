@@ -25,7 +25,7 @@ class Device(BlockingServer[aio.Device]):
         connect: Endpoints of managers and upper devices.
         bind_managers: Endpoints for managers that dial in.
         max_managers: Largest number of managers that may have dialed in.
-        expire: Seconds of silence after which a manager that dialed in is forgotten.
+        max_silence: Seconds of silence after which a manager that dialed in is forgotten.
         identity: Stable name on the wire; random by default.
         label: Name for people; host and process by default.
         max_hops: Devices that a message may pass.
@@ -43,7 +43,7 @@ class Device(BlockingServer[aio.Device]):
         connect: str | Sequence[str] = (),
         bind_managers: str | Sequence[str] = (),
         max_managers: int = Limits.MANAGERS,
-        expire: float = 6.0,
+        max_silence: float = 6.0,
         identity: bytes | str | None = None,
         label: str | None = None,
         max_hops: int = Limits.HOPS,
@@ -57,7 +57,7 @@ class Device(BlockingServer[aio.Device]):
             connect=connect,
             bind_managers=bind_managers,
             max_managers=max_managers,
-            expire=expire,
+            max_silence=max_silence,
             identity=identity,
             label=label,
             max_hops=max_hops,

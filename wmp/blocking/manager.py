@@ -56,7 +56,7 @@ class Manager(BlockingNode[aio.Manager]):
         policy: The order of workers: a name of :mod:`wmp.balance` or a callable.
         max_jobs: Largest number of jobs held. At it ``submit`` waits, ``submit_nowait`` raises.
         max_worker_losses: Number of dead workers that a job survives.
-        expire: Seconds of silence after which a worker is given up.
+        max_silence: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.
         context: A ``zmq.Context`` to share: inproc needs one context at both ends.
         transport: Options of the sockets.
@@ -82,7 +82,7 @@ class Manager(BlockingNode[aio.Manager]):
         policy: str | Policy = "least_recently_used",
         max_jobs: int = 1_000_000,
         max_worker_losses: int = 3,
-        expire: float = 6.0,
+        max_silence: float = 6.0,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -100,7 +100,7 @@ class Manager(BlockingNode[aio.Manager]):
             policy=policy,
             max_jobs=max_jobs,
             max_worker_losses=max_worker_losses,
-            expire=expire,
+            max_silence=max_silence,
             security=security,
             context=context,
             transport=transport,

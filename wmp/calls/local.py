@@ -15,7 +15,7 @@ from wmp.calls.served import handlers_of
 from wmp.runtime.executors import CANCEL_GRACE
 from wmp.runtime.executors.handlers import Handler, as_handlers
 
-_EXPIRE: Final = 60.0
+_MAX_SILENCE: Final = 60.0
 """Seconds of silence after which the worker is given up. The worker is in the manager's process, so
 it is silent only while the whole process is stopped or busy.
 """
@@ -104,7 +104,7 @@ class LocalManager(Manager):
                 address,
                 codec=codec,
                 context=self._own_context,
-                **{"expire": _EXPIRE, **settings},
+                **{"max_silence": _MAX_SILENCE, **settings},
             )
             self._worker = Worker(
                 address,

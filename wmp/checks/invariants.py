@@ -28,7 +28,7 @@ INVARIANTS: Mapping[str, str] = {
     ),
     "leases are lost for a cause": (
         "a new attempt is granted only after a refusal, a return, BYE, ERROR `superseded` from the "
-        "worker, silence for `expire`, "
+        "worker, silence for `max_silence`, "
         "the end of a direct connection for `reconnect_grace`, a newer epoch, a new session, "
         "a list of held jobs without the job, DONE `lost`, or a refused TAKE"
     ),

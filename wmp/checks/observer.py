@@ -104,7 +104,7 @@ class Observer:
             grace = settings.reconnect_grace
             for contact in contacts.values():
                 parted = contact.parted
-                if contact.last_message + settings.expire <= now or (
+                if contact.last_message + settings.max_silence <= now or (
                     grace is not None and parted is not None and parted + grace <= now
                 ):
                     self._forget(me, contact, leaving=False)

@@ -22,11 +22,11 @@ REQUIRED: Final[dict[Command, frozenset[int]]] = {
     Command.STATUS: frozenset({Field.NUMBER, Field.SESSION, Field.MANAGER}),
     Command.CANCEL: frozenset({Field.NUMBER, Field.SESSION, Field.MANAGER}),
     Command.PING: frozenset(),
-    Command.PONG: frozenset({Field.EXPIRE, Field.SESSION}),
+    Command.PONG: frozenset({Field.MAX_SILENCE, Field.SESSION}),
     Command.BYE: frozenset(),
     Command.ERROR: frozenset({Field.CODE}),
 }
-REQUIRED_ANNOUNCEMENT: Final = frozenset({Field.EXPIRE})
+REQUIRED_ANNOUNCEMENT: Final = frozenset({Field.MAX_SILENCE})
 """Fields that a PONG without ``to`` needs."""
 REQUIRED_OPEN_GIVE: Final = frozenset({Field.ROLES, Field.NEEDS})
 """Further fields that a GIVE needs when ``want`` is above 0."""
@@ -81,7 +81,7 @@ LOWEST: Final = {
     Field.LOCK: 1,
     Field.WANT: 0,
     Field.HOLD: 0,
-    Field.EXPIRE: 0,
+    Field.MAX_SILENCE: 0,
     Field.ABOUT: 0,
     Field.ABOUT_NUMBER: 0,
     Field.CHALLENGE: 1,

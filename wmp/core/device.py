@@ -81,7 +81,7 @@ class DeviceMachine:
     def deadline(self) -> float | None:
         """Return when ``Ticked`` is due; None while no manager has dialed in."""
         for at in self._managers.values():
-            return None if self._halted else at + self.settings.expire
+            return None if self._halted else at + self.settings.max_silence
         return None
 
     def handle(self, event: DeviceEvent, now: float) -> list[DeviceAction]:
@@ -204,7 +204,7 @@ class DeviceMachine:
         """Forget the managers that dialed in and were silent for too long."""
         actions: list[DeviceAction] = []
         for link, at in tuple(self._managers.items()):
-            if at + self.settings.expire > now:
+            if at + self.settings.max_silence > now:
                 break
             del self._managers[link]
             text = f"the manager of connection {link} was silent for {now - at:.1f} s"

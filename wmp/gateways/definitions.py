@@ -82,7 +82,7 @@ class StarDefinition:
     local: str
     remote: str
     heartbeat: float = 1.0
-    expire: float | None = None
+    max_silence: float | None = None
 
 
 @frozen(kw_only=True)
@@ -184,7 +184,7 @@ def _star(above: ConfigTable, security: Security | None) -> StarDefinition | Non
         local=local,
         remote=remote,
         heartbeat=table.seconds("heartbeat") if "heartbeat" in table.values else 1.0,
-        expire=table.seconds("expire") if "expire" in table.values else None,
+        max_silence=table.seconds("max_silence") if "max_silence" in table.values else None,
     )
 
 

@@ -108,7 +108,7 @@ _NAMES: Final[Mapping[int, str]] = {
     Field.MORE: "more",
     Field.CODEC: "codec",
     Field.UNSTARTED: "unstarted",
-    Field.EXPIRE: "expire",
+    Field.MAX_SILENCE: "max_silence",
     Field.CODE: "code",
     Field.TEXT: "text",
     Field.ABOUT: "about",

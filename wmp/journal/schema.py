@@ -136,7 +136,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("owner_epoch", _I, "as owner", "epoch of the owner"),
     Column("codec", _T, "TAKE DONE, submitted, run", "encoding of the payloads; absent for bytes"),
     Column("unstarted", _B, "CANCEL", "hand back only the jobs that have not begun"),
-    Column("expire", _I, "PONG", "ms of silence after which the manager gives a worker up"),
+    Column("max_silence", _I, "PONG", "ms of silence after which the manager gives a worker up"),
     Column("code", _T, "ERROR", "kind of the error"),
     Column("text", _T, "ERROR BYE, drop, garbled, halt, lines with a reason",
            "text for readers: the value seen and the value expected; cut at 200 characters"),

@@ -297,7 +297,7 @@ class Recorder:
 
 def test_a_node_that_was_held_up_listens_before_it_looks_at_the_clock() -> None:
     async def main() -> list[str]:
-        async with wmp.aio.Manager(expire=0.9) as manager:
+        async with wmp.aio.Manager(max_silence=0.9) as manager:
             worker = wmp.Worker(*manager.endpoints, handlers=bytes.upper, ping=0.2)
             await asyncio.to_thread(worker.start)
             try:
@@ -328,7 +328,7 @@ def test_a_worker_that_is_closed_at_once_sends_bye() -> None:
         go.wait(WAIT)
         return payload
 
-    with wmp.Manager(expire=30) as manager:
+    with wmp.Manager(max_silence=30) as manager:
         worker = wmp.Worker(*manager.endpoints, handlers=gate)
         worker.start()
         job = manager.submit(b"a")

@@ -48,14 +48,14 @@ KILLS = int(os.environ.get("WMP_REAL_KILLS", "24"))
 PEERS = int(os.environ.get("WMP_REAL_PEERS", "5000"))
 SEED = int(os.environ.get("WMP_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 
-EXPIRE, PING, JITTER = 1.5, 0.3, 0.25
+MAX_SILENCE, PING, JITTER = 1.5, 0.3, 0.25
 HOSTS = {"one": ("a",), "two": ("b", "c")}
 """Submitting processes, and the managers of each."""
 WORKERS = ("direct", "behind", "wired", "pooled")
 """The endpoints of each worker: the managers, the device, wires, and the device with child
 processes.
 """
-MANAGER_OPTIONS = {"expire": EXPIRE, "resend": 1.0}
+MANAGER_OPTIONS = {"max_silence": MAX_SILENCE, "resend": 1.0}
 WORKER_OPTIONS = {"ping": PING, "resend": 1.0, "slots": 2}
 
 
@@ -399,8 +399,8 @@ def test_an_idle_worker_works_within_three_intervals_of_its_managers_return(
         wait_until(lambda: manager.ask()["workers"] == [["w"]], "the worker is there, idle")
         manager.kill()
         if not known:
-            # The worker must also not wait until the `expire` of the old manager is over.
-            config["managers"][0]["options"] |= {"identity": f"m{index}", "expire": 60.0}
+            # The worker must also not wait until the `max_silence` of the old manager is over.
+            config["managers"][0]["options"] |= {"identity": f"m{index}", "max_silence": 60.0}
         back = manager.start(**config)["at"]
         manager.tell(manager=0, submit=[index], role="work")
         wait_until(lambda index=index: index in rows, "the job is done")
@@ -438,7 +438,7 @@ def test_another_worker_runs_the_job_of_a_killed_worker_within_expire_and_a_seco
     assert (first[4], second[4]) == ("1", "2")
     assert second[5].split(":")[0] != victim
     print(f"runs elsewhere after {float(second[6]) - killed:.2f} s")
-    assert float(second[6]) - killed <= EXPIRE + 1.0
+    assert float(second[6]) - killed <= MAX_SILENCE + 1.0
     assert manager.ask()["requeued"] == [{"the connection ended": 1}]
 
 
@@ -523,7 +523,9 @@ def test_a_result_that_was_on_its_way_for_too_long_is_not_taken(
 
 def come_and_go(peers: int) -> list[int]:
     """Let workers come and go; return the blocks of memory after each 20,000 workers."""
-    machine = Machine(ManagerSettings(identity=b"m", epoch=1, expire=EXPIRE), least_recently_used)
+    machine = Machine(
+        ManagerSettings(identity=b"m", epoch=1, max_silence=MAX_SILENCE), least_recently_used
+    )
     now, maximum = 0.0, 500
     nothing = sizes(machine)
     marks = []
@@ -542,7 +544,7 @@ def come_and_go(peers: int) -> list[int]:
         for worker in workers[::2]:
             worker.bye()
         # The other workers end without BYE.
-        now += EXPIRE
+        now += MAX_SILENCE
         machine.handle(Ticked(), now)
         table = sizes(machine)
         # Cancelled timers stay in the heap until they are due. So their number is bounded, but not
@@ -595,7 +597,7 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
     endpoint = f"ipc://{tmp_path}/m"
     marks: list[int] = []
     opened: list[int] = []
-    with wmp.Manager(endpoint, expire=0.4) as manager:
+    with wmp.Manager(endpoint, max_silence=0.4) as manager:
         machine = manager._inner._machine
         nothing = sizes(machine)
         with zmq.Context() as context:

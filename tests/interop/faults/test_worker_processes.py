@@ -30,10 +30,10 @@ HANDLERS = {"die": die, "where": where, "hang": hang}
 
 @contextlib.contextmanager
 def pair(
-    slots: int = 2, max_worker_losses: int = 3, expire: float = 6.0, **worker: Any
+    slots: int = 2, max_worker_losses: int = 3, max_silence: float = 6.0, **worker: Any
 ) -> Iterator[Any]:
     """A manager, and a worker with worker processes."""
-    with wmp.Manager(max_worker_losses=max_worker_losses, expire=expire) as manager:
+    with wmp.Manager(max_worker_losses=max_worker_losses, max_silence=max_silence) as manager:
         made = wmp.Worker(
             *manager.endpoints, handlers=HANDLERS, slots=slots, pool="process", label="w", **worker
         )
@@ -86,7 +86,7 @@ def test_a_poison_job_is_lost_with_its_cause_and_harms_no_other_job() -> None:
 
 @pytest.mark.rule("WMP-6.10", "WMP-6.16", "WMP-9.5")
 def test_a_hanging_job_is_cancelled_while_heartbeats_and_other_jobs_go_on(tmp_path: Path) -> None:
-    with pair(expire=1.0, ping=0.2, cancel_grace=0.5) as (manager, worker):
+    with pair(max_silence=1.0, ping=0.2, cancel_grace=0.5) as (manager, worker):
         begun, ended = threading.Event(), threading.Event()
         job = manager.submit(
             str(tmp_path / "pid"), role="hang", on_status=lambda status: begun.set()
@@ -126,7 +126,7 @@ def test_a_job_past_its_deadline_ends_and_so_does_its_process(tmp_path: Path) ->
 
 @pytest.mark.rule("WMP-9.10")
 def test_a_drain_that_takes_too_long_hands_the_job_back(tmp_path: Path) -> None:
-    with wmp.Manager(max_worker_losses=0, expire=60.0) as manager:
+    with wmp.Manager(max_worker_losses=0, max_silence=60.0) as manager:
         arguments: dict[str, Any] = {"handlers": HANDLERS, "pool": "process"}
         first = wmp.Worker(*manager.endpoints, cancel_grace=0.1, **arguments)
         first.start()

@@ -143,9 +143,9 @@ class ParanoidQueue(PlainBroker):
 class PingPongBroker(PlainBroker):
     """The broker of the ping-pong protocol: it answers PING, and gives each ready worker a job."""
 
-    def __init__(self, expire: float = 3.0, **addresses: str) -> None:
+    def __init__(self, max_silence: float = 3.0, **addresses: str) -> None:
         super().__init__(**addresses)
-        self.expire = expire
+        self.max_silence = max_silence
         self.ready: deque[bytes] = deque()
         self.expiries: dict[bytes, float] = {}
         self.clients: dict[bytes, bytes] = {}
@@ -161,7 +161,7 @@ class PingPongBroker(PlainBroker):
 
     def on_worker(self, worker: bytes, frames: list[bytes]) -> None:
         assert frames[0] == b""
-        self.expiries[worker] = time.monotonic() + self.expire
+        self.expiries[worker] = time.monotonic() + self.max_silence
         word = frames[1]
         if word in (b"READY", b"PING", b"DISCONNECT"):
             self.words.append(word)

@@ -228,7 +228,7 @@ def test_a_definition_is_read_into_its_doors(folder):
         '[gateway]\nlabel = "us"\nbind = "ipc://w"\ncontrol = "c"\n'
         f"{FRONT}max_worker_losses = 0\nneeds = {{ gpu = 1 }}\n{BACK}"
         'roles = ["a", "b"]\nheartbeat = 0.5\n'
-        f'{MDP}[[gateway.majordomo.services]]\nname = "pay*"\nretries = 0\n'
+        f'{MDP}[[gateway.majordomo.services]]\nname = "pay*"\nmax_worker_losses = 0\n'
         "[gateway.transport]\nlinger = 1\n"
     )
     found = load_gateway("d.toml")

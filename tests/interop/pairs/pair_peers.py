@@ -46,7 +46,7 @@ def serve(role: str, name: str, remote: str, security: wmp.Security) -> int:
         security=security,
     )
     manager = wmp.Manager(
-        f"tcp://0.0.0.0:{WORKERS}", identity=name, star=star, expire=1.0, security=security
+        f"tcp://0.0.0.0:{WORKERS}", identity=name, star=star, max_silence=1.0, security=security
     )
     try:
         with (

@@ -152,7 +152,7 @@ def test_a_client_moves_to_the_node_that_took_over(addresses, tmp_path):
         ),
         (
             lambda: BinaryStar(
-                "backup", local="tcp://127.0.0.1:1", remote="tcp://127.0.0.1:2", expire=0.5
+                "backup", local="tcp://127.0.0.1:1", remote="tcp://127.0.0.1:2", max_silence=0.5
             ),
             "expected more than one heartbeat",
         ),

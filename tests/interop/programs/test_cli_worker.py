@@ -285,8 +285,8 @@ def test_a_signal_while_handlers_are_imported_is_not_forgotten(folder):
 
 @pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:*", "ipc://here"])
 def test_the_end_of_a_killed_worker_is_noticed_by_its_connection(folder, endpoint):
-    # With this `expire` the manager would notice the silence too late for the test.
-    with wmp.Manager(endpoint, expire=300.0, reconnect_grace=0.1) as manager:
+    # With this `max_silence` the manager would notice the silence too late for the test.
+    with wmp.Manager(endpoint, max_silence=300.0, reconnect_grace=0.1) as manager:
         with program("worker", "work:wait", "--connect", *manager.endpoints) as worker:
             job = manager.submit(str(folder), max_worker_losses=0)
             wait_until((folder / "begun").exists)

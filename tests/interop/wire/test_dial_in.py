@@ -112,7 +112,7 @@ class Dialer:
             setattr(self.socket, option, value)
         self.socket.connect(endpoint)
         self.me = name, 7
-        self.send(Message(Command.PONG, (), self.me, {Field.EXPIRE: 6000}))
+        self.send(Message(Command.PONG, (), self.me, {Field.MAX_SILENCE: 6000}))
 
     def send(self, message: Message) -> None:
         self.socket.send_multipart(codec.encode(message))
@@ -144,7 +144,7 @@ def test_a_device_does_not_grow(
             used.append(memory(device.process.pid))
             managers = [Dialer(context, above, b"m%d.%d" % (number, i)) for i in range(50)]
             for manager in managers:
-                manager.send(Message(Command.PONG, (), manager.me, {Field.EXPIRE: 6000}))
+                manager.send(Message(Command.PONG, (), manager.me, {Field.MAX_SILENCE: 6000}))
             for manager in managers:
                 while not manager.socket.poll(50):
                     worker.ping()  # it reaches every manager that the device knows
@@ -258,7 +258,7 @@ def test_a_stranger_with_the_identity_of_a_manager_gets_no_place_and_no_result(
             ping = thief.receive()  # a search of the worker, which reaches every manager
             while ping.command is not Command.PING:
                 ping = thief.receive()
-            pong = {Field.EXPIRE: 6000, Field.SESSION: 9}
+            pong = {Field.MAX_SILENCE: 6000, Field.SESSION: 9}
             thief.send(Message(Command.PONG, ping.answer_to, thief.me, pong))
             answer = thief.receive()
             while answer.command is not Command.ERROR:

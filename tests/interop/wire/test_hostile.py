@@ -408,7 +408,7 @@ def test_a_hostile_manager_cannot_make_a_worker_report_an_honest_one() -> None:
                     Command.PONG,
                     message.answer_to,
                     (manager.identity, Limits.UINT),
-                    {Field.EXPIRE: 6000, Field.SESSION: 1},
+                    {Field.MAX_SILENCE: 6000, Field.SESSION: 1},
                 )
                 hostile.send_multipart([link, *codec.encode(forged)])
                 while True:

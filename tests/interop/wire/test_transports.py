@@ -220,7 +220,7 @@ def test_a_manager_that_was_there_has_gone(caplog: pytest.LogCaptureFixture) -> 
 
 def test_a_manager_that_goes_with_a_job_under_way_is_a_warning(tmp_path: Path) -> None:
     manager = Part("manager", tmp_path)
-    bind = {"bind": ["tcp://127.0.0.1:*"], "options": {"identity": "m", "expire": 0.5}}
+    bind = {"bind": ["tcp://127.0.0.1:*"], "options": {"identity": "m", "max_silence": 0.5}}
     begun, end = threading.Event(), threading.Event()
 
     def work(payload: bytes) -> bytes:

@@ -24,7 +24,7 @@ class Broker(Driven):
         door = MajordomoDoor("inproc://door", **settings)
         home = (b"gateway", 1)
         manager = ManagerMachine(
-            ManagerSettings(identity=home[0], epoch=1, expire=6.0), least_recently_used
+            ManagerSettings(identity=home[0], epoch=1, max_silence=6.0), least_recently_used
         )
         self.manager = manager
         self.door = door.make(1, home, count(1), manager.offers)

@@ -29,7 +29,7 @@ class Door(Driven):
     """A back door, with readers of what it gives."""
 
     def __init__(self, wire, **settings) -> None:
-        settings = {"epoch": 1, "expire": None if wire.sign is None else 3.0, **settings}
+        settings = {"epoch": 1, "max_silence": None if wire.sign is None else 3.0, **settings}
         super().__init__(BackDoorMachine(wire, BackDoorSettings(**settings)))
         self.lanes = 0
 
@@ -354,7 +354,7 @@ def test_a_door_that_drains_ends_behind_its_last_job(door, name):
 
 @pytest.mark.rule("PIRATE-9.3")
 def test_a_worker_that_does_not_read_finds_one_heartbeat_later():
-    door = Door(ParanoidDoorWire(), expire=None)
+    door = Door(ParanoidDoorWire(), max_silence=None)
     door.get(b"\x01", peer=b"a")
     door.wait(100.0)
     assert door.emitted == [(b"a", HEARTBEAT)]
@@ -362,7 +362,7 @@ def test_a_worker_that_does_not_read_finds_one_heartbeat_later():
 
 @pytest.mark.parametrize("style", HeartbeatStyle)
 def test_the_style_of_the_heartbeats_is_a_setting(style):
-    door = Door(ParanoidDoorWire(), style=style, expire=None)
+    door = Door(ParanoidDoorWire(), style=style, max_silence=None)
     door.get(b"\x01", peer=b"a")
     first = door.emitted
     door.get(*HEARTBEAT, peer=b"a")

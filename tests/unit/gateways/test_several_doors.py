@@ -24,7 +24,7 @@ class Gateway(Driven):
     """A gateway whose first door takes Pirate clients; its second door has workers."""
 
     def __init__(self, role: str, *others, limit: int = 1000) -> None:
-        settings = ManagerSettings(identity=HOME[0], epoch=1, expire=6.0)
+        settings = ManagerSettings(identity=HOME[0], epoch=1, max_silence=6.0)
         manager = ManagerMachine(settings, least_recently_used)
         numbers = count(1)
         doors = [ClientDoor("inproc://clients", role=role, limit=limit).make(numbers)]

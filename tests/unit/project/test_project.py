@@ -24,7 +24,7 @@ SANS_IO = ("core", "codec", "message", "events", "actions", "balance", "foreign"
 NEEDED = {"rows": "pyarrow", "spark": "pyspark"}
 """Packages of `wmp` that need a library of an extra of the same name, each with that library."""
 
-MAX_LINES = 660
+MAX_LINES = 670
 
 
 def lists_its_names(path: Path) -> bool:

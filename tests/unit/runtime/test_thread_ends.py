@@ -101,7 +101,7 @@ def test_a_worker_stops_with_the_error_of_its_thread_and_jobs_go_to_others(
     breaker.patch(where, function)
     unbroken = getattr(where, function)
     handler = later if kind == "async" else report
-    with wmp.Manager(expire=60.0) as manager:
+    with wmp.Manager(max_silence=60.0) as manager:
         worker = wmp.Worker(
             *manager.endpoints,
             handlers=handler,
@@ -122,7 +122,7 @@ def test_a_worker_stops_with_the_error_of_its_thread_and_jobs_go_to_others(
         worker.close()
         breaker.broken.clear()
         monkeypatch.setattr(where, function, unbroken)
-        # The worker sent BYE, so the manager does not wait for `expire`.
+        # The worker sent BYE, so the manager does not wait for `max_silence`.
         with wmp.Worker(*manager.endpoints, handlers=handler):
             assert job.result(WAIT) == b"a"
 

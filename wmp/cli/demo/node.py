@@ -92,7 +92,7 @@ def _manage(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
             identity=config["label"].replace(" ", "-"),
             label=config["label"],
             codec="cbor",
-            expire=config["expire"],
+            max_silence=config["max_silence"],
             max_worker_losses=config["max_worker_losses"],
             journal=config["journal"],
             store=_store(config["store"]),

@@ -17,7 +17,7 @@ from wmp.cli.demo.processes import ChildMessage, DemoProcess, DemoProcesses
 from wmp.errors import ConfigError, WMPError
 from wmp.message import counted
 
-_EXPIRE: Final = 1.5
+_MAX_SILENCE: Final = 1.5
 """Seconds of silence after which the managers give the killed worker up."""
 
 PING: Final = 0.4
@@ -159,7 +159,7 @@ class DemoRunner:
                 "manager",
                 label=f"manager {name}",
                 bind=_ANYWHERE,
-                expire=_EXPIRE,
+                max_silence=_MAX_SILENCE,
                 max_worker_losses=self.max_worker_losses,
                 store=self.store,
             )

@@ -32,7 +32,7 @@ def a_socket_for_each_upstream(talk: DeviceConversation) -> None:
             Command.PING,
             where=lambda received, name=one.name: received["label"] == name,  # type: ignore[misc]
         )
-        one.send(Command.PONG, to=received.message.answer_to, expire=6000, session=1)
+        one.send(Command.PONG, to=received.message.answer_to, max_silence=6000, session=1)
         below.expect(Command.PONG)
 
 
@@ -46,7 +46,7 @@ def nobody_else_is_affected(talk: DeviceConversation) -> None:
     talk.wire.hang_up(gone.connection)
     talk.wait(2 * talk.wire.grace)
     for to in (lost, down, lost, down):
-        above.send(Command.PONG, to=to, expire=6000, session=1)
+        above.send(Command.PONG, to=to, max_silence=6000, session=1)
     for _ in range(2):
         above.error(ErrorCode.UNREACHABLE)
         below.expect(Command.PONG)
@@ -101,7 +101,7 @@ def there_and_back(talk: DeviceConversation) -> None:
         f"the local id of a ROUTER's connection is {source[4]!r}; expected bytes",
         "WMP-8.3",
     )
-    above.send(Command.PONG, to=ping.message.answer_to, expire=6000, session=1)
+    above.send(Command.PONG, to=ping.message.answer_to, max_silence=6000, session=1)
     pong = below.expect(Command.PONG)
     talk.check(
         pong.message.to == below.path[::-1],
@@ -137,11 +137,11 @@ def each_to_its_own(talk: DeviceConversation) -> None:
     below, above, down, _ = _pair(talk)
     other = talk.below("other")
     theirs, _ = talk.route(above, other)
-    above.send(Command.PONG, to=theirs, expire=6000, session=7)
+    above.send(Command.PONG, to=theirs, max_silence=6000, session=7)
     received = other.expect(Command.PONG)
     talk.check(received["session"] == 7, "another PONG arrived; expected the one of session 7")
     below.never(Command.PONG, what="the message was for another connection")
-    above.send(Command.PONG, to=down, expire=6000, session=8)
+    above.send(Command.PONG, to=down, max_silence=6000, session=8)
     below.expect(Command.PONG)
 
 
@@ -177,7 +177,7 @@ def a_hop_is_not_believed(talk: DeviceConversation) -> None:
         f"the device's own hop is {source[5:]!r}; expected {down[2::-1]!r}, as before",
         "WMP-12.2",
     )
-    above.send(Command.PONG, to=received.message.answer_to, expire=6000, session=1)
+    above.send(Command.PONG, to=received.message.answer_to, max_silence=6000, session=1)
     back = below.expect(Command.PONG, rule="WMP-12.2")
     talk.check(
         back.message.to == forged[::-1],
@@ -258,7 +258,7 @@ def _older(epoch: Any) -> int:
 
 def _one_message(side: Neighbor) -> tuple[Command, dict[str, Any]]:
     if side.side == "taken":
-        return Command.PONG, {"expire": 6000, "session": 1}
+        return Command.PONG, {"max_silence": 6000, "session": 1}
     return Command.BYE, {}
 
 
@@ -275,7 +275,7 @@ def nothing_is_remembered(talk: DeviceConversation) -> None:
     below.expect(Command.NO, rule="WMP-8.7")
     below.send(Command.BYE, to=up)
     above.expect(Command.BYE, rule="WMP-8.7")
-    above.send(Command.PONG, to=down, expire=6000, session=1)
+    above.send(Command.PONG, to=down, max_silence=6000, session=1)
     below.expect(Command.PONG, rule="WMP-8.7")
 
 
@@ -288,7 +288,7 @@ def what_cannot_be_passed_on(talk: DeviceConversation) -> None:
     assert gone.connection is not None
     talk.wire.hang_up(gone.connection)
     talk.wait(2 * talk.wire.grace)
-    above.send(Command.PONG, to=down, expire=6000, session=1)
+    above.send(Command.PONG, to=down, max_silence=6000, session=1)
     error = above.error(ErrorCode.UNREACHABLE, "WMP-8.8")
     talk.check(
         error.message.to == above.path[::-1],
@@ -308,7 +308,7 @@ def sides(talk: DeviceConversation) -> None:
     below.send(Command.BYE, to=(theirs[0], *up[1:3], *theirs[3:]))
     below.error(ErrorCode.MISROUTED, "WMP-8.9")
     other.never(Command.BYE, what="no message leaves on the side on which it arrived")
-    above.send(Command.PONG, to=(up[0], *down[1:]), expire=6000, session=1)
+    above.send(Command.PONG, to=(up[0], *down[1:]), max_silence=6000, session=1)
     above.error(ErrorCode.MISROUTED, "WMP-8.9")
     above.never(Command.PONG, what="no message leaves on the side on which it arrived")
 
@@ -317,7 +317,7 @@ def sides(talk: DeviceConversation) -> None:
 def directions(talk: DeviceConversation) -> None:
     """Commands of managers from below, and commands of workers from above, are refused."""
     below, above, down, up = _pair(talk)
-    below.send(Command.PONG, to=up, expire=6000, session=1)
+    below.send(Command.PONG, to=up, max_silence=6000, session=1)
     below.error(ErrorCode.DIRECTION, "WMP-10.4")
     above.never(Command.PONG, what="PONG is a command of managers, and this one came from a worker")
     above.send(Command.BYE, to=down)

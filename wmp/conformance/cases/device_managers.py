@@ -21,7 +21,7 @@ def _come(
     """Announce a manager until discovery reaches it: the device may not listen yet."""
     until = talk.now + max(talk.wire.grace, talk.wire.patience) + 1.0
     while True:
-        dialed.send(Command.PONG, expire=6000)
+        dialed.send(Command.PONG, max_silence=6000)
         talk.wait(max(_ROUND, talk.wire.grace))
         below.send(Command.PING, label="who is there")
         if dialed.wait_for(Command.PING, within=max(_ROUND, talk.wire.grace)) is not None:
@@ -102,15 +102,15 @@ def a_goodbye_ends_it(talk: DeviceConversation) -> None:
 
 @case("WMP-8.12")
 def silence_ends_it(talk: DeviceConversation) -> None:
-    """A manager that sends nothing for ``expire`` is forgotten, and one that announces stays."""
+    """A manager that sends nothing for ``max_silence`` is forgotten; one that announces stays."""
     below, _ = talk.joined()
     dialed, lively = talk.dialed("silent"), talk.dialed("lively")
     for one in (dialed, lively):
         _come(talk, one, below)
-    dialed.send(Command.PONG, expire=6000)
+    dialed.send(Command.PONG, max_silence=6000)
     _, up = talk.route(dialed, below)
     for _ in range(int(_SILENCE) + 1):
-        lively.send(Command.PONG, expire=6000)
+        lively.send(Command.PONG, max_silence=6000)
         talk.wait(1.0)
     talk.settle()
     for one in (dialed, lively):
@@ -131,9 +131,9 @@ def no_manager_is_pushed_out(talk: DeviceConversation) -> None:
     _come(talk, first, below)
     _, up = talk.route(first, below)
     for number in range(_CHURN):
-        first.send(Command.PONG, expire=6000)
+        first.send(Command.PONG, max_silence=6000)
         other = talk.dialed(f"other-{number}")
-        other.send(Command.PONG, expire=6000)
+        other.send(Command.PONG, max_silence=6000)
         other.send(Command.BYE)
         talk.settle()
         assert other.connection is not None

@@ -23,8 +23,8 @@ def _announced(talk: ManagerConversation, device: Neighbor) -> ReceivedMessage:
         what="the manager dials in, and its DEALER is connected",
     )
     talk.check(
-        isinstance(pong["expire"], int),
-        f"'expire' of the announcement is {pong['expire']!r}; expected milliseconds",
+        isinstance(pong["max_silence"], int),
+        f"'max_silence' of the announcement is {pong['max_silence']!r}; expected milliseconds",
     )
     return pong
 

@@ -388,7 +388,7 @@ def _for_workers(worker: PlayedWorker) -> list[Message]:
         Message(Command.WAKE, worker.to, worker.path, wake),
         Message(Command.NO, worker.to, worker.path, {**stream, Field.LOCK: 1}),
         Message(Command.CANCEL, worker.to, worker.path, manager, Columns([1], [1])),
-        Message(Command.PONG, worker.to, worker.path, {Field.EXPIRE: 6000, Field.SESSION: 1}),
+        Message(Command.PONG, worker.to, worker.path, {Field.MAX_SILENCE: 6000, Field.SESSION: 1}),
     ]
 
 

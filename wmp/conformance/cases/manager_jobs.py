@@ -181,14 +181,14 @@ def leaving_costs_one_retry(talk: ManagerConversation) -> None:
 def what_never_left_costs_nothing(talk: ManagerConversation) -> None:
     """A lease whose TAKE could not be sent does not count against the retries."""
     worker, other = talk.met(), talk.met()
-    worker.give(1, hold=talk.book.expire + 4.0)
+    worker.give(1, hold=talk.book.max_silence + 4.0)
     talk.settle()
     worker.lively = False
     assert worker.connection is not None
     talk.wire.hang_up(worker.connection)
     talk.wait(2 * talk.wire.grace)
     name = talk.submit(max_worker_losses=0)
-    talk.wait(talk.book.expire + talk.wire.grace)
+    talk.wait(talk.book.max_silence + talk.wire.grace)
     talk.not_ended(name)
     other.done(other.one("WMP-9.3"))
     talk.end_of(name)

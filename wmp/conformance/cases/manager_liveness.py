@@ -15,7 +15,10 @@ def pong_names_what_is_remembered(talk: ManagerConversation) -> None:
     for name in ("ready", "lock"):
         talk.check(pong[name] is None, f"PONG names {name} {pong[name]}; expected none")
     talk.check(pong["session"] >= 1, f"PONG names session {pong['session']}; expected 1 or more")
-    talk.check(pong["expire"] > 0, f"PONG names expire {pong['expire']}; expected more than 0")
+    talk.check(
+        pong["max_silence"] > 0,
+        f"PONG names max_silence {pong['max_silence']}; expected more than 0",
+    )
     worker.ready(3)
     worker.give(1)
     worker.expect(Command.NO, rule="WMP-4.4")
@@ -35,25 +38,25 @@ def every_ping_is_answered(talk: ManagerConversation) -> None:
 
 @case("WMP-9.3")
 def silence_gives_a_worker_up(talk: ManagerConversation) -> None:
-    """After ``expire`` in silence a worker's leases are lost and its READY is forgotten."""
+    """After ``max_silence`` in silence a worker's leases are lost and its READY is forgotten."""
     worker, other = talk.met(), talk.met()
-    expire = talk.book.expire
+    max_silence = talk.book.max_silence
     name = talk.submit(max_worker_losses=5)
     worker.take()
     worker.ready(5)
     worker.lively = False
     old = worker.session
-    talk.wait(expire - 1.0)
+    talk.wait(max_silence - 1.0)
     talk.check(
         not other.take(),
-        "another worker received the job before `expire` of silence had passed",
+        "another worker received the job before `max_silence` of silence had passed",
         "WMP-6.4",
     )
     talk.wait(1.0 + 2 * talk.wire.grace)
     again = other.take()
     talk.check(
         len(again) == 1,
-        f"another worker received NO; expected the job after {expire:g} units of silence",
+        f"another worker received NO; expected the job after {max_silence:g} units of silence",
     )
     other.done(*again)
     talk.end_of(name)
@@ -61,7 +64,7 @@ def silence_gives_a_worker_up(talk: ManagerConversation) -> None:
     pong = worker.ask(to=())
     talk.check(
         pong["ready"] is None,
-        f"PONG names READY {pong['ready']}; expected none after `expire` of silence",
+        f"PONG names READY {pong['ready']}; expected none after `max_silence` of silence",
     )
     talk.check(
         pong["session"] > old, f"PONG names session {pong['session']}; expected more than {old}"
@@ -70,11 +73,11 @@ def silence_gives_a_worker_up(talk: ManagerConversation) -> None:
 
 @case("WMP-9.3", "WMP-9.2")
 def one_message_is_enough(talk: ManagerConversation) -> None:
-    """Any message within ``expire`` keeps a worker's leases."""
+    """Any message within ``max_silence`` keeps a worker's leases."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
     job = worker.one()
-    talk.wait(2.5 * talk.book.expire)
+    talk.wait(2.5 * talk.book.max_silence)
     talk.check(
         not other.take(),
         "another worker received the job, although the first one sent messages in time",

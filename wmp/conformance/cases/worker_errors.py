@@ -78,7 +78,7 @@ def no_plain_cbor(talk: WorkerConversation) -> None:
 def longer_forms_are_no_reason_to_die(talk: WorkerConversation) -> None:
     """Integers in a longer form than needed are accepted or refused."""
     manager, _ = talk.met(), talk.met()
-    pong: dict[int | str, Any] = {Field.EXPIRE: talk.ms(6.0), Field.SESSION: manager.session}
+    pong: dict[int | str, Any] = {Field.MAX_SILENCE: talk.ms(6.0), Field.SESSION: manager.session}
     head = bytes(codec.encode(Message(Command.PONG, manager.to, manager.path, pong))[0])
     epoch = manager.epoch.to_bytes(2, "big")
     manager.raw(head.replace(b"\x19" + epoch, b"\x1b" + manager.epoch.to_bytes(8, "big")))
@@ -209,7 +209,7 @@ def above_the_limits(talk: WorkerConversation) -> None:
     """A message beyond the limits is refused."""
     manager, _ = talk.met(), talk.met()
     pong: dict[int | str, Any] = {
-        Field.EXPIRE: talk.ms(6.0),
+        Field.MAX_SILENCE: talk.ms(6.0),
         Field.SESSION: manager.session,
         Field.LABEL: "m",
     }
@@ -228,7 +228,7 @@ def garbage(talk: WorkerConversation) -> None:
     manager, _ = talk.met(), talk.met()
     (job,) = manager.run(slowly(talk, 0.5), role="slow")
     manager.lose("WMP-10.1", 900)
-    pong: dict[int | str, Any] = {Field.EXPIRE: talk.ms(6.0), Field.SESSION: 1}
+    pong: dict[int | str, Any] = {Field.MAX_SILENCE: talk.ms(6.0), Field.SESSION: 1}
     good = _take(manager)
     for frames in noise_around(good, Message(Command.PONG, manager.to, manager.path, pong)):
         manager.raw(*frames)

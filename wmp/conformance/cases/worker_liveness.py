@@ -41,23 +41,23 @@ def pings_in_silence(talk: WorkerConversation) -> None:
 
 @case("WMP-9.1")
 def interval_of_a_manager(talk: WorkerConversation) -> None:
-    """The interval is at most a third of the manager's ``expire``."""
-    manager, _ = talk.met(expire=1.5), talk.met()
+    """The interval is at most a third of the manager's ``max_silence``."""
+    manager, _ = talk.met(max_silence=1.5), talk.met()
     manager.pong()
     longest = max(_gaps(talk, manager, 4.0))
     maximum = 0.5 + talk.wire.grace + _LATE
     talk.check(
         longest <= maximum,
         f"the manager received no message for {longest:.2f} units; expected one every 0.5 units, a "
-        "third of `expire`",
+        "third of `max_silence`",
     )
 
 
 @case("WMP-9.15")
 def min_silence(talk: WorkerConversation) -> None:
-    """A manager with ``expire`` 0 receives few messages all the same."""
+    """A manager with ``max_silence`` 0 receives few messages all the same."""
     manager = talk.met()
-    manager.expire = 0.0
+    manager.max_silence = 0.0
     manager.pong()
     talk.settle()
     manager.inbox.clear()
@@ -66,7 +66,8 @@ def min_silence(talk: WorkerConversation) -> None:
     count = len(manager.inbox)
     talk.check(
         count <= 40,
-        f"the manager with `expire` 0 received {count} messages in one unit; expected at most 40",
+        f"the manager with `max_silence` 0 received {count} messages in one unit; "
+        "expected at most 40",
     )
 
 
@@ -379,21 +380,21 @@ def another_in_its_place(talk: WorkerConversation) -> None:
 
 @case("WMP-9.14")
 def silent_manager(talk: WorkerConversation) -> None:
-    """A manager silent for its ``expire`` is given up: its jobs get no DONE, capacity is free."""
+    """A manager silent for its ``max_silence`` is given up: no DONE, free capacity."""
     manager, other = talk.met(), talk.met("other")
     fill(talk, manager, 30.0)
     other.wake(1)
     manager.answers = False
     silent = manager.last_sent
     lock = other.lock(
-        manager.expire + 1.5 + 3 * talk.wire.grace,
-        what="the manager that gave the running jobs was silent for its `expire`",
+        manager.max_silence + 1.5 + 3 * talk.wire.grace,
+        what="the manager that gave the running jobs was silent for its `max_silence`",
     )
     took = talk.now - silent
     talk.check(
-        took >= manager.expire - talk.wire.grace - 1e-6,
-        f"the worker gave the manager up after {took:.2f} units; expected {manager.expire:g} or "
-        "more",
+        took >= manager.max_silence - talk.wire.grace - 1e-6,
+        f"the worker gave the manager up after {took:.2f} units; expected "
+        f"{manager.max_silence:g} or more",
     )
     (job,) = other.take(lock.number, b"instead")
     other.done_of(job)

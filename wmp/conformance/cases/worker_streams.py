@@ -201,7 +201,7 @@ def no_way_back(talk: WorkerConversation) -> None:
     (job,) = manager.run()
     manager.done_of(job)
     manager.answers = False
-    talk.wait(manager.expire + 1.0 + 2 * talk.wire.grace)
+    talk.wait(manager.max_silence + 1.0 + 2 * talk.wire.grace)
     talk.check(other.answers, "the kit stopped a manager; report this as a fault of the kit")
     manager.clear()
     manager.pong()

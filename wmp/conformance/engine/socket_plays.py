@@ -202,7 +202,7 @@ class SocketWire:
     def __attrs_post_init__(self) -> None:
         self.unit = self.live.own_unit
         if self.live.command is None:
-            # A running testee may remember peers with these names until their `expire` has passed.
+            # A running testee may remember peers with these names for its `max_silence`.
             self.live.over.wait(_EXPIRED * self.unit / 1000)
             self.epoch = time.time_ns() // 1_000_000
         self._context = zmq.Context()

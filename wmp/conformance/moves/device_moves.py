@@ -81,7 +81,7 @@ class DeviceMoves:
         self.sent += 1
         sender, receiver = self.above[upper], self.below[lower]
         to = self.routes[sender.name, receiver.name]
-        sender.send(Command.PONG, to=to, label=f"n{self.sent}", expire=6000, session=1)
+        sender.send(Command.PONG, to=to, label=f"n{self.sent}", max_silence=6000, session=1)
         self._arrives(receiver, self.below[1 - lower], *self.above)
 
     def _all(self, lower: int, upper: int, _: int) -> None:

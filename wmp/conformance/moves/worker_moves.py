@@ -143,7 +143,7 @@ class WorkerMoves:
         self.talk.wait(units)
         manager.answers = True
         self.talk.settle()
-        if manager.last_sent + manager.expire <= self.talk.now + 1.0:
+        if manager.last_sent + manager.max_silence <= self.talk.now + 1.0:
             manager.new_session()
         manager.pong()
 

@@ -214,7 +214,7 @@ class DeviceConversation(Conversation):
         below.send(Command.PING, label=label)
         ping = above.expect(Command.PING, where=fits, rule="WMP-8.1")
         down = ping.message.source[::-1]
-        above.send(Command.PONG, to=down, expire=6000, session=1, label=label)
+        above.send(Command.PONG, to=down, max_silence=6000, session=1, label=label)
         pong = below.expect(Command.PONG, where=fits, rule="WMP-8.2")
         return down, pong.message.source[::-1]
 
@@ -234,5 +234,5 @@ class DeviceConversation(Conversation):
             where=lambda received: received["label"] == "still there?",
             rule="WMP-10.1",
         )
-        upper.send(Command.PONG, to=received.message.answer_to, expire=6000, session=1)
+        upper.send(Command.PONG, to=received.message.answer_to, max_silence=6000, session=1)
         newcomer.expect(Command.PONG, rule="WMP-10.1")

@@ -525,7 +525,7 @@ class PlayedManager(PlayedPeer, ManagerMessages):
 
     def drop_timed_out(self) -> None:
         """Forget the locks and jobs that the worker has given up by now (WMP-4.11, 9.14)."""
-        if self.last_sent + self.expire <= self.talk.now + 1e-6:
+        if self.last_sent + self.max_silence <= self.talk.now + 1e-6:
             self._lose("WMP-9.14")
         for lock in list(self.locks.values()):
             if self.talk.now >= lock.at + lock.hold + 5.0 - self.talk.wire.grace - 1e-6:

@@ -64,7 +64,7 @@ class ManagerBook:
     """The newest lease of each job."""
     finished: set[int] = field(factory=set)
     """Jobs that a worker has answered correctly with ok or error."""
-    expire: float = 6.0
+    max_silence: float = 6.0
 
 
 @define(eq=False)
@@ -469,7 +469,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         holder = book.leases.get(job.id)
         if holder is not None and not holder.free:
             silent = self.talk.now - holder.worker.last_sent
-            if silent < book.expire - 1e-6:
+            if silent < book.max_silence - 1e-6:
                 raise Broken(
                     "WMP-6.4",
                     f"job {job.id} is granted to {self.name} while {holder.worker.name} still "
@@ -505,7 +505,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         if kept is not None and (ack is None or kept >= ack):
             raise Broken("WMP-14.3", f"PONG has kept {kept} and ack {ack}; expected kept below ack")
         book: ManagerBook = self.talk.book
-        book.expire = received["expire"] / self.talk.wire.unit
+        book.max_silence = received["max_silence"] / self.talk.wire.unit
         ready, lock = received["ready"], received["lock"]
         if ready is not None and ready > self.ready_number:
             others = [p for p in self.talk.players if p is not self]

@@ -70,7 +70,7 @@ _OPTIONS = "the rule is about options of the peer's own sockets, which nothing o
 _NO_HANDLERS = "managers and devices run no user code"
 _UNREAD = "a device reads no frame behind the head (WMP-8.4)"
 _FLOODS = "each device chooses its own limit of messages a second, and no case exceeds every limit"
-_GRACE = "a manager may wait for `expire` instead; WMP-9.3 tests this wait"
+_GRACE = "a manager may wait for `max_silence` instead; WMP-9.3 tests this wait"
 _PAIRS = "the kit starts one manager at a time, and a manager alone is on standby for a short time"
 
 _RESOURCES: Final = "no message makes a worker change its resources"

@@ -24,7 +24,7 @@ from wmp.aio import Job
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.retry import Retry
 
-_MANAGER = ("announce", "expire", "wake_timeout", "resend", "reply_margin")
+_MANAGER = ("announce", "max_silence", "wake_timeout", "resend", "reply_margin")
 _WORKER = (
     "ping",
     "min_silence",
@@ -153,8 +153,10 @@ async def _work(connect: Sequence[str], unit: int, slots: int, hold: bool, dies:
 async def _pass_on(
     bind: Sequence[str], connect: Sequence[str], managers: Sequence[str], unit: int
 ) -> None:
-    expire = DeviceSettings(identity=b"-", epoch=0, upstreams=0).expire * unit / 1000
-    async with wmp.aio.Device(bind=bind, connect=connect, bind_managers=managers, expire=expire):
+    max_silence = DeviceSettings(identity=b"-", epoch=0, upstreams=0).max_silence * unit / 1000
+    async with wmp.aio.Device(
+        bind=bind, connect=connect, bind_managers=managers, max_silence=max_silence
+    ):
         await _until_stopped().wait()
 
 

@@ -36,7 +36,7 @@ FIELDS: dict[int, tuple[str, str]] = {
     16: ("manager", _PEER),
     17: ("codec", _TEXT),
     18: ("unstarted", _BOOL),
-    19: ("expire", _UINT),
+    19: ("max_silence", _UINT),
     20: ("code", _TEXT),
     21: ("text", _TEXT),
     22: ("about", _UINT),

@@ -59,7 +59,7 @@ class Announcements:
     def announce(self, link: int, now: float) -> None:
         """Send the announcement over a link, now and after the interval."""
         settings = self.settings
-        fields: dict[int | str, object] = {Field.EXPIRE: int(settings.expire * 1000)}
+        fields: dict[int | str, object] = {Field.MAX_SILENCE: int(settings.max_silence * 1000)}
         if settings.label:
             fields[Field.LABEL] = settings.label
         self._send(link, Command.PONG, fields)

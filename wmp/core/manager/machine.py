@@ -126,7 +126,7 @@ class ManagerMachine:
             self._stories = Stories(settings.stories, self._me)
         self._outbound = Outbound(self._me, self._timers, settings.resend)
         self._announcements = Announcements(self._outbound, settings)
-        patience = min(settings.challenge, settings.expire / 2)
+        patience = min(settings.challenge, settings.max_silence / 2)
         self._claims = Claims(self._outbound, lambda _: patience, self._challenge)
         selection = WorkerSelection(
             self.policy, settings.wake_scan, settings.max_leases, self._policy_failed
@@ -335,7 +335,7 @@ class ManagerMachine:
         self._identities[worker.origin] += 1
         self._workers[identity] = worker
         self._gone.pop(identity, None)
-        self._timers.set(ExpiryTimer(identity), worker.last_received + self.settings.expire)
+        self._timers.set(ExpiryTimer(identity), worker.last_received + self.settings.max_silence)
 
     def _numbered(self, worker: RemoteWorker, link: Link, message: Message, now: float) -> None:
         fields, columns = message.fields, message.columns
@@ -402,7 +402,7 @@ class ManagerMachine:
         answer: int = 0,
     ) -> None:
         fields: dict[int | str, Any] = {
-            Field.EXPIRE: int(self.settings.expire * 1000),
+            Field.MAX_SILENCE: int(self.settings.max_silence * 1000),
             Field.LABEL: self.settings.label,
         }
         fields |= self._scheduler.ownership.fields_of_pong()
@@ -607,7 +607,7 @@ class ManagerMachine:
                 assert_never(timer)
 
     def _check_expiry(self, worker: RemoteWorker, now: float) -> None:
-        until = worker.last_received + self.settings.expire
+        until = worker.last_received + self.settings.max_silence
         if until > now:
             self._timers.set(ExpiryTimer(worker.identity), until)
             return
@@ -616,7 +616,7 @@ class ManagerMachine:
             self._forget(worker, SILENCE, now)
         else:
             self._admit(worker, claim, now)
-            self._timers.set(ExpiryTimer(worker.identity), now + self.settings.expire)
+            self._timers.set(ExpiryTimer(worker.identity), now + self.settings.max_silence)
 
     # -- standby and the end
 

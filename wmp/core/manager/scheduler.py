@@ -471,7 +471,7 @@ class Scheduler:
         if queue.waiting and queue.woken:
             # If no further worker can be woken, fewer candidates are enough.
             after = self.settings.wake_timeout * (1 if wakes else queue.factor)
-            after = min(after, self.settings.expire)
+            after = min(after, self.settings.max_silence)
             self.timers.arm(WakeTimer(queue.kind), now + after)
         self.queues.tidy(queue)
 

@@ -17,11 +17,11 @@ class ManagerSettings:
     identity: bytes
     epoch: int
     label: str = ""
-    expire: float = 6.0
+    max_silence: float = 6.0
     """Silence after which a worker is given up and its leases are queued again."""
     reconnect_grace: float | None = 1.0
     """Time in which a worker must return after the end of its direct connection; None: until
-    ``expire``.
+    ``max_silence``.
     """
     wake_timeout: float = 0.25
     """Time after which twice as many workers are woken, if jobs wait and no GIVE comes."""
@@ -108,9 +108,9 @@ class WorkerSettings:
     lock_timeout: float = 5.0
     """Time after the end of ``hold`` at which a lock without an answer is released."""
     ping: float = 1.0
-    """Interval of PINGs; it is shorter if a third of a manager's ``expire`` is shorter."""
+    """Interval of PINGs; it is shorter if a third of a manager's ``max_silence`` is shorter."""
     min_silence: float = 0.3
-    """Least ``expire`` that counts: a manager with a lower ``expire`` makes no shorter interval."""
+    """Minimum of a manager's ``max_silence`` that counts: a lower one makes no shorter interval."""
     silence: int = 3
     """Number of intervals without any message after which a link is replaced."""
     jitter: float = 0.25
@@ -145,5 +145,5 @@ class DeviceSettings:
     max_hops: int = Limits.HOPS
     max_managers: int = Limits.MANAGERS
     """Largest number of managers that dial in. Each receives every READY."""
-    expire: float = 6.0
+    max_silence: float = 6.0
     """Silence after which a manager that dialed in is forgotten."""

@@ -319,7 +319,7 @@ class WorkerMachine:
             self._claims.answered(manager, fields[Field.ANSWER], now)
         before = links.interval(manager)
         # WMP-9.15: no manager can make this worker send messages without pause.
-        manager.expire = max(self.settings.min_silence, fields[Field.EXPIRE] / 1000)
+        manager.max_silence = max(self.settings.min_silence, fields[Field.MAX_SILENCE] / 1000)
         manager.label = fields.get(Field.LABEL, manager.label)
         manager.serves = fields.get(Field.SERVES, ())[:MAX_SERVED]
         standby = fields.get(Field.STANDBY, False)
@@ -413,7 +413,7 @@ class WorkerMachine:
     # -- claims to the identity of a manager (spec §15)
 
     def _patience(self, manager: RemoteManager) -> float:
-        return min(self.settings.challenge, manager.expire / 2)
+        return min(self.settings.challenge, manager.max_silence / 2)
 
     def _challenge(self, manager: RemoteManager, number: int, now: float) -> None:
         self._outbound.ping(manager, now, challenge=number)

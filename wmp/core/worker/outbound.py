@@ -96,7 +96,7 @@ class Links:
     def interval(self, manager: RemoteManager) -> float:
         """Return the limit of the seconds between messages to the manager (WMP-9.1)."""
         # The lower bound lets the timer advance with any setting and any peer.
-        return max(0.01, min(self.settings.ping, manager.expire / 3))
+        return max(0.01, min(self.settings.ping, manager.max_silence / 3))
 
     def ping_due(self, manager: RemoteManager) -> float:
         """Return when PING to the manager is due.

@@ -16,10 +16,10 @@ from wmp.core.protocol.outbound import Kept, Stream
 from wmp.core.protocol.resources import Needs
 from wmp.message import Path, Peer
 
-EXPIRE = 6.0
+MAX_SILENCE = 6.0
 """Seconds of silence after which a manager is given up.
 
-The ``expire`` of its PONG replaces this value.
+The ``max_silence`` of its PONG replaces this value.
 """
 
 
@@ -73,7 +73,7 @@ class RemoteManager:
     """When the last message of the manager came."""
     sent_at: float
     pinged_at: float
-    expire: float = EXPIRE
+    max_silence: float = MAX_SILENCE
     label: str = ""
     met: bool = False
     """Whether a PONG of the manager has come."""

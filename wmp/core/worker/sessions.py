@@ -228,7 +228,7 @@ class Sessions:
         Returns:
             Whether the manager is still known.
         """
-        gone = manager.received_at + manager.expire
+        gone = manager.received_at + manager.max_silence
         if gone <= now and (claim := self.claims.end(manager)) is not None:
             self.admit(manager, claim, now)
             return False

@@ -48,8 +48,8 @@ class BinaryStar(AsyncPart):
         local: Address for the state of this node; the other node connects to it.
         remote: The ``local`` address of the other node.
         heartbeat: Seconds between two messages with the state.
-        expire: Seconds without a message of the peer after which a request is a vote; by default
-            two heartbeats.
+        max_silence: Seconds without a message of the peer after which a request is a vote; by
+            default two heartbeats.
         on_active: Called on the loop when this node becomes active.
         on_passive: Called on the loop when this node becomes passive.
         security: CURVE keys. Both nodes have the same key pair, which is also the ``server_key``.
@@ -67,7 +67,7 @@ class BinaryStar(AsyncPart):
         local: str,
         remote: str,
         heartbeat: float = 1.0,
-        expire: float | None = None,
+        max_silence: float | None = None,
         on_active: Callable[[], None] | None = None,
         on_passive: Callable[[], None] | None = None,
         security: Security | None = None,
@@ -82,13 +82,17 @@ class BinaryStar(AsyncPart):
                 f"local and remote are both {local}; expected the addresses of two nodes"
             )
         heartbeat = check_seconds("heartbeat", heartbeat, zero=False)
-        expire = 2 * heartbeat if expire is None else check_seconds("expire", expire, zero=False)
-        if expire <= heartbeat:
+        max_silence = (
+            2 * heartbeat
+            if max_silence is None
+            else check_seconds("max_silence", max_silence, zero=False)
+        )
+        if max_silence <= heartbeat:
             raise ConfigError(
-                f"expire is {expire:g} s and heartbeat is {heartbeat:g} s; expected more than one "
-                "heartbeat, so that a late message is no silence"
+                f"max_silence is {max_silence:g} s and heartbeat is {heartbeat:g} s; expected more "
+                "than one heartbeat, so that a late message is no silence"
             )
-        self._machine = StarMachine(StarRole(role), heartbeat, expire)
+        self._machine = StarMachine(StarRole(role), heartbeat, max_silence)
         self._seen = self._machine.state
         self._takeovers: list[Callable[[], None]] = []
         self._calls = {StarState.ACTIVE: on_active, StarState.PASSIVE: on_passive}
@@ -218,7 +222,7 @@ class StarClient(Requester[LazyClientMachine]):
         backup: Address of the backup for clients.
         timeout: Seconds of one try.
         settle: Seconds between the end of a try and the next try, at the other node. Not less than
-            ``expire`` of the nodes.
+            ``max_silence`` of the nodes.
         tries: Number of tries of a request; None for no limit.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.

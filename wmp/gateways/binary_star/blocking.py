@@ -36,11 +36,10 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
     by ``with`` and asks :meth:`vote` before it serves a request.
 
     Args:
-        role: ``"primary"`` or ``"backup"``. The two nodes have different roles.
-        local: Address for the state of this node; the other node connects to it.
-        remote: The ``local`` address of the other node.
-        heartbeat: Seconds between two messages with the state.
-        expire: Seconds without a message of the peer after which a request is a vote; by default
+        role: ``"primary"`` or ``"backup"``. The two nodes have different roles. local: Address for
+        the state of this node; the other node connects to it. remote: The ``local`` address of the
+        other node. heartbeat: Seconds between two messages with the state. max_silence: Seconds
+        without a message of the peer after which a request is a vote; by default
             two heartbeats.
         on_active: Called on the loop when this node becomes active.
         on_passive: Called on the loop when this node becomes passive.
@@ -59,7 +58,7 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
         local: str,
         remote: str,
         heartbeat: float = 1.0,
-        expire: float | None = None,
+        max_silence: float | None = None,
         on_active: Callable[[], None] | None = None,
         on_passive: Callable[[], None] | None = None,
         security: Security | None = None,
@@ -71,7 +70,7 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
             local=local,
             remote=remote,
             heartbeat=heartbeat,
-            expire=expire,
+            max_silence=max_silence,
             on_active=on_active,
             on_passive=on_passive,
             security=security,
@@ -122,7 +121,7 @@ class StarClient(BlockingRequester[aio.StarClient]):
         backup: Address of the backup for clients.
         timeout: Seconds of one try.
         settle: Seconds between the end of a try and the next try, at the other node. Not less than
-            ``expire`` of the nodes.
+            ``max_silence`` of the nodes.
         tries: Number of tries of a request; None for no limit.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.

@@ -78,12 +78,12 @@ class StarMachine:
     Args:
         role: The role.
         heartbeat: Seconds between two messages with the state.
-        expire: Seconds without a message of the peer after which a request is a vote.
+        max_silence: Seconds without a message of the peer after which a request is a vote.
     """
 
     role: StarRole
     heartbeat: float = 1.0
-    expire: float = 2.0
+    max_silence: float = 2.0
     settings: None = field(default=None, init=False)
     state: StarState = field(init=False)
     peer: StarState | None = field(default=None, init=False)
@@ -109,12 +109,12 @@ class StarMachine:
         actions: list[ForeignAction] = []
         due = self._publish_at
         if due is None:  # STAR-2.3: the time of the peer counts from the start
-            self._silent_at = now + self.expire
+            self._silent_at = now + self.max_silence
             self._publish(now, actions)
         elif now > due:
             late = now - due
             self._silent_at += late  # STAR-2.3: this process did not run
-            stopped = late >= self.expire - self.heartbeat
+            stopped = late >= self.max_silence - self.heartbeat
             self._publish_at = now + self.heartbeat / 4 if stopped else now  # STAR-1.4
         match event:
             case Arrived(_, _, frames):
@@ -162,7 +162,7 @@ class StarMachine:
             actions.append(Drop("invalid"))
             return
         self.peer = _State(int(text))
-        self._silent_at = now + self.expire
+        self._silent_at = now + self.max_silence
         what = _Input.SAME_ROLE if self.peer is _OWN[self.role] else _Input(int(text))
         if what is _Input.SAME_ROLE and self.active:
             self._dropped["same role"] += 1  # STAR-2.6

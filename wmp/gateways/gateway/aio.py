@@ -62,7 +62,7 @@ class Gateway(DrainingProgram):
         connect: Endpoints of managers and devices whose jobs the foreign workers do.
         identity: Name in messages of WMP, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
-        expire: Seconds of silence after which a worker of WMP is given up.
+        max_silence: Seconds of silence after which a worker of WMP is given up.
         security: CURVE keys, for the connections of WMP and for doors with ``keys=True``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.
@@ -83,7 +83,7 @@ class Gateway(DrainingProgram):
         connect: str | Sequence[str] = (),
         identity: bytes | str | None = None,
         label: str | None = None,
-        expire: float = 6.0,
+        max_silence: float = 6.0,
         star: BinaryStar | None = None,
         security: Security | None = None,
         context: Context | None = None,
@@ -130,10 +130,12 @@ class Gateway(DrainingProgram):
         self._late = ""
         """The reason why requests were given up at the end of the drain timeout."""
         self._machine = self._make(
-            make_identity(identity), make_label(label), check_seconds("expire", expire, zero=False)
+            make_identity(identity),
+            make_label(label),
+            check_seconds("max_silence", max_silence, zero=False),
         )
 
-    def _make(self, identity: bytes, label: str, expire: float) -> GatewayMachine:
+    def _make(self, identity: bytes, label: str, max_silence: float) -> GatewayMachine:
         epoch = new_epoch()
         fronts = [n for n, door in enumerate(self._doors) if _takes_clients(door)]
         manager = None
@@ -141,7 +143,7 @@ class Gateway(DrainingProgram):
             settings = make_settings(
                 ManagerSettings,
                 "gateway",
-                {"expire": expire},
+                {"max_silence": max_silence},
                 identity=identity,
                 epoch=epoch,
                 label=label,

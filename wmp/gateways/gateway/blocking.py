@@ -41,7 +41,7 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
         connect: Endpoints of managers and devices whose jobs the foreign workers do.
         identity: Name in messages of WMP, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
-        expire: Seconds of silence after which a worker of WMP is given up.
+        max_silence: Seconds of silence after which a worker of WMP is given up.
         star: A node of a Binary Star, which decides whether this gateway serves its clients.
         security: CURVE keys, for the connections of WMP and for doors with ``keys=True``.
         context: A ``zmq.Context`` to share.
@@ -56,7 +56,7 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
         connect: str | Sequence[str] = (),
         identity: bytes | str | None = None,
         label: str | None = None,
-        expire: float = 6.0,
+        max_silence: float = 6.0,
         star: BinaryStar | None = None,
         security: Security | None = None,
         context: Context | None = None,
@@ -69,7 +69,7 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
             connect=connect,
             identity=identity,
             label=label,
-            expire=expire,
+            max_silence=max_silence,
             star=None if star is None else star.inner,
             security=security,
             context=context,

@@ -328,7 +328,7 @@ class GatewayMachine:
         """
         if self.manager is None or self.terms.upstreams:
             return self.terms.ping
-        return min(2 * self.terms.ping, self.manager.settings.expire / 3)
+        return min(2 * self.terms.ping, self.manager.settings.max_silence / 3)
 
     def _at_door(self, number: int, event: object, now: float) -> None:
         """Give one event to one door."""

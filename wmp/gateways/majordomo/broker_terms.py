@@ -21,7 +21,7 @@ class WorkersTerms:
     """First part of the names of the groups."""
     heartbeat: float = 2.5
     """Time after which a worker to which nothing was sent gets HEARTBEAT."""
-    expire: float = 7.5
+    max_silence: float = 7.5
     """Silence after which an idle worker is forgotten."""
     strict: bool = False
     """Whether the silence of a busy worker counts, too."""

@@ -399,7 +399,7 @@ class MajordomoWorkers:
         self, worker: MajordomoAttendant, now: float, actions: list[WorkersAction]
     ) -> None:
         terms = self.terms
-        silent_at = worker.last_at + terms.expire
+        silent_at = worker.last_at + terms.max_silence
         counts = worker.state is _State.IDLE or terms.strict
         if counts and silent_at <= now:
             cause = "the worker was silent for too long"

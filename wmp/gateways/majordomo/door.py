@@ -219,7 +219,7 @@ class MajordomoDoor:
                 epoch=epoch,
                 group=self.group,
                 heartbeat=self.heartbeat,
-                expire=self.heartbeat * self.liveness,
+                max_silence=self.heartbeat * self.liveness,
                 strict=self.busy == "strict",
                 busy_timeout=self.busy_timeout,
                 max_workers=self.max_workers,

@@ -248,7 +248,7 @@ class WorkerDoor:
             roles=self.roles,
             style=style,
             heartbeat=self.heartbeat,
-            expire=None if silent else self.heartbeat * self.liveness,
+            max_silence=None if silent else self.heartbeat * self.liveness,
             busy_timeout=self.busy_timeout,
             max_workers=self.max_workers,
             home=home,

@@ -46,7 +46,7 @@ class BackDoorSettings:
     """The signs of life that the door sends; None for the style of the protocol."""
     heartbeat: float = 1.0
     """Time after which a worker to which nothing was sent gets a sign of life."""
-    expire: float | None = 3.0
+    max_silence: float | None = 3.0
     """Silence after which an idle worker is forgotten; None: its silence does not count."""
     busy_timeout: float | None = None
     """Time after which a request counts as lost, and its worker as late; None for no limit."""
@@ -487,8 +487,8 @@ class BackDoorMachine:
         """Look at the worker again when it may have been silent for too long."""
         one_way = self._style is HeartbeatStyle.ONE_WAY
         times = [now + self.settings.heartbeat] if one_way else []
-        if self.settings.expire is not None:
-            times.append(now + self.settings.expire)
+        if self.settings.max_silence is not None:
+            times.append(now + self.settings.max_silence)
         if times:
             self._timers.arm(_LifeTimer(worker.peer), min(times))
 
@@ -505,8 +505,8 @@ class BackDoorMachine:
             return
         known = self._workers[timer.peer]
         due: list[float] = []
-        if self.settings.expire is not None and known.state is _State.IDLE:
-            silent_at = known.last_at + self.settings.expire
+        if self.settings.max_silence is not None and known.state is _State.IDLE:
+            silent_at = known.last_at + self.settings.max_silence
             if silent_at <= now:
                 self._step(known, _Input.SILENT)
                 del self._workers[known.peer]

@@ -122,8 +122,8 @@ class RoundRobinServer(Gateway):
             door, bind=workers_of_wmp, security=security, context=context, transport=transport
         )
 
-    def _make(self, identity: bytes, label: str, expire: float) -> GatewayMachine:
-        machine = super()._make(identity, label, expire)
+    def _make(self, identity: bytes, label: str, max_silence: float) -> GatewayMachine:
+        machine = super()._make(identity, label, max_silence)
         (door,) = machine.doors
         assert isinstance(door, RoundRobinDoorMachine)
         self._door = door

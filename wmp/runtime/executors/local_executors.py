@@ -139,7 +139,7 @@ class InlineExecutor(LocalExecutor):
 
     No job changes the thread, so this is the fastest executor for handlers of a few microseconds.
     But while a lane runs, the node does nothing else and sends no heartbeats (WMP-9.5). So a lane
-    must never take longer than a fraction of a manager's ``expire``. Neither RECALL nor CANCEL
+    must never take longer than a fraction of a manager's ``max_silence``. Neither RECALL nor CANCEL
     reaches a lane.
     """
 

@@ -58,7 +58,7 @@ class KnownProcess:
     """The time of its first line on its own clock."""
     last: int
     """The time of its last line on its own clock."""
-    expire: float | None = None
+    max_silence: float | None = None
     """Seconds of silence after which a manager gives a worker up."""
     resources: Mapping[str, int] = {}
     compared: bool = True

@@ -28,7 +28,7 @@ FINDINGS: Final[Mapping[str, str]] = {
     "WMP-6.6": "each job of a TAKE is answered by exactly one entry of DONE",
     "WMP-6.10": "a job that has begun is answered with the outcome that it reached",
     "WMP-7.1": "the numbers of a stream start at 1 in a session and grow by 1",
-    "WMP-9.3": "a manager gives a worker up after `expire` without a message",
+    "WMP-9.3": "a manager gives a worker up after `max_silence` without a message",
     "WMP-14.2": "an attempt of a stored job is granted to one worker",
     "WMP-17.1": "a manager on standby sends no WAKE and no TAKE",
 }

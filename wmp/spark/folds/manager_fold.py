@@ -84,10 +84,13 @@ class ManagerFold(ProcessFold):
     """The store that owns the manager's stored jobs."""
 
     def __attrs_post_init__(self) -> None:
-        expire = (self.me.expire or _NOBODY.expire) * 1e6 - _SLACK
+        max_silence = (self.me.max_silence or _NOBODY.max_silence) * 1e6 - _SLACK
         self._peer = (self.me.node.encode(), self.me.epoch)
         self._settings = ManagerSettings(
-            identity=self._peer[0], epoch=self.me.epoch, expire=expire, reconnect_grace=None
+            identity=self._peer[0],
+            epoch=self.me.epoch,
+            max_silence=max_silence,
+            reconnect_grace=None,
         )
         self._observer = Observer(self._recorder)
 
@@ -177,7 +180,7 @@ class ManagerFold(ProcessFold):
         contact = self._observer._contacts.get(self._peer, {}).get((line.source or "").encode())
         if contact is None or not contact.leases or contact.epoch != line.source_epoch:
             return
-        due = contact.last_message + self._settings.expire
+        due = contact.last_message + self._settings.max_silence
         if due < line.at:
             job, (attempt, _) = next(iter(contact.leases.items()))
             silent = (line.at - contact.last_message) / 1e6

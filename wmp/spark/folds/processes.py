@@ -13,7 +13,7 @@ from wmp.spark.folds.facts import FoldSink, KnownProcess, Process
 from wmp.spark.folds.process_lines import ProcessLines
 from wmp.spark.session.arrow import Values
 
-_EXPIRE: Final = ManagerSettings(identity=b"", epoch=0).expire
+_MAX_SILENCE: Final = ManagerSettings(identity=b"", epoch=0).max_silence
 _START: Final = ("kind", "label", "host", "pid", "release", "roles", "resources", "settings")
 
 
@@ -33,7 +33,7 @@ def known_processes(
         whole = row.start is not None and not row.numbers.missing and row.key not in twice
         found[row.key] = KnownProcess(
             row.node, row.epoch, row.kind, own.clock, whole, row.end, row.first, row.last,
-            start.get("settings", {}).get("expire"), start.get("resources", {}),
+            start.get("settings", {}).get("max_silence"), start.get("resources", {}),
             own.error is not None,
         )  # fmt: skip
     return found
@@ -106,8 +106,8 @@ def _check_turns(
     for (manager, worker), lives in times.items():
         order = sorted((first, last, epoch) for epoch, (first, last) in lives.items())
         for (_, last, epoch), (begin, end, other) in pairwise(order):
-            expire = (sink.known[manager].expire or _EXPIRE) * 1e6
-            if last - begin > expire and last < end:
+            max_silence = (sink.known[manager].max_silence or _MAX_SILENCE) * 1e6
+            if last - begin > max_silence and last < end:
                 text = (
                     f"manager {manager[0]} served {worker}:{epoch} and {worker}:{other} side by "
                     f"side for {(last - begin) / 1e6:.1f} s; expected one of them to be refused"

@@ -57,7 +57,7 @@ _ENDS: Final = MessageStream._fields.index("what")
 """Number of the first values of a stream, which are equal at both ends of a connection."""
 _head: Final = attrgetter(
     "command", "ready", "credit", "window", "roles", "resources", "count", "role", "needs",
-    "lock", "want", "hold", "more", "owner", "owner_epoch", "codec", "unstarted", "expire",
+    "lock", "want", "hold", "more", "owner", "owner_epoch", "codec", "unstarted", "max_silence",
     "code", "about", "about_number", "about_peer", "about_epoch", "label", "challenge", "answer",
     "standby",
 )  # fmt: skip

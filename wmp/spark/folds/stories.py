@@ -120,8 +120,8 @@ def check_silences(silences: Sequence[Values], tables: Tables, sink: FoldSink) -
     """Report managers that did not give up silent workers, although they could see the silence.
 
     A manager could see it if the manager wrote a line after the worker had been silent for
-    ``expire``, and was idle before the worker's next message. A manager that was stopped in this
-    time would instead receive many messages at once when it continues.
+    ``max_silence``, and was idle before the worker's next message. A manager that was stopped in
+    this time would instead receive many messages at once when it continues.
     """
     wanted: defaultdict[Process, list[int]] = defaultdict(list)
     first = sorted(silences, key=lambda row: row[7:9])[: 2 * MAX_OF_A_NAME]

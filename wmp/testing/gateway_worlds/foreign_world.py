@@ -236,7 +236,7 @@ class ForeignWorld:
     def _start_gateway(self) -> None:
         self._epoch += 1
         identity, epoch = b"gateway", self._epoch
-        settings = ManagerSettings(identity=identity, epoch=epoch, expire=6.0)
+        settings = ManagerSettings(identity=identity, epoch=epoch, max_silence=6.0)
         front = ClientDoor("inproc://front", max_worker_losses=self.max_worker_losses, **self.front)
         back = WorkerDoor("inproc://back", protocol=self.protocol, **self.door)
         self.gateway = GatewayMachine(

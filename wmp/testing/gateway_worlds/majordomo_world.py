@@ -101,7 +101,7 @@ class MajordomoWorld(ForeignWorld):
     def _new_gateway(self, upstreams: int = 0) -> GatewayMachine:
         """Make a broker with a manager, which connects to further managers."""
         home = (b"gateway", self._epoch)
-        settings = ManagerSettings(identity=home[0], epoch=home[1], expire=6.0)
+        settings = ManagerSettings(identity=home[0], epoch=home[1], max_silence=6.0)
         manager = ManagerMachine(settings, least_recently_used)
         given: dict[str, Any] = {
             "services": (MajordomoService("*", max_worker_losses=self.max_worker_losses),),

@@ -83,7 +83,7 @@ class MixedMajordomoWorld(MixedWorld, MajordomoWorld):
     # -- machines
 
     def _new_manager(self) -> ManagerMachine:
-        settings = ManagerSettings(identity=_MANAGER.encode(), epoch=1, expire=3.0)
+        settings = ManagerSettings(identity=_MANAGER.encode(), epoch=1, max_silence=3.0)
         return ManagerMachine(settings, least_recently_used)
 
     def _new_device(self) -> DeviceMachine:

@@ -360,7 +360,8 @@ class ServedByWmp(MixedWorld):
             [front.make(count(1))],
             [0],
             ManagerMachine(
-                ManagerSettings(identity=identity, epoch=epoch, expire=3.0), least_recently_used
+                ManagerSettings(identity=identity, epoch=epoch, max_silence=3.0),
+                least_recently_used,
             ),
         )
         self._connect_all()
@@ -404,7 +405,7 @@ class ServingWmp(MixedWorld):
             for number in range(self.workers):
                 name = f"worker {port * self.workers + number + 1}"
                 self.nodes[name] = ForeignNode(name, port, partial(our_worker, protocol))
-        settings = ManagerSettings(identity=b"manager", epoch=1, expire=3.0)
+        settings = ManagerSettings(identity=b"manager", epoch=1, max_silence=3.0)
         self.fleet["manager"] = WmpNode(
             "manager", lambda: ManagerMachine(settings, least_recently_used)
         )

@@ -76,7 +76,7 @@ class RoundRobinWorld(ForeignWorld):
     def _start_gateway(self) -> None:
         self._epoch += 1
         home = (b"gateway", self._epoch)
-        settings = ManagerSettings(identity=home[0], epoch=home[1], expire=6.0)
+        settings = ManagerSettings(identity=home[0], epoch=home[1], max_silence=6.0)
         door = RoundRobinDoor(
             "inproc://door",
             max_worker_losses=self.max_worker_losses,

@@ -20,7 +20,7 @@ class ManagerMessages(ScriptedPeer):
 
     role: str = "default"
     """The role of jobs, unless a message names another."""
-    expire: float = 6.0
+    max_silence: float = 6.0
     """Time of silence in PONG, in seconds or in units of the kit."""
     ready: int = 0
     """The number of the newest READY received, which PONG names; 0 for none."""
@@ -48,7 +48,7 @@ class ManagerMessages(ScriptedPeer):
 
     def compose_pong(self, **fields: Any) -> Message:
         """Compose PONG with the remembered state."""
-        fields.setdefault("expire", self.milliseconds(self.expire))
+        fields.setdefault("max_silence", self.milliseconds(self.max_silence))
         if fields.setdefault("ready", self.ready or None) is not None:
             fields.setdefault("credit", self.credit)
         fields.setdefault("lock", self.last_lock or None)

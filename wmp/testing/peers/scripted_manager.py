@@ -65,13 +65,13 @@ class ScriptedManager(ManagerMessages):
             self.note(actions)
         return actions + self.pong() + self.pong()
 
-    def pong(self, *, expire: float | None = None, **fields: Any) -> list[WorkerAction]:
+    def pong(self, *, max_silence: float | None = None, **fields: Any) -> list[WorkerAction]:
         """Send PONG with the remembered state.
 
-        ``ready=None`` omits READY; ``expire`` is in seconds.
+        ``ready=None`` omits READY; ``max_silence`` is in seconds.
         """
-        if expire is not None:
-            fields["expire"] = self.milliseconds(expire)
+        if max_silence is not None:
+            fields["max_silence"] = self.milliseconds(max_silence)
         return self.send(self.compose_pong(**fields))
 
     def wake(self, count: int = 1, **fields: Any) -> list[WorkerAction]:

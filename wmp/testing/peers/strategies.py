@@ -124,7 +124,7 @@ _FIELDS: dict[int, st.SearchStrategy[Any]] = {
     Field.STANDBY: st.booleans(),
     Field.CHALLENGE: uints(1),
     Field.ANSWER: uints(1),
-    Field.EXPIRE: uints(),
+    Field.MAX_SILENCE: uints(),
     Field.CODE: names(),
     Field.TEXT: texts(40),
     Field.ABOUT: uints(),
@@ -165,7 +165,7 @@ _USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
         ),
     ),
     Command.PONG: (
-        (Field.EXPIRE, Field.SESSION),
+        (Field.MAX_SILENCE, Field.SESSION),
         (
             *(Field.ACK, Field.AGAIN, Field.READY, Field.CREDIT, Field.LABEL),
             *(Field.CHALLENGE, Field.ANSWER, Field.SERVES, Field.KEPT, Field.STANDBY),

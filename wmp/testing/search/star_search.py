@@ -20,7 +20,7 @@ from wmp.gateways.binary_star.lifecycle import StarState
 from wmp.gateways.binary_star.machine import StarMachine, StarRole
 
 _ROLES = (StarRole.PRIMARY, StarRole.BACKUP)
-_EXPIRE = 2
+_MAX_SILENCE = 2
 _MAX_ON_THE_WAY = 2
 
 
@@ -45,7 +45,7 @@ class _NodeState:
     """Seconds until the peer may count as silent; -1 if the peer is silent."""
     paused: bool = False
     late: int = 0
-    """Seconds since the state was published, for a stopped process; at most ``expire``."""
+    """Seconds since the state was published, for a stopped process; at most ``max_silence``."""
 
 
 @frozen
@@ -187,7 +187,7 @@ def _start(state: PairState, number: int) -> PairState:
     ways = list(state.ways)
     ways[1 - number] = ()
     fresh = evolve(state, ways=(ways[0], ways[1]))
-    return _add(_with(fresh, number, _NodeState(own, _EXPIRE)), number, [own])
+    return _add(_with(fresh, number, _NodeState(own, _MAX_SILENCE)), number, [own])
 
 
 def _end(state: PairState, number: int) -> PairState:
@@ -231,7 +231,7 @@ def _pass(state: PairState) -> PairState:
     for number, node in enumerate(state.nodes):
         if node.state in (None, StarState.HALTED):
             continue
-        left, late = max(-1, node.silent_in - 1), min(_EXPIRE, node.late + 1)
+        left, late = max(-1, node.silent_in - 1), min(_MAX_SILENCE, node.late + 1)
         state = _with(state, number, evolve(node, silent_in=left, late=late))
         if not node.paused:
             state = _act(state, number, Ticked())

@@ -178,7 +178,7 @@ def _pause(world: FaultInjector, blow: Strike) -> bool:
     name = _one(_nodes(world, ManagerMachine, WorkerMachine, DeviceMachine), blow)
     if name is None:
         return False
-    world.fleet.pause(name, 0.9 * blow.lasts * world.fleet.topology.timers.expire)
+    world.fleet.pause(name, 0.9 * blow.lasts * world.fleet.topology.timers.max_silence)
     return True
 
 
@@ -186,7 +186,7 @@ def _with_memory(world: FaultInjector, blow: Strike) -> bool:
     name = _one(_nodes(world, ManagerMachine, WorkerMachine), blow)
     if name is None:
         return False
-    world.fleet.pause(name, (1.1 + blow.lasts) * world.fleet.topology.timers.expire)
+    world.fleet.pause(name, (1.1 + blow.lasts) * world.fleet.topology.timers.max_silence)
     return True
 
 

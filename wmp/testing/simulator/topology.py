@@ -26,7 +26,7 @@ KINDS = (
 class TimerSettings:
     """The timers of all nodes of a world, in seconds; see the settings with the same names."""
 
-    expire: float
+    max_silence: float
     ping: float
     wake_timeout: float
     lock_timeout: float
@@ -93,7 +93,7 @@ class Topology:
             identity=name.rstrip("+").encode(),
             epoch=epoch,
             label=name,
-            expire=self.timers.expire,
+            max_silence=self.timers.max_silence,
             wake_timeout=self.timers.wake_timeout,
             resend=self.timers.resend,
             bundle=4,
@@ -103,7 +103,7 @@ class Topology:
     def device_settings(self, identity: bytes, epoch: int, upstreams: int) -> DeviceSettings:
         """Settings of a device for one epoch."""
         return DeviceSettings(
-            identity=identity, epoch=epoch, upstreams=upstreams, expire=self.timers.expire
+            identity=identity, epoch=epoch, upstreams=upstreams, max_silence=self.timers.max_silence
         )
 
 
@@ -187,10 +187,10 @@ def with_pair(topology: Topology) -> Topology:
 
 def draw_timers(draw: Random) -> TimerSettings:
     """Draw a world's timers."""
-    expire = draw.choice((1.5, 3.0, 6.0))
+    max_silence = draw.choice((1.5, 3.0, 6.0))
     return TimerSettings(
-        expire=expire,
-        ping=expire / 3 * draw.choice((0.5, 1.0)),
+        max_silence=max_silence,
+        ping=max_silence / 3 * draw.choice((0.5, 1.0)),
         wake_timeout=draw.choice((0.05, 0.25)),
         lock_timeout=draw.choice((0.5, 2.0, 5.0)),
         hold=draw.choice((0.0, 1.0, 5.0)),

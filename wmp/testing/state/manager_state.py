@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LEFT_OUT: Final = {
     "Claims.number": "only its growth matters: the next number is above all others",
-    "Claims.patience": "a function of settings, and of the expire of the holder",
+    "Claims.patience": "a function of settings, and of the max_silence of the holder",
     "Failures.epoch": "a setting, which never changes",
     "JobRecord.history": "only for the text of the final error; no decision reads it",
     "Leases._codecs": "always empty between two events",

@@ -160,7 +160,7 @@ def _manager_shape(
         manager.link,
         manager.path,
         claim_shape(pen, manager.claim, manager.confirmed_at, me, worker._claims.patience(manager)),
-        manager.expire,
+        manager.max_silence,
         manager.label,
         manager.met,
         stream and stream_shape(pen, stream, peer, me, at_manager=False),

@@ -33,7 +33,7 @@ def arrive(machine, link, message, now=0.0):
 
 
 def announcement(name=b"m", epoch=7, **fields):
-    return Message(Command.PONG, (), (name, epoch), {Field.EXPIRE: 6000, **fields})
+    return Message(Command.PONG, (), (name, epoch), {Field.MAX_SILENCE: 6000, **fields})
 
 
 def goodbye(name=b"m", epoch=7):
@@ -232,7 +232,7 @@ def announced(actions):
 def test_a_manager_announces_itself_at_each_connection_and_in_each_interval(manager):
     (first,) = manager.handle(Connected(0), 0.0)
     assert first.message == Message(
-        Command.PONG, (), (b"m", 7), {Field.EXPIRE: 6000, Field.LABEL: "desk"}
+        Command.PONG, (), (b"m", 7), {Field.MAX_SILENCE: 6000, Field.LABEL: "desk"}
     )
     assert announced(manager.handle(Connected(1), 0.5)) == [(1, ())]
     assert manager.deadline() == 1.0

@@ -227,7 +227,7 @@ def test_a_goodbye_over_a_new_route_counts_when_the_old_route_is_lost(manager, h
 @pytest.mark.rule("WMP-15.7", "WMP-9.3")
 @pytest.mark.parametrize("epoch", [4, 6])
 def test_a_goodbye_of_another_epoch_keeps_no_silent_worker(epoch):
-    manager = make_manager(expire=1.0, challenge=10.0)
+    manager = make_manager(max_silence=1.0, challenge=10.0)
     ScriptedWorker(manager, epoch=5, link=b"honest").ready(1)
     assert challenge_in(claim(manager, epoch=epoch, now=0.9).bye()) == 1
     assert len(manager.statistics().workers) == 1
@@ -239,7 +239,7 @@ def test_a_goodbye_of_another_epoch_keeps_no_silent_worker(epoch):
 
 @pytest.mark.rule("WMP-15.6")
 def test_a_claim_is_admitted_when_the_holder_is_silent_for_expire():
-    manager = make_manager(expire=1.0, challenge=10.0)
+    manager = make_manager(max_silence=1.0, challenge=10.0)
     ScriptedWorker(manager, epoch=5, link=b"honest").ready(1)
     heir = claim(manager, epoch=6, now=0.9)
     heir.ready(8)
@@ -251,12 +251,12 @@ def test_a_claim_is_admitted_when_the_holder_is_silent_for_expire():
 
 @pytest.mark.rule("WMP-15.6")
 def test_a_challenge_lasts_half_of_expire_at_most():
-    manager = make_manager(expire=1.0)
+    manager = make_manager(max_silence=1.0)
     ScriptedWorker(manager, epoch=5, link=b"honest").ready(1)
     claim(manager, epoch=6).ready(8)
     assert manager.deadline() == 0.5
     worker = workers.make(2)
-    serving = met(worker, expire=1.2)
+    serving = met(worker, max_silence=1.2)
     serving.pong()
     worker.handle(Connected(1), 0.0)
     serving.link = 1
@@ -508,7 +508,7 @@ def test_a_manager_whose_clock_went_back_is_served_again(worker, serving):
 @pytest.mark.rule("WMP-15.6")
 def test_a_silent_holder_yields_at_its_expire_and_the_worker_goes_on():
     worker = workers.make(2, challenge=60.0)
-    serving = met(worker, expire=2.0)
+    serving = met(worker, max_silence=2.0)
     serving.pong()
     worker.handle(Connected(1), 0.0)
     serving.link, serving.now = 1, 1.5

@@ -160,7 +160,7 @@ def test_no_resend_is_due_when_everything_is_acknowledged(manager, worker):
     worker.now = 1.0
     worker.ping(ack=1)
 
-    assert manager.deadline() == manager.settings.expire, "only the worker's silence is due"
+    assert manager.deadline() == manager.settings.max_silence, "only the worker's silence is due"
 
 
 @pytest.mark.rule("WMP-7.4")
@@ -225,7 +225,7 @@ def test_many_result_bytes_are_acknowledged_without_waiting_for_a_ping(manager, 
 def test_pong_reports_the_remembered_ready_and_lock(manager, worker):
     (pong,) = sent(worker.ping(to=False))
     assert pong.fields == {
-        Field.EXPIRE: 6000,
+        Field.MAX_SILENCE: 6000,
         Field.SESSION: 1,
         Field.ACK: 0,
         Field.LABEL: "here",

@@ -15,11 +15,11 @@ WORKER = "tcp://127.0.0.1:5570"
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("expire", float("nan")),
-        ("expire", float("inf")),
-        ("expire", 0),
-        ("expire", "6"),
-        ("expire", None),
+        ("max_silence", float("nan")),
+        ("max_silence", float("inf")),
+        ("max_silence", 0),
+        ("max_silence", "6"),
+        ("max_silence", None),
         ("max_jobs", "5"),
         ("max_jobs", 0),
         ("max_jobs", 1.5),
@@ -67,7 +67,7 @@ def test_of_a_worker(name: str, value: Any) -> None:
 def test_settings_that_may_be_none_or_zero() -> None:
     wmp.Worker(WORKER, handlers=bytes.upper, window=None, hold=0, jitter=0, lane_time=0)
     wmp.Worker(WORKER, handlers=bytes.upper, window=0, label="x" * 1024)
-    wmp.Manager(reply_margin=0, expire=1)
+    wmp.Manager(reply_margin=0, max_silence=1)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from wmp.testing.simulator.network import Network
 
 def network(stories: int = 100) -> Network:
     net = Network()
-    manager = ManagerSettings(identity=b"m", epoch=1, stories=stories, expire=1.0)
+    manager = ManagerSettings(identity=b"m", epoch=1, stories=stories, max_silence=1.0)
     net.add("m", ManagerMachine(manager, least_recently_used))
     for name in ("w1", "w2"):
         worker = WorkerSettings(identity=name.encode(), epoch=1, stories=stories, hold=0.0)

@@ -73,7 +73,7 @@ def test_a_message_for_another_is_refused(worker, manager, command, to):
         Field.COUNT: 1,
         Field.ROLE: "default",
         Field.NEEDS: {"slots": 1},
-        Field.EXPIRE: 6000,
+        Field.MAX_SILENCE: 6000,
         Field.LOCK: 1,
         Field.MANAGER: (b"m1", 1),
         Field.NUMBER: 2,
@@ -90,7 +90,9 @@ def test_a_message_for_another_is_refused(worker, manager, command, to):
 @pytest.mark.rule("WMP-2.7", "WMP-9.6")
 @pytest.mark.parametrize("epoch", [4, 6])
 def test_a_message_for_another_epoch_of_this_worker_is_superseded(worker, manager, epoch):
-    message = manager.message(Command.PONG, {Field.EXPIRE: 1, Field.SESSION: 1}, to=(epoch, b"w"))
+    message = manager.message(
+        Command.PONG, {Field.MAX_SILENCE: 1, Field.SESSION: 1}, to=(epoch, b"w")
+    )
     error = refused(worker, message)
     assert (error[Field.CODE], error[Field.ABOUT_PEER]) == ("superseded", (b"w", epoch))
 
@@ -174,13 +176,13 @@ def test_a_worker_remembers_a_bounded_number_of_managers(worker):
     for number in range(MAX_MANAGERS):
         ScriptedManager(worker, b"m%d" % number).pong()
     one_more = ScriptedManager(worker, b"one more")
-    message = one_more.message(Command.PONG, {Field.EXPIRE: 6000, Field.SESSION: 1})
+    message = one_more.message(Command.PONG, {Field.MAX_SILENCE: 6000, Field.SESSION: 1})
     assert refused(worker, message)[Field.CODE] == "limit"
     assert len(worker.statistics().managers) == MAX_MANAGERS
 
 
 def test_an_expire_of_nothing_does_not_make_the_worker_spin(worker, manager):
-    manager.expire = 0.0
+    manager.max_silence = 0.0
     manager.pong()
     assert worker.deadline() >= 0.01
 

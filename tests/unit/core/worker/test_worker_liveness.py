@@ -65,7 +65,7 @@ def test_a_talking_manager_is_pinged_when_nothing_is_sent_to_it(worker, manager)
 
 @pytest.mark.rule("WMP-9.1")
 def test_the_interval_is_at_most_a_third_of_the_managers_expire(worker, manager):
-    manager.expire = 1.2
+    manager.max_silence = 1.2
     manager.pong()
     times = []
     for now, actions in until(worker, 2.0):
@@ -152,15 +152,15 @@ def test_a_manager_that_is_silent_for_its_expire_is_given_up(worker, manager):
 
 
 @pytest.mark.rule("WMP-9.15")
-@pytest.mark.parametrize("expire", [0.0, 0.001, 0.3])
-def test_a_manager_with_a_short_expire_receives_few_messages(worker, manager, expire):
-    manager.pong(expire=expire)
+@pytest.mark.parametrize("max_silence", [0.0, 0.001, 0.3])
+def test_a_manager_with_a_short_expire_receives_few_messages(worker, manager, max_silence):
+    manager.pong(max_silence=max_silence)
     messages = 0
     for now, actions in until(worker, 3.0):
         manager.now = now
         manager.note(actions)
         messages += len(sent(actions))
-        manager.pong(expire=expire)
+        manager.pong(max_silence=max_silence)
     assert worker.statistics().managers != ()
     # One PING every tenth of a second, and few READYs and GIVEs.
     assert 30 <= messages <= 90
@@ -170,7 +170,7 @@ def test_a_manager_with_a_short_expire_receives_few_messages(worker, manager, ex
 def test_the_min_silence_is_a_setting():
     worker = make(min_silence=1.2)
     manager = met(worker)
-    manager.pong(expire=0.0)
+    manager.pong(max_silence=0.0)
     times = [now for now, acts in until(worker, 1.0) for _ in sent(acts, Command.PING)]
     assert times == pytest.approx([0.4, 0.8])
 

@@ -504,7 +504,7 @@ def test_an_event_that_changes_nothing_causes_no_action():
     worker = make(resources={"slots": 2})
     manager = met(worker)
     manager.pong()
-    pong = manager.message(Command.PONG, {Field.EXPIRE: 6000, Field.READY: 1, Field.CREDIT: 2})
+    pong = manager.message(Command.PONG, {Field.MAX_SILENCE: 6000, Field.READY: 1, Field.CREDIT: 2})
     assert worker.handle(Received(0, pong), 0.1) == []
 
 

@@ -14,7 +14,7 @@ from wmp.testing.peers.scripted_worker import sent
 
 def make_worker(**options):
     worker = make(window=5, lane_max=4, lane_time=0.005, overrun_grace=2.0, **options)
-    manager = met(worker, expire=60.0)
+    manager = met(worker, max_silence=60.0)
     (run,) = runs(give(manager))
     finish(worker, run)
     return worker, manager
