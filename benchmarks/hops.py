@@ -88,15 +88,19 @@ class _Follower:
         """Return the recorded steps."""
         self._noting = False
         self._before, self._known = [], set()
-        return Way(sorted(self._files), self._steps)
+        # Another thread may be in the middle of a call, which notes its file before its step.
+        steps = list(self._steps)
+        return Way(sorted(self._files), steps)
 
     def __call__(self, frame: FrameType, event: str, value: Any) -> None:
+        # A thread that is late must not add to the next job.
+        files, steps = self._files, self._steps
         if not self._noting or event not in ("call", "return"):
             return
         place = self._place(frame.f_code)
         if place is None:
             return
-        self._files.add(place.file)
+        files.add(place.file)
         if event == "return":
             handed_on = self._holds(value, _DEPTH)
         else:
@@ -105,7 +109,7 @@ class _Follower:
             arguments = [frame.f_locals.get(name) for name in names if name not in ("self", "cls")]
             handed_on = self._holds(arguments, _DEPTH)
         if handed_on:
-            self._steps.append((self._caller(frame), place))
+            steps.append((self._caller(frame), place))
 
     def _caller(self, frame: FrameType) -> Place | None:
         back = frame.f_back

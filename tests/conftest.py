@@ -19,6 +19,7 @@ import zmq
 from hypothesis import HealthCheck, settings
 
 from tests.house import ROOT, house_files
+from tests.outcomes import Outcomes
 
 # A shell that runs pytest in the background makes pytest and its child programs ignore Ctrl-C, and
 # nohup makes them ignore SIGHUP. A signal that is handled here has its default action in children.
@@ -31,6 +32,13 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 # library again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Write the outcomes of this run for `.ci/run`, but none of a pytest that a test starts."""
+    path = os.environ.pop("WMP_TEST_OUTCOMES", None)
+    if path is not None:
+        config.pluginmanager.register(Outcomes(Path(path)))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -131,14 +139,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 # A slow machine is no error. pytest's own timeout ends tests that hang.
-settings.register_profile("dev", deadline=None, print_blob=True, max_examples=24)
 settings.register_profile(
-    "ci",
-    settings.get_profile("dev"),
-    derandomize=True,
-    database=None,
+    "dev",
+    deadline=None,
+    print_blob=True,
+    max_examples=24,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, database=None)
 settings.register_profile("deep", settings.get_profile("dev"), max_examples=1000)
 settings.load_profile(
     os.environ.get("WMP_HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")

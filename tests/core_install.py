@@ -34,7 +34,7 @@ def main() -> int:
             wmp.Manager(journal=folder) as manager,
             wmp.Worker(*manager.endpoints, handlers=upper, journal=folder),
         ):
-            results = list(manager.map([b"one", b"two", b"three"], timeout=20))
+            results = list(manager.map([b"one", b"two", b"three"], timeout=100))
         if results != [b"ONE", b"TWO", b"THREE"]:
             print(f"wrong results: {results}", file=sys.stderr)
             return 1

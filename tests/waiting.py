@@ -7,12 +7,28 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+WAIT = 100.0
+"""Seconds after which a wait counts as a hang. A test that waits for a fact waits at most so long.
 
-def wait_until(holds: Callable[[], bool], what: str = "the condition", timeout: float = 40) -> None:
+Beside thirty busy processes a program takes ten seconds to start, instead of half a second. Only a
+hang reaches this limit even there. The timeout of pytest (setup.cfg) is longer, because the failure
+of a wait names the fact, and a timeout of pytest does not.
+"""
+
+RUN = 500.0
+"""Seconds after which a whole run of a program counts as a hang: of a demo, of the kit, of a test
+that kills many processes.
+"""
+
+WAIT_MS = round(1000 * WAIT)
+"""The same limit in milliseconds, as sockets take it."""
+
+
+def wait_until(holds: Callable[[], bool], what: str = "the condition") -> None:
     """Check until a condition holds. If it never does, the test fails and names the condition."""
-    until = time.monotonic() + timeout
+    until = time.monotonic() + WAIT
     while not holds():
-        assert time.monotonic() < until, f"{what}: not within {timeout} s"
+        assert time.monotonic() < until, f"{what}: not within {WAIT:g} s"
         time.sleep(0.01)
 
 

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 from attrs import frozen
 
+from tests.waiting import WAIT
+
 REQUIRED = os.environ.get("WMP_REQUIRE_BROWSER", "") not in ("", "0")
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 HERE = Path(__file__).parent
-PATIENCE = 90  # a bound for hangs, in seconds
 FLAGS = (
     "--headless",
     "--no-sandbox",  # the browser opens only pages of this project, and root has no sandbox
@@ -99,7 +100,7 @@ class Browser:
             start_new_session=True,  # the browser's child processes end with it
         )
         try:
-            seen, said = process.communicate(timeout=PATIENCE)
+            seen, said = process.communicate(timeout=WAIT)
         finally:
             try:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -136,4 +137,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith("tests/browser/"):
             item.add_marker(pytest.mark.interop)
-            item.add_marker(pytest.mark.timeout(300))

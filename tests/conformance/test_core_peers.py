@@ -56,7 +56,6 @@ def play(request: pytest.FixtureRequest) -> Iterator[Play]:
 
 
 @interop
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=case.id) for case in CORE if FULL or case.id in SOME]
 )
@@ -103,7 +102,6 @@ def endpoint() -> str:
 
 
 @interop
-@pytest.mark.timeout(120)
 def test_the_smallest_worker_works_for_our_map(endpoint: str) -> None:
     lines = b"".join(b"line %d\n" % number for number in range(200))
     with (
@@ -119,7 +117,6 @@ def test_the_smallest_worker_works_for_our_map(endpoint: str) -> None:
 
 
 @interop
-@pytest.mark.timeout(120)
 def test_our_worker_works_for_the_smallest_manager(endpoint: str, tmp_path: Path) -> None:
     (tmp_path / "handlers.py").write_text("table = {'echo': lambda payload: payload}\n")
     ours = ("worker", "handlers:table", "--connect", endpoint, "--slots", "4")

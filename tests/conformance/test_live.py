@@ -65,7 +65,7 @@ CHOSEN = [
     and not (kind == "manager" and case.profile == "successor")
 ]
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ SOME = (
 )
 GOOD = (Verdict.OK, Verdict.INFORMATIONAL, Verdict.UNIMPLEMENTED)
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.interop
 
 
 def kind_of(name: str) -> str:

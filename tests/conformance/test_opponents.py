@@ -30,7 +30,6 @@ CHOSEN = [
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(not shutil.which("node"), reason="node is not installed"),
 ]
 

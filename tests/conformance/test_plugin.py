@@ -12,7 +12,7 @@ from tests.conformance.test_program import BAD, GOOD
 from wmp.conformance.cases import load
 
 pytest_plugins = "pytester"
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.interop
 
 load()  # a run first forgets its imports, but each case must be registered only once
 

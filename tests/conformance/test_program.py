@@ -21,6 +21,7 @@ import pytest
 from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
 from tests.conformance.zoo import ZOO, Bent
 from tests.interop.programs.programs import ENVIRON, ROOT, Program
+from tests.waiting import RUN, WAIT
 from wmp.conformance.engine.check import cases_for, run_all
 from wmp.conformance.report.report import ConformanceReport, ReportEntry, entry_of
 from wmp.conformance.script.case import Verdict
@@ -28,7 +29,7 @@ from wmp.conformance.script.rules import PROFILES
 from wmp.conformance.testees.library_testees import LibraryWorker
 from wmp_programs import conformance as main
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.interop
 
 KIT = (sys.executable, "-c", "import wmp_programs; wmp_programs.conformance()")
 HERE = Path(__file__).parent
@@ -36,7 +37,6 @@ DEAF = f"{shlex.quote(sys.executable)} {HERE / 'deaf_worker.py'}"
 WORDS = "--connect {endpoint} --unit {unit} --slots {slots}"
 GOOD = f"{DEAF} --good {WORDS}"
 BAD = f"{DEAF} {WORDS}"
-PATIENCE = 200
 QUICK = ("--unit", "100")
 
 
@@ -49,7 +49,7 @@ def run(
         env={**ENVIRON, **(environ or {})},
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=RUN,
     )
 
 
@@ -281,7 +281,7 @@ def test_without_the_extra_one_line_names_the_package_to_install(
         env=ENVIRON,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=RUN,
     )
 
     assert done.returncode == 2
@@ -309,7 +309,7 @@ def test_no_process_is_left_when_it_is_interrupted(
     pids = tmp_path / "pids"
     words = ("worker", "--command", GOOD, "--unit", "1000", "--at-once", "3", "--json", "o.json")
     with Program(*KIT, *words, cwd=tmp_path, env={"PIDS": str(pids)}) as kit:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + WAIT
         # The first run shows that the program works; then three programs run at once.
         while not pids.exists() or len(pids.read_text().splitlines()) < 4:
             assert time.monotonic() < until, kit.stderr

@@ -77,7 +77,6 @@ def test_a_broken_peer_is_accused_of_its_rule(
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("animal", ANIMALS, ids=name_of)
 def test_a_broken_peer_is_accused_of_no_rule_that_it_keeps(
     animal: Animal, monkeypatch: pytest.MonkeyPatch

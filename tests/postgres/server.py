@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.waiting import WAIT
+
 __all__ = ["PostgresServer", "why_no_server"]
 
 _DEBIAN = Path("/usr/lib/postgresql")
@@ -95,7 +97,7 @@ class PostgresServer:
             )
         import psycopg
 
-        until = time.monotonic() + 30
+        until = time.monotonic() + WAIT
         while True:
             try:
                 psycopg.connect(self.url, connect_timeout=5).close()
@@ -115,14 +117,14 @@ class PostgresServer:
         others = Path(f"/proc/{first}/task/{first}/children").read_text().split()
         for pid in (*map(int, others), first):
             os.kill(pid, signal.SIGKILL)
-        self._process.wait(10)
+        self._process.wait(WAIT)
         self._process = None
 
     def stop(self) -> None:
         """Stop the server and remove its folder."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
-            self._process.wait(20)
+            self._process.wait(WAIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -59,7 +59,6 @@ def kill_all(folder: Path, server: PostgresServer, jobs: int, *counts: int) -> N
 
 
 @pytest.mark.interop
-@pytest.mark.timeout(180)
 @pytest.mark.rule("STORE-8.3", "STORE-13.8")
 def test_jobs_outlive_kills_of_all_programs_and_of_the_server(
     tmp_path: Path, killed_server: PostgresServer
@@ -69,7 +68,6 @@ def test_jobs_outlive_kills_of_all_programs_and_of_the_server(
 
 @pytest.mark.deep
 @pytest.mark.interop
-@pytest.mark.timeout(400)
 def test_many_jobs_outlive_kills_of_all_programs_and_of_the_server(
     tmp_path: Path, killed_server: PostgresServer
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.postgres.server import PostgresServer
 from tests.unit.store.stores import KIND, TERMS, Client, fork
+from tests.waiting import WAIT
 from wmp.errors import ConfigError, InstanceEnded, StoreError, StoreUnavailable, StoreUnusable
 from wmp.store.opening import make_store
 from wmp.store.postgres.driver import in_words
@@ -91,7 +92,7 @@ def test_no_acknowledged_job_is_lost_when_the_server_is_killed_under_load():
             thread.start()
         while killed < 2 and not enough.is_set():
             before = sum(map(len, done))
-            until = time.monotonic() + 20
+            until = time.monotonic() + WAIT
             while sum(map(len, done)) < before + 60 and time.monotonic() < until:
                 enough.wait(0.01)
             server.kill()
@@ -139,7 +140,7 @@ def run(client: Client, stored: set[int], done: set[int], enough: threading.Even
 
 
 def until_stored(client: Client, number: int, batch: WriteBatch):
-    until = time.monotonic() + 40
+    until = time.monotonic() + WAIT
     while True:
         try:
             return client.store.apply(client.me, number, batch)

@@ -81,7 +81,6 @@ headers = st.dictionaries(
 
 
 @pytest.mark.rule("DSP-6.2")
-@pytest.mark.timeout(600)
 def test_no_request_leads_to_a_code_of_500(tmp_path: Path) -> None:
     net = Net()
     # A worker refuses connections, so jobs are placed and taken back while the test runs.

@@ -18,8 +18,6 @@ from wmp.gateways.queue_doors.wire import ParanoidDoorWire, PingPongDoorWire, Si
 from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine, BackDoorSettings
 from wmp.message import Kind, Outcome
 
-pytestmark = pytest.mark.timeout(600)  # with the profile `deep`
-
 WORDS = (b"", b"\x01", b"\x02", b"READY", b"PING", b"PONG", b"EXIT", b"DISCONNECT", b"a", b"b")
 FRAMES = st.lists(st.sampled_from(WORDS) | st.binary(max_size=9), min_size=1, max_size=11).map(
     tuple

@@ -15,8 +15,6 @@ from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.common.server_machine import LazyServerMachine
 from wmp.gateways.common.worker_machine import ForeignWorkerMachine, SignTimes
 
-pytestmark = pytest.mark.timeout(600)  # with the profile `deep`
-
 WORDS = (b"", b"\x01", b"\x02", b"READY", b"PING", b"PONG", b"EXIT", b"DISCONNECT", b"a", b"b")
 FRAMES = st.lists(st.sampled_from(WORDS) | st.binary(max_size=9), min_size=1, max_size=12).map(
     tuple

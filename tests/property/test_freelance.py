@@ -13,8 +13,6 @@ from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.freelance.agent_machine import AgentClientMachine
 from wmp.gateways.freelance.shotgun_machine import ShotgunClientMachine
 
-pytestmark = pytest.mark.timeout(600)  # with the profile `deep`
-
 PORTS = st.integers(0, 2)
 WORDS = (b"", b"0", b"1", b"2", b"PING", b"PONG", b"a")
 FRAMES = st.lists(st.sampled_from(WORDS) | st.binary(max_size=9), max_size=8).map(tuple)

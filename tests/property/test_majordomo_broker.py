@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from tests.unit.gateways.majordomo import DISCONNECT, HEARTBEAT, Broker, C, W
 from wmp.gateways import MajordomoService
 
-pytestmark = pytest.mark.timeout(600)  # with the profile `deep`
-
 WORDS = (b"", C, W, *(bytes((n,)) for n in range(1, 7)), b"echo", b"mmi.service", b"a")
 FRAMES = st.lists(st.sampled_from(WORDS) | st.binary(max_size=9), max_size=9).map(tuple)
 SHAPED = st.tuples(st.just(b""), st.sampled_from([C, W]), FRAMES).map(

@@ -16,8 +16,6 @@ from wmp.gateways.majordomo.client_machine import MajordomoClientMachine
 from wmp.gateways.majordomo.stream_machine import MajordomoStreamMachine
 from wmp.gateways.majordomo.worker_machine import MajordomoTimes, MajordomoWorkerMachine
 
-pytestmark = pytest.mark.timeout(600)  # with the profile `deep`
-
 READY = (b"", W, b"\x01", b"echo")
 MESSAGES = FRAMES | SHAPED
 PORTS = st.integers(0, 1)

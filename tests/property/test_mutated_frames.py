@@ -92,7 +92,6 @@ def play(kind: str, seed: int, count: int) -> Iterator[str]:
 
 
 @pytest.mark.rule("WMP-10.1")
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [800, pytest.param(67_000, marks=pytest.mark.deep)])
 def test_a_refused_frame_changes_nothing(kind: str, count: int) -> None:

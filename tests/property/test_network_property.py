@@ -139,7 +139,6 @@ TestAdversary.settings = settings(
 )
 TestAdversary.pytestmark = [
     pytest.mark.rule("WMP-4.1", "WMP-4.2", "WMP-6.1", "WMP-6.3", "WMP-6.6"),
-    pytest.mark.timeout(300),
 ]
 
 

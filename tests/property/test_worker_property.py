@@ -507,5 +507,4 @@ TestAdversary = Adversary.TestCase
 TestAdversary.settings = settings(stateful_step_count=40)
 TestAdversary.pytestmark = [
     pytest.mark.rule("WMP-4.1", "WMP-4.2", "WMP-6.6", "WMP-10.1"),
-    pytest.mark.timeout(300),
 ]

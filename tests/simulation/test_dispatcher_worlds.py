@@ -70,7 +70,6 @@ def test_every_way_of_a_job_leads_to_one_end(faults: int, states: int) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(600)
 def test_worlds_of_dispatchers() -> None:
     for seed in range(3, 60):
         check(seed, ALL)

@@ -55,7 +55,6 @@ def test_every_state_of_a_small_world_keeps_the_invariants(name, minimum):
 
 
 @pytest.mark.rule("WMP-4.1", "WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-6.4", "WMP-6.12")
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("name", "states", "order"),
     [
@@ -204,7 +203,6 @@ def test_a_violation_is_described_and_can_be_replayed(broken, monkeypatch, capsy
 
 
 @deep
-@pytest.mark.timeout(300)
 def test_every_order_finds_a_short_way(broken):
     shortest = found(PLANS["heirs"])
     for order in (SearchOrder.DEPTH, SearchOrder.MIXED):
@@ -399,7 +397,6 @@ def compared(
     return count, wrong
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("maximum", [4, pytest.param(150, marks=deep)])
 @pytest.mark.parametrize(("name", "bounds", "seed"), ALIKE)
 def test_states_with_equal_snapshots_have_equal_futures(name, bounds, seed, maximum):

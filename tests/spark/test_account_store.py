@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import WAIT
 from wmp.errors import ConfigError, WMPError
 from wmp.spark.folds.folds import Group, OpenGroup
 from wmp.spark.pipeline import account_store
@@ -124,7 +125,7 @@ def test_a_kill_during_a_save_leaves_the_save_before(tmp_path):
     (path,) = tmp_path.iterdir()
     size = path.stat().st_size
 
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=60)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=WAIT)
 
     assert killed.returncode == 9
     assert path.stat().st_size > size

@@ -21,8 +21,8 @@ import pytest
 import wmp
 from tests.interop.programs.programs import WMP, Program
 from tests.spark.plain import fold, table
+from tests.waiting import WAIT
 
-TIMEOUT = 60
 HANDLER = """
 import os, sys, time
 text = sys.stdin.read()
@@ -55,9 +55,9 @@ def test_the_tables_of_a_real_run_equal_its_own_books(tmp_path):
             began = time.monotonic()
             jobs[name] = manager.submit(name.encode(), max_worker_losses=5)
             jobs[name].add_done_callback(lambda _, began=began: took.append(since(began)))
-        wait(list(jobs.values())[:10], TIMEOUT)
+        wait(list(jobs.values())[:10], WAIT)
         slow = [manager.submit(f"slow{n}".encode(), max_worker_losses=5) for n in range(8)]
-        wait(jobs.values(), TIMEOUT)
+        wait(jobs.values(), WAIT)
         quick = len(jobs)
         time.sleep(1.5)  # a killed worker loses the lines of its last second
         os.kill(workers[0].process.pid, signal.SIGKILL)
@@ -66,7 +66,7 @@ def test_the_tables_of_a_real_run_equal_its_own_books(tmp_path):
         jobs |= {f"slow{n}": job for n, job in enumerate(slow)}
         for job in jobs.values():
             try:
-                job.result(TIMEOUT)
+                job.result(WAIT)
                 ends["ok"] += 1
             except CancelledError:
                 ends["cancelled"] += 1
@@ -74,7 +74,7 @@ def test_the_tables_of_a_real_run_equal_its_own_books(tmp_path):
                 ends["error"] += 1
         for worker in workers[1:]:
             worker.process.terminate()
-            worker.process.wait(TIMEOUT)
+            worker.process.wait(WAIT)
 
     sink = fold(lines_of(journal))
 

@@ -16,6 +16,7 @@ from pyspark.resource import ResourceInformation
 
 import wmp
 from tests.spark.fleet_work import plain
+from tests.waiting import WAIT
 from wmp.errors import ConfigError, TransportError
 from wmp.spark import ship
 from wmp.spark.fleet import member as fleet_member
@@ -82,7 +83,7 @@ def test_a_worker_begins_at_the_order_and_ends_with_its_life(manager):
     with Driver(lambda beat: next(orders, Order.SERVE)) as driver:
         job = manager.submit(json.dumps({"number": 3}).encode())
         end = MemberProcess(plan(driver.control, manager.endpoints, seconds=1.5)).run()
-        assert job.result(30) == plain(3)
+        assert job.result(WAIT) == plain(3)
     assert (end["reason"], end["late"]) == ("end of life", "")
     assert [beat.managers for beat in driver.beats[:3]] == [0, 0, 0]
     assert driver.beats[-1].managers == 1
@@ -112,12 +113,12 @@ def test_without_further_orders_a_worker_drains(manager):
         ends = []
         thread = threading.Thread(target=lambda: ends.append(process.run()))
         thread.start()
-        until = time.monotonic() + 60
+        until = time.monotonic() + WAIT
         while not (driver.beats and driver.beats[-1].managers):
             assert time.monotonic() < until
             time.sleep(0.02)
         driver.silence()
-        thread.join(60)
+        thread.join(WAIT)
     assert ends
     assert ends[0]["reason"] == "no answer of the fleet for 1 s"
 
@@ -214,7 +215,7 @@ def test_shipped_modules_are_imported_from_the_file(tmp_path):
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT,
     )
     assert ran.stdout.strip() == str(tmp_path / "sent.zip" / "wmp" / "__init__.py"), ran.stderr
 

@@ -10,7 +10,7 @@ import pytest
 import wmp
 from tests.interop.gateways.foreign_workers import WORKERS
 from tests.spark.plain import fold, table
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 from wmp.gateways import ClientDoor, Gateway, LazyClient, WorkerDoor
 from wmp.spark.pipeline.totals import Totals
 
@@ -32,7 +32,7 @@ def test_the_journals_of_a_mixed_fleet_show_no_violation(tmp_path):
         stack.enter_context(native)
         wait_until(lambda: len(gateway.workers()["paranoid-pirate"]) == 3)
         pool = stack.enter_context(ThreadPoolExecutor(3))
-        clients = [stack.enter_context(LazyClient(front, timeout=20)) for _ in range(3)]
+        clients = [stack.enter_context(LazyClient(front, timeout=WAIT)) for _ in range(3)]
         asked = [
             pool.submit(lambda one=one: [one.request(b"%d" % n) for n in range(40)])
             for one in clients

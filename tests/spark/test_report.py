@@ -84,7 +84,6 @@ def test_a_violation_is_exit_code_1_and_json_has_the_count(wmp, tmp_path):
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(300)
 def test_ctrl_c_ends_the_report_without_a_traceback(tmp_path):
     """The signal goes to all processes, as from a terminal, while Java writes tables."""
     journal = write([play(0, tmp_path / "worlds")], tmp_path / "journal")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import wmp
+from tests.waiting import WAIT
 
 STATE = {"set": "nothing"}
 
@@ -75,7 +76,7 @@ def die() -> None:
 def wait_for(path: str) -> int:
     """Write the number of the process beside ``path``, and wait until the file exists."""
     Path(f"{path}.{os.getpid()}").touch()
-    until = time.monotonic() + 30
+    until = time.monotonic() + WAIT
     while not os.path.exists(path):
         if time.monotonic() > until:
             raise TimeoutError(path)

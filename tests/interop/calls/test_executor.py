@@ -23,13 +23,11 @@ import wmp
 from tests.interop.calls import call_functions as functions
 from tests.interop.programs.forks import Forks
 from tests.interop.programs.programs import Program
-from tests.waiting import children, gone, wait_until
+from tests.waiting import WAIT, children, gone, wait_until
 from wmp.calls.local import LocalManager
 from wmp.runtime.node import portal
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
-
-WAIT = 30
+pytestmark = pytest.mark.interop
 
 
 @pytest.fixture(scope="module")

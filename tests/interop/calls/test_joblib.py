@@ -13,15 +13,13 @@ import pytest
 
 import wmp
 from tests.interop.calls import call_functions as functions
-from tests.waiting import children, wait_until
+from tests.waiting import WAIT, children, wait_until
 
 joblib = pytest.importorskip("joblib", reason="the extra `joblib` is not installed")
 
 import wmp.joblib as backend  # noqa: E402 - only with the extra
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
-
-WAIT = 30
+pytestmark = pytest.mark.interop
 
 
 @pytest.fixture(scope="module", autouse=True)

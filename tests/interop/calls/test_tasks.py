@@ -16,11 +16,9 @@ import wmp
 import wmp.aio
 from tests.interop.calls import call_functions as functions
 from tests.interop.programs.forks import wmp as program
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 
 pytestmark = pytest.mark.interop
-
-WAIT = 30
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ import httpx
 
 from tests.interop.programs.programs import ENVIRON, WMP
 from tests.postgres.server import PostgresServer
+from tests.waiting import WAIT
 
 __all__ = ["KillRun", "KilledServer"]
 
@@ -72,7 +73,7 @@ class _KilledProgram:
 
     def wait_ready(self) -> str:
         """Return the log when the program is ready."""
-        until = time.monotonic() + 60
+        until = time.monotonic() + WAIT
         while time.monotonic() < until:
             text = self.log.read_bytes()[self.begin :].decode()
             if self.ready in text:
@@ -216,7 +217,7 @@ class KillRun:
             time.sleep(0.05)
 
     def _create(self, numbers: range) -> None:
-        with httpx.Client(timeout=10.0, trust_env=False) as client:
+        with httpx.Client(timeout=WAIT, trust_env=False) as client:
             for number in numbers:
                 with self.changed:
                     self.changed.wait_for(
@@ -232,7 +233,7 @@ class KillRun:
                     self.changed.notify_all()
 
     def _wait_ended(self, until: float) -> None:
-        with httpx.Client(timeout=10.0, trust_env=False) as client:
+        with httpx.Client(timeout=WAIT, trust_env=False) as client:
             while time.monotonic() < until:
                 found = [
                     self._ask(client, "GET", f"/dispatcher/jobs/?status={letter}&limit=1")

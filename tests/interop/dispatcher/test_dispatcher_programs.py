@@ -15,6 +15,7 @@ import pytest
 
 from tests.interop.dispatcher.dispatcher_kills import KillRun
 from tests.interop.programs.programs import ENVIRON, ROOT, Program, wmp
+from tests.waiting import RUN, WAIT
 
 pytestmark = pytest.mark.interop
 
@@ -43,7 +44,7 @@ def dispatcher(folder: Path) -> Iterator[tuple[Program, str, str]]:
 
 def curl(folder: Path, line: str) -> dict[str, object]:
     done = subprocess.run(
-        line, shell=True, cwd=folder, env=ENVIRON, capture_output=True, timeout=30, check=True
+        line, shell=True, cwd=folder, env=ENVIRON, capture_output=True, timeout=WAIT, check=True
     )
     found: dict[str, object] = json.loads(done.stdout)
     return found
@@ -117,10 +118,9 @@ def test_a_worker_waits_for_its_first_dispatcher_and_stops_when_all_are_gone(fol
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(240)
 def test_every_job_ends_although_every_process_is_killed(tmp_path: Path) -> None:
     run = KillRun(tmp_path, jobs=400, dispatchers=3, http_workers=4, wmp_workers=4)
-    run.run(timeout=120)
+    run.run(timeout=RUN)
     report = run.report()
     assert (report["open"], report["lost"], report["wrong"]) == (0, 0, 0), report
     assert report["never executed"] == 0

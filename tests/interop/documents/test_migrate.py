@@ -16,8 +16,9 @@ import pytest
 from tests.interop.programs.forks import ForkedProgram, Forks
 from tests.interop.programs.forks import wmp as program
 from tests.interop.programs.programs import ROOT, Program
+from tests.waiting import RUN
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.interop
 
 FOLDER = ROOT / "examples" / "migrate"
 
@@ -40,7 +41,7 @@ def run(name: str, **env: str) -> str:
         env={**os.environ, "PYTHONPATH": str(ROOT), **env},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=RUN,
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout

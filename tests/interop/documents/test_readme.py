@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.programs.programs import ROOT, Program
+from tests.waiting import RUN
 
 pytestmark = pytest.mark.interop
 
@@ -87,7 +88,7 @@ def test_the_lines_for_a_shell_run(folder):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=RUN,
         start_new_session=True,
     )
 

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any
 
 from tests.interop.programs.forks import ForkedProcess, forks
+from tests.waiting import WAIT
 
-WAIT = 40.0
 """Seconds after which a wait has failed."""
 
 Words = dict[str, Any]

@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+from tests.waiting import WAIT
 from wmp.runtime.executors.handlers import RunningJob
 
 
@@ -41,7 +42,7 @@ def fail_twice(payload: bytes, job: RunningJob) -> bytes:
 
 def wait_for_file(payload: bytes) -> bytes:
     """Return the payload; if the payload names a file, wait until the file exists."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + WAIT
     while payload != b"quick" and not Path(os.fsdecode(payload)).exists():
         assert time.monotonic() < until, "what waits behind it was not done elsewhere"
         time.sleep(0.01)

@@ -10,11 +10,8 @@ import pytest
 import wmp
 import wmp.aio
 from tests.interop.faults.process_handlers import grow
+from tests.waiting import WAIT
 from wmp.message import Limits
-
-pytestmark = pytest.mark.timeout(60)
-
-WAIT = 20
 
 SMALL = wmp.Transport(max_frame=Limits.COLUMNS)
 """The smallest valid limit, so that the tests are quick."""

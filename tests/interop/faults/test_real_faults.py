@@ -28,8 +28,8 @@ import zmq
 import wmp
 import wmp.aio
 from tests.interop.faults.fault_handlers import digest
-from tests.interop.faults.faults import WAIT, Part, Wire, Words, descriptors
-from tests.waiting import children, gone, wait_until
+from tests.interop.faults.faults import Part, Wire, Words, descriptors
+from tests.waiting import RUN, WAIT, children, gone, wait_until
 from wmp import codec
 from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine as Machine
@@ -339,7 +339,7 @@ def plan(kills: int, draw: random.Random) -> list[str]:
     return faults
 
 
-@pytest.mark.timeout(60 + 6 * KILLS)
+@pytest.mark.timeout(600 + 6 * KILLS)
 @pytest.mark.rule("WMP-6.1", "WMP-6.2", "WMP-6.3", "WMP-8.7", "WMP-9.7")
 @pytest.mark.parametrize(
     ("kills", "fed"), [(8, 24), pytest.param(KILLS, 300, marks=pytest.mark.deep)]
@@ -381,7 +381,6 @@ def test_nothing_is_lost_while_everything_is_killed_in_turn(
         record_property(name, json.dumps(figure))
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.rule("WMP-9.1", "WMP-9.7", "WMP-9.12")
 @pytest.mark.parametrize("known", [True, False], ids=["the same identity", "another identity"])
 def test_an_idle_worker_works_within_three_intervals_of_its_managers_return(
@@ -416,14 +415,16 @@ def test_an_idle_worker_works_within_three_intervals_of_its_managers_return(
     assert max(beats for _, beats in took) <= 3, took
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.rule("WMP-9.3")
 def test_another_worker_runs_the_job_of_a_killed_worker_within_expire_and_a_second(
     tmp_path: Path, parts: Callable[..., Part]
 ) -> None:
     rows: dict[int, str] = {}
     manager = parts("manager", lambda words: rows.update({r[0]: r[2] for r in words["done"]}))
-    manager.start(**manager_config("m"))
+    config = manager_config("m")
+    # Only the end of the connection may tell the manager in time, and no silence on a busy machine.
+    config["managers"][0]["options"]["max_silence"] = expire = 3 * WAIT
+    manager.start(**config)
     workers = {name: parts("worker") for name in ("x", "y")}
     for name, worker in workers.items():
         options = {**WORKER_OPTIONS, "label": name}
@@ -438,7 +439,7 @@ def test_another_worker_runs_the_job_of_a_killed_worker_within_expire_and_a_seco
     assert (first[4], second[4]) == ("1", "2")
     assert second[5].split(":")[0] != victim
     print(f"runs elsewhere after {float(second[6]) - killed:.2f} s")
-    assert float(second[6]) - killed <= MAX_SILENCE + 1.0
+    assert float(second[6]) - killed <= expire + 1.0
     assert manager.ask()["requeued"] == [{"the connection ended": 1}]
 
 
@@ -465,7 +466,6 @@ def lost_in_asyncio(begin: Callable[[wmp.aio.Manager], None], end: Callable[[], 
     return asyncio.run(submit())
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.rule("WMP-6.15", "WMP-9.3")
 @pytest.mark.parametrize("submit", [lost_in_blocking_code, lost_in_asyncio])
 def test_the_error_of_a_lost_job_names_the_worker_and_the_cause(
@@ -490,7 +490,6 @@ def test_the_error_of_a_lost_job_names_the_worker_and_the_cause(
     )
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.rule("WMP-6.2")
 def test_a_result_that_was_on_its_way_for_too_long_is_not_taken(
     tmp_path: Path, parts: Callable[..., Part]
@@ -562,14 +561,12 @@ def come_and_go(peers: int) -> list[int]:
 
 
 @pytest.mark.rule("WMP-9.3", "WMP-9.11")
-@pytest.mark.timeout(300)
 def test_thousands_of_peers_that_come_and_go_leave_the_tables_empty() -> None:
     assert come_and_go(5_000) == []
 
 
 @pytest.mark.deep
 @pytest.mark.rule("WMP-9.3", "WMP-9.11")
-@pytest.mark.timeout(300)
 def test_thousands_of_peers_that_come_and_go_leave_the_machine_flat() -> None:
     """A process of its own: threads and objects of earlier tests would count too."""
     script = f"from {__name__} import come_and_go; print(*come_and_go(100_000))"
@@ -578,7 +575,7 @@ def test_thousands_of_peers_that_come_and_go_leave_the_machine_flat() -> None:
         cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=RUN,
     )
     assert done.returncode == 0, done.stderr
     marks = [int(word) for word in done.stdout.split()]
@@ -587,7 +584,7 @@ def test_thousands_of_peers_that_come_and_go_leave_the_machine_flat() -> None:
     assert marks[-1] - marks[0] < 2_000, marks
 
 
-@pytest.mark.timeout(60 + PEERS / 100)
+@pytest.mark.timeout(600 + PEERS / 100)
 @pytest.mark.rule("WMP-9.3", "WMP-9.11")
 @pytest.mark.parametrize("count", [1_000, pytest.param(PEERS, marks=pytest.mark.deep)])
 def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
@@ -619,17 +616,17 @@ def test_thousands_of_real_peers_that_come_and_go_leave_the_process_flat(
                     peer.send_multipart(codec.encode(Message(Command.READY, (), me, ready, None)))
                 # The first worker may have expired by then, but each worker has had a session.
                 known = maximum * (batch + 1)
-                wait_until(lambda known=known: machine._sessions == known, "all are known", 20)
+                wait_until(lambda known=known: machine._sessions == known, "all are known")
                 for number, peer in enumerate(peers):
                     if number % 2:
                         me = (b"%d %d" % (batch, number), 1)
                         to = (machine.settings.epoch, machine.settings.identity)
                         peer.send_multipart(codec.encode(Message(Command.BYE, to, me, {}, None)))
                     peer.close()
-                wait_until(lambda: not machine._workers, "all are forgotten", 20)
+                wait_until(lambda: not machine._workers, "all are forgotten")
                 if not marks:
                     opened.append(descriptors())
-                wait_until(lambda: descriptors() <= opened[0], "descriptors are given back", 20)
+                wait_until(lambda: descriptors() <= opened[0], "descriptors are given back")
                 table = sizes(machine)
                 assert table.pop("heap") <= 64 + 4 * maximum
                 assert table == {key: size for key, size in nothing.items() if key != "heap"}

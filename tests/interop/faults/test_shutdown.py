@@ -16,10 +16,7 @@ import pytest
 import wmp
 import wmp.aio
 from tests.interop.programs.forks import ForkedProgram, forks
-
-pytestmark = pytest.mark.timeout(90)
-
-WAIT = 20
+from tests.waiting import WAIT
 
 
 def program(text: str, *arguments: str) -> ForkedProgram:
@@ -177,7 +174,7 @@ def test_jobs_that_wait_at_the_end_end_with_closed_error() -> None:
         for thread in threads:
             thread.join(WAIT)
 
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < WAIT
     assert len(caught) == 2
     for job in jobs:
         assert isinstance(job.exception(0), wmp.ClosedError)
@@ -196,7 +193,7 @@ def test_leaving_by_an_exception_does_not_wait() -> None:
 
     with pytest.raises(ZeroDivisionError):
         leave()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < WAIT
 
 
 def test_a_hanging_handler_does_not_hold_up_the_end() -> None:
@@ -205,7 +202,7 @@ def test_a_hanging_handler_does_not_hold_up_the_end() -> None:
 
     def hang(payload: bytes) -> bytes:
         begun.set()
-        go.wait(60)
+        go.wait(2 * WAIT)
         return payload
 
     with wmp.Manager() as manager:
@@ -216,7 +213,7 @@ def test_a_hanging_handler_does_not_hold_up_the_end() -> None:
         began = time.monotonic()
         worker.close(0.1)
         manager.close(0.1)
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < WAIT
         assert isinstance(job.exception(0), wmp.ClosedError)
     go.set()
 
@@ -271,7 +268,7 @@ def test_everything_ends_in_bounded_time_in_any_state(seed: int) -> None:
             node.close()
         else:
             node.close(chance.choice([0.0, 0.2]))
-        assert time.monotonic() - began < 15, f"seed {seed}: {type(node).__name__}"
+        assert time.monotonic() - began < WAIT, f"seed {seed}: {type(node).__name__}"
         node.close()
     for job in jobs:
         assert job.done(), f"seed {seed}: {job}"
@@ -300,7 +297,7 @@ manager = wmp.Manager()
 manager.start()
 worker = wmp.Worker(*manager.endpoints, handlers=bytes.upper)
 worker.start()
-print(manager.submit(b"a").result(20), flush=True)
+print(manager.submit(b"a").result(100), flush=True)
 manager.submit(b"b", role="nobody has it")
 """
 

@@ -12,6 +12,8 @@ from typing import Self
 
 import zmq
 
+from tests.waiting import WAIT
+
 _POLL = 10
 """Milliseconds after which a loop looks at its flag and at its clock."""
 
@@ -46,7 +48,7 @@ class PlainBroker:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(10)
+        self._thread.join(WAIT)
         self.frontend.close()
         self.backend.close()
         self._context.term()

@@ -16,6 +16,8 @@ from typing import Self
 
 import zmq
 
+from tests.waiting import WAIT
+
 _POLL = 10
 """Milliseconds after which a loop looks at its flag and at its clock."""
 
@@ -54,7 +56,7 @@ class PlainWorker:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(10)
+        self._thread.join(WAIT)
         self._context.term()
 
     def _run(self) -> None:

@@ -14,6 +14,8 @@ from typing import Self
 
 import zmq
 
+from tests.waiting import WAIT, WAIT_MS
+
 CLIENT, WORKER = b"MDPC01", b"MDPW01"
 READY, REQUEST, REPLY, HEARTBEAT, DISCONNECT = (bytes((n,)) for n in range(1, 6))
 
@@ -51,7 +53,7 @@ class GuideBroker:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(10)
+        self._thread.join(WAIT)
         self._socket.close()
         self._context.term()
 
@@ -193,10 +195,10 @@ class GuideWorker:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join(10)
+        self._thread.join(WAIT)
 
 
-def ask(endpoint: str, service: bytes, *body: bytes, timeout: int = 10_000) -> list[bytes]:
+def ask(endpoint: str, service: bytes, *body: bytes, timeout: int = WAIT_MS) -> list[bytes]:
     """Send one request over a REQ socket, as the client API of the guide does; return the reply."""
     socket = zmq.Context.instance().socket(zmq.REQ)
     try:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 import zmq
 
+from tests.waiting import WAIT, WAIT_MS
 from wmp.gateways import ClientDoor, WorkerDoor
 from wmp.gateways.aio import Gateway
 from wmp.gateways.common.attendance import Attendance
@@ -38,7 +39,7 @@ def test_a_worker_that_connects_again_under_its_id_stays_known(
 
     async def main():
         door = WorkerDoor(ANY, protocol="paranoid-pirate", heartbeat=30.0)
-        async with asyncio.timeout(30), Gateway(ClientDoor(ANY), door) as gateway:
+        async with asyncio.timeout(WAIT), Gateway(ClientDoor(ANY), door) as gateway:
             driver = gateway._node.driver
             port = driver._doors[1]
             old = worker(context, gateway.doors[1][0])
@@ -47,7 +48,7 @@ def test_a_worker_that_connects_again_under_its_id_stays_known(
 
             # The loop does not run here, so the reports and the messages wait together.
             old.close(0)
-            assert port._monitor.poll(20_000)
+            assert port._monitor.poll(WAIT_MS)
             new = None
             while again and not port.readable():
                 # libzmq ignores a connection with the id of a connection that it has not removed.

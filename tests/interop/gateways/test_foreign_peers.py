@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from tests.interop.gateways.foreign_queues import ParanoidQueue, PingPongBroker, SimpleQueue
-from tests.waiting import wait_until
+from tests.waiting import WAIT, WAIT_MS, wait_until
 from wmp.errors import ClosedError, ConfigError, NoReply, Reject
 from wmp.gateways import LazyClient, LazyServer, ParanoidWorker, PingPongWorker, SimpleWorker
 from wmp.gateways.ping_pong import aio as aio_ping_pong
@@ -32,19 +32,19 @@ def simple(endpoint, handler=shout, **settings):
 
 
 def paranoid(endpoint, handler=shout, **settings):
-    return ParanoidWorker(endpoint, handler, heartbeat=0.1, reopen=0.1, **settings)
+    return ParanoidWorker(endpoint, handler, heartbeat=0.4, reopen=0.1, **settings)
 
 
 def ping_pong(endpoint, handler=shout, **settings):
-    return PingPongWorker(endpoint, handler, ping=0.1, broker_timeout=0.1, **settings)
+    return PingPongWorker(endpoint, handler, ping=0.4, broker_timeout=0.8, **settings)
 
 
 def paranoid_queue(**addresses):
-    return ParanoidQueue(0.1, **addresses)
+    return ParanoidQueue(0.4, **addresses)
 
 
 def ping_pong_broker(**addresses):
-    return PingPongBroker(0.3, **addresses)
+    return PingPongBroker(1.2, **addresses)
 
 
 PROTOCOLS = {
@@ -73,7 +73,7 @@ def test_a_client_and_a_plain_rep_server(context):
 
     thread = threading.Thread(target=serve)
     thread.start()
-    with LazyClient(f"tcp://127.0.0.1:{port}", timeout=20) as client:
+    with LazyClient(f"tcp://127.0.0.1:{port}", timeout=WAIT) as client:
         assert client.request(b"one") == [b"OK", b"one"]
         assert client.request("two") == [b"OK", b"two"]
         assert client.request([b"", b"three"]) == [b"OK", b"", b"three"]
@@ -86,7 +86,7 @@ def test_a_server_and_plain_req_clients(context, correlate):
         clients = [context.socket(zmq.REQ) for _ in range(3)]
         for client in clients:
             client.set(zmq.REQ_CORRELATE, correlate)
-            client.rcvtimeo = 20_000
+            client.rcvtimeo = WAIT_MS
             client.connect(server.endpoints[0])
         for number, client in enumerate(clients):
             client.send_multipart([b"body", b"%d" % number])
@@ -97,7 +97,7 @@ def test_a_server_and_plain_req_clients(context, correlate):
 
 def test_a_request_is_sent_again_on_a_new_connection_and_then_given_up(context):
     router = context.socket(zmq.ROUTER)
-    router.rcvtimeo = 20_000
+    router.rcvtimeo = WAIT_MS
     port = router.bind_to_random_port("tcp://127.0.0.1")
     found = []
 
@@ -109,9 +109,9 @@ def test_a_request_is_sent_again_on_a_new_connection_and_then_given_up(context):
 
     thread = threading.Thread(target=serve)
     thread.start()
-    with LazyClient(f"tcp://127.0.0.1:{port}", timeout=0.3, tries=2) as client:
+    with LazyClient(f"tcp://127.0.0.1:{port}", timeout=1.0, tries=2) as client:
         assert client.request(b"one") == b"reply"
-        with pytest.raises(NoReply, match=rf"no reply from tcp://127.0.0.1:{port} in 2 tries of 0"):
+        with pytest.raises(NoReply, match=rf"no reply from tcp://127.0.0.1:{port} in 2 tries of 1"):
             client.request(b"two")
         seen = client.statistics()
     thread.join()
@@ -140,7 +140,7 @@ def test_requests_of_several_threads_each_get_their_own_reply():
     replies: dict[bytes, object] = {}
     with (
         LazyServer(ANY, handler=shout, slots=4) as server,
-        LazyClient(server.endpoints[0], timeout=20) as client,
+        LazyClient(server.endpoints[0], timeout=WAIT) as client,
     ):
 
         def ask(body):
@@ -155,7 +155,7 @@ def test_requests_of_several_threads_each_get_their_own_reply():
 
 
 def test_a_closed_client_ends_its_requests():
-    client = LazyClient("tcp://127.0.0.1:9", timeout=100)
+    client = LazyClient("tcp://127.0.0.1:9", timeout=WAIT)
     with pytest.raises(ClosedError):
         client.request(b"early")
     client.start()
@@ -209,7 +209,7 @@ def test_workers_serve_the_clients_of_a_plain_queue(protocol):
         make_queue() as queue,
         make_worker(queue.back) as one,
         make_worker(queue.back) as other,
-        LazyClient(queue.front, timeout=20) as client,
+        LazyClient(queue.front, timeout=WAIT) as client,
     ):
         wait_until(lambda: queue.idle == 2)
         for number in range(50):
@@ -268,14 +268,14 @@ def test_a_busy_worker_gets_one_request_at_a_time_and_keeps_its_connection(proto
 
     def slow(body):
         begun.release()
-        assert go_on.acquire(timeout=40)
+        assert go_on.acquire(timeout=WAIT)
         return body
 
     with (
         make_queue() as queue,
         make_worker(queue.back, slow) as worker,
-        LazyClient(queue.front, timeout=40) as one,
-        LazyClient(queue.front, timeout=40) as other,
+        LazyClient(queue.front, timeout=WAIT) as one,
+        LazyClient(queue.front, timeout=WAIT) as other,
     ):
         replies = []
         threads = [
@@ -284,11 +284,11 @@ def test_a_busy_worker_gets_one_request_at_a_time_and_keeps_its_connection(proto
         ]
         for thread in threads:
             thread.start()
-        assert begun.acquire(timeout=40)
-        assert not begun.acquire(timeout=0.5)
+        assert begun.acquire(timeout=WAIT)
+        assert not begun.acquire(timeout=2.0)
         assert worker.statistics().requests == 1
         go_on.release()
-        assert begun.acquire(timeout=40)
+        assert begun.acquire(timeout=WAIT)
         go_on.release()
         for thread in threads:
             thread.join()
@@ -317,7 +317,7 @@ def test_a_ping_pong_worker_sends_its_words_and_obeys_exit():
         assert broker.words[0] == b"READY"
         (known,) = broker.ready
         broker.exit_to = known
-        thread.join(40)
+        thread.join(WAIT)
         assert not thread.is_alive()
         wait_until(lambda: broker.words[-1] == b"DISCONNECT")
 
@@ -357,7 +357,7 @@ def test_many_cycles_of_four_clients_are_counted_and_compared(make_queue, make_w
     with contextlib.ExitStack() as stack:
         queue = stack.enter_context(make_queue())
         workers = [stack.enter_context(make_worker(queue.back, bytes.upper)) for _ in range(4)]
-        clients = [stack.enter_context(LazyClient(queue.front, timeout=60)) for _ in range(4)]
+        clients = [stack.enter_context(LazyClient(queue.front, timeout=WAIT)) for _ in range(4)]
         pool = stack.enter_context(ThreadPoolExecutor(4))
         names = [b"a", b"b", b"c", b"d"]
         assert list(pool.map(ask_in_turn, clients, names, [count] * 4)) == [0, 0, 0, 0]
@@ -383,7 +383,7 @@ def test_workers_and_clients_on_a_loop(make_queue, make_worker):
 
     async def ask(front, back):
         async with make_worker(back, shout_later), make_worker(back, shout):
-            clients = [aio_pirates.LazyClient(front, timeout=20) for _ in range(4)]
+            clients = [aio_pirates.LazyClient(front, timeout=WAIT) for _ in range(4)]
             async with contextlib.AsyncExitStack() as stack:
                 for client in clients:
                     await stack.enter_async_context(client)
@@ -408,7 +408,7 @@ def test_a_request_that_its_caller_gives_up_does_not_reach_the_next():
 
         async with (
             aio_pirates.LazyServer(ANY, handler=echo, slots=2) as server,
-            aio_pirates.LazyClient(server.endpoints[0], timeout=20) as client,
+            aio_pirates.LazyClient(server.endpoints[0], timeout=WAIT) as client,
         ):
             asked = asyncio.create_task(client.request(b"slow"))
             while server.statistics().running == 0:

@@ -11,7 +11,7 @@ import pytest
 import zmq
 
 import wmp
-from tests.waiting import wait_until
+from tests.waiting import WAIT, WAIT_MS, wait_until
 from wmp.errors import ClosedError, ConfigError, NoReply
 from wmp.gateways import Agent, ClientDoor, Failover, FreelanceServer, Gateway, Shotgun
 from wmp.gateways.freelance import aio
@@ -35,7 +35,7 @@ def unused(context):
 @pytest.mark.parametrize("model", CLIENTS)
 def test_a_client_is_served_although_one_server_of_its_three_does_not_exist(model, context):
     # Each server has one try, and a server that exists may be late on a busy machine.
-    settings = {"timeout": 2.0} if model == "failover" else {"timeout": 20.0}
+    settings = {"timeout": 4.0} if model == "failover" else {"timeout": WAIT}
     with server(model) as one, server(model) as two:
         endpoints = (unused(context), *one.endpoints, *two.endpoints)
         with CLIENTS[model](*endpoints, **settings) as client:
@@ -51,7 +51,7 @@ def test_the_asyncio_names_are_the_same(model):
     async def ask():
         client = {"failover": aio.Failover, "shotgun": aio.Shotgun, "agent": aio.Agent}[model]
         async with aio.FreelanceServer(ANY, handler=bytes.upper, model=model) as one:
-            asker = client(*one.endpoints, timeout=20.0)
+            asker = client(*one.endpoints, timeout=WAIT)
             async with asker:
                 replies = await asyncio.gather(asker.request(b"a"), asker.request(b"b"))
         assert replies == [b"A", b"B"]
@@ -74,26 +74,26 @@ def test_a_request_of_an_agent_goes_to_the_next_server_when_its_server_ends():
 
     def stuck(body):
         begun.set()
-        release.wait(20)
+        release.wait(WAIT)
         return b"too late"
 
     with server("agent", stuck) as first, server("agent") as second:
-        agent = Agent(*first.endpoints, *second.endpoints, timeout=20.0)
+        agent = Agent(*first.endpoints, *second.endpoints, timeout=WAIT)
         with agent:
             wait_until(lambda: len(agent.alive) == 2)
             with ThreadPoolExecutor(2) as pool:
                 reply = pool.submit(agent.request, b"hello")
-                assert begun.wait(20)
+                assert begun.wait(WAIT)
                 closing = pool.submit(first.close, 0.0)
-                assert reply.result(20) == b"HELLO"
+                assert reply.result(WAIT) == b"HELLO"
                 release.set()
-                closing.result(20)
+                closing.result(WAIT)
             assert agent.alive == second.endpoints
             assert agent.statistics().resent == 1
 
 
 def test_an_agent_gets_servers_while_it_runs():
-    with Agent(timeout=20.0) as agent, server("agent") as one, server("agent") as two:
+    with Agent(timeout=WAIT) as agent, server("agent") as one, server("agent") as two:
         agent.connect(*one.endpoints)
         assert agent.request(b"hello") == b"HELLO"
         agent.connect(*two.endpoints)
@@ -116,7 +116,7 @@ def test_workers_of_wmp_serve_the_clients_of_each_model(model):
         door = ClientDoor(ANY, protocol=protocol)
         gateway = stack.enter_context(Gateway(door, bind=ANY))
         stack.enter_context(wmp.Worker(*gateway.endpoints, handlers=bytes.upper, slots=4))
-        client = stack.enter_context(CLIENTS[model](*gateway.doors[0], timeout=20.0))
+        client = stack.enter_context(CLIENTS[model](*gateway.doors[0], timeout=WAIT))
         pool = stack.enter_context(ThreadPoolExecutor(4))
         assert list(pool.map(client.request, bodies)) == [body.upper() for body in bodies]
 
@@ -126,7 +126,7 @@ def test_workers_of_wmp_serve_the_clients_of_each_model(model):
 def test_an_agent_with_a_router_as_in_the_guide_reaches_our_server_by_its_name(context, name):
     with server("agent", name=name) as one, context.socket(zmq.ROUTER) as router:
         router.router_mandatory = True
-        router.rcvtimeo = 20_000
+        router.rcvtimeo = WAIT_MS
         router.connect(*one.endpoints)
         peer = (name or one.endpoints[0]).encode()
 
@@ -153,12 +153,12 @@ def test_an_agent_with_a_router_as_in_the_guide_reaches_our_server_by_its_name(c
 @pytest.mark.rule("FREE-5.1")
 def test_clients_of_the_guide_get_replies_of_our_servers_of_models_one_and_two(context):
     with server("failover") as one, context.socket(zmq.REQ) as req:
-        req.rcvtimeo = 20_000
+        req.rcvtimeo = WAIT_MS
         req.connect(*one.endpoints)
         req.send(b"hello world")
         assert req.recv_multipart() == [b"HELLO WORLD"]
     with server("shotgun") as one, server("shotgun") as two, context.socket(zmq.DEALER) as dealer:
-        dealer.rcvtimeo = 20_000
+        dealer.rcvtimeo = WAIT_MS
         for endpoint in (*one.endpoints, *two.endpoints):
             dealer.connect(endpoint)
         for _ in range(2):
@@ -191,13 +191,13 @@ def test_our_clients_get_replies_of_the_servers_of_the_guide(context):
             thread = threading.Thread(target=serve, args=(socket, answer))
             thread.start()
             try:
-                with CLIENTS[model](f"tcp://127.0.0.1:{port}", timeout=20.0) as client:
+                with CLIENTS[model](f"tcp://127.0.0.1:{port}", timeout=WAIT) as client:
                     assert client.request(b"hello") == (b"hello" if model == "failover" else b"OK")
             finally:
                 ender = context.socket(zmq.REQ if kind == zmq.REP else zmq.DEALER)
                 ender.connect(f"tcp://127.0.0.1:{port}")
                 ender.send_multipart([b"x", b"end"])
-                thread.join(20)
+                thread.join(WAIT)
                 ender.close(0)
 
 

@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 import wmp
-from tests.waiting import wait_until
+from tests.waiting import WAIT, WAIT_MS, wait_until
 from wmp.errors import ClosedError, ConfigError, NoReply
 from wmp.gateways import FrontDoor, LazyClient
 from wmp.gateways.aio import FrontDoor as AsyncFrontDoor
@@ -30,11 +30,11 @@ def test_lazy_clients_and_plain_req_sockets_are_served_by_workers_of_wmp(context
         wmp.Manager() as manager,
         wmp.Worker(*manager.endpoints, handlers={"shout": shout}, slots=2),
         FrontDoor(ANY, manager=manager, role="shout") as door,
-        LazyClient(*door.endpoints, timeout=20) as client,
+        LazyClient(*door.endpoints, timeout=WAIT) as client,
     ):
         req = context.socket(zmq.REQ)
         req.set(zmq.REQ_CORRELATE, 1)
-        req.rcvtimeo = 20_000
+        req.rcvtimeo = WAIT_MS
         req.connect(door.endpoints[0])
         for number in range(20):
             req.send(b"q%d" % number)
@@ -55,7 +55,7 @@ def test_many_clients_at_once_each_get_their_own_replies():
         ):
 
             async def ask(name):
-                async with AsyncLazyClient(*door.endpoints, timeout=20) as client:
+                async with AsyncLazyClient(*door.endpoints, timeout=WAIT) as client:
                     return [await client.request(f"{name}-{n}") for n in range(10)]
 
             found = await asyncio.gather(*(ask(name) for name in "abcdefgh"))
@@ -72,7 +72,7 @@ def test_a_failed_job_and_a_job_without_a_worker_get_no_reply():
 
     def ask(door, unanswered):
         # The client stays until the end of its job: a request of a client that left is forgotten.
-        with LazyClient(*door.endpoints, timeout=60, tries=1) as client:
+        with LazyClient(*door.endpoints, timeout=WAIT, tries=1) as client:
             reply = pool.submit(client.request, b"one")
             wait_until(lambda: door.statistics().unanswered == unanswered)
             assert not reply.done()
@@ -96,7 +96,7 @@ def test_the_waiting_jobs_of_a_client_that_left_are_cancelled_and_running_jobs_g
 
     def slow(body):
         begun.release()
-        assert go_on.acquire(timeout=40)
+        assert go_on.acquire(timeout=WAIT)
         done.append(body)
         return body
 
@@ -105,7 +105,7 @@ def test_the_waiting_jobs_of_a_client_that_left_are_cancelled_and_running_jobs_g
         wmp.Worker(*manager.endpoints, handlers=slow, window=0),
         FrontDoor(ANY, manager=manager) as door,
     ):
-        clients = [LazyClient(*door.endpoints, timeout=100) for _ in range(2)]
+        clients = [LazyClient(*door.endpoints, timeout=WAIT) for _ in range(2)]
         threads = []
 
         def ask(client, body):
@@ -117,7 +117,7 @@ def test_the_waiting_jobs_of_a_client_that_left_are_cancelled_and_running_jobs_g
             threads.append(threading.Thread(target=ask, args=(client, body)))
             threads[-1].start()
             if body == b"one":
-                assert begun.acquire(timeout=40)
+                assert begun.acquire(timeout=WAIT)
         wait_until(lambda: door.statistics().requests == 2)
         for client, thread in zip(clients, threads, strict=True):
             client.close()
@@ -135,8 +135,8 @@ def test_a_request_above_the_limit_is_answered_if_the_door_has_an_answer():
     with (
         wmp.Manager() as manager,
         FrontDoor(ANY, manager=manager, limit=1, full=b"FULL") as door,
-        LazyClient(*door.endpoints, timeout=100) as one,
-        LazyClient(*door.endpoints, timeout=20) as other,
+        LazyClient(*door.endpoints, timeout=WAIT) as one,
+        LazyClient(*door.endpoints, timeout=WAIT) as other,
     ):
         replies = []
         thread = threading.Thread(target=lambda: replies.append(one.request(b"one")))
@@ -167,7 +167,7 @@ def test_a_request_that_is_sent_again_joins_its_job():
 
     def slow(body):
         calls.append(body)
-        assert go_on.wait(40)
+        assert go_on.wait(WAIT)
         return body
 
     with (

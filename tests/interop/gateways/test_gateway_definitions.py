@@ -17,7 +17,7 @@ from tests.interop.gateways.foreign_workers import WORKERS
 from tests.interop.gateways.majordomo_peers import GuideWorker, ask
 from tests.interop.programs.forks import wmp as run_wmp
 from tests.interop.programs.programs import ROOT
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 from wmp.errors import ConfigError, TransportError
 from wmp.gateways import (
     ClientDoor,
@@ -94,10 +94,10 @@ def test_it_serves_its_clients_and_workers(name, folder):
         gateway = stack.enter_context(run_wmp("gateway", "--config", str(path)))
         gateway.wait_for_line("workers of ")
         stack.enter_context(worker("ipc://5556"))
-        client = stack.enter_context(LazyClient("ipc://5555", timeout=20))
+        client = stack.enter_context(LazyClient("ipc://5555", timeout=WAIT))
         assert client.request(b"hello") == b"HELLO"
         if manager is not None:
-            assert manager.submit(b"job", timeout=20).result() == b"JOB"
+            assert manager.submit(b"job", timeout=WAIT).result() == b"JOB"
         gateway.signal(signal.SIGTERM)
 
         assert gateway.ends() == 0
@@ -127,7 +127,7 @@ def test_round_robin_is_served_by_definition_and_by_flags(flags, folder):
         gateway.wait_for_line("clients and workers of round-robin connect to ipc://6714")
         with (
             RoundRobinWorker("ipc://6714", {0x20: lambda frames: frames[1].upper()}),
-            RoundRobinClient("ipc://6714", timeout=20) as client,
+            RoundRobinClient("ipc://6714", timeout=WAIT) as client,
         ):
             assert client.call(0x20, "hello") == [b"HELLO"]
             if "--control" in flags:
@@ -147,7 +147,7 @@ def test_flags_do_the_same_and_kill_ends_a_worker(folder):
     with (
         run_wmp("gateway", *flags) as gateway,
         WORKERS["ping-pong"]("ipc://back") as worker,
-        LazyClient("ipc://front", timeout=20) as client,
+        LazyClient("ipc://front", timeout=WAIT) as client,
     ):
         gateway.wait_for_line("workers of ping-pong connect to ipc://back")
         assert client.request(b"hello") == b"HELLO"

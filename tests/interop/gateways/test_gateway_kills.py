@@ -15,7 +15,7 @@ import pytest
 
 from tests.interop.programs.forks import ForkedProgram
 from tests.interop.programs.programs import WMP
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 from wmp.errors import NoReply
 from wmp.gateways import LazyClient, ParanoidWorker, PingPongWorker, SimpleWorker
 
@@ -81,14 +81,14 @@ class Fleet:
     def served(self) -> None:
         """Wait until the clients got further replies."""
         aim = self.replies + 20
-        wait_until(lambda: self.replies >= aim or self.wrong > 0, "further replies", 60)
+        wait_until(lambda: self.replies >= aim or self.wrong > 0, "further replies")
 
     def kill(self) -> None:
         """Kill a worker, or the gateway, and start it again."""
         self.kills += 1
         if self.draw.random() < 0.3:
             self.gateway.process.kill()
-            self.gateway.process.wait(30)
+            self.gateway.process.wait(WAIT)
             self.gateway = self._start_gateway()
             if self._protocol == "simple-pirate":
                 # REQ workers of the guide do not survive a restart of their queue.
@@ -104,7 +104,7 @@ class Fleet:
         """Let the clients end."""
         self.ended.set()
         for thread in self.threads:
-            thread.join(60)
+            thread.join(WAIT)
 
 
 def play(protocol, kills):
@@ -125,7 +125,6 @@ def _folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("protocol", OURS)
 def test_every_request_gets_its_reply_while_processes_are_killed(protocol):
     play(protocol, 20)

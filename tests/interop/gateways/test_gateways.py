@@ -17,7 +17,7 @@ import zmq
 
 import wmp
 from tests.interop.gateways.foreign_workers import WORKERS
-from tests.waiting import wait_until
+from tests.waiting import WAIT, WAIT_MS, wait_until
 from wmp.errors import ClosedError, ConfigError, NoReply, TransportError
 from wmp.gateways import (
     ClientDoor,
@@ -51,7 +51,7 @@ def shout(body):
 
 def together(count):
     """Return a maker of handlers; the first calls of all handlers wait for each other."""
-    barrier = threading.Barrier(count, timeout=40)
+    barrier = threading.Barrier(count, timeout=WAIT)
 
     def make():
         met = []
@@ -98,10 +98,10 @@ def test_a_gateway_stands_in_the_place_of_a_queue_or_broker(protocol, other, con
         make = WORKERS[protocol] if other else lambda at: OURS[protocol](at, shout)
         workers = [stack.enter_context(make(back(gateway))) for _ in range(2)]
         wait_until(lambda: places(gateway) == 2)
-        client = stack.enter_context(LazyClient(front(gateway), timeout=20))
+        client = stack.enter_context(LazyClient(front(gateway), timeout=WAIT))
         req = context.socket(zmq.REQ)
         req.set(zmq.REQ_CORRELATE, 1)
-        req.rcvtimeo = 20_000
+        req.rcvtimeo = WAIT_MS
         req.connect(front(gateway))
         for number in range(20):
             req.send(b"q%d" % number)
@@ -121,7 +121,7 @@ def test_a_reply_may_have_more_frames_than_its_request(protocol):
     with (
         queue_of(protocol) as gateway,
         WORKERS[protocol](back(gateway), lambda body: [*body, b"", b"more"]),
-        LazyClient(front(gateway), timeout=20) as client,
+        LazyClient(front(gateway), timeout=WAIT) as client,
     ):
         assert client.request(b"one") == [b"one", b"", b"more"]
 
@@ -131,7 +131,7 @@ def test_a_client_of_a_pirate_queue_is_served_by_workers_of_wmp_behind_a_device(
         Gateway(ClientDoor(ANY, role="shout"), bind=ANY) as gateway,
         wmp.Device(bind=ANY, connect=gateway.endpoints) as device,
         wmp.Worker(*device.endpoints, handlers={"shout": shout}),
-        LazyClient(front(gateway), timeout=20) as client,
+        LazyClient(front(gateway), timeout=WAIT) as client,
     ):
         for number in range(10):
             assert client.request(b"r%d" % number) == b"R%d" % number
@@ -154,7 +154,7 @@ def test_a_manager_of_wmp_is_served_by_paranoid_pirates_and_ping_pong_workers():
             for _ in range(2)
         ]
         wait_until(lambda: places(gateway) == 4)
-        manager.wait_for_workers(2, timeout=40)
+        manager.wait_for_workers(2, timeout=WAIT)
         found = list(manager.map([b"j%d" % n for n in range(200)]))
         assert found == [b"J%d" % n for n in range(200)]
         assert sum(worker.done for worker in workers) == 200
@@ -180,7 +180,7 @@ def test_workers_of_both_worlds_do_the_requests_of_one_door():
         native = wmp.Worker(*gateway.endpoints, handlers=shout_too)
         stack.enter_context(native)
         wait_until(lambda: len(gateway.statistics().manager.workers) == 2)
-        clients = [stack.enter_context(LazyClient(front(gateway), timeout=20)) for _ in range(4)]
+        clients = [stack.enter_context(LazyClient(front(gateway), timeout=WAIT)) for _ in range(4)]
         pool = stack.enter_context(ThreadPoolExecutor(4))
         wrong = pool.map(ask_in_turn, clients, [b"a", b"b", b"c", b"d"], [50] * 4)
         assert list(wrong) == [0, 0, 0, 0]
@@ -192,10 +192,10 @@ def test_workers_of_both_worlds_do_the_requests_of_one_door():
 def test_a_foreign_worker_that_ends_loses_its_request_to_another(protocol, context):
     plain = WORKERS[protocol]
     held = context.socket(plain.kind)
-    held.rcvtimeo = 40_000
+    held.rcvtimeo = WAIT_MS
     with (
         queue_of(protocol) as gateway,
-        LazyClient(front(gateway), timeout=40) as client,
+        LazyClient(front(gateway), timeout=WAIT) as client,
         ThreadPoolExecutor(1) as pool,
     ):
         held.connect(back(gateway))
@@ -227,7 +227,7 @@ def test_many_cycles_of_four_clients_are_counted_and_compared(protocol, count):
         gateway = stack.enter_context(queue_of(protocol))
         for _ in range(4):
             stack.enter_context(OURS[protocol](back(gateway), bytes.upper, pool="inline"))
-        clients = [stack.enter_context(LazyClient(front(gateway), timeout=60)) for _ in range(4)]
+        clients = [stack.enter_context(LazyClient(front(gateway), timeout=WAIT)) for _ in range(4)]
         pool = stack.enter_context(ThreadPoolExecutor(4))
         names = [b"a", b"b", b"c", b"d"]
         assert list(pool.map(ask_in_turn, clients, names, [count] * 4)) == [0, 0, 0, 0]
@@ -250,7 +250,7 @@ def test_many_cycles_on_one_loop(protocol, count):
                 await stack.enter_async_context(worker)
 
             async def ask_all(name):
-                async with AsyncLazyClient(at, timeout=60) as client:
+                async with AsyncLazyClient(at, timeout=WAIT) as client:
                     bodies = [b"%s-%d" % (name, n) for n in range(count)]
                     return sum([await client.request(b) != b.upper() for b in bodies])
 
@@ -265,17 +265,17 @@ def test_a_gateway_that_drains_answers_the_requests_in_progress():
 
     def slow(body):
         begun.set()
-        assert go_on.wait(40)
+        assert go_on.wait(WAIT)
         return [b"done"]
 
     with (
         queue_of("simple-pirate") as gateway,
         WORKERS["simple-pirate"](back(gateway), slow),
-        LazyClient(front(gateway), timeout=40) as client,
+        LazyClient(front(gateway), timeout=WAIT) as client,
         ThreadPoolExecutor(1) as pool,
     ):
         reply = pool.submit(client.request, b"one")
-        assert begun.wait(40)
+        assert begun.wait(WAIT)
         with pytest.raises(TimeoutError, match="requests are still in progress after 0"):
             gateway.drain(0.01)
         go_on.set()
@@ -296,7 +296,7 @@ def test_a_gateway_that_drains_logs_what_it_waits_for_and_why(ends, caplog):
             await stack.enter_async_context(gateway)
             served = asyncio.create_task(gateway.run(limit))
             door = gateway.doors[0][0]
-            client = await stack.enter_async_context(AsyncLazyClient(door, timeout=60, tries=1))
+            client = await stack.enter_async_context(AsyncLazyClient(door, timeout=WAIT, tries=1))
             reply = asyncio.create_task(client.request(b"one"))
             while not gateway.statistics().manager.queued:
                 await asyncio.sleep(0.01)
@@ -348,7 +348,7 @@ def test_a_gateway_that_drains_names_the_jobs_of_other_managers(caplog):
 
     def slow(body):
         begun.set()
-        assert go_on.wait(40)
+        assert go_on.wait(WAIT)
         return b"done"
 
     async def main():
@@ -379,7 +379,7 @@ def test_a_request_without_a_reply_within_its_expiry_ends():
         ThreadPoolExecutor(1) as pool,
     ):
         # The client stays until the time has passed: a request of a client that left is forgotten.
-        with LazyClient(front(gateway), timeout=60, tries=1) as client:
+        with LazyClient(front(gateway), timeout=WAIT, tries=1) as client:
             reply = pool.submit(client.request, b"one")
             wait_until(lambda: gateway.statistics().doors[0].unanswered == {"timeout": 1})
             assert not reply.done()
@@ -390,7 +390,7 @@ def test_a_request_without_a_reply_within_its_expiry_ends():
 def test_a_gateway_logs_once_why_requests_wait(caplog):
     with (
         queue_of("paranoid-pirate") as gateway,
-        LazyClient(front(gateway), timeout=20) as client,
+        LazyClient(front(gateway), timeout=WAIT) as client,
         ThreadPoolExecutor(1) as pool,
     ):
         reply = pool.submit(client.request, b"one")
@@ -408,8 +408,8 @@ def test_a_ping_pong_broker_answers_full_and_refuses_control_words():
             ClientDoor(ANY, protocol="ping-pong", limit=1),
             WorkerDoor(ANY, protocol="ping-pong"),
         ) as gateway,
-        LazyClient(front(gateway), timeout=40) as one,
-        LazyClient(front(gateway), timeout=40) as other,
+        LazyClient(front(gateway), timeout=WAIT) as one,
+        LazyClient(front(gateway), timeout=WAIT) as other,
         ThreadPoolExecutor(1) as pool,
     ):
         with (
@@ -536,7 +536,7 @@ def test_the_journals_of_a_gateway_are_those_of_nodes(tmp_path):
             ClientDoor(ANY), WorkerDoor(ANY, protocol="simple-pirate"), journal=tmp_path
         ) as gateway,
         WORKERS["simple-pirate"](back(gateway)),
-        LazyClient(front(gateway), timeout=20) as client,
+        LazyClient(front(gateway), timeout=WAIT) as client,
     ):
         assert client.request(b"one") == b"ONE"
     found = {}

@@ -12,7 +12,7 @@ import zmq
 
 import wmp
 from tests.interop.gateways.majordomo_peers import GuideBroker, GuideWorker, ask
-from tests.waiting import wait_until
+from tests.waiting import WAIT, WAIT_MS, wait_until
 from wmp.errors import ClosedError, ConfigError, NoReply
 from wmp.gateways import (
     Gateway,
@@ -35,13 +35,13 @@ def shout(body):
 
 
 def worker(endpoint, handler=shout, service="shout", **settings):
-    settings = {"heartbeat": 0.2, "reconnect": 0.1, **settings}
+    settings = {"heartbeat": 0.5, "reconnect": 0.1, **settings}
     return MajordomoWorker(endpoint, service, handler, **settings)
 
 
 @pytest.fixture
 def broker():
-    with Gateway(MajordomoDoor(ANY, heartbeat=0.2)) as made:
+    with Gateway(MajordomoDoor(ANY, heartbeat=0.5)) as made:
         yield made
 
 
@@ -75,8 +75,8 @@ def test_our_peers_and_those_of_the_guide_serve_each_other_at_our_broker(endpoin
 
 def test_our_client_and_worker_at_the_broker_of_the_guide():
     with (
-        GuideBroker(0.1) as broker,
-        worker(broker.endpoint, heartbeat=0.1),
+        GuideBroker(1.0) as broker,
+        worker(broker.endpoint, heartbeat=1.0),
         MajordomoClient(broker.endpoint) as client,
         MajordomoStreamClient(broker.endpoint) as stream,
     ):
@@ -84,7 +84,7 @@ def test_our_client_and_worker_at_the_broker_of_the_guide():
         assert client.has("shout")
         for number in range(50):
             stream.send("shout", b"x%d" % number)
-        assert [stream.recv(10) for _ in range(50)] == [("shout", b"X%d" % n) for n in range(50)]
+        assert [stream.recv(WAIT) for _ in range(50)] == [("shout", b"X%d" % n) for n in range(50)]
         assert broker.disconnected == 0
 
 
@@ -97,7 +97,7 @@ def test_a_worker_receives_requests_one_by_one(endpoint):
         with ThreadPoolExecutor(1) as pool:
             for number in range(3):
                 future = pool.submit(client.request, "count", b"%d" % number)
-                body = counter.recv(None if number == 0 else reply, timeout=10)  # noqa: F821
+                body = counter.recv(None if number == 0 else reply, timeout=WAIT)  # noqa: F821
                 assert body == b"%d" % number
                 with pytest.raises(ConfigError, match="needs the reply"):
                     counter.recv()
@@ -105,21 +105,21 @@ def test_a_worker_receives_requests_one_by_one(endpoint):
                 if number == 2:
                     with pytest.raises(TimeoutError):
                         counter.recv(reply, timeout=0.01)
-                    assert future.result(10) == [b"got", b"2"]
+                    assert future.result(WAIT) == [b"got", b"2"]
     with pytest.raises(ClosedError):
         counter.recv()
 
 
 def test_a_worker_that_ends_gives_the_request_up_that_it_received(endpoint):
-    with MajordomoClient(endpoint, tries=1, timeout=20) as client, ThreadPoolExecutor(1) as pool:
+    with MajordomoClient(endpoint, tries=1, timeout=WAIT) as client, ThreadPoolExecutor(1) as pool:
         with MajordomoWorker(endpoint, "shout") as receiver:
             future = pool.submit(client.request, "shout", b"x")
-            assert receiver.recv(timeout=20) == b"x"
+            assert receiver.recv(timeout=WAIT) == b"x"
             with pytest.raises(TimeoutError):
                 receiver.drain(0.01)
         assert receiver.statistics().failed == 1
         with worker(endpoint):
-            assert future.result(20) == b"X"
+            assert future.result(WAIT) == b"X"
 
 
 def test_a_worker_with_a_handler_does_not_receive(endpoint):
@@ -196,14 +196,14 @@ def test_a_client_whose_broker_started_again_unnoticed_gets_no_reply_of_another_
 
     async def play(first, second, connections):
         first.bind(address)
-        async with aio_majordomo.MajordomoClient(address, timeout=20) as client:
+        async with aio_majordomo.MajordomoClient(address, timeout=WAIT) as client:
             served = asyncio.create_task(echo(first))
             assert await client.request("echo", b"1") == b"1"
             served.cancel()
             # The loop does not run until the socket of the client is connected again.
             first.close(0)
             second.bind(address)
-            assert connections.poll(20_000)
+            assert connections.poll(WAIT_MS)
             served = asyncio.create_task(echo(second))
             for number in (b"2", b"3", b"4"):
                 assert await client.request("echo", number) == number
@@ -221,7 +221,7 @@ def test_a_client_whose_broker_started_again_unnoticed_gets_no_reply_of_another_
 
 def test_a_worker_survives_messages_behind_disconnect():
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
-        router.rcvtimeo = 10_000
+        router.rcvtimeo = WAIT_MS
         port = router.bind_to_random_port("tcp://127.0.0.1")
         with worker(f"tcp://127.0.0.1:{port}", reconnect=0.01):
             first, *ready = router.recv_multipart()
@@ -258,14 +258,14 @@ def test_a_stream_client_reports_lost_requests():
             stream.send("shout", b"2")
             for _ in range(2):
                 with pytest.raises(NoReply, match="send the request again"):
-                    stream.recv(10)
+                    stream.recv(WAIT)
             assert stream.statistics().lost == 2
 
 
 @pytest.mark.parametrize("way", ["directly", "through a device"])
 def test_majordomo_clients_are_served_by_both_kinds_of_workers(way):
     served = {"wmp": 0, "majordomo": 0}
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=WAIT)
 
     def handler(kind):
         def work(body):
@@ -284,7 +284,7 @@ def test_majordomo_clients_are_served_by_both_kinds_of_workers(way):
             below = device.endpoints[0]
         stack.enter_context(wmp.Worker(below, handlers={"shout": handler("wmp")}))
         (address,) = broker.doors[0]
-        client = stack.enter_context(MajordomoClient(address, tries=1, timeout=20))
+        client = stack.enter_context(MajordomoClient(address, tries=1, timeout=WAIT))
         wait_until(lambda: client.has("shout"), "a worker of WMP")
         stack.enter_context(worker(address, handler("majordomo")))
         # Without this worker the other one would get both of the first requests.
@@ -304,7 +304,7 @@ def test_majordomo_workers_do_the_jobs_of_managers():
         worker(broker.doors[0][0], lambda body: body[::-1], "reverse"),
     ):
         jobs = [manager.submit(b"abc", role=role) for role in ("shout", "reverse") * 5]
-        assert [job.result(20) for job in jobs] == [b"ABC", b"cba"] * 5
+        assert [job.result(WAIT) for job in jobs] == [b"ABC", b"cba"] * 5
 
 
 def test_clients_and_workers_may_have_a_socket_each():

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from tests.interop.programs.programs import WMP, Program
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 from wmp.errors import NoReply
 from wmp.gateways import MajordomoClient, MajordomoWorker
 
@@ -45,7 +45,7 @@ class Fleet:
 
     def _ask(self, client: int) -> None:
         number = 0
-        with MajordomoClient(FRONT, timeout=1.0, tries=60) as asker:
+        with MajordomoClient(FRONT, timeout=1.0, tries=200) as asker:
             while not self.ended.is_set():
                 number += 1
                 body = b"%d of %d" % (number, client)
@@ -60,7 +60,7 @@ class Fleet:
     def served(self) -> None:
         """Wait until the clients got further replies."""
         aim = self.replies + 20
-        wait_until(lambda: self.replies >= aim or self.wrong > 0, "further replies", 60)
+        wait_until(lambda: self.replies >= aim or self.wrong > 0, "further replies")
 
     def kill(self, number: int) -> None:
         """Kill the broker, and now and then the worker, and start it again."""
@@ -68,17 +68,16 @@ class Fleet:
             self.worker.process.kill()
             self.worker = self._start_worker()
         self.broker.process.kill()
-        self.broker.process.wait(30)
+        self.broker.process.wait(WAIT)
         self.broker = self._start_broker()
 
     def end(self) -> None:
         """Let the clients end."""
         self.ended.set()
         for thread in self.threads:
-            thread.join(60)
+            thread.join(WAIT)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kills", [1, pytest.param(50, marks=pytest.mark.deep)])
 def test_no_request_is_lost_while_the_broker_is_killed(kills, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

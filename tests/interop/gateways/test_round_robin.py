@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 import wmp
-from tests.waiting import wait_until
+from tests.waiting import WAIT, WAIT_MS, wait_until
 from wmp.errors import ClosedError, ConfigError, NoReply
 from wmp.gateways import (
     Gateway,
@@ -40,7 +40,7 @@ class Plain:
         self.socket = context.socket(zmq.ROUTER)
         self.socket.routing_id = name.encode()
         self.socket.router_mandatory = True
-        self.socket.rcvtimeo = self.socket.sndtimeo = 20_000
+        self.socket.rcvtimeo = self.socket.sndtimeo = WAIT_MS
         self.socket.probe_router = False
         self.server = server.encode()
         self.socket.connect(server)
@@ -103,7 +103,7 @@ def test_plain_clients_and_workers_address_the_server_by_its_name(context):
 def test_our_client_and_worker_beside_a_plain_server(context):
     socket = context.socket(zmq.ROUTER)
     port = socket.bind_to_random_port("tcp://127.0.0.1")
-    socket.rcvtimeo = 20_000
+    socket.rcvtimeo = WAIT_MS
     address = f"tcp://127.0.0.1:{port}"
     seen = []
 
@@ -128,11 +128,11 @@ def test_our_client_and_worker_beside_a_plain_server(context):
     try:
         with (
             RoundRobinWorker(address, HANDLERS),
-            RoundRobinClient(address, timeout=20) as client,
+            RoundRobinClient(address, timeout=WAIT) as client,
         ):
             assert client.call(0x20, "abc", b"") == [b"ABC", b""]
     finally:
-        thread.join(20)
+        thread.join(WAIT)
     assert not thread.is_alive()
     commands = [frames[4] for _, frames in seen if not frames[0] and len(frames) > 5]
     assert commands[0] == b"\x08"
@@ -211,7 +211,7 @@ def test_workers_of_round_robin_do_jobs_of_managers_of_wmp():
             RoundRobinWorker(gateway.doors[0][0], HANDLERS),
         ):
             job = manager.submit([b"\x20", b"abc"], role="shout")
-            assert job.result(20) == [b"ABC"]
+            assert job.result(WAIT) == [b"ABC"]
 
 
 def test_slots_above_the_limit_of_the_server_are_a_warning(caplog):
@@ -253,11 +253,11 @@ def test_the_classes_for_asyncio():
                 seen = client.statistics()
                 assert (seen.requests, seen.replies) == (20, 20)
                 assert await client.call(0x20, "untracked", tracked=False) == []
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(WAIT):
                     while server.table() != [(server.table()[0].address, 10, 10)]:
                         await asyncio.sleep(0)
             # The worker deregistered.
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(WAIT):
                 while server.table():
                     await asyncio.sleep(0)
         with pytest.raises(ClosedError):

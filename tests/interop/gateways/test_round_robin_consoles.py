@@ -18,7 +18,7 @@ import pytest
 
 from tests.interop.programs.forks import forks
 from tests.interop.programs.programs import ENVIRON
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 from wmp.cli.program import command
 from wmp.cli.round_robin import _many
 from wmp.errors import ClosedError, ConfigError, NoReply
@@ -227,7 +227,7 @@ def test_bulk_keeps_ten_messages_in_flight_and_counts_only_successes():
         with lock:
             now, calls = now + 1, calls + 1
             maximum, call = max(maximum, now), calls
-        full.wait(20)
+        full.wait(WAIT)
         with lock:
             now -= 1
         if call % 3 == 0:
@@ -305,7 +305,7 @@ class Typed:
 
     def close(self) -> None:
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(WAIT)
         os.close(self._end)
 
     def type(self, line: str, *expected: str) -> None:
@@ -322,7 +322,7 @@ class Typed:
 
     def expect(self, pattern: str) -> None:
         """Wait until the console shows a pattern, behind the texts that were expected before."""
-        end = time.monotonic() + 40
+        end = time.monotonic() + WAIT
         while (found := re.search(pattern, self._shown)) is None:
             ready, _, _ = select.select([self._end], [], [], max(0.0, end - time.monotonic()))
             assert ready, f"the {self._kind} shows no {pattern!r}, but {self._shown!r}"
@@ -332,12 +332,12 @@ class Typed:
 
     def quit(self) -> None:
         self.type("quit")
-        assert self.process.wait(30) == 0
+        assert self.process.wait(WAIT) == 0
 
     def end_input(self) -> None:
         """Type Ctrl-D, which ends the input."""
         os.write(self._end, b"\x04")
-        assert self.process.wait(30) == 0
+        assert self.process.wait(WAIT) == 0
 
 
 @pytest.fixture
@@ -377,7 +377,6 @@ def test_a_short_session_with_history_and_completion(consoles):
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(240)
 def test_the_session_of_the_description_typed_into_three_consoles(consoles):
     server, worker, client, address = consoles
     row = rf"{address}:\d+  free slots 10 of 10\n"

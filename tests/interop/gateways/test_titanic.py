@@ -7,14 +7,13 @@ import re
 import signal
 import sys
 import threading
-import time
 
 import pytest
 import zmq
 
 from tests.interop.gateways.majordomo_peers import GuideBroker, GuideWorker
 from tests.interop.programs.programs import WMP, Program
-from tests.waiting import wait_until
+from tests.waiting import WAIT, WAIT_MS, wait_until
 from wmp.gateways import Gateway, MajordomoClient, MajordomoDoor, MajordomoWorker, Titanic
 
 pytestmark = pytest.mark.interop
@@ -52,7 +51,7 @@ def test_stored_requests_are_done_when_a_worker_comes(whose, tmp_path):
         else:
             address = stack.enter_context(GuideBroker(0.2)).endpoint
         stack.enter_context(Titanic(address, store=tmp_path / "store", heartbeat=0.2))
-        client = stack.enter_context(MajordomoClient(address, timeout=5))
+        client = stack.enter_context(MajordomoClient(address, timeout=WAIT))
         first = store_request(client, b"a", b"")
         second = store_request(client, b"b")
         assert client.request("titanic.reply", first) == b"300"
@@ -82,7 +81,7 @@ def test_the_messages_have_the_frames_of_the_texts(tmp_path):
         (address,) = stack.enter_context(Gateway(MajordomoDoor(ANY))).doors[0]
         stack.enter_context(Titanic(address, store=tmp_path / "store", heartbeat=0.2))
         client = stack.enter_context(stack.enter_context(zmq.Context()).socket(zmq.DEALER))
-        client.linger, client.rcvtimeo = 0, 20_000
+        client.linger, client.rcvtimeo = 0, WAIT_MS
         client.connect(address)
         assert call(b"mmi.service", b"shout") == [b"404"]
         assert call(b"mmi.discovery", b"shout") == [b"501"]
@@ -126,7 +125,7 @@ def test_a_service_does_not_wait_for_all_requests_of_another(tmp_path):
         (address,) = stack.enter_context(Gateway(MajordomoDoor(ANY))).doors[0]
         store = tmp_path / "store"
         stack.enter_context(Titanic(address, store=store, heartbeat=0.2, under_way=2))
-        client = stack.enter_context(MajordomoClient(address, timeout=5))
+        client = stack.enter_context(MajordomoClient(address, timeout=WAIT))
         begun = [
             stack.enter_context(MajordomoWorker(address, "a", slow, heartbeat=0.2))
             for _ in range(2)
@@ -149,11 +148,11 @@ def test_a_gateway_that_ends_does_not_wait_for_the_requests_of_its_titanic(tmp_p
     with contextlib.ExitStack() as stack:
         gateway = stack.enter_context(Program(*program))
         gateway.wait_for_line("clients and workers of majordomo connect to")
-        client = stack.enter_context(MajordomoClient(address, timeout=5))
+        client = stack.enter_context(MajordomoClient(address, timeout=WAIT))
         with MajordomoWorker(address, "shout", heartbeat=0.2) as worker:
             wait_until(lambda: client.has("shout"), "the worker")
             id = store_request(client, b"x")
-            assert worker.recv(timeout=20) == b"x"
+            assert worker.recv(timeout=WAIT) == b"x"
         # The request waits at the broker for another worker, for a minute.
         gateway.signal(signal.SIGTERM)
         assert gateway.ends() == 0
@@ -236,11 +235,10 @@ class Crew:
 
     def end(self):
         self.ended.set()
-        self.again.join(30)
+        self.again.join(WAIT)
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(120)
 @pytest.mark.rule("MDP-8.7")
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("step", STEPS)
@@ -257,7 +255,6 @@ def test_the_server_is_killed_at_every_step(step, moment, tmp_path):
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(300)
 @pytest.mark.rule("MDP-8.7")
 def test_no_stored_request_is_lost_while_everything_is_killed(tmp_path):
     with contextlib.ExitStack() as stack:
@@ -269,9 +266,7 @@ def test_no_stored_request_is_lost_while_everything_is_killed(tmp_path):
             if number % 5 == 4:
                 for program in (crew.broker, crew.worker, crew.server):
                     program.process.send_signal(signal.SIGKILL)
-                    program.process.wait(30)
+                    program.process.wait(WAIT)
                 crew.broker, crew.worker = crew.start_broker(), crew.start_worker()
-        begun = time.monotonic()
         for id, body in ids.items():
             assert read_reply(client, id) == [body]
-        assert time.monotonic() - begun < 100

@@ -9,8 +9,8 @@ from typing import Any
 
 import wmp
 import wmp.aio
+from tests.waiting import WAIT
 
-WAIT = 20
 """Seconds after which a wait has failed."""
 
 

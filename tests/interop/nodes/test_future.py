@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import wmp
-from tests.interop.nodes.pair import WAIT, Gate, pair
-
-pytestmark = pytest.mark.timeout(60)
+from tests.interop.nodes.pair import Gate, pair
+from tests.waiting import WAIT
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 import wmp
+from tests.waiting import WAIT
 from wmp.balance import Jobs, Offer
 
 pytestmark = pytest.mark.interop
@@ -36,9 +37,9 @@ def test_headers_reach_the_policy_over_sockets() -> None:
         )
         far = wmp.Worker(*manager.endpoints, handlers=work, slots=4, label="far", hold=0)
         with far, near:
-            manager.wait_for_workers(2, timeout=10)
+            manager.wait_for_workers(2, timeout=WAIT)
             for _ in range(10):
-                manager.submit(b"", timeout=10).result()
+                manager.submit(b"", timeout=WAIT).result()
             done = {worker.label: worker.done for worker in manager.statistics().workers}
     assert shown["near"] == headers
     assert shown["far"] == {}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import WAIT
+
 ROOT = Path(__file__).resolve().parents[3]
 
 FILES = 37
@@ -25,7 +27,7 @@ def test_a_job_passes_few_files_and_functions():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=WAIT,
         check=True,
     )
     way = json.loads(run.stdout)

@@ -18,12 +18,11 @@ from tests.interop.programs.forks import Ended, ForkedProgram
 from tests.interop.programs.forks import wmp as program
 from tests.interop.programs.forks import wmp_device as device_program
 from tests.interop.programs.programs import WMP, WMP_DEVICE, Program
+from tests.waiting import WAIT
 from wmp.journal.reader import Line, Reader, find_segments, strands
 from wmp.runtime.common.journal import Journal
 
 pytestmark = pytest.mark.interop
-
-TIMEOUT = 20
 
 
 def read(folder: Path) -> dict[str, list[Line]]:
@@ -53,7 +52,7 @@ def test_both_ends_and_the_device_between_them_write_down_every_message(tmp_path
             *device.endpoints, handlers=bytes.upper, identity="w", journal=Journal(tmp_path)
         ),
     ):
-        assert len(list(manager.map([b"x"] * 500, timeout=TIMEOUT))) == 500
+        assert len(list(manager.map([b"x"] * 500, timeout=WAIT))) == 500
 
     nodes = read(tmp_path)
     assert nodes.keys() == {"manager", "device", "worker"}
@@ -95,7 +94,7 @@ def test_lines_that_are_lost_are_in_the_statistics_and_jobs_do_not_notice(tmp_pa
         wmp.Manager(journal=Journal(tmp_path, buffer=600)) as manager,
         wmp.Worker(*manager.endpoints, handlers=bytes.upper),
     ):
-        assert list(manager.map([b"x"] * 500, timeout=TIMEOUT)) == [b"X"] * 500
+        assert list(manager.map([b"x"] * 500, timeout=WAIT)) == [b"X"] * 500
         dropped = manager.statistics().dropped["journal"]
         assert dropped > 0
 
@@ -119,7 +118,7 @@ def test_a_killed_process_leaves_lines_and_only_the_last_may_be_torn(tmp_path):
     with wmp.Manager() as manager:
         argv = ("worker", "--connect", *manager.endpoints, "--journal", str(folder))
         with program(*argv, "--slots", "4", "--", "cat") as worker:
-            for _ in islice(manager.map([b"x"] * 100_000, timeout=TIMEOUT, in_flight=500), 100):
+            for _ in islice(manager.map([b"x"] * 100_000, timeout=WAIT, in_flight=500), 100):
                 pass
             worker.signal(signal.SIGKILL)
             worker.ends()
@@ -229,7 +228,7 @@ def journal(tmp_path) -> Path:
         wmp.Manager(identity="boss", label="the boss\x1b[2J", journal=folder) as manager,
         wmp.Worker(*manager.endpoints, handlers=bytes.upper, identity="hand", journal=folder),
     ):
-        assert len(list(manager.map([b"x"] * 30, timeout=TIMEOUT))) == 30
+        assert len(list(manager.map([b"x"] * 30, timeout=WAIT))) == 30
     return folder
 
 

@@ -10,9 +10,8 @@ import pytest
 
 import wmp
 import wmp.aio
-from tests.interop.nodes.pair import WAIT, async_pair, counted, pair
-
-pytestmark = pytest.mark.timeout(60)
+from tests.interop.nodes.pair import async_pair, counted, pair
+from tests.waiting import WAIT
 
 
 def test_map_yields_in_input_order() -> None:

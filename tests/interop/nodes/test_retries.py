@@ -13,10 +13,11 @@ import pytest
 import wmp
 import wmp.aio
 from tests.interop.faults.process_handlers import fail_twice
-from tests.interop.nodes.test_runtime import WAIT, pair
+from tests.interop.nodes.test_runtime import pair
+from tests.waiting import WAIT
 from wmp.runtime.executors.handlers import RunningJob
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.interop
 
 QUICK = wmp.Retry(times=5, on=(ConnectionError,), backoff=0.01)
 

@@ -16,10 +16,8 @@ import pytest
 import wmp
 import wmp.aio
 from tests.interop.faults.process_handlers import wait_for_file
-from tests.interop.nodes.pair import WAIT, Gate, async_pair, pair
-from tests.waiting import wait_until
-
-pytestmark = pytest.mark.timeout(60)
+from tests.interop.nodes.pair import Gate, async_pair, pair
+from tests.waiting import WAIT, wait_until
 
 
 def test_a_job_goes_there_and_back() -> None:
@@ -213,7 +211,7 @@ def test_progress_arrives() -> None:
 def test_a_timeout_ends_a_job_that_waits_and_one_that_runs() -> None:
     gate = Gate()
     with pair(gate) as manager:
-        running = manager.submit(b"running", timeout=0.2)
+        running = manager.submit(b"running", timeout=2.0)
         gate.wait_begun()
         waiting = manager.submit(b"waiting", timeout=0.1)
 

@@ -8,7 +8,8 @@ from datetime import date, timedelta
 import pytest
 
 import wmp
-from tests.interop.nodes.pair import WAIT, pair
+from tests.interop.nodes.pair import pair
+from tests.waiting import WAIT
 
 pytestmark = pytest.mark.interop
 

@@ -6,13 +6,12 @@ import threading
 import time
 from collections.abc import Sequence
 
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 from wmp.gateways import StarClient
 
 __all__ = ["PairClients"]
 
 _COUNT = 3
-_PATIENCE = 60.0
 """Seconds for the next replies, and for the end of a client."""
 
 
@@ -47,11 +46,11 @@ class PairClients:
         """Wait for the last replies. Idempotent."""
         self._ended.set()
         for thread in self._threads:
-            thread.join(_PATIENCE)
+            thread.join(WAIT)
 
     def _ask(self, client: int) -> None:
         number = 0
-        with StarClient(*self._doors, timeout=0.5, settle=0.6, tries=self._tries) as asker:
+        with StarClient(*self._doors, timeout=0.7, settle=1.3, tries=self._tries) as asker:
             while not self._ended.is_set():
                 number += 1
                 body, began = b"%d of %d" % (number, client), time.monotonic()
@@ -65,4 +64,4 @@ class PairClients:
     def wait_for_replies(self) -> None:
         """Wait for 20 further replies."""
         aim = self.replies + 20
-        wait_until(lambda: self.replies >= aim or self.wrong, "further replies", _PATIENCE)
+        wait_until(lambda: self.replies >= aim or self.wrong, "further replies")

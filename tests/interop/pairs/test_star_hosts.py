@@ -17,7 +17,6 @@ from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(missing() != "", reason=missing() or "-"),
 ]
 

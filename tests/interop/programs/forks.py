@@ -27,7 +27,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from tests.interop.programs.programs import ENVIRON, TIMEOUT, WMP, WMP_DEVICE, Program
+from tests.interop.programs.programs import ENVIRON, WMP, WMP_DEVICE, Program
+from tests.waiting import WAIT
 
 
 class Ended(NamedTuple):
@@ -109,7 +110,7 @@ class Forks:
     def close(self) -> None:
         """End the process that forks; programs that run do not end."""
         self._orders.close()
-        self._parent.wait(TIMEOUT)
+        self._parent.wait(WAIT)
         self._outputs.cleanup()
 
     def _order(

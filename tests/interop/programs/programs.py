@@ -16,6 +16,8 @@ from typing import Self
 
 import pytest
 
+from tests.waiting import WAIT
+
 ROOT = Path(__file__).resolve().parents[3]
 
 # With this path the modules are found from any folder, even when wmp is not installed.
@@ -23,8 +25,6 @@ ENVIRON = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
 
 WMP = (sys.executable, "-m", "wmp")
 WMP_DEVICE = (sys.executable, "-c", "import wmp_programs; wmp_programs.device()")
-
-TIMEOUT = 30.0
 
 
 class Program:
@@ -65,9 +65,9 @@ class Program:
         traceback: TracebackType | None,
     ) -> None:
         self.process.kill()
-        self.process.wait(TIMEOUT)
+        self.process.wait(WAIT)
         for thread in self._threads:
-            thread.join(TIMEOUT)
+            thread.join(WAIT)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert stream is not None
             try:
@@ -95,7 +95,7 @@ class Program:
 
     def wait_for_line(self, text: str, *, on: str = "stderr") -> str:
         """Wait for the first line with ``text``, and return it."""
-        until = time.monotonic() + TIMEOUT
+        until = time.monotonic() + WAIT
         with self._changed:
             while True:
                 for line in self._lines[on]:
@@ -109,7 +109,7 @@ class Program:
 
     def line(self) -> str:
         """Return the next line of stdout, without its end."""
-        until = time.monotonic() + TIMEOUT
+        until = time.monotonic() + WAIT
         lines = self._lines["stdout"]
         with self._changed:
             while len(lines) == self._returned:
@@ -121,7 +121,7 @@ class Program:
 
     def wait_for_count(self, text: str, times: int) -> None:
         """Wait until stderr contains ``text`` this many times."""
-        until = time.monotonic() + TIMEOUT
+        until = time.monotonic() + WAIT
         with self._changed:
             while self.stderr.count(text) < times:
                 left = until - time.monotonic()
@@ -145,9 +145,9 @@ class Program:
 
     def ends(self) -> int:
         """Wait until the process ends, and return the exit code."""
-        code = self.process.wait(TIMEOUT)
+        code = self.process.wait(WAIT)
         for thread in self._threads:
-            thread.join(TIMEOUT)
+            thread.join(WAIT)
         return code
 
 

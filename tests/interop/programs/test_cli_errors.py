@@ -12,7 +12,8 @@ import pytest
 import zmq.auth
 
 import wmp
-from tests.interop.programs.programs import ENVIRON, TIMEOUT, WMP, WMP_DEVICE
+from tests.interop.programs.programs import ENVIRON, WMP, WMP_DEVICE
+from tests.waiting import WAIT
 
 pytestmark = pytest.mark.interop
 
@@ -118,7 +119,7 @@ def run(*argv, cwd):
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT,
+        timeout=WAIT,
         stdin=subprocess.DEVNULL,
         env=ENVIRON,
     )

@@ -17,7 +17,8 @@ import pytest
 import wmp
 from tests.interop.programs.forks import forks
 from tests.interop.programs.forks import wmp as program
-from tests.interop.programs.programs import ENVIRON, TIMEOUT, WMP
+from tests.interop.programs.programs import ENVIRON, WMP
+from tests.waiting import WAIT
 
 pytestmark = pytest.mark.interop
 
@@ -218,7 +219,7 @@ def test_a_reader_that_closes_the_pipe_early_causes_no_traceback(worker):
             process.stdin.close()
 
             assert process.stderr.read() == b""
-            assert process.wait(TIMEOUT) == 1
+            assert process.wait(WAIT) == 1
         finally:
             process.kill()
 
@@ -242,7 +243,7 @@ def on_a_terminal(*argv, lines=None, typed=None, code=0):
         else:
             process.stdin.write(lines or b"")
             process.stdin.close()
-        until = time.monotonic() + TIMEOUT
+        until = time.monotonic() + WAIT
         while select.select([ours], [], [], max(0.0, until - time.monotonic()))[0]:
             try:
                 chunk = os.read(ours, 65536)
@@ -252,7 +253,7 @@ def on_a_terminal(*argv, lines=None, typed=None, code=0):
                 break
             seen += chunk
 
-        assert process.wait(TIMEOUT) == code
+        assert process.wait(WAIT) == code
         return seen
     finally:
         process.kill()
@@ -298,7 +299,7 @@ def test_sigterm_cancels_the_running_jobs(folder):
 
     def hang(payload: bytes, job: wmp.RunningJob) -> bytes:
         begun.set()
-        until = time.monotonic() + TIMEOUT
+        until = time.monotonic() + WAIT
         while not job.cancelled and time.monotonic() < until:
             time.sleep(0.01)
         cancelled.set()
@@ -309,11 +310,11 @@ def test_sigterm_cancels_the_running_jobs(folder):
         program(*spread()) as mapped,
     ):
         mapped.feed(b"one\n")
-        assert begun.wait(TIMEOUT)
+        assert begun.wait(WAIT)
         mapped.signal(signal.SIGTERM)
 
         assert mapped.ends() == 143
-        assert cancelled.wait(5)
+        assert cancelled.wait(WAIT)
         assert "terminated; running jobs were cancelled" in mapped.stderr
         assert "Traceback" not in mapped.stderr
         worker.close(0)  # no manager is left to take the result

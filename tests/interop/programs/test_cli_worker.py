@@ -15,7 +15,7 @@ import wmp
 from tests.interop.programs.forks import ForkedProgram
 from tests.interop.programs.forks import wmp as program
 from tests.interop.programs.programs import WMP, Program
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 
 pytestmark = pytest.mark.interop
 
@@ -46,8 +46,6 @@ WORK = """
     ready_aio = wmp.aio.Worker("ipc://first", handlers=handlers)
 """
 
-TIMEOUT = 20
-
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
@@ -66,7 +64,7 @@ def manager(folder):
 
 def test_a_command_does_jobs_and_drains_at_sigterm(manager):
     with program("worker", "--role", "wc", "--connect", "ipc://first", "--", "wc", "-w") as worker:
-        results = list(manager.map([b"to be", b"or not to be", b""], role="wc", timeout=TIMEOUT))
+        results = list(manager.map([b"to be", b"or not to be", b""], role="wc", timeout=WAIT))
 
         assert [int(result) for result in results] == [2, 4, 0]
         worker.wait_for_line("wmp: worker: ready: connected to manager ")
@@ -78,44 +76,44 @@ def test_a_command_does_jobs_and_drains_at_sigterm(manager):
 def test_a_failed_command_reports_its_exit_code_and_stderr(manager):
     argv = ("worker", "--connect", "ipc://first", "--", "sh", "-c", "echo oh no >&2; exit 3")
     with program(*argv), pytest.raises(wmp.JobFailed, match=r"exit code 3: oh no$"):
-        manager.submit(b"", timeout=TIMEOUT).result()
+        manager.submit(b"", timeout=WAIT).result()
 
 
 def test_flags_behind_two_dashes_are_the_commands_own(manager):
     argv = ("worker", "--connect", "ipc://first", "--", "echo", "--role", "x", "--", "--help")
     with program(*argv):
-        assert manager.submit(b"", timeout=TIMEOUT).result() == b"--role x -- --help\n"
+        assert manager.submit(b"", timeout=WAIT).result() == b"--role x -- --help\n"
 
 
 def test_a_function_is_found_from_the_current_directory(manager):
     with program("worker", "work:shout", "--connect", "ipc://first") as worker:
-        assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+        assert manager.submit(b"hello", timeout=WAIT).result() == b"HELLO"
         worker.signal(signal.SIGINT)
         assert worker.ends() == 0
 
 
 def test_a_function_may_have_a_role(manager):
     with program("worker", "work:shout", "--connect", "ipc://first", "--role", "loud"):
-        assert manager.submit(b"hello", role="loud", timeout=TIMEOUT).result() == b"HELLO"
+        assert manager.submit(b"hello", role="loud", timeout=WAIT).result() == b"HELLO"
 
 
 def test_a_function_and_a_command_may_have_several_roles(manager):
     roles = ("--connect", "ipc://first", "--role", "one", "--role", "two")
     with program("worker", "work:shout", *roles) as worker:
         for role in ("one", "two"):
-            assert manager.submit(b"hello", role=role, timeout=TIMEOUT).result() == b"HELLO"
+            assert manager.submit(b"hello", role=role, timeout=WAIT).result() == b"HELLO"
         worker.signal(signal.SIGTERM)
         assert worker.ends() == 0
     with program("worker", *roles, "--", "rev"):
         for role in ("one", "two"):
-            assert manager.submit(b"abc", role=role, timeout=TIMEOUT).result().strip() == b"cba"
+            assert manager.submit(b"abc", role=role, timeout=WAIT).result().strip() == b"cba"
 
 
 def test_every_manager_that_answers_is_reported(folder):
     with program("worker", "work:shout", "--connect", "ipc://first") as worker:
         with wmp.Manager("ipc://first", label="the first") as manager:
             worker.wait_for_line("ready: connected to manager the first")
-            manager.submit(b"", timeout=TIMEOUT).result()
+            manager.submit(b"", timeout=WAIT).result()
         worker.wait_for_line("lost the connection to the manager at ipc://first; retrying")
         with wmp.Manager("ipc://first", label="the second"):
             worker.wait_for_line("ready: connected to manager the second")
@@ -125,7 +123,7 @@ def test_every_manager_that_answers_is_reported(folder):
 def test_functions_run_in_processes(manager):
     argv = ("worker", "work:where", "--connect", "ipc://first", "--pool", "process", "--slots", "2")
     with program(*argv) as worker:
-        pids = {int(pid) for pid in manager.map([b""] * 50, timeout=TIMEOUT)}
+        pids = {int(pid) for pid in manager.map([b""] * 50, timeout=WAIT)}
 
         assert not pids & {os.getpid(), worker.process.pid}
         worker.signal(signal.SIGTERM)
@@ -134,15 +132,15 @@ def test_functions_run_in_processes(manager):
 
 def test_a_mapping_brings_its_roles(manager):
     with program("worker", "work:handlers", "--connect", "ipc://first"):
-        assert manager.submit(b"hello", role="shout", timeout=TIMEOUT).result() == b"HELLO"
-        assert manager.submit(b"", role="where", timeout=TIMEOUT).result().isdigit()
+        assert manager.submit(b"hello", role="shout", timeout=WAIT).result() == b"HELLO"
+        assert manager.submit(b"", role="where", timeout=WAIT).result().isdigit()
 
 
 def test_resources_are_offered(manager):
     argv = ("worker", "work:shout", "--connect", "ipc://first", "--slots", "3")
     with program(*argv, "--resource", "gpu=2", "--resource", "memory=8"):
         needs = {"slots": 3, "gpu": 2, "memory": 8}
-        assert manager.submit(b"a", needs=needs, timeout=TIMEOUT).result() == b"A"
+        assert manager.submit(b"a", needs=needs, timeout=WAIT).result() == b"A"
         with pytest.raises(wmp.JobTimeout):
             manager.submit(b"a", needs={"gpu": 3}, timeout=0.3).result()
 
@@ -150,8 +148,8 @@ def test_resources_are_offered(manager):
 def test_a_ready_made_worker_gets_more_endpoints(manager):
     argv = ("worker", "work:ready", "--connect", "ipc://second")
     with wmp.Manager("ipc://second") as second, program(*argv):
-        assert manager.submit(b"one", role="shout", timeout=TIMEOUT).result() == b"ONE"
-        assert second.submit(b"two", role="shout", timeout=TIMEOUT).result() == b"TWO"
+        assert manager.submit(b"one", role="shout", timeout=WAIT).result() == b"ONE"
+        assert second.submit(b"two", role="shout", timeout=WAIT).result() == b"TWO"
 
 
 @pytest.mark.parametrize(
@@ -174,30 +172,30 @@ def test_a_worker_gives_up_after_the_wait_without_a_manager(folder, argv, where)
 
 
 def test_a_worker_gives_up_no_manager_that_is_there_and_ends_behind_the_last(folder):
-    argv = ("worker", "work:shout", "--connect", "ipc://first", "--wait", "0.3")
+    argv = ("worker", "work:shout", "--connect", "ipc://first", "--wait", "1.5")
     with wmp.Manager("ipc://first") as manager, program(*argv) as worker:
         worker.wait_for_line("ready: connected to manager")
         with pytest.raises(subprocess.TimeoutExpired):
-            worker.process.wait(1.0)
-        assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+            worker.process.wait(2.0)
+        assert manager.submit(b"hello", timeout=WAIT).result() == b"HELLO"
         manager.close()
 
         assert worker.ends() == 2
-        assert "no manager answered at ipc://first within 0.3 s" in worker.stderr
+        assert "no manager answered at ipc://first within 1.5 s" in worker.stderr
 
 
 def test_the_time_that_worker_processes_take_to_start_is_no_waiting(manager, folder):
     (folder / "slow.py").write_text(
         "import multiprocessing, time\n"
         "if multiprocessing.parent_process() is not None:\n"
-        "    time.sleep(1.0)\n"
+        "    time.sleep(2.0)\n"
         "from work import shout\n"
         "def handle(payload):\n"
         "    return shout(payload)\n"
     )
     argv = ("worker", "slow:handle", "--connect", "ipc://first", "--pool", "process")
-    with program(*argv, "--wait", "0.5") as worker:
-        assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+    with program(*argv, "--wait", "1.5") as worker:
+        assert manager.submit(b"hello", timeout=WAIT).result() == b"HELLO"
         worker.signal(signal.SIGTERM)
         assert worker.ends() == 0
 
@@ -210,7 +208,7 @@ def test_running_jobs_are_finished_at_sigterm(manager, folder):
         worker.wait_for_line("draining")
         (folder / "go").touch()
 
-        assert job.result(TIMEOUT) == b"waited"
+        assert job.result(WAIT) == b"waited"
         assert worker.ends() == 0
 
 
@@ -249,7 +247,7 @@ def test_draining_ends_when_its_time_is_over(manager, folder, made, number):
         assert "Traceback" not in worker.stderr
     (folder / "go").touch()
     with program("worker", "work:handlers", "--connect", "ipc://first"):
-        assert job.result(TIMEOUT) == b"waited"
+        assert job.result(WAIT) == b"waited"
 
 
 def test_draining_in_time_is_a_good_end(manager, folder):
@@ -260,7 +258,7 @@ def test_draining_in_time_is_a_good_end(manager, folder):
         worker.signal(signal.SIGTERM)
         worker.wait_for_line("draining; waiting for at most 1e+09 s for 1 job")
         (folder / "go").touch()
-        assert job.result(TIMEOUT) == b"waited"
+        assert job.result(WAIT) == b"waited"
         assert worker.ends() == 0
 
 
@@ -292,14 +290,14 @@ def test_the_end_of_a_killed_worker_is_noticed_by_its_connection(folder, endpoin
             wait_until((folder / "begun").exists)
             worker.signal(signal.SIGKILL)
             with pytest.raises(wmp.WorkerLost) as lost:
-                job.result(30)
+                job.result(WAIT)
         assert lost.value.cause == "the connection ended"
 
 
 @pytest.mark.parametrize("pool", ["thread", "process"])
 def test_lines_that_handlers_log_name_the_time_and_the_job(manager, pool):
     with program("worker", "work:log", "--pool", pool, "--connect", "ipc://first") as worker:
-        assert manager.submit(b"one").result(TIMEOUT) == b"one"
+        assert manager.submit(b"one").result(WAIT) == b"one"
         line = worker.wait_for_line("working on")
         assert re.fullmatch(
             r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d job 1 \(default\) INFO mine: working on b'one'", line
@@ -313,7 +311,7 @@ def test_a_manager_is_reported_before_its_end(folder):
     with program("worker", "work:shout", "--connect", "ipc://first") as worker:
         for count in (1, 2, 3):
             with wmp.Manager("ipc://first") as manager:
-                assert manager.submit(b"one").result(TIMEOUT) == b"ONE"
+                assert manager.submit(b"one").result(WAIT) == b"ONE"
             worker.wait_for_count("lost the connection", count)
         lines = [line for line in worker.stderr.splitlines() if "ready:" in line or "lost" in line]
         assert ["ready:" in line for line in lines] == [True, False] * 3
@@ -332,16 +330,16 @@ def test_a_watched_worker_starts_again_when_its_module_changes(manager, folder, 
     write("one")
     connect = ("--connect", "ipc://first")
     with Program(*WMP, "worker", name, "--watch", *connect, cwd=folder) as worker:
-        assert manager.submit(b"", timeout=TIMEOUT).result() == b"one"
+        assert manager.submit(b"", timeout=WAIT).result() == b"one"
         path.write_text("def work(:\n")
         worker.wait_for_line("cannot be compiled")
         write("second")
         worker.wait_for_line("replacing this process")
-        wait_until(lambda: manager.submit(b"", timeout=TIMEOUT).result() == b"second", TIMEOUT)
+        wait_until(lambda: manager.submit(b"", timeout=WAIT).result() == b"second")
         path.write_text("import nothing_of_that_name\n")
         worker.wait_for_line("waiting for a change")
         write("the third")
-        wait_until(lambda: manager.submit(b"", timeout=TIMEOUT).result() == b"the third", TIMEOUT)
+        wait_until(lambda: manager.submit(b"", timeout=WAIT).result() == b"the third")
         worker.signal(signal.SIGTERM)
         assert worker.ends() == 0
 
@@ -350,7 +348,7 @@ def test_flags_come_from_the_environment_and_a_file(manager, folder):
     (folder / "wmp.toml").write_text('[worker]\ntarget = "work:shout"\nrole = ["loud"]\n')
     env = {"WMP_WORKER_CONNECT": "ipc://first", "WMP_CONFIG": "wmp.toml"}
     with ForkedProgram(*WMP, "worker", "--log-format", "json", env=env) as worker:
-        job = manager.submit(b"hello", role="loud", timeout=TIMEOUT)
+        job = manager.submit(b"hello", role="loud", timeout=WAIT)
         assert job.result() == b"HELLO"
         worker.signal(signal.SIGTERM)
         assert worker.ends() == 0

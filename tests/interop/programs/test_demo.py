@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.programs.forks import wmp as program
-from tests.interop.programs.programs import TIMEOUT
-from tests.waiting import children, runs, wait_until
+from tests.waiting import RUN, WAIT, children, runs, wait_until
 from wmp.cli.demo import chaos as demo_chaos
 from wmp.cli.demo import runner as demo_runner
 from wmp_programs import wmp as main
@@ -23,7 +22,6 @@ pytestmark = pytest.mark.interop
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("files", "workers"), [(60, 2), pytest.param(None, 4, marks=pytest.mark.deep)]
 )
@@ -31,7 +29,7 @@ def test_every_file_of_the_standard_library_is_counted_once_and_right(files, wor
     names = demo_runner.source_files(files)
     options = ["--files", str(files), "--workers", str(workers)] if files else []
     with program("demo", *options, "--journal", str(tmp_path)) as demo:
-        code = demo.process.wait(100)
+        code = demo.process.wait(RUN)
         demo.ends()
         said = demo.stdout.decode()
 
@@ -108,7 +106,7 @@ def test_its_processes_do_not_outlive_it_even_when_it_is_killed():
         demo.wait_for_line("files for 1 worker of", on="stdout")
         pids = children(demo.process.pid)
         demo.signal(signal.SIGKILL)
-        demo.process.wait(TIMEOUT)
+        demo.process.wait(WAIT)
 
         assert len(pids) == 4
         wait_until(lambda: not any(map(runs, pids)), "all processes have ended")
@@ -134,12 +132,11 @@ def test_the_unexpected_end_of_a_process_is_reported():
 # -- chaos
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("store", [False, pytest.param(True, marks=pytest.mark.deep)])
 def test_everything_is_killed_in_turn_and_nothing_is_lost(store):
     kind = "--store" if store else "--chaos"
     with program("demo", kind, "--files", "48", "--workers", "1", "--seed", "5") as demo:
-        code = demo.process.wait(100)
+        code = demo.process.wait(RUN)
         demo.ends()
         said = demo.stdout.decode()
 
@@ -164,10 +161,9 @@ def test_everything_is_killed_in_turn_and_nothing_is_lost(store):
         assert said.endswith(end)
 
 
-@pytest.mark.timeout(120)
 def test_a_pair_of_managers_takes_over_twice(tmp_path):
     with program("demo", "--star", "--files", "60", "--workers", "2") as demo:
-        code = demo.process.wait(100)
+        code = demo.process.wait(RUN)
         demo.ends()
         said = demo.stdout.decode()
     assert (code, demo.stderr) == (0, ""), said

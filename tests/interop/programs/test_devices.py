@@ -16,6 +16,7 @@ import zmq.auth
 import wmp
 from tests.interop.programs.forks import wmp_device
 from tests.interop.programs.programs import ROOT
+from tests.waiting import WAIT
 from wmp.errors import ConfigError
 from wmp.runtime.node.config import load_devices, meets
 
@@ -23,8 +24,6 @@ pytestmark = pytest.mark.interop
 
 FOLDER = ROOT / "devices"
 NAMES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
-
-TIMEOUT = 20
 
 
 def shout(payload: bytes) -> bytes:
@@ -60,7 +59,7 @@ def test_it_runs_and_passes_jobs_on(name, folder):
             for one in devices:
                 device.wait_for_line(f"wmp-device: {one.label} is bound to ")
             with wmp.Worker(*devices[-1].bind, handlers=shout):
-                assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+                assert manager.submit(b"hello", timeout=WAIT).result() == b"HELLO"
             device.signal(signal.SIGTERM)
 
             assert device.ends() == 0
@@ -85,7 +84,7 @@ def test_keys_of_managers_are_listed_apart(folder):
             wmp.Manager(connect="ipc://above", security=meg) as manager,
             wmp.Worker("ipc://below", handlers=shout, security=ada),
         ):
-            assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+            assert manager.submit(b"hello", timeout=WAIT).result() == b"HELLO"
 
 
 def make_keys(folder: Path, *names: str) -> None:
@@ -108,7 +107,7 @@ def test_the_gate_admits_only_listed_keys(folder):
             with wmp.Worker(endpoint, handlers=shout, security=eve, label="eve"):
                 device.wait_for_line("the allow list refused the key of a peer")
                 with wmp.Worker(endpoint, handlers=shout, security=ada, label="ada"):
-                    assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+                    assert manager.submit(b"hello", timeout=WAIT).result() == b"HELLO"
                     labels = [worker.label for worker in manager.statistics().workers]
             device.signal(signal.SIGINT)
 
@@ -125,7 +124,7 @@ def test_flags_do_the_same_as_a_definition(folder):
             )
             with wmp.Worker("ipc://below", handlers=shout):
                 for manager in (one, two):
-                    assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+                    assert manager.submit(b"hello", timeout=WAIT).result() == b"HELLO"
 
 
 def test_managers_connect_to_a_device_of_flags(folder):
@@ -136,7 +135,7 @@ def test_managers_connect_to_a_device_of_flags(folder):
             wmp.Worker("ipc://below", handlers=shout),
             wmp.Manager(connect="ipc://above") as manager,
         ):
-            assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+            assert manager.submit(b"hello", timeout=WAIT).result() == b"HELLO"
             with wmp.Manager(connect="ipc://above"):
                 device.wait_for_line("1 manager has dialed in to this device, its limit")
 
@@ -168,7 +167,7 @@ def test_devices_in_a_row(folder):
         wmp_device("--bind", "ipc://3", "--connect", "ipc://2"),
         wmp.Worker("ipc://3", handlers=shout),
     ):
-        assert manager.submit(b"hello", timeout=TIMEOUT).result() == b"HELLO"
+        assert manager.submit(b"hello", timeout=WAIT).result() == b"HELLO"
 
 
 @pytest.mark.parametrize("name", NAMES)

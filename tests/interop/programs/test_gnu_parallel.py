@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.programs.programs import ROOT
+from tests.waiting import WAIT
 
 pytestmark = pytest.mark.interop
 
@@ -40,7 +41,7 @@ def run(script: str, folder: Path) -> tuple[str, list[list[str]]]:
         },
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=WAIT,
     )
     assert ended.returncode == 0, ended.stderr
     first, *lines = (folder / "log").read_text().splitlines()

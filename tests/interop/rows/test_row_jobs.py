@@ -11,7 +11,7 @@ import pytest
 pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install -e '.[rows]'")
 
 import wmp  # noqa: E402 - needs pyarrow
-from tests.waiting import wait_until  # noqa: E402
+from tests.waiting import WAIT, wait_until  # noqa: E402
 from wmp import rows  # noqa: E402
 from wmp.errors import ClosedError, NoWorkers, RowsFailed  # noqa: E402
 from wmp.rows import row_jobs  # noqa: E402
@@ -82,7 +82,7 @@ def test_a_slow_piece_keeps_back_no_other_piece_unless_the_order_counts(device, 
 
     def first_waits(batch):
         if batch["n"][0].as_py() == 0:
-            assert go.wait(40)
+            assert go.wait(WAIT)
         return square(batch)
 
     with worker(device, first_waits, slots=2, window=0):
@@ -121,7 +121,7 @@ def test_the_first_error_names_its_rows_and_cancels_the_others(device, run):
     @rows.row_handler("row")
     def fails(row, job):
         if row["n"] == 7:
-            assert began.wait(40)
+            assert began.wait(WAIT)
             raise ZeroDivisionError("no")
         if row["n"] >= 10:
             began.set()
@@ -132,7 +132,7 @@ def test_the_first_error_names_its_rows_and_cancels_the_others(device, run):
     with wmp.Worker(*device.endpoints, handlers={"f": fails}, slots=2, window=0):
         with pytest.raises(RowsFailed) as caught:
             list(run(role="f"))
-        assert stopped.wait(40)
+        assert stopped.wait(WAIT)
 
     text = "rows 5 to 9 of partition 3 of batch 7 of query query failed at role 'f' in row 7"
     assert str(caught.value) == f"{text}: ZeroDivisionError: no"
@@ -155,7 +155,7 @@ def test_a_reader_that_stops_early_cancels_the_pieces(device, run):
         results = run()
         next(results)
         results.close()
-        assert stopped.wait(40)
+        assert stopped.wait(WAIT)
 
 
 @pytest.mark.rule("ROWS-4.3", "ROWS-4.4")
@@ -205,7 +205,7 @@ def test_a_role_without_workers_is_an_error_after_the_wait(device, run, monkeypa
     asked = run(role="embed", wait=0.5, errors=errors)
     if other:
         helper.start()
-        process_manager(terms_of(device)).wait_for_workers(role="embod", timeout=40)
+        process_manager(terms_of(device)).wait_for_workers(role="embod", timeout=WAIT)
 
     with pytest.raises(NoWorkers) as caught:
         list(asked)
@@ -245,7 +245,7 @@ def test_a_long_silence_is_logged_with_its_numbers(device, run, monkeypatch, cap
     seen = threading.Event()
 
     def waits(batch):
-        assert seen.wait(40)
+        assert seen.wait(WAIT)
         return square(batch)
 
     class Seen(logging.Handler):
@@ -291,7 +291,7 @@ def test_the_end_of_one_copy_of_a_task_leaves_the_other_its_results(device, tmp_
 
     def waits(batch):
         calls.append(batch["n"][0].as_py())
-        assert go.wait(40)
+        assert go.wait(WAIT)
         return square(batch)
 
     def ends_before_its_results(batches):

@@ -16,12 +16,12 @@ import pytest
 
 import wmp
 from tests.interop.programs.forks import ForkedProcess, forks
+from tests.waiting import RUN, WAIT
 from wmp.store.contract import JobFilter
 from wmp.store.sqlite.sqlite_reader import SqliteReader
 from wmp.store.sqlite.sqlite_store import SqliteStore
 from wmp.store.stored_job import StoredJobState
 
-WAIT = 30.0
 """Seconds after which a test gives up; none of them needs a second."""
 
 State = StoredJobState
@@ -339,7 +339,7 @@ def run_and_kill(tmp_path: Path, jobs: int, kills: int, seed: int) -> None:
                 break
             last.append(int(line))
         acknowledged += last
-        until = time.monotonic() + 10 * WAIT
+        until = time.monotonic() + RUN
         while not states(path).keys() <= {"OK"} and time.monotonic() < until:
             time.sleep(0.05)
         killed.kill_manager()

@@ -14,11 +14,11 @@ import pytest
 
 import wmp
 from tests.interop.programs.programs import ENVIRON
+from tests.waiting import WAIT
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.sqlite.sqlite_reader import SqliteReader
 from wmp.store.stored_job import StoredJobState
 
-WAIT = 30.0
 """Seconds after which a test gives up; none of them needs two seconds."""
 
 MANAGER = """

@@ -7,12 +7,12 @@ from typing import Any
 
 import zmq
 
+from tests.waiting import WAIT_MS
 from wmp import codec
 from wmp.message import Command, Field, Message, Outcome, Path
 from wmp.testing.peers.worker_messages import WorkerMessages
 
 EPOCH = 1_000_000
-TIMEOUT = 10_000
 """Milliseconds after which a test that waits for a message fails."""
 
 
@@ -58,8 +58,8 @@ class SocketWorker(WorkerMessages):
     def receive(self, *wanted: Command) -> Message:
         """Return the next message, or the next message with one of these commands."""
         while True:
-            if not self.socket.poll(TIMEOUT):
-                raise TimeoutError(f"no {wanted or 'message'} within {TIMEOUT} ms")
+            if not self.socket.poll(WAIT_MS):
+                raise TimeoutError(f"no {wanted or 'message'} within {WAIT_MS} ms")
             message = codec.decode(self.socket.recv_multipart())
             if not wanted or message.command in wanted:
                 self.session = message.fields.get(Field.SESSION, self.session)

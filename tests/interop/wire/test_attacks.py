@@ -17,10 +17,10 @@ from benchmarks.attacks.drills import DRILLS
 from benchmarks.attacks.stage import MEMORY, perform
 from tests.interop.programs.programs import ROOT
 from tests.interop.wire.peers import SocketWorker
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 from wmp.message import Command, Outcome
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.interop
 
 PROGRAM = (sys.executable, "-m", "benchmarks.attacks")
 SMALL = ("garbage",)
@@ -43,7 +43,7 @@ def finish(manager: wmp.Manager, honest: SocketWorker) -> None:
     job = manager.submit(b"question")
     honest.work_once(b"answer")
     honest.number += 1
-    assert job.result(10) == b"answer"
+    assert job.result(WAIT) == b"answer"
 
 
 def test_a_result_that_is_sent_again_and_again_counts_once() -> None:
@@ -54,7 +54,7 @@ def test_a_result_that_is_sent_again_and_again_counts_once() -> None:
     ):
         job = manager.submit(b"once")
         take = replay.work_once(b"done")
-        assert job.result(10) == b"done"
+        assert job.result(WAIT) == b"done"
         assert take.columns is not None
         jobs = list(zip(take.columns.ids, take.columns.attempts, strict=True))
         done = replay.compose_done(jobs, [b"other"], [Outcome.OK], number=1)
@@ -81,7 +81,7 @@ def test_the_jobs_of_a_thief_that_leaves_with_them_are_done_by_others() -> None:
             thief.receive(Command.TAKE)
             thief.send(thief.compose_bye())
         with wmp.Worker(*manager.endpoints, handlers=bytes.upper):
-            assert [job.result(10) for job in jobs] == [b"%d" % number for number in range(10)]
+            assert [job.result(WAIT) for job in jobs] == [b"%d" % number for number in range(10)]
 
 
 def test_connections_with_half_a_greeting_do_not_keep_jobs_from_ending() -> None:

@@ -14,13 +14,10 @@ from attrs import evolve
 import wmp
 from tests.interop.programs.forks import wmp_device
 from tests.interop.wire.peers import SocketWorker
-from tests.waiting import wait_until
+from tests.waiting import WAIT, WAIT_MS, wait_until
 from wmp import codec
 from wmp.message import Command, Field, Message
 
-pytestmark = pytest.mark.timeout(60)
-
-WAIT = 20
 QUICK = wmp.Transport(reconnect=0.01, reconnect_max=0.02)
 
 
@@ -118,7 +115,7 @@ class Dialer:
         self.socket.send_multipart(codec.encode(message))
 
     def receive(self) -> Message:
-        assert self.socket.poll(WAIT * 1000)
+        assert self.socket.poll(WAIT_MS)
         return codec.decode(self.socket.recv_multipart())
 
     def close(self) -> None:
@@ -126,7 +123,6 @@ class Dialer:
 
 
 @pytest.mark.rule("WMP-8.12", "WMP-8.13")
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="there is no /proc")
 @pytest.mark.parametrize(
     ("rounds", "room"), [(6, None), pytest.param(600, 3 << 19, marks=pytest.mark.deep)]
@@ -232,7 +228,7 @@ def test_garbage_at_the_upper_router_is_answered_and_harms_no_manager(context: A
         stranger.connect(device.manager_endpoints[0])
         for _ in range(500):
             stranger.send_multipart([b"garbage", b"more"])
-        assert stranger.poll(WAIT * 1000)
+        assert stranger.poll(WAIT_MS)
         error = codec.decode(stranger.recv_multipart())
         assert (error.command, error.fields[Field.CODE]) == (Command.ERROR, "malformed")
         wait_until(lambda: "ignored" in device.statistics().dropped, "it is ignored")

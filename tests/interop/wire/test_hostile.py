@@ -13,12 +13,11 @@ import zmq
 import wmp
 from benchmarks.attacks.attacker import Attacker, handshake
 from tests.interop.wire.peers import EPOCH, SocketWorker, garbage
-from tests.waiting import wait_until
+from tests.waiting import WAIT, WAIT_MS, wait_until
 from wmp import codec
 from wmp.message import Command, ErrorCode, Field, Limits, Message, Outcome
 from wmp.runtime.driver import throttle
 
-pytestmark = pytest.mark.timeout(60)
 linux = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="only Linux counts the bytes of a connection"
 )
@@ -32,7 +31,7 @@ def test_a_hand_written_worker_does_a_job() -> None:
 
         assert take.columns is not None
         assert list(take.columns.payloads or ()) == [b"question"]
-        assert job.result(10) == b"answer"
+        assert job.result(WAIT) == b"answer"
 
 
 @pytest.mark.rule("WMP-10.1", "WMP-10.2")
@@ -47,7 +46,7 @@ def test_garbage_is_answered_counted_and_survived() -> None:
         peer.work_once(b"answer")
 
         assert answered == len(messages)
-        assert job.result(10) == b"answer"
+        assert job.result(WAIT) == b"answer"
         assert sum(manager.statistics().dropped.values()) >= len(messages)
 
 
@@ -63,7 +62,7 @@ def test_a_connection_that_sends_only_garbage_is_ignored_and_no_other() -> None:
             loud.raw(b"garbage")
         job = manager.submit(b"question")
         honest.work_once(b"answer")
-        assert job.result(10) == b"answer"
+        assert job.result(WAIT) == b"answer"
 
 
 def test_what_a_connection_with_garbage_leaves_behind_is_dropped_unread(
@@ -107,7 +106,7 @@ def test_a_node_rests_from_reading_when_it_drops_many_messages(
         else:
             job = manager.submit(b"question")
             honest.work_once(b"answer")
-            assert job.result(10) == b"answer"
+            assert job.result(WAIT) == b"answer"
 
 
 @pytest.mark.rule("WMP-10.3")
@@ -171,7 +170,7 @@ def test_a_device_survives_garbage_from_both_sides() -> None:
             wait_until(lambda: refused() == 2 * len(garbage()), "garbage of both sides counted")
             peer.ping(label="after all that")
             while True:
-                assert above.poll(10_000)
+                assert above.poll(WAIT_MS)
                 frames = above.recv_multipart()
                 if b"after all that" in frames[1]:
                     break
@@ -210,7 +209,7 @@ def test_a_flood_below_a_device_does_not_reach_the_manager() -> None:
             assert device.statistics().forwarded["PING"] < 250
             calm.ping(label="calm")
             while b"calm" not in above.recv_multipart()[1]:
-                assert above.poll(10_000)
+                assert above.poll(WAIT_MS)
     finally:
         above.close()
         context.term()
@@ -219,9 +218,9 @@ def test_a_flood_below_a_device_does_not_reach_the_manager() -> None:
 def test_a_connection_without_zeromq_does_no_harm() -> None:
     with wmp.Manager() as manager:
         host, _, port = manager.endpoints[0].removeprefix("tcp://").rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=10) as stranger:
+        with socket.create_connection((host, int(port)), timeout=WAIT) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + bytes(2000))
-            stranger.settimeout(10)
+            stranger.settimeout(WAIT)
             try:
                 while stranger.recv(4096):
                     pass
@@ -230,7 +229,7 @@ def test_a_connection_without_zeromq_does_no_harm() -> None:
         with SocketWorker(manager.endpoints[0]) as peer:
             job = manager.submit(b"question")
             peer.work_once(b"answer")
-            assert job.result(10) == b"answer"
+            assert job.result(WAIT) == b"answer"
 
 
 def test_a_frame_above_the_limit_ends_only_that_connection() -> None:
@@ -243,7 +242,7 @@ def test_a_frame_above_the_limit_ends_only_that_connection() -> None:
         greedy.raw(bytes(Limits.COLUMNS + 1))
         job = manager.submit(b"question")
         peer.work_once(b"answer")
-        assert job.result(10) == b"answer"
+        assert job.result(WAIT) == b"answer"
 
 
 def send_until_closed(stream: socket.socket, node: wmp.Manager | wmp.Worker) -> None:
@@ -267,7 +266,7 @@ def test_a_message_without_end_ends_only_that_connection() -> None:
         job = manager.submit(b"question")
         peer.work_once(b"answer")
 
-        assert job.result(10) == b"answer"
+        assert job.result(WAIT) == b"answer"
         assert manager.statistics().dropped["unfinished message"] == 1
 
 
@@ -288,13 +287,13 @@ def test_the_oldest_of_too_many_connections_without_a_message_is_closed() -> Non
         attacker = Attacker(manager.endpoints[0])
         with contextlib.ExitStack() as stack:
             streams = [stack.enter_context(attacker.tcp()) for _ in range(4)]
-            streams[0].settimeout(20)
+            streams[0].settimeout(WAIT)
             while streams[0].recv(4096):
                 pass
             with SocketWorker(manager.endpoints[0]) as peer:
                 job = manager.submit(b"question")
                 peer.work_once(b"answer")
-                assert job.result(10) == b"answer"
+                assert job.result(WAIT) == b"answer"
         assert manager.statistics().dropped["silent"] >= 1
 
 
@@ -335,7 +334,7 @@ def test_ready_ping_and_superseded_do_not_stop_a_manager() -> None:
         with SocketWorker(manager.endpoints[0], b"honest") as peer:
             job = manager.submit(b"question")
             peer.work_once(b"answer")
-            assert job.result(10) == b"answer"
+            assert job.result(WAIT) == b"answer"
 
 
 @pytest.mark.rule("WMP-15.1", "WMP-15.3", "WMP-15.5")
@@ -344,13 +343,13 @@ def test_a_stranger_with_the_greatest_epoch_does_not_get_a_workers_place() -> No
         wmp.Manager() as manager,
         wmp.Worker(*manager.endpoints, handlers=bytes.upper, identity="w"),
     ):
-        manager.wait_for_workers(timeout=10)
+        manager.wait_for_workers(timeout=WAIT)
         with SocketWorker(manager.endpoints[0], b"w") as thief:
             thief.epoch = Limits.UINT
             thief.ready(credit=100)
             error = thief.receive(Command.ERROR)
             assert error.fields[Field.CODE] == ErrorCode.SUPERSEDED
-            assert manager.submit(b"secret").result(10) == b"SECRET"
+            assert manager.submit(b"secret").result(WAIT) == b"SECRET"
             assert not thief.socket.poll(100)
 
 
@@ -361,7 +360,7 @@ def test_a_worker_works_once_the_thief_of_its_identity_is_gone() -> None:
             thief.epoch = Limits.UINT
             meet(thief)
         with wmp.Worker(*manager.endpoints, handlers=bytes.upper, identity="w"):
-            assert manager.submit(b"a").result(10) == b"A"
+            assert manager.submit(b"a").result(WAIT) == b"A"
 
 
 @pytest.mark.rule("WMP-15.9", "WMP-9.8")
@@ -399,9 +398,9 @@ def test_a_hostile_manager_cannot_make_a_worker_report_an_honest_one() -> None:
         with wmp.Manager() as manager:
             endpoints = (*manager.endpoints, f"tcp://127.0.0.1:{port}")
             with wmp.Worker(*endpoints, handlers=bytes.upper, identity="w") as worker:
-                manager.wait_for_workers(timeout=10)
+                manager.wait_for_workers(timeout=WAIT)
                 wait_until(lambda: worker.statistics().managers)
-                assert hostile.poll(10_000)
+                assert hostile.poll(WAIT_MS)
                 link, *frames = hostile.recv_multipart()
                 message = codec.decode(frames)
                 forged = Message(
@@ -412,13 +411,13 @@ def test_a_hostile_manager_cannot_make_a_worker_report_an_honest_one() -> None:
                 )
                 hostile.send_multipart([link, *codec.encode(forged)])
                 while True:
-                    assert hostile.poll(10_000)
+                    assert hostile.poll(WAIT_MS)
                     _, *frames = hostile.recv_multipart()
                     answer = codec.decode(frames)
                     if answer.command is Command.ERROR:
                         break
                 assert answer.fields[Field.ABOUT_PEER] == (manager.identity, Limits.UINT)
-                assert manager.submit(b"a").result(10) == b"A"
+                assert manager.submit(b"a").result(WAIT) == b"A"
                 assert "ERROR superseded" not in manager.statistics().dropped
                 assert worker.statistics().managers
     finally:
@@ -439,7 +438,7 @@ def test_a_node_whose_clock_went_back_is_served_by_its_living_peers(
         worker = wmp.Worker(port, handlers=bytes.upper, identity="w")
         worker.start()
         nodes.callback(lambda: (worker.close(), manager.close()))
-        assert manager.submit(b"a").result(10) == b"A"
+        assert manager.submit(b"a").result(WAIT) == b"A"
         monkeypatch.setattr("wmp.runtime.node.node._last_epoch", 0)
         if role == "manager":
             manager.close()
@@ -449,4 +448,4 @@ def test_a_node_whose_clock_went_back_is_served_by_its_living_peers(
             worker.close()
             worker = wmp.Worker(port, handlers=bytes.upper, identity="w")
             worker.start()
-        assert manager.submit(b"b").result(20) == b"B"
+        assert manager.submit(b"b").result(WAIT) == b"B"

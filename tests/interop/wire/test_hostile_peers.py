@@ -9,8 +9,9 @@ import pytest
 
 import wmp
 from tests.interop.programs.programs import ENVIRON, ROOT
+from tests.waiting import WAIT
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.interop
 
 MANY = [pytest.mark.deep, pytest.mark.timeout(2700)]
 
@@ -18,10 +19,10 @@ MANY = [pytest.mark.deep, pytest.mark.timeout(2700)]
 def result(job: wmp.Job, *nodes: wmp.Manager | wmp.Worker) -> object:
     """Return the result of a job; if the job does not end, the failure shows the nodes' state."""
     try:
-        return job.result(120)
+        return job.result(WAIT)
     except TimeoutError:
         shown = "\n".join(str(node.statistics()) for node in nodes)
-        pytest.fail(f"the job has not ended after 120 s: {job.status()}\n{shown}")
+        pytest.fail(f"the job has not ended after {WAIT:g} s: {job.status()}\n{shown}")
 
 
 @pytest.mark.parametrize(("peers", "messages"), [(10, 100), pytest.param(200, 10_000, marks=MANY)])
@@ -32,7 +33,7 @@ def test_honest_jobs_end_among_hostile_peers(peers: int, messages: int) -> None:
             *manager.endpoints, handlers={"honest": bytes.upper, "shared": bytes.upper}, slots=2
         ) as worker,
     ):
-        manager.wait_for_workers(1, timeout=60)
+        manager.wait_for_workers(1, timeout=WAIT)
         command = [sys.executable, "-m", "tests.interop.wire.hostile_process", manager.endpoints[0]]
         with subprocess.Popen(
             [*command, str(peers), str(messages), "14"],
@@ -52,7 +53,7 @@ def test_honest_jobs_end_among_hostile_peers(peers: int, messages: int) -> None:
             finally:
                 attack.kill()
             assert int(attack.stdout.readline()) == peers * messages
-        assert manager.submit(b"afterwards", role="honest").result(60) == b"AFTERWARDS"
+        assert manager.submit(b"afterwards", role="honest").result(WAIT) == b"AFTERWARDS"
         # The jobs of a hostile worker go to other workers when the hostile worker is silent.
         for job in shared:
-            assert job.exception(120) is None or isinstance(job.exception(), wmp.JobError)
+            assert job.exception(WAIT) is None or isinstance(job.exception(), wmp.JobError)

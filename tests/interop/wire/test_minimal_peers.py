@@ -15,9 +15,9 @@ import zmq
 
 from tests.interop.programs.forks import ForkedProgram
 from tests.interop.programs.programs import ROOT, WMP, WMP_DEVICE, Program, copy_node_worker
+from tests.waiting import WAIT_MS
 
 EXAMPLES, VECTORS = ROOT / "examples" / "independent", ROOT / "specs" / "vectors"
-PATIENCE = 40  # a bound for hangs, in seconds
 JOBS = 400
 
 
@@ -364,7 +364,7 @@ def refusals(peer: zmq.Socket[bytes], route: list[bytes]) -> None:
             continue
         peer.send_multipart([*route, *frames_of(vector)])
         while True:
-            assert peer.poll(PATIENCE * 1000), vector["name"]
+            assert peer.poll(WAIT_MS), vector["name"]
             answer = wire.decode(peer.recv_multipart()[len(route) :])
             if answer.command == wire.ERROR:
                 break

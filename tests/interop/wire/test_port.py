@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 import zmq
 
+from tests.waiting import WAIT, WAIT_MS
 from wmp.runtime.sockets import ports
 from wmp.runtime.sockets.connections import Connections
 from wmp.runtime.sockets.node_sockets import NodeSockets
 from wmp.runtime.sockets.ports import Port, Sent
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import router
-
-pytestmark = pytest.mark.timeout(60)
 
 COLUMNS, PAYLOAD = b"c" * 9000, b"p" * 50_000
 
@@ -33,14 +32,14 @@ class World:
         self.links: list[bytes] = []
         for _ in range(2):
             peer = context.socket(zmq.DEALER)
-            peer.linger, peer.rcvtimeo = 0, 20_000
+            peer.linger, peer.rcvtimeo = 0, WAIT_MS
             peer.connect(self.port.endpoints[0])
             peer.send(b"hello")
             self.links.append(self.wait().recv_multipart()[0])
             self.peers.append(peer)
 
     def wait(self) -> Any:
-        assert self.port.socket.poll(20_000)
+        assert self.port.socket.poll(WAIT_MS)
         return self.port.socket
 
     def close(self) -> None:
@@ -132,12 +131,12 @@ async def _first_message_before_its_report(context: Any, lost: list[bytes]) -> N
             peer.connect(port.endpoints[0])
             peer.send(b"head")
             # The loop waits here. So it does not handle the report of the new connection.
-            assert port.socket.poll(20_000)
+            assert port.socket.poll(WAIT_MS)
             key, _ = port.receive()
             assert port.connections is not None
             assert list(port.connections.descriptors) == [key]
             assert not lost
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT):
             while not lost:
                 await asyncio.sleep(0)
         assert lost == [key]

@@ -11,6 +11,7 @@ import zmq
 
 import wmp
 from tests.interop.programs.forks import ForkedProgram, forks
+from tests.waiting import WAIT
 from wmp import codec
 from wmp.message import Command, Message
 from wmp.runtime.sockets.local_ids import LocalIds
@@ -93,7 +94,7 @@ def local_ids_seen_above(context: zmq.Context, workers: int) -> list[int]:
     below = [context.socket(zmq.DEALER) for _ in range(workers)]
     port = above.bind_to_random_port("tcp://127.0.0.1")
     found: dict[bytes, int] = {}
-    until = monotonic() + 30.0
+    until = monotonic() + WAIT
     try:
         with wmp.Device(bind="tcp://127.0.0.1:*", connect=[f"tcp://127.0.0.1:{port}"]) as device:
             for socket in below:

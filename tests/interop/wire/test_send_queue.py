@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import zmq
 
+from tests.waiting import WAIT, WAIT_MS
 from wmp import codec
 from wmp.actions import Send
 from wmp.message import Command, Field, Link, Message
@@ -16,10 +17,6 @@ from wmp.runtime.sockets.connections import Connections
 from wmp.runtime.sockets.ports import Port, SendQueue
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import router
-
-pytestmark = pytest.mark.timeout(60)
-
-WAIT = 20
 
 
 class World:
@@ -48,7 +45,7 @@ class World:
         socket.rcvhwm = 2
         socket.connect("inproc://r")
         socket.send(b"hello")
-        assert self.port.socket.poll(WAIT * 1000)
+        assert self.port.socket.poll(WAIT_MS)
         link, _ = self.port.socket.recv_multipart()
         self.peers.append(socket)
         return socket, link

@@ -20,13 +20,9 @@ from attrs import evolve
 import wmp
 from tests.interop.faults.faults import Part
 from tests.interop.wire.peers import SocketWorker
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 from wmp.message import Command
 from wmp.runtime.sockets.zmq_context import dealer
-
-pytestmark = pytest.mark.timeout(60)
-
-WAIT = 20
 
 
 @contextlib.contextmanager

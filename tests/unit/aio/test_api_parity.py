@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import wmp
+from tests.waiting import WAIT
 from wmp import aio, blocking, gateways
 from wmp.gateways import aio as aio_gateways
 
@@ -105,7 +106,7 @@ def test_an_unknown_name_of_the_top_level_is_an_attribute_error() -> None:
 )
 def test_an_import_loads_no_sockets_and_no_event_loop(script: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=WAIT, check=True
     )
 
     assert done.stdout.strip() in ("False", "set()")

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from tests.waiting import WAIT
 from wmp.cli.common.entry_point import Interruption, ProgramTerminated
 
 
@@ -35,7 +36,7 @@ def test_no_lock_of_a_future_stays_locked_after_a_signal():
             interruption.check()
     other = threading.Thread(target=future.set_result, args=(1,), daemon=True)
     other.start()
-    other.join(10)
+    other.join(WAIT)
     assert future.done()
 
 

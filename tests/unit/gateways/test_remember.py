@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.waiting import WAIT
 from wmp.errors import ConfigError
 from wmp.gateways import remember
 from wmp.runtime.executors.handlers import serve
@@ -43,17 +44,17 @@ def test_a_repeat_waits_while_the_first_runs():
     def slow(body):
         runs.append(body)
         begun.set()
-        assert go.wait(10)
+        assert go.wait(WAIT)
         return b"reply"
 
     handler = remember(slow, key=lambda body: body)
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(handler, b"k")
-        assert begun.wait(10)
+        assert begun.wait(WAIT)
         others = [pool.submit(handler, b"k") for _ in range(2)]
         assert not any(one.done() for one in others)
         go.set()
-        assert {one.result(10) for one in (first, *others)} == {b"reply"}
+        assert {one.result(WAIT) for one in (first, *others)} == {b"reply"}
     assert runs == [b"k"]
 
 

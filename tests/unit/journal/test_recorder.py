@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ConfigError
 from wmp.events import Cancelled, Ticked
@@ -237,7 +237,7 @@ def test_a_blocked_disk_does_not_stall_the_node(tmp_path):
     reading = threading.Thread(target=let_go)
     journal = Pipe(tmp_path, flush=0.0, buffer=100_000)
     recorder = record(journal, much, lambda _: reading.start())
-    reading.join(10)
+    reading.join(WAIT)
 
     assert not reading.is_alive()
     os.close(FILES[0])
@@ -254,12 +254,12 @@ def test_a_journal_that_is_closed_with_a_full_buffer_counts_its_losses_and_stops
 
         def wait(lines: list[str]) -> None:
             blocked.set()
-            assert go.wait(30)
+            assert go.wait(WAIT)
             write(lines)
 
         recorder._writer._write = wait
         recorder.step(Cancelled([0]), (), 0.0)
-        assert blocked.wait(30)
+        assert blocked.wait(WAIT)
 
     def fill(recorder: Recorder) -> None:
         number = 0

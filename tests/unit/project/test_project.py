@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.house import ROOT, house_files
+from tests.waiting import WAIT
 from wmp import errors
 
 PACKAGE = ROOT / "wmp"
@@ -152,7 +153,7 @@ def test_every_arrow_runs_down():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=WAIT,
     )
 
     assert found.returncode == 0, found.stdout + found.stderr
@@ -188,7 +189,7 @@ def test_the_core_imports_with_io_blocked():
     script = BARE.format(package=str(PACKAGE), modules=modules)
 
     found = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=WAIT
     )
 
     assert found.returncode == 0, found.stderr

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tests.waiting import WAIT
 from wmp.actions import Run
 from wmp.codec import unpack_error
 from wmp.errors import JobCancelled
@@ -40,7 +41,7 @@ class Posts:
         self.threads.add(threading.current_thread())
         self.queue.put(event)
 
-    def next(self, timeout: float = 30) -> Any:
+    def next(self, timeout: float = WAIT) -> Any:
         event = self.queue.get(timeout=timeout)
         self.events.append(event)
         if isinstance(event, Finished):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import WAIT
 from wmp.errors import ConfigError, JobCancelled
 from wmp.runtime.executors.handlers import RunningJob, serve
 from wmp.runtime.node.command import CommandFailed, CommandHandler
@@ -99,7 +100,7 @@ def test_cancelling_kills_the_whole_process_group(host: Host, tmp_path: Path) ->
             # The file ends when the last process that holds the other end is gone.
             assert fifo.read() == b""
         with pytest.raises(JobCancelled):
-            result.result(30)
+            result.result(WAIT)
 
 
 def test_the_deadline_kills_it(host: Host) -> None:
@@ -112,7 +113,7 @@ def test_many_commands_run_at_once_and_a_failure_disturbs_no_other(host: Host) -
 
     def one(number: int) -> bytes:
         handler = CommandHandler(["sh", "-c", f"test {number} != 7 && cat"])
-        barrier.wait(30)
+        barrier.wait(WAIT)
         return handler(b"%d" % number, make_job(host))
 
     with ThreadPoolExecutor(16) as threads:
@@ -121,7 +122,7 @@ def test_many_commands_run_at_once_and_a_failure_disturbs_no_other(host: Host) -
             if number == 7:
                 assert isinstance(result.exception(30), CommandFailed)
             else:
-                assert result.result(30) == b"%d" % number
+                assert result.result(WAIT) == b"%d" % number
 
 
 def test_a_ctrl_c_at_the_terminal_does_not_reach_it(host: Host) -> None:

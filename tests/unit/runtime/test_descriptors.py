@@ -21,7 +21,7 @@ import zmq
 
 import wmp
 import wmp.aio
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 from wmp.runtime.node import node
 
 pytest.importorskip("resource", reason="no limit of file descriptors on this system")
@@ -92,7 +92,7 @@ def test_a_node_starts_or_says_how_many_descriptors_there_are(tmp_path: Path) ->
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT,
     )
     assert done.returncode == 0, done.stderr
     blocks = re.findall(r"^(\w+)-(\d+)\n(.*)\nended: (\d+)\n", done.stdout, re.MULTILINE)
@@ -116,7 +116,7 @@ def test_a_node_starts_or_says_how_many_descriptors_there_are(tmp_path: Path) ->
 
 FULL = """
 import os, resource, sys, wmp
-from tests.waiting import wait_until
+from tests.waiting import WAIT, wait_until
 
 with wmp.Manager() as manager:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -125,7 +125,7 @@ with wmp.Manager() as manager:
     job = manager.submit(b"a job")
     wait_until(lambda: manager.statistics().dropped.get("accept"))
     print("full", flush=True)
-    print(job.result(60).decode(), manager.statistics().dropped["accept"], flush=True)
+    print(job.result(100).decode(), manager.statistics().dropped["accept"], flush=True)
 """
 
 
@@ -192,7 +192,7 @@ def test_a_blocking_node_that_nobody_closed_warns_and_lets_go(
     del node
     with pytest.warns(ResourceWarning, match=f"unclosed {name} .*call close()"):
         kept.clear()
-    thread.join(30)
+    thread.join(WAIT)
     assert not thread.is_alive()
     gc.collect()
     # Libzmq closes its own descriptors on its own threads.
@@ -273,7 +273,7 @@ def test_a_node_left_at_the_end_of_the_program_warns_if_python_shows_it(
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=WAIT,
     )
     assert done.returncode == 0
     assert ("ResourceWarning: unclosed manager " in done.stderr) is seen

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.waiting import WAIT
 from wmp.events import Closed, Drained
 from wmp.runtime.driver.inbox import Inbox, Wakeup
 
@@ -112,7 +113,7 @@ def test_an_inbox_reports_that_its_loop_was_closed() -> None:
     asyncio.run(main())
     thread = threading.Thread(target=inbox.post, args=(Drained(),))
     thread.start()
-    thread.join(20)
+    thread.join(WAIT)
 
     assert closed.is_set()
     inbox._wakeup.close()

@@ -16,7 +16,7 @@ import pytest
 
 import wmp
 from tests.unit.runtime.pool_handlers import report
-from tests.waiting import gone
+from tests.waiting import WAIT, gone
 from wmp.cli.map import feed
 from wmp.cli.worker.command import _ManagerWatch
 from wmp.cli.worker.source_watch import SourceWatch
@@ -24,11 +24,10 @@ from wmp.runtime.common import journal
 from wmp.runtime.executors import coroutine_executor, lane, local_executors, process_executor
 from wmp.runtime.node import portal
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.interop
 
 ROOT = Path(__file__).parents[3]
 
-WAIT = 30
 
 DEFECT = "a defect of the test"
 
@@ -268,7 +267,7 @@ if __name__ == "__main__":
         with wmp.Worker(*manager.endpoints, handlers=handle, pool="process"):
             open(os.environ["MARK"] + ".started", "w").close()
             jobs = [manager.submit(b"a") for _ in range(3)]
-            print(*{job.result(20) for job in jobs})
+            print(*{job.result(100) for job in jobs})
 """
 
 
@@ -309,7 +308,7 @@ manager.start()
 worker = API.Worker(*manager.endpoints, handlers=bytes.upper)
 
 def ready():
-    manager.wait_for_workers(timeout=20)
+    manager.wait_for_workers(timeout=100)
     print("ready", flush=True)
 
 threading.Thread(target=ready, daemon=True).start()

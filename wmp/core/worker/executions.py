@@ -122,7 +122,7 @@ class Executions:
 
     @property
     def lanes(self) -> Iterable[RunningLane]:
-        """Return the number of lanes with jobs."""
+        """Return the lanes with jobs."""
         return self._queue.running.values()
 
     @property

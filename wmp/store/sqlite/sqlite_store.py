@@ -302,7 +302,7 @@ class SqliteStore(SqliteReader):
         return swept
 
     def _repeated(self, writer: BatchWriter, batch: WriteBatch, now: int) -> BatchAnswer:
-        """BatchAnswer a batch that was applied before, from the jobs as they are now."""
+        """Return the answer to a batch that was applied before, from the jobs as they are now."""
         adds = [writer.find(new) for new in batch.adds]
         changes = []
         for one in batch.changes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.waiting import WAIT
+
 CONVERSATION = """
 import builtins, sys
 
@@ -44,7 +46,7 @@ print(sorted((id, end.value, payload) for (_, id), (end, payload) in network.res
 
 def test_a_conversation_needs_no_socket_loop_or_clock():
     done = subprocess.run(
-        [sys.executable, "-c", CONVERSATION], capture_output=True, text=True, timeout=50
+        [sys.executable, "-c", CONVERSATION], capture_output=True, text=True, timeout=WAIT
     )
 
     assert done.returncode == 0, done.stderr

@@ -30,13 +30,13 @@ from tests.unit.runtime.posts import (
     until_cancelled,
     until_open,
 )
-from tests.waiting import gone, wait_until
+from tests.waiting import WAIT, gone, wait_until
 from wmp.actions import Interrupt
 from wmp.errors import ConfigError
 from wmp.runtime.executors import (
-    KILL_AFTER,
     Pool,
     ProcessLimits,
+    kill_deadlines,
     make_process_limits,
     open_pool,
     process_executor,
@@ -53,13 +53,21 @@ def pid_of(posts: Posts) -> int:
     return int(posts.report().text or "")
 
 
+@pytest.fixture
+def late_sigkill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a handler time to react to SIGTERM, on a busy machine too."""
+    monkeypatch.setattr(kill_deadlines, "KILL_AFTER", WAIT)
+
+
 # -- the ladder: flag, SIGTERM, SIGKILL -----------------------------------------------------
 
 
 @pytest.mark.rule("WMP-6.10", "WMP-6.16")
 def test_only_the_job_that_ignores_flag_and_sigterm_is_killed(
-    opened: Opener, posts: Posts, tmp_path: Path
+    opened: Opener, posts: Posts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The child must report SIGTERM before SIGKILL comes.
+    monkeypatch.setattr(kill_deadlines, "KILL_AFTER", 2.0)
     os.mkfifo(fifo := tmp_path / "fifo")
     pool = opened("process", 2, SOON, default=stubborn, other=until_open)
     pool.run(run(1, [b"", b"quick", b"quick"]))
@@ -71,7 +79,7 @@ def test_only_the_job_that_ignores_flag_and_sigterm_is_killed(
     pool.interrupt(Interrupt(1, [1, 2]))
     assert posts.report().text == "Terminated"
     assert posts.results(1, [1, 2]) == [(CANCELLED, b""), (CANCELLED, b"")]
-    assert time.monotonic() - began >= 0.1 + KILL_AFTER
+    assert time.monotonic() - began >= 0.1 + 2.0
     assert gone(pid)
     assert posts.results(1, [3])[0][0] is OK
     fifo.write_bytes(b"undisturbed")
@@ -79,7 +87,9 @@ def test_only_the_job_that_ignores_flag_and_sigterm_is_killed(
 
 
 @pytest.mark.rule("WMP-6.16")
-def test_sigterm_lets_a_handler_tidy_up(opened: Opener, posts: Posts, tmp_path: Path) -> None:
+def test_sigterm_lets_a_handler_tidy_up(
+    opened: Opener, posts: Posts, tmp_path: Path, late_sigkill: None
+) -> None:
     note = tmp_path / "note"
     pool = opened("process", 1, SOON, default=tidy)
     pool.run(run(1, [b"", os.fsencode(note), b""]))
@@ -95,7 +105,7 @@ def test_sigterm_lets_a_handler_tidy_up(opened: Opener, posts: Posts, tmp_path: 
 
 
 def test_a_result_in_the_face_of_sigterm_counts_and_its_process_is_replaced(
-    opened: Opener, posts: Posts
+    opened: Opener, posts: Posts, late_sigkill: None
 ) -> None:
     pool = opened("process", 1, SOON, default=cling, other=end_process)
     pool.run(run(1, [b""]))
@@ -111,7 +121,7 @@ def test_a_job_that_runs_past_its_deadline_is_killed_and_lost_with_the_cause(
     opened: Opener, posts: Posts
 ) -> None:
     pool = opened("process", 1, SOON, default=forever)
-    at = time.monotonic() + 0.3
+    at = time.monotonic() + 1.0
     pool.run(run(1, [b"", b"too late"], deadlines=[at, at]))
     pid = pid_of(posts)
     cause = posts.cause(1, 1)
@@ -123,11 +133,11 @@ def test_a_job_that_runs_past_its_deadline_is_killed_and_lost_with_the_cause(
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
 def test_the_flag_goes_up_at_the_deadline(kind: str, opened: Opener, posts: Posts) -> None:
-    pool = opened(kind, 1, ProcessLimits(cancel_grace=30), default=until_cancelled)
-    at = time.monotonic() + 0.3
+    pool = opened(kind, 1, ProcessLimits(cancel_grace=1e6), default=until_cancelled)
+    at = time.monotonic() + 1.0
     pool.run(run(1, [b""], deadlines=[at]))
     assert posts.results(1, [1]) == [(CANCELLED, b"")]
-    assert at <= time.monotonic() < at + 20
+    assert time.monotonic() >= at
 
 
 def test_a_stopped_process_is_killed(opened: Opener, posts: Posts) -> None:

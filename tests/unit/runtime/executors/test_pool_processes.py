@@ -30,7 +30,7 @@ from tests.unit.runtime.posts import (
     until_open,
     upper,
 )
-from tests.waiting import gone
+from tests.waiting import WAIT, gone
 from wmp.actions import Interrupt, Recall
 from wmp.errors import ConfigError
 from wmp.runtime.executors import open_pool
@@ -189,9 +189,7 @@ def test_close_kills_a_stuck_child(opened: Opener, posts: Posts) -> None:
     pool = opened("process", default=forever)
     pool.run(run(1, [b""]))
     pid = int(posts.report().text or "")
-    began = time.monotonic()
     pool.close(0.2)
-    assert time.monotonic() - began < 10
     assert gone(pid)
 
 
@@ -279,13 +277,13 @@ def script(text: str, *arguments: str, path: Path | None = None) -> subprocess.P
 @pytest.mark.parametrize("arguments", [["shout"], ["shout", "unclosed"]])
 def test_handlers_of_the_program_itself_work(arguments: list[str], tmp_path: Path) -> None:
     process = script(GUARDED, *arguments, path=tmp_path / "program.py")
-    stdout, stderr = process.communicate(timeout=50)
+    stdout, stderr = process.communicate(timeout=WAIT)
     assert (process.returncode, stdout, stderr) == (0, b"HELLO\n", b"")
 
 
 def test_handlers_typed_into_an_interpreter_are_a_config_error() -> None:
     process = script(GUARDED, "shout")
-    stdout, stderr = process.communicate(timeout=50)
+    stdout, stderr = process.communicate(timeout=WAIT)
     assert process.returncode == 2, stderr
     assert stdout.count(b"\n") == 1
     assert b"interactive session" in stdout
@@ -294,7 +292,7 @@ def test_handlers_typed_into_an_interpreter_are_a_config_error() -> None:
 
 def test_a_program_without_a_main_guard_is_an_error_that_names_the_guard(tmp_path: Path) -> None:
     process = script(SCRIPT + "main()\n", "shout", path=tmp_path / "program.py")
-    stdout, stderr = process.communicate(timeout=50)
+    stdout, stderr = process.communicate(timeout=WAIT)
     assert process.returncode == 2, stderr
     assert b"if __name__ == '__main__':" in stdout
 
@@ -305,7 +303,7 @@ def test_children_end_when_their_parent_dies(tmp_path: Path) -> None:
     assert process.stderr is not None
     assert process.stdout.readline() == b"here\n"
     process.kill()
-    process.wait(30)
+    process.wait(WAIT)
     # The process's children write to the same pipe, which ends when the last child ends.
     assert process.stdout.read() == b""
     process.stdout.close()
