@@ -64,11 +64,11 @@ def example_report(**tables: list[Mapping[str, Any]]) -> ReportData:
         ],
         "latency": [
             row("latency", phase=phase, by="all", key="", count=114, mean=3e3, p50=2_000,
-                p90=9_000, p95=9_500, p99=12_000, p999=16_000, maximum=16_384)
+                p90=9_000, p95=9_500, p99=12_000, p999=16_000, most=16_384)
             for phase in PHASES
         ] + [
             row("latency", phase="total", by="role", key=role, count=57, mean=3e3, p50=2_000,
-                p90=9_000, p95=9_500, p99=12_000, p999=16_000, maximum=16_384)
+                p90=9_000, p95=9_500, p99=12_000, p999=16_000, most=16_384)
             for role in ("count", EVIL)
         ],
         **{
@@ -79,14 +79,14 @@ def example_report(**tables: list[Mapping[str, Any]]) -> ReportData:
         },
         "fairness": [
             row("fairness", by="workers of a manager", node="m", epoch=1, measure="jobs",
-                parties=2, minimum=40, maximum=60, max_min=1.5, jain=0.96)
+                parties=2, least=40, most=60, max_min=1.5, jain=0.96)
         ],
         "requeues": [
             row("requeues", cause="silence", role="count", worker="w1", worker_epoch=1, leases=3)
         ],
         "device_hops": [
             row("device_hops", device="d", direction="up", count=50, mean=1e3, p50=900, p90=1,
-                p95=1, p99=1, p999=1, maximum=2_000, direct=400)
+                p95=1, p99=1, p999=1, most=2_000, direct=400)
         ],
         "drops": [row("drops", node="m", epoch=1, reason="duplicate", lines=4)],
         "bad_lines": [row("bad_lines", file="w1.jsonl", reason="torn", lines=1, example="{")],
