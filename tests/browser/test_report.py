@@ -14,7 +14,7 @@ if importlib.util.find_spec("pyspark") is None:
         "pyspark not installed; run: pip install -e '.[test,spark]'", allow_module_level=True
     )
 
-from tests.spark.pages import EVIL, example_report
+from tests.spark.reports.pages import EVIL, example_report
 from wmp.spark.reports.page import page
 
 pytestmark = pytest.mark.spark

@@ -1,4 +1,4 @@
-"""The scripts of the kit: a module for each kind of testee and part of the specification."""
+"""The scripts of the kit: a folder for each kind of testee."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["load"]
 
 def load() -> None:
     """Read every script into :data:`wmp.conformance.script.case.CASES`."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        importlib.import_module(module.name)

@@ -125,10 +125,10 @@ CASES: Final[dict[str, Case]] = {}
 def case(
     *rules: str, slots: int = 1, links: int = 1, profile: str | None = None
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Register a script as a case. The name of its module begins with the kind of testee."""
+    """Register a script as a case. Its module is in the folder of a kind of testee."""
 
     def register(script: Callable[[Any], None]) -> Callable[[Any], None]:
-        testee = script.__module__.rpartition(".")[2].partition("_")[0]
+        testee = script.__module__.split(".")[-2]
         id = f"{testee}/{script.__name__.replace('_', '-')}"
         if id in CASES:
             raise ValueError(f"two cases are called {id}")

@@ -1,0 +1,1 @@
+"""The scripts for a device under test."""
