@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
 
 from wmp.actions import End, Resolve
@@ -20,6 +18,7 @@ from wmp.foreign import Arrived, Emit, Left, Settled
 from wmp.gateways import ClientDoor, WorkerDoor
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.common.body import from_payload
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings
 from wmp.message import Command
 
@@ -32,9 +31,10 @@ class PlainGateway:
     def __init__(self, workers: int) -> None:
         home = (b"gateway", 1)
         manager = ManagerMachine(ManagerSettings(identity=home[0], epoch=1), least_recently_used)
+        context = DoorContext(home=home)
         doors = [
-            ClientDoor("inproc://front").make(count(1)),
-            WorkerDoor("inproc://back", protocol="simple-pirate").make(1, home),
+            ClientDoor("inproc://front").make(context),
+            WorkerDoor("inproc://back", protocol="simple-pirate").make(context),
         ]
         self.machine = GatewayMachine(
             GatewaySettings(identity=home[0], epoch=1), doors, [FRONT], manager

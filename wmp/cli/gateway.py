@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import click
@@ -24,18 +25,16 @@ from wmp.errors import ConfigError, StarConflict
 from wmp.gateways.binary_star.aio import BinaryStar
 from wmp.gateways.definitions import (
     DRAIN_SECONDS,
-    NO_BROKER,
     GatewayDefinition,
     StarDefinition,
-    can_have_titanic,
     load_gateway,
 )
+from wmp.gateways.doors import DOORS
 from wmp.gateways.gateway.aio import Gateway
 from wmp.gateways.gateway.control import ControlSocket, ask
-from wmp.gateways.majordomo.door import MajordomoDoor
-from wmp.gateways.queue_doors.doors import ClientDoor, Door, WorkerDoor
-from wmp.gateways.round_robin.door import ROUND_ROBIN, AnyDoor, RoundRobinDoor
+from wmp.gateways.gateway.door import NO_ADDRESS, Door, DoorFlag
 from wmp.gateways.titanic.aio import Titanic
+from wmp.gateways.titanic.majordomo_door import NO_BROKER, broker_number
 from wmp.message import counted
 from wmp.runtime.node.signals import caught, on_signals
 from wmp.runtime.sockets.endpoints import check_endpoints
@@ -46,14 +45,36 @@ _PROGRAM: Final = "wmp"
 _CONFLICT: Final = 3
 """Exit code when both nodes of a Binary Star are active, or both are passive (STAR-2.4)."""
 
-_NONE: Final = "-"
-"""The address of a door that is left out."""
-
 _REMEDY: Final = "add --open to serve peers without keys, or bind to tcp://127.0.0.1:PORT"
 
 _CONTROL: Final = click.option(
     "--control", metavar="PATH", required=True, help="The control socket of the gateway."
 )
+
+
+def _door_flags() -> list[DoorFlag]:
+    """Return the flags of all protocols, in the order of the doors."""
+    return [flag for kind in DOORS.values() for flag in kind.flags()]
+
+
+def _parameter(flag: DoorFlag) -> str:
+    """Return the name of a flag as an argument of the command."""
+    return flag.name.removeprefix("--").replace("-", "_")
+
+
+def _door_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the flags of all protocols."""
+    for flag in reversed(_door_flags()):
+        option = click.option(
+            flag.name,
+            _parameter(flag),
+            metavar=" ".join(flag.metavars),
+            nargs=len(flag.metavars),
+            multiple=True,
+            help=flag.help,
+        )
+        command = option(command)
+    return command
 
 
 @click.group(
@@ -75,39 +96,7 @@ _CONTROL: Final = click.option(
     """,
 )
 @click.option("--config", metavar="FILE", help="A TOML file with all settings of the gateway.")
-@click.option(
-    "--ping-pong",
-    metavar="FRONT BACK",
-    nargs=2,
-    multiple=True,
-    help="Addresses of a ping-pong broker for clients and for workers; - for no such address.",
-)
-@click.option(
-    "--simple-pirate",
-    metavar="FRONT BACK",
-    nargs=2,
-    multiple=True,
-    help="Addresses of a Simple Pirate queue; - for no such address.",
-)
-@click.option(
-    "--paranoid-pirate",
-    metavar="FRONT BACK",
-    nargs=2,
-    multiple=True,
-    help="Addresses of a Paranoid Pirate queue; - for no such address.",
-)
-@click.option(
-    "--majordomo",
-    metavar="ENDPOINT",
-    multiple=True,
-    help="Address of a Majordomo broker (7/MDP), for its clients and workers.",
-)
-@click.option(
-    "--round-robin",
-    metavar="ENDPOINT",
-    multiple=True,
-    help="Address of a server of round robin for clients and for workers.",
-)
+@_door_options
 @click.option(
     "--bind",
     metavar="ENDPOINT",
@@ -169,12 +158,8 @@ _CONTROL: Final = click.option(
 @click.pass_context
 def gateway(
     context: click.Context,
+    /,
     config: str | None,
-    ping_pong: tuple[tuple[str, str], ...],
-    simple_pirate: tuple[tuple[str, str], ...],
-    paranoid_pirate: tuple[tuple[str, str], ...],
-    majordomo: tuple[str, ...],
-    round_robin: tuple[str, ...],
     bind: tuple[str, ...],
     connect: tuple[str, ...],
     star: str | None,
@@ -190,6 +175,7 @@ def gateway(
     server: str | None,
     allowed: str | None,
     journal: str | None,
+    **given: tuple[Any, ...],
 ) -> int | None:
     """Serve clients and workers of other protocols, in the place of their queue or broker.
 
@@ -201,8 +187,7 @@ def gateway(
     """
     if context.invoked_subcommand is not None:
         return None
-    spoken = (ping_pong, simple_pirate, paranoid_pirate, majordomo, round_robin)
-    flags = (*spoken, bind, connect, star, local, remote, identity, label, titanic, control)
+    flags = (*given.values(), bind, connect, star, local, remote, identity, label, titanic, control)
     if config is not None:
         if any((*flags, opened, secret, server, allowed, journal)):
             raise click.UsageError(
@@ -212,29 +197,14 @@ def gateway(
         return asyncio.run(_serve(load_gateway(config)))
     security = security_of(secret, server=server, allowed=allowed)
     check_addresses(security, bind=bind, connect=connect)
-    doors: list[AnyDoor] = []
-    for protocol, pairs in (
-        ("ping-pong", ping_pong),
-        ("simple-pirate", simple_pirate),
-        ("paranoid-pirate", paranoid_pirate),
-    ):
-        for front, back in pairs:
-            doors += _doors(protocol, front, back, opened=opened, count=len(doors))
-    for address in majordomo:
-        check_endpoints(
-            [address], bind=True, security=None, shared=False, open=opened, remedy=_REMEDY
-        )
-        group = f"majordomo-{len(doors) + 1}" if doors else "majordomo"
-        doors.append(MajordomoDoor(address, group=group, open=opened))
-    for endpoint in round_robin:
-        doors.append(_round_robin_door(endpoint, opened=opened, count=len(doors)))
+    doors: list[Door] = []
+    for flag in _door_flags():
+        for value in given[_parameter(flag)]:
+            doors += _doors(flag, value, len(doors), opened=opened)
     if not doors:
-        raise click.UsageError(
-            "the gateway has no door; expected --majordomo, --ping-pong, --simple-pirate, "
-            "--paranoid-pirate, --round-robin or --config",
-            context,
-        )
-    if titanic is not None and not can_have_titanic(doors):
+        names = ", ".join(flag.name for flag in _door_flags())
+        raise click.UsageError(f"the gateway has no door; expected {names} or --config", context)
+    if titanic is not None and broker_number(doors) is None:
         raise click.UsageError(f"--titanic needs {NO_BROKER}; add --majordomo", context)
     definition = GatewayDefinition(
         doors=tuple(doors),
@@ -252,33 +222,24 @@ def gateway(
     return asyncio.run(_serve(definition))
 
 
-def _doors(protocol: str, front: str, back: str, *, opened: bool, count: int) -> list[Door]:
-    """Return the doors of one flag.
+def _doors(
+    flag: DoorFlag, value: str | tuple[str, ...], count: int, *, opened: bool
+) -> Sequence[Door]:
+    """Return the doors of one use of a flag.
+
+    Args:
+        flag: The flag.
+        value: Its address, or its addresses.
+        count: Number of the doors before these.
+        opened: Whether the doors may be open to the network without keys.
 
     Raises:
         ConfigError: An address is malformed, or open to the network.
     """
-    given = [one for one in (front, back) if one != _NONE]
-    check_endpoints(given, bind=True, security=None, shared=False, open=opened, remedy=_REMEDY)
-    made: list[Door] = []
-    if front != _NONE:
-        spoken = "ping-pong" if protocol == "ping-pong" else "pirates"
-        made.append(ClientDoor(front, protocol=spoken, open=opened))
-    if back != _NONE:
-        group = f"{protocol}-{count + 1}" if count else protocol
-        made.append(WorkerDoor(back, protocol=protocol, group=group, open=opened))
-    return made
-
-
-def _round_robin_door(endpoint: str, *, opened: bool, count: int) -> RoundRobinDoor:
-    """Return the door of one ``--round-robin``.
-
-    Raises:
-        ConfigError: The address is malformed, or open to the network.
-    """
-    check_endpoints([endpoint], bind=True, security=None, shared=False, open=opened, remedy=_REMEDY)
-    group = f"{ROUND_ROBIN}-{count + 1}" if count else ROUND_ROBIN
-    return RoundRobinDoor(endpoint, group=group, open=opened)
+    addresses = (value,) if isinstance(value, str) else value
+    bound = [address for address in addresses if address != NO_ADDRESS]
+    check_endpoints(bound, bind=True, security=None, shared=False, open=opened, remedy=_REMEDY)
+    return flag.make(addresses, count, opened)
 
 
 def _star(
@@ -361,17 +322,7 @@ def _describe(definition: GatewayDefinition) -> str:
     for door in definition.doors:
         where = ", ".join(door.bind)
         guard = "keys" if door.keys else "open, no keys" if door.open else "local, no keys"
-        if isinstance(door, MajordomoDoor):
-            terms = ", ".join(one.name for one in door.services) or "none"
-            lines.append(f"  {door.serves:7}  {door.protocol:15}  {where}  terms {terms}  {guard}")
-        elif isinstance(door, ClientDoor):
-            lines.append(f"  clients  {door.protocol:15}  {where}  role {door.role}  {guard}")
-        else:
-            side, roles = "workers", door.roles
-            if isinstance(door, RoundRobinDoor):
-                side, roles = "both", door.served
-            shown = ", ".join(roles)
-            lines.append(f"  {side:7}  {door.protocol:15}  {where}  roles {shown}  {guard}")
+        lines.append(f"  {door.side:7}  {door.protocol:15}  {where}  {door.describe()}  {guard}")
     lines += [
         f"  binds to     {', '.join(definition.bind) or 'nothing for workers of WMP'}",
         f"  connects to  {', '.join(definition.connect) or 'no manager'}",
@@ -424,9 +375,9 @@ async def _serve(definition: GatewayDefinition) -> int:
         await made.start()
         stack.push_async_callback(made.close, 0.0)
         if definition.titanic is not None:
-            brokers = zip(definition.doors, made.doors, strict=True)
-            broker = next(bound for door, bound in brokers if isinstance(door, MajordomoDoor))
-            titanic = Titanic(broker[0], store=definition.titanic)
+            broker = broker_number(definition.doors)
+            assert broker is not None  # the definition was checked
+            titanic = Titanic(made.doors[broker][0], store=definition.titanic)
             await stack.enter_async_context(titanic)
             # The requests of Titanic stay in its store, so the gateway need not wait for them.
             made.before_drain = titanic.close
@@ -434,7 +385,7 @@ async def _serve(definition: GatewayDefinition) -> int:
         if definition.control is not None:
             await stack.enter_async_context(ControlSocket(definition.control, made))
         for door, bound in zip(definition.doors, made.doors, strict=True):
-            side = _side(door)
+            side = "clients and workers" if door.side == "both" else door.side
             complain(_PROGRAM, f"{side} of {door.protocol} connect to {', '.join(bound)}")
         if definition.bind:
             complain(_PROGRAM, f"workers of WMP connect to {', '.join(made.endpoints)}")
@@ -448,12 +399,3 @@ async def _serve(definition: GatewayDefinition) -> int:
     if late or len(caught) > 1:
         return SIGNALLED + caught[-1]
     return 0
-
-
-def _side(door: AnyDoor) -> str:
-    """Return the nodes that connect to a door."""
-    if isinstance(door, RoundRobinDoor):
-        return "clients and workers"
-    if isinstance(door, MajordomoDoor):
-        return "clients and workers" if door.serves == "both" else door.serves
-    return "clients" if isinstance(door, ClientDoor) else "workers"

@@ -41,17 +41,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import attrs
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
-from wmp.gateways.majordomo.door import MajordomoDoor, MajordomoService
-from wmp.gateways.queue_doors.doors import ClientDoor, WorkerDoor
-from wmp.gateways.round_robin.door import AnyDoor, RoundRobinDoor
+from wmp.gateways.doors import DOORS
+from wmp.gateways.gateway.door import Door
+from wmp.gateways.titanic.majordomo_door import NO_BROKER, broker_number
 from wmp.message import Limits
 from wmp.runtime.node.config_table import ConfigTable, read_toml
 from wmp.runtime.sockets.security import Security
@@ -60,9 +60,6 @@ from wmp.runtime.sockets.transport import Transport
 DRAIN_SECONDS: Final = 60.0
 """Seconds that requests in progress have after the first signal."""
 
-NO_BROKER: Final = "a Majordomo broker for both sides, without keys, as the first one"
-"""The broker to which Titanic connects."""
-
 _REMEDY: Final = (
     "make keys with `wmp keys` and name them under [gateway.security], write open = true for a "
     "door without keys, or bind to tcp://127.0.0.1:PORT"
@@ -70,8 +67,6 @@ _REMEDY: Final = (
 
 _ROLES: Final = ("primary", "backup")
 _ROLE: Final = '"primary" or "backup"'
-
-_DoorT = TypeVar("_DoorT", ClientDoor, WorkerDoor, MajordomoDoor, RoundRobinDoor)
 
 
 @frozen(kw_only=True)
@@ -89,7 +84,7 @@ class StarDefinition:
 class GatewayDefinition:
     """A gateway as its definition describes it; most are arguments of a gateway."""
 
-    doors: tuple[AnyDoor, ...]
+    doors: tuple[Door, ...]
     bind: tuple[str, ...] = ()
     connect: tuple[str, ...] = ()
     identity: str | None = None
@@ -122,18 +117,16 @@ def load_gateway(path: str | os.PathLike[str]) -> GatewayDefinition:
     table = top.table("gateway")
     if table is None:
         raise ConfigError(f"{path}: there is no [gateway] table; expected one")
-    tables = {"clients", "workers", "majordomo", "round_robin"}
-    known = {*attrs.fields_dict(GatewayDefinition), *tables} - {"doors"}
+    known = {*attrs.fields_dict(GatewayDefinition), *DOORS} - {"doors"}
     table.only(sorted(known))
     connects = "connect" in table.values
     security = table.security(connects=connects)
-    clients = [_door(ClientDoor, one, security) for one in table.tables("clients")]
-    workers = [_door(WorkerDoor, one, security) for one in table.tables("workers")]
-    brokers = [_door(MajordomoDoor, one, security) for one in table.tables("majordomo")]
-    rounds = [_door(RoundRobinDoor, one, security) for one in table.tables("round_robin")]
+    doors = tuple(
+        _door(kind, below, security) for name, kind in DOORS.items() for below in table.tables(name)
+    )
     timeout = table.seconds("drain_timeout") if "drain_timeout" in table.values else DRAIN_SECONDS
     return GatewayDefinition(
-        doors=(*clients, *workers, *brokers, *rounds),
+        doors=doors,
         bind=table.addresses("bind", bind=True, security=security, remedy=_REMEDY, optional=True),
         connect=table.addresses(
             "connect", bind=False, security=security, remedy=_REMEDY, optional=True
@@ -145,27 +138,21 @@ def load_gateway(path: str | os.PathLike[str]) -> GatewayDefinition:
         transport=table.transport(),
         journal=table.path("journal"),
         control=table.path("control"),
-        titanic=_titanic(table, brokers),
+        titanic=_titanic(table, doors),
         drain_timeout=timeout,
     )
 
 
-def _titanic(table: ConfigTable, brokers: list[MajordomoDoor]) -> Path | None:
+def _titanic(table: ConfigTable, doors: Sequence[Door]) -> Path | None:
     """Return the store of Titanic.
 
     Raises:
         ConfigError: No Majordomo broker without keys takes clients and workers.
     """
     path = table.path("titanic")
-    if path is not None and not can_have_titanic(brokers):
+    if path is not None and broker_number(doors) is None:
         raise table.wrong("titanic", NO_BROKER)
     return path
-
-
-def can_have_titanic(doors: Iterable[object]) -> bool:
-    """Return whether Titanic can connect to the first Majordomo broker."""
-    first = next((one for one in doors if isinstance(one, MajordomoDoor)), None)
-    return first is not None and first.serves == "both" and not first.keys
 
 
 def _star(above: ConfigTable, security: Security | None) -> StarDefinition | None:
@@ -188,12 +175,10 @@ def _star(above: ConfigTable, security: Security | None) -> StarDefinition | Non
     )
 
 
-def _door(kind: type[_DoorT], table: ConfigTable, security: Security | None) -> _DoorT:
+def _door(kind: type[Door], table: ConfigTable, security: Security | None) -> Door:
     """Return a door; errors name its table."""
     table.only([name for name, one in attrs.fields_dict(kind).items() if one.init])
-    given: dict[str, Any] = {**table.values}
-    if "commands" in given:
-        given["commands"] = _commands(table)
+    given = kind.settings_of(table)
     given["bind"] = table.addresses(
         "bind",
         bind=True,
@@ -201,39 +186,7 @@ def _door(kind: type[_DoorT], table: ConfigTable, security: Security | None) -> 
         remedy=_REMEDY,
         open=given.get("open") is True,
     )
-    if kind is WorkerDoor and "protocol" not in given:
-        raise table.missing("protocol", "the protocol of the workers")
-    if kind is MajordomoDoor:
-        given["services"] = [_service(one) for one in table.tables("services")]
     try:
         return kind(**given)
     except ConfigError as error:
         raise ConfigError(f"{table.file}: {table.name}.{error}") from error
-
-
-def _service(table: ConfigTable) -> MajordomoService:
-    """Return the terms of a service; errors name their table."""
-    table.only(attrs.fields_dict(MajordomoService))
-    if "name" not in table.values:
-        raise table.missing("name", "the name of a service, or its beginning and *")
-    try:
-        return MajordomoService(**table.values)
-    except ConfigError as error:
-        raise ConfigError(f"{table.file}: {table.name}: {error}") from error
-
-
-def _commands(table: ConfigTable) -> dict[bytes, str]:
-    """Return the roles by command of a table with commands in hexadecimal."""
-    given = table.values["commands"]
-    if not isinstance(given, dict):
-        raise ConfigError(
-            f"{table.file}: {table.name}.commands is {given!r}; expected roles by command, as in "
-            '{ "20" = "shout" }'
-        )
-    try:
-        return {bytes.fromhex(command): role for command, role in given.items()}
-    except ValueError as error:
-        raise ConfigError(
-            f"{table.file}: {table.name}.commands has the commands {', '.join(given)}; expected "
-            "bytes in hexadecimal, for example 20"
-        ) from error

@@ -170,7 +170,7 @@ def test_flags_do_the_same_and_kill_ends_a_worker(folder):
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        ((), "the gateway has no door; expected --majordomo"),
+        ((), "the gateway has no door; expected --ping-pong"),
         (("--majordomo", "tcp://0.0.0.0:9"), "add --open to serve"),
         (("--simple-pirate", "ipc://a", "ipc://b", "--titanic", "t"), "add --majordomo"),
         (("--config", "x.toml", "--open"), "no other option may stand beside --config"),

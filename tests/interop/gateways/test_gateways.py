@@ -477,7 +477,7 @@ def test_an_operator_ends_a_ping_pong_worker_by_the_control_socket(tmp_path):
         ((ClientDoor("tcp://0.0.0.0:9"),), {"bind": ANY}, "without keys"),
         ((ClientDoor("tcp://127.0.0.1:9"),), {"bind": "tcp://127.0.0.1:9"}, "listed twice"),
         ((ClientDoor(ANY, keys=True),), {"bind": ANY}, "needs keys"),
-        ((ClientDoor,), {"bind": ANY}, "expected a ClientDoor"),
+        ((ClientDoor,), {"bind": ANY}, "expected a value such as ClientDoor"),
     ],
 )
 def test_doors_that_do_not_fit_together_are_refused(doors, settings, text):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 from tests.unit.gateways.foreign import Driven
 from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.foreign import Arrived, Emit, Left, Settled, Unsent
 from wmp.gateways import MajordomoDoor
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings
 
 C, W = b"MDPC01", b"MDPW01"
@@ -27,7 +26,7 @@ class Broker(Driven):
             ManagerSettings(identity=home[0], epoch=1, max_silence=6.0), least_recently_used
         )
         self.manager = manager
-        self.door = door.make(1, home, count(1), manager.offers)
+        self.door = door.make(DoorContext(home=home, offered=manager.offers))
         terms = GatewaySettings(identity=home[0], epoch=1)
         super().__init__(GatewayMachine(terms, [self.door], [0], manager))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 from tests.unit.gateways.foreign import Driven
 from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.foreign import Arrived, Emit, Settled
 from wmp.gateways import RoundRobinDoor
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings
 
 V = b"LMQv100"
@@ -22,7 +21,7 @@ class Server(Driven):
     def __init__(self, **settings) -> None:
         door = RoundRobinDoor("inproc://door", **settings)
         home = (b"gateway", 1)
-        self.door = door.make(1, home, count(1))
+        self.door = door.make(DoorContext(home=home))
         manager = ManagerMachine(
             ManagerSettings(identity=home[0], epoch=1, max_silence=6.0),
             least_recently_used,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
 
 from wmp.actions import End, Resolve, Run
@@ -11,14 +9,15 @@ from wmp.codec import unpack_error
 from wmp.events import Finished
 from wmp.foreign import Arrived, Emit, Of, Settled
 from wmp.gateways import ClientDoor, MajordomoDoor, RoundRobinDoor
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.message import Kind, Outcome
 
 HOME = (b"gateway", 1)
 
 DOORS = {
-    "pirates": lambda: ClientDoor("inproc://door").make(count(1)),
-    "majordomo": lambda: MajordomoDoor("inproc://door").make(1, HOME, count(1)),
-    "round-robin": lambda: RoundRobinDoor("inproc://door").make(1, HOME, count(1)),
+    "pirates": lambda: ClientDoor("inproc://door").make(DoorContext()),
+    "majordomo": lambda: MajordomoDoor("inproc://door").make(DoorContext(home=HOME)),
+    "round-robin": lambda: RoundRobinDoor("inproc://door").make(DoorContext(home=HOME)),
 }
 
 REQUESTS = {

@@ -194,7 +194,7 @@ def test_the_reply_to_a_joined_request_of_a_client_that_left_is_dropped():
 
     assert door.emitted == []
     assert door.machine.statistics().dropped == {"client left": 1}
-    assert not door.machine.asked()
+    assert not door.machine.open_requests()
 
 
 def test_a_door_that_drains_ends_behind_its_last_reply():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
 
 from tests.unit.gateways.foreign import Driven
@@ -15,6 +13,7 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Drained
 from wmp.foreign import Arrived, Emit, Left, Settled
 from wmp.gateways import ClientDoor, MajordomoDoor, RoundRobinDoor, WorkerDoor
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings
 
 HOME = (b"gateway", 1)
@@ -26,16 +25,10 @@ class Gateway(Driven):
     def __init__(self, role: str, *others, limit: int = 1000) -> None:
         settings = ManagerSettings(identity=HOME[0], epoch=1, max_silence=6.0)
         manager = ManagerMachine(settings, least_recently_used)
-        numbers = count(1)
-        doors = [ClientDoor("inproc://clients", role=role, limit=limit).make(numbers)]
-        for other in others:
-            if isinstance(other, MajordomoDoor):
-                doors.append(other.make(1, HOME, numbers, manager.offers))
-            elif isinstance(other, RoundRobinDoor):
-                doors.append(other.make(1, HOME, numbers))
-            else:
-                doors.append(other.make(1, HOME))
-        fronts = [0, *(n for n, one in enumerate(others, 1) if not isinstance(one, WorkerDoor))]
+        context = DoorContext(home=HOME, offered=manager.offers)
+        values = [ClientDoor("inproc://clients", role=role, limit=limit), *others]
+        doors = [door.make(context) for door in values]
+        fronts = [number for number, door in enumerate(values) if door.takes_clients]
         super().__init__(
             GatewayMachine(GatewaySettings(identity=HOME[0], epoch=1), doors, fronts, manager)
         )

@@ -5,30 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from itertools import count
 from os import PathLike
 from typing import Any
 
 import attrs
 
+from wmp.aio.standby import PairNode
 from wmp.balance import least_recently_used
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.errors import ClosedError, ConfigError
 from wmp.events import Relieved
 from wmp.foreign import Dismissed
-from wmp.gateways.binary_star.aio import BinaryStar
 from wmp.gateways.common.aio import DrainingProgram
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.gateway.backlog import describe_backlog, describe_wait
+from wmp.gateways.gateway.door import Door
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings, GatewayStatistics, Record
 from wmp.gateways.gateway.star_guard import StarGuard
-from wmp.gateways.majordomo.broker_machine import MajordomoDoorMachine
-from wmp.gateways.majordomo.door import MajordomoDoor
-from wmp.gateways.queue_doors.doors import ClientDoor, WorkerDoor
-from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
-from wmp.gateways.round_robin.door import AnyDoor, RoundRobinDoor
-from wmp.gateways.round_robin.server_machine import RoundRobinDoorMachine
 from wmp.runtime.common.checks import check_seconds
 from wmp.runtime.common.journal import CLOSE, Journal, Recorder, make_journal
 from wmp.runtime.common.threads import aside
@@ -66,8 +61,9 @@ class Gateway(DrainingProgram):
         security: CURVE keys, for the connections of WMP and for doors with ``keys=True``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.
-        star: A node of a Binary Star, which decides whether this gateway serves its clients. The
-            gateway starts and closes the node, and ends with the error of the node.
+        star: A node of a Binary Star (:class:`~wmp.gateways.aio.BinaryStar`), which decides whether
+            this gateway serves its clients. The gateway starts and closes the node, and ends with
+            the error of the node.
         journal: Folder for the files of the journals, or a
             :class:`~wmp.runtime.common.journal.Journal`. The manager and each group of foreign
             workers have a journal of their own there.
@@ -78,13 +74,13 @@ class Gateway(DrainingProgram):
 
     def __init__(
         self,
-        *doors: AnyDoor,
+        *doors: Door,
         bind: str | Sequence[str] = (),
         connect: str | Sequence[str] = (),
         identity: bytes | str | None = None,
         label: str | None = None,
         max_silence: float = 6.0,
-        star: BinaryStar | None = None,
+        star: PairNode | None = None,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -111,8 +107,8 @@ class Gateway(DrainingProgram):
                         door.bind,
                         security if door.keys else None,
                         door.open,
-                        _routing_id(door),
-                        door.max_slots if isinstance(door, RoundRobinDoor) else 0,
+                        door.routing_id,
+                        door.more_messages,
                     )
                     for door in doors
                 ],
@@ -137,7 +133,7 @@ class Gateway(DrainingProgram):
 
     def _make(self, identity: bytes, label: str, max_silence: float) -> GatewayMachine:
         epoch = new_epoch()
-        fronts = [n for n, door in enumerate(self._doors) if _takes_clients(door)]
+        fronts = [n for n, door in enumerate(self._doors) if door.takes_clients]
         manager = None
         if fronts:
             settings = make_settings(
@@ -150,8 +146,9 @@ class Gateway(DrainingProgram):
             )
             paired = self._star is not None
             manager = ManagerMachine(settings, least_recently_used, standby=paired)
-        home = None if manager is None else (identity, epoch)
-        numbers = count(1)
+        context = DoorContext(epoch=epoch)
+        if manager is not None:
+            context = DoorContext(epoch=epoch, home=(identity, epoch), offered=manager.offers)
         machine = GatewayMachine(
             GatewaySettings(
                 identity=identity,
@@ -159,16 +156,7 @@ class Gateway(DrainingProgram):
                 label=label,
                 upstreams=len(self._node.connect),
             ),
-            [
-                door.make(numbers)
-                if isinstance(door, ClientDoor)
-                else door.make(epoch, home)
-                if isinstance(door, WorkerDoor)
-                else door.make(epoch, home, numbers, manager.offers if manager else None)
-                if isinstance(door, MajordomoDoor)
-                else door.make(epoch, home, numbers)
-                for door in self._doors
-            ],
+            [door.make(context) for door in self._doors],
             fronts,
             manager,
             self._record if self._journal is not None else None,
@@ -307,21 +295,14 @@ class Gateway(DrainingProgram):
 
     def workers(self) -> dict[str, dict[bytes, Attendance]]:
         """Return the foreign workers: their states by routing id, by the name of their group."""
-        found: dict[str, dict[bytes, Attendance]] = {}
-        for machine in self._machine.doors:
-            if isinstance(machine, BackDoorMachine):
-                found[machine.settings.group] = dict(machine.workers)
-            elif isinstance(machine, MajordomoDoorMachine):
-                found |= machine.attendances()
-            elif isinstance(machine, RoundRobinDoorMachine):
-                found[machine.terms.group] = {
-                    row.peer: Attendance.BUSY if row.debt else Attendance.IDLE
-                    for row in machine.table.rows()
-                }
-        return found
+        return {
+            group: dict(workers)
+            for machine in self._machine.doors
+            for group, workers in machine.attendances().items()
+        }
 
     def dismiss(self, worker: bytes) -> bool:
-        """Send EXIT to a worker of ping-pong; return whether there is such a worker.
+        """Ask a worker to end, as by EXIT of ping-pong; return whether such a worker is here.
 
         Call this method on the loop.
 
@@ -330,9 +311,9 @@ class Gateway(DrainingProgram):
         """
         self._node.serving()
         for number, machine in enumerate(self._machine.doors):
-            if isinstance(machine, BackDoorMachine) and worker in machine.workers:
+            if machine.dismisses and any(worker in one for one in machine.attendances().values()):
                 self._node.inbox.post(Dismissed(number, worker))
-                return machine.wire.exit is not None
+                return True
         return False
 
     async def _ended(self) -> None:
@@ -351,24 +332,18 @@ class Gateway(DrainingProgram):
         return seen if driver is None else attrs.evolve(seen, dropped=driver.statistics())
 
 
-def _routing_id(door: AnyDoor) -> bytes | None:
-    if isinstance(door, RoundRobinDoor):
-        return door.name.encode()
-    return door.routing_id if isinstance(door, ClientDoor) else None
-
-
-def _check_star(doors: Sequence[AnyDoor]) -> None:
-    if not any(isinstance(door, ClientDoor) for door in doors):
-        raise ConfigError(
-            "the gateway has a star and no door for clients alone, so that the star has nothing to "
-            "decide; add a ClientDoor, or leave the star out"
-        )
+def _check_star(doors: Sequence[Door]) -> None:
     for door in doors:
-        if not isinstance(door, ClientDoor | WorkerDoor):
+        if not door.pairs:
             raise ConfigError(
                 f"the door at {door.bind[0]} is for clients and workers, and a star decides about "
                 "clients alone; give the star a gateway of its own"
             )
+    if not any(door.takes_clients for door in doors):
+        raise ConfigError(
+            "the gateway has a star and no door for clients alone, so that the star has nothing to "
+            "decide; add a ClientDoor, or leave the star out"
+        )
 
 
 def _check(
@@ -379,18 +354,15 @@ def _check(
 ) -> None:
     """Check that the doors and addresses fit together."""
     for door in doors:
-        if not isinstance(door, ClientDoor | WorkerDoor | MajordomoDoor | RoundRobinDoor):
-            raise ConfigError(
-                f"a door is {door!r}; expected a ClientDoor, a WorkerDoor, a MajordomoDoor or a "
-                "RoundRobinDoor"
-            )
+        if not isinstance(door, Door):
+            raise ConfigError(f"a door is {door!r}; expected a value such as ClientDoor(...)")
         if door.keys and security is None:
             raise ConfigError(
                 f"the door at {door.bind[0]} needs keys, and the gateway has none; "
                 "pass security=Security(...)"
             )
-    clients = [door for door in doors if _takes_clients(door)]
-    workers = [door for door in doors if _takes_workers(door)]
+    clients = [door for door in doors if door.takes_clients]
+    workers = [door for door in doors if door.takes_workers]
     if not doors:
         raise ConfigError("a gateway has no door; expected one door or more")
     if not clients and not connect:
@@ -424,15 +396,3 @@ def _check(
         if endpoint in seen and not endpoint.endswith(":*"):
             raise ConfigError(f"{endpoint} is listed twice; give each door an address of its own")
         seen.add(endpoint)
-
-
-def _takes_clients(door: AnyDoor) -> bool:
-    if isinstance(door, MajordomoDoor):
-        return door.serves != "workers"
-    return not isinstance(door, WorkerDoor)
-
-
-def _takes_workers(door: AnyDoor) -> bool:
-    if isinstance(door, MajordomoDoor):
-        return door.serves != "clients"
-    return not isinstance(door, ClientDoor)

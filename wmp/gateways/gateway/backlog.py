@@ -21,7 +21,7 @@ def describe_backlog(machine: GatewayMachine, doors: Sequence[Sequence[str]]) ->
     parts = [
         f"{counted(count, 'request')} at the door {', '.join(doors[number])}"
         for number in machine.fronts
-        if (count := machine.doors[number].asked())
+        if (count := machine.doors[number].open_requests())
     ]
     own = machine.terms.identity
     jobs = sum(

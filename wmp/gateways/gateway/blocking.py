@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 
-from wmp.gateways.binary_star.blocking import BinaryStar
+from wmp.blocking.manager import BlockingPairNode
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.common.blocking import BlockingForeignProgram
 from wmp.gateways.gateway import aio
+from wmp.gateways.gateway.door import Door
 from wmp.gateways.gateway.machine import GatewayStatistics
-from wmp.gateways.round_robin.door import AnyDoor
 from wmp.runtime.common.journal import Journal
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
@@ -42,7 +42,8 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
         identity: Name in messages of WMP, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
         max_silence: Seconds of silence after which a worker of WMP is given up.
-        star: A node of a Binary Star, which decides whether this gateway serves its clients.
+        star: A node of a Binary Star (:class:`~wmp.gateways.BinaryStar`), which decides whether
+            this gateway serves its clients.
         security: CURVE keys, for the connections of WMP and for doors with ``keys=True``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.
@@ -51,13 +52,13 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
 
     def __init__(
         self,
-        *doors: AnyDoor,
+        *doors: Door,
         bind: str | Sequence[str] = (),
         connect: str | Sequence[str] = (),
         identity: bytes | str | None = None,
         label: str | None = None,
         max_silence: float = 6.0,
-        star: BinaryStar | None = None,
+        star: BlockingPairNode | None = None,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -100,7 +101,7 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
         return self._look(self._inner.workers)
 
     def dismiss(self, worker: bytes) -> bool:
-        """Send EXIT to a worker of ping-pong; return whether there is such a worker.
+        """Ask a worker to end, as by EXIT of ping-pong; return whether such a worker is here.
 
         Args:
             worker: The routing id of the worker.

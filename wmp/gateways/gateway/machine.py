@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from attrs import define, field, frozen
 
@@ -53,32 +53,12 @@ from wmp.foreign import (
     Staff,
     Unsent,
 )
+from wmp.gateways.gateway.door_machine import DoorMachine
 from wmp.gateways.gateway.worker_group import WorkerGroup
 from wmp.message import Link
 
 Record = Callable[[object, Sequence[object], float], None]
 """Records a step of a machine of WMP: the event, the actions, the time."""
-
-
-class DoorMachine(Protocol):
-    """A door as the gateway uses it. A door may be a front door, a back door, or both in one.
-
-    After ``Drained`` a door takes no further clients and workers. A front door ends with its last
-    request, a back door with the last job of its workers. A door that is both gets ``Drained``
-    twice: its workers serve the other doors of the gateway until the second one.
-    """
-
-    def handle(self, event: Any, now: float) -> Sequence[Any]:
-        """Take one event; return the actions."""
-
-    def deadline(self) -> float | None:
-        """Return when ``Ticked`` is due, None for never."""
-
-    def statistics(self) -> object:
-        """Return a snapshot."""
-
-    def asked(self) -> int:
-        """Return the number of requests of clients of this door in progress."""
 
 
 @frozen(kw_only=True)
@@ -541,7 +521,9 @@ class GatewayMachine:
                 self._give(number, Drained(), now)
                 self._work(now)
         self._settle(now)
-        if any(number in self._open and self.doors[number].asked() for number in self.fronts):
+        if any(
+            number in self._open and self.doors[number].open_requests() for number in self.fronts
+        ):
             return
         stages: tuple[set[_Part], ...] = (
             self._open & {_MANAGER},

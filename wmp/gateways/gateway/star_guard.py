@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from wmp.actions import Drop
+from wmp.aio.standby import PairNode
 from wmp.events import Relieved
 from wmp.foreign import Arrived
-from wmp.gateways.binary_star.aio import BinaryStar
-from wmp.gateways.gateway.machine import DoorMachine
+from wmp.gateways.gateway.door_machine import DoorMachine
 
 
 class StarGuard:
@@ -23,14 +23,16 @@ class StarGuard:
         star: The node.
     """
 
-    def __init__(self, door: DoorMachine, star: BinaryStar) -> None:
+    def __init__(self, door: DoorMachine, star: PairNode) -> None:
         self._door = door
         self._star = star
         self._relieved = False
         self._drop = Drop("passive", detail="the other node of the Binary Star serves the clients")
         self.deadline = door.deadline
         self.statistics = door.statistics
-        self.asked = door.asked
+        self.open_requests = door.open_requests
+        self.attendances = door.attendances
+        self.dismisses = door.dismisses
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
         """Let the door take an event, unless the event is a message of a client at a passive node.

@@ -192,7 +192,12 @@ class MajordomoDoorMachine:
             self._halt(actions)
         return actions
 
-    def asked(self) -> int:
+    @property
+    def dismisses(self) -> bool:
+        """False: an operator cannot end a Majordomo worker."""
+        return False
+
+    def open_requests(self) -> int:
         """Return the number of requests of clients in progress."""
         return len(self.requests)
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
+import attrs
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
+from wmp.gateways.gateway.door import Door, DoorFlag, numbered
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.majordomo.broker_clients import ServiceTerms
 from wmp.gateways.majordomo.broker_machine import MajordomoDoorMachine, MajordomoDoorSettings
 from wmp.gateways.majordomo.broker_terms import WorkersTerms
 from wmp.gateways.majordomo.broker_workers import MMI
 from wmp.gateways.majordomo.wire import as_service
-from wmp.message import DEFAULT_NEEDS, Limits, Peer
+from wmp.message import DEFAULT_NEEDS, Limits
 from wmp.runtime.common.checks import check_amounts, check_count, check_seconds, check_text
+from wmp.runtime.node.config_table import ConfigTable
 
 MAJORDOMO: Final = "majordomo"
 """Name of the protocol, and first part of the names of the groups of its workers."""
@@ -28,10 +32,6 @@ BUSY_RULES: Final = ("honest", "strict")
 _MIN_BEAT: Final = 0.01
 _LONGEST_BEAT: Final = 60.0
 _LONGEST_GROUP: Final = 32
-
-
-def _addresses(value: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
 
 
 @frozen
@@ -112,7 +112,7 @@ def _services(value: Iterable[MajordomoService]) -> tuple[MajordomoService, ...]
 
 
 @frozen
-class MajordomoDoor:
+class MajordomoDoor(Door):
     """A door for the clients and the workers of Majordomo 0.1 (7/MDP), which share its addresses.
 
     Each request is a job whose role is the name of the service. Majordomo workers of the service do
@@ -123,8 +123,6 @@ class MajordomoDoor:
         ConfigError: A setting is wrong.
     """
 
-    bind: tuple[str, ...] = field(converter=_addresses)
-    """Addresses to which clients and workers connect."""
     protocol: str = field(default=MAJORDOMO, init=False)
     serves: str = field(default="both", kw_only=True)
     """``"both"``, ``"clients"`` or ``"workers"``."""
@@ -152,14 +150,9 @@ class MajordomoDoor:
     max_workers: int = field(default=10_000, kw_only=True)
     """Largest number of workers. A service has 4096 at most: together they are one worker of WMP,
     and it has so many jobs at a time."""
-    open: bool = field(default=False, kw_only=True)
-    """Whether the door may be open to the network without keys."""
-    keys: bool = field(default=False, kw_only=True)
-    """Whether clients and workers need CURVE keys, with those of the gateway on this side."""
 
     def __attrs_post_init__(self) -> None:
-        if not self.bind:
-            raise ConfigError("a door has no address; expected one endpoint or more in bind")
+        super().__attrs_post_init__()
         for name, value, known in (
             ("serves", self.serves, SIDES),
             ("busy", self.busy, BUSY_RULES),
@@ -190,33 +183,43 @@ class MajordomoDoor:
             check_seconds("busy_timeout", self.busy_timeout, zero=False)
         check_seconds("linger", self.linger, zero=False)
         check_count("max_workers", self.max_workers, 1)
-        for name, flag in (("open", self.open), ("keys", self.keys)):
-            if not isinstance(flag, bool):
-                raise ConfigError(f"{name} is {flag!r}; expected true or false")
 
-    def make(
-        self,
-        epoch: int,
-        home: Peer | None,
-        numbers: Iterator[int],
-        offered: Callable[[str], bool] | None = None,
-    ) -> MajordomoDoorMachine:
-        """Make the machine of the door.
+    @property
+    def takes_clients(self) -> bool:
+        """Whether clients connect to the door."""
+        return self.serves != "workers"
 
-        Args:
-            epoch: Time of the start.
-            home: The gateway's own manager; None without one.
-            numbers: Gives the numbers of jobs.
-            offered: Returns whether any worker of the manager does jobs of a role.
-        """
+    @property
+    def takes_workers(self) -> bool:
+        """Whether workers connect to the door."""
+        return self.serves != "clients"
+
+    def describe(self) -> str:
+        """Return the services that have terms."""
+        return f"terms {', '.join(service.name for service in self.services) or 'none'}"
+
+    @classmethod
+    def settings_of(cls, table: ConfigTable) -> dict[str, Any]:
+        """Return the arguments of the class from a table of a TOML file, all but ``bind``."""
+        services = [_service(service) for service in table.tables("services")]
+        return {**table.values, "services": services}
+
+    @classmethod
+    def flags(cls) -> Sequence[DoorFlag]:
+        """Return the flag of a broker."""
+        help = "Address of a Majordomo broker (7/MDP), for its clients and workers."
+        return [DoorFlag("--majordomo", ("ENDPOINT",), help, _broker)]
+
+    def make(self, context: DoorContext) -> MajordomoDoorMachine:
+        """Make the machine of the door."""
         settings = MajordomoDoorSettings(
-            clients=self.serves != "workers",
-            workers=self.serves != "clients",
+            clients=self.takes_clients,
+            workers=self.takes_workers,
             services=[one.terms() for one in self.services] or [ServiceTerms()],
             limit_bytes=self.limit_bytes,
             client_limit=self.client_limit,
             of_workers=WorkersTerms(
-                epoch=epoch,
+                epoch=context.epoch,
                 group=self.group,
                 heartbeat=self.heartbeat,
                 max_silence=self.heartbeat * self.liveness,
@@ -224,9 +227,22 @@ class MajordomoDoor:
                 busy_timeout=self.busy_timeout,
                 max_workers=self.max_workers,
                 linger=self.linger,
-                home=home,
+                home=context.home,
             ),
         )
-        if offered is None:
-            return MajordomoDoorMachine(settings, numbers)
-        return MajordomoDoorMachine(settings, numbers, offered)
+        return MajordomoDoorMachine(settings, context.job_numbers, context.offered)
+
+
+def _broker(given: Sequence[str], count: int, opened: bool) -> list[Door]:
+    return [MajordomoDoor(given, group=numbered(MAJORDOMO, count), open=opened)]
+
+
+def _service(table: ConfigTable) -> MajordomoService:
+    """Return the terms of a service; errors name their table."""
+    table.only(attrs.fields_dict(MajordomoService))
+    if "name" not in table.values:
+        raise table.missing("name", "the name of a service, or its beginning and *")
+    try:
+        return MajordomoService(**table.values)
+    except ConfigError as error:
+        raise ConfigError(f"{table.file}: {table.name}: {error}") from error

@@ -11,6 +11,7 @@ from attrs import define, evolve, field, frozen
 from wmp.actions import Drop, End, Halt, Notify, Resolve
 from wmp.events import Cancelled, Closed, Drained, Submitted, Ticked
 from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Settled, Unsent
+from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.common.body import FRAMES_CODEC, read_payload, to_payload
 from wmp.gateways.common.client_wire import ClientWire, ReqWire
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
@@ -177,7 +178,16 @@ class FrontDoorMachine:
             for codec, (ids, payloads) in arrived.items()
         ]
 
-    def asked(self) -> int:
+    @property
+    def dismisses(self) -> bool:
+        """False: the door has no workers."""
+        return False
+
+    def attendances(self) -> dict[str, dict[bytes, Attendance]]:
+        """Return nothing: the door has no workers."""
+        return {}
+
+    def open_requests(self) -> int:
         """Return the number of requests in progress."""
         return len(self._askers)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final
 
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
 from wmp.gateways.common.client_wire import AgentWire, ClientWire, ReqWire, ShotgunWire
+from wmp.gateways.gateway.door import NO_ADDRESS, Door, DoorFlag, addresses, numbered
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine, Service
 from wmp.gateways.queue_doors.wire import (
     DoorWire,
@@ -18,7 +21,7 @@ from wmp.gateways.queue_doors.wire import (
     SimpleDoorWire,
 )
 from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine, BackDoorSettings
-from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits, Peer
+from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
 from wmp.runtime.common.checks import (
     check_amounts,
     check_count,
@@ -26,6 +29,7 @@ from wmp.runtime.common.checks import (
     check_seconds,
     check_text,
 )
+from wmp.runtime.node.config_table import ConfigTable
 
 CLIENT_PROTOCOLS: Final = ("pirates", "ping-pong", "freelance-shotgun", "freelance-agent")
 """The values of ``protocol`` of a door for clients."""
@@ -40,20 +44,14 @@ _MIN_BEAT: Final = 0.01
 _LONGEST_BEAT: Final = 30.0
 
 
-def _addresses(value: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
 @frozen
-class ClientDoor:
+class ClientDoor(Door):
     """A door for clients: each request becomes a job of the gateway's manager.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
-    bind: tuple[str, ...] = field(converter=_addresses)
-    """Addresses to which clients connect."""
     protocol: str = field(default="pirates", kw_only=True)
     """``"pirates"`` for REQ sockets; ``"ping-pong"`` also answers a request above a limit by
     ``FULL``, and refuses the control words of ping-pong; ``"freelance-shotgun"`` and
@@ -87,13 +85,9 @@ class ClientDoor:
     newest of them gets the reply."""
     as_list: bool = field(default=False, kw_only=True)
     """Whether a body of one frame is a list for handlers of WMP, too."""
-    open: bool = field(default=False, kw_only=True)
-    """Whether the door may be open to the network without keys."""
-    keys: bool = field(default=False, kw_only=True)
-    """Whether clients need CURVE keys, with those of the gateway on this side."""
 
     def __attrs_post_init__(self) -> None:
-        _check_bind(self.bind)
+        super().__attrs_post_init__()
         _check_choice("protocol", self.protocol, CLIENT_PROTOCOLS)
         check_role(self.role)
         if self.needs is not None:
@@ -106,7 +100,7 @@ class ClientDoor:
         check_count("limit", self.limit, 1)
         check_count("limit_bytes", self.limit_bytes, 1)
         check_count("client_limit", self.client_limit, 1)
-        _check_flags(as_list=self.as_list, guide=self.guide, open=self.open, keys=self.keys)
+        _check_flags(as_list=self.as_list, guide=self.guide)
         check_seconds("remember", self.remember)
         if (self.name or self.guide) and self.protocol != "freelance-agent":
             raise ConfigError(
@@ -125,8 +119,16 @@ class ClientDoor:
             return ShotgunWire()
         return AgentWire(guide=self.guide) if self.protocol == "freelance-agent" else ReqWire()
 
-    def make(self, numbers: Iterator[int]) -> FrontDoorMachine:
-        """Make the machine of the door; ``numbers`` gives the numbers of jobs."""
+    takes_clients: ClassVar[bool] = True
+    takes_workers: ClassVar[bool] = False
+    pairs: ClassVar[bool] = True
+
+    def describe(self) -> str:
+        """Return the role of the jobs."""
+        return f"role {self.role}"
+
+    def make(self, context: DoorContext) -> FrontDoorMachine:
+        """Make the machine of the door."""
         needs = DEFAULT_NEEDS
         if self.needs is not None:
             needs = tuple(sorted((name, n) for name, n in self.needs.items() if n))
@@ -146,24 +148,22 @@ class ClientDoor:
             wire=self._wire(),
             remember=self.remember,
         )
-        return FrontDoorMachine(service, numbers)
+        return FrontDoorMachine(service, context.job_numbers)
 
 
 @frozen
-class WorkerDoor:
+class WorkerDoor(Door):
     """A door for workers of another protocol: together they are one worker of WMP.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
-    bind: tuple[str, ...] = field(converter=_addresses)
-    """Addresses to which workers connect."""
     protocol: str = field(kw_only=True)
     """``"simple-pirate"``, ``"paranoid-pirate"`` or ``"ping-pong"``."""
     group: str = field(kw_only=True)
     """Name of these workers together, a part of their identity; by default the protocol."""
-    roles: tuple[str, ...] = field(default=(DEFAULT_ROLE,), converter=_addresses, kw_only=True)
+    roles: tuple[str, ...] = field(default=(DEFAULT_ROLE,), converter=addresses, kw_only=True)
     """Roles of the jobs that the workers do."""
     heartbeats: str | None = field(default=None, kw_only=True)
     """``"none"``, ``"one-way"`` or ``"ping-pong"``; by default the style of the protocol."""
@@ -183,17 +183,13 @@ class WorkerDoor:
     expect."""
     exit_on_drain: bool = field(default=False, kw_only=True)
     """Whether ping-pong workers get EXIT when the gateway ends."""
-    open: bool = field(default=False, kw_only=True)
-    """Whether the door may be open to the network without keys."""
-    keys: bool = field(default=False, kw_only=True)
-    """Whether workers need CURVE keys, with those of the gateway on this side."""
 
     @group.default
     def _default_group(self) -> str:
         return self.protocol
 
     def __attrs_post_init__(self) -> None:
-        _check_bind(self.bind)
+        super().__attrs_post_init__()
         _check_choice("protocol", self.protocol, WORKER_PROTOCOLS)
         check_text("group", self.group, 64, 1)
         if not self.roles:
@@ -221,8 +217,6 @@ class WorkerDoor:
             guide=self.guide,
             one_frame=self.one_frame,
             exit_on_drain=self.exit_on_drain,
-            open=self.open,
-            keys=self.keys,
         )
 
     def _wire(self) -> DoorWire:
@@ -232,18 +226,37 @@ class WorkerDoor:
             return PingPongDoorWire()
         return ParanoidDoorWire(guide=self.guide, one_frame=self.one_frame)
 
-    def make(self, epoch: int, home: Peer | None) -> BackDoorMachine:
-        """Make the machine of the door.
+    takes_clients: ClassVar[bool] = False
+    takes_workers: ClassVar[bool] = True
+    pairs: ClassVar[bool] = True
 
-        Args:
-            epoch: Time of the start.
-            home: The gateway's own manager; None without one.
-        """
+    def describe(self) -> str:
+        """Return the roles of the jobs that the workers do."""
+        return f"roles {', '.join(self.roles)}"
+
+    @classmethod
+    def settings_of(cls, table: ConfigTable) -> dict[str, Any]:
+        """Return the arguments of the class from a table of a TOML file, all but ``bind``."""
+        if "protocol" not in table.values:
+            raise table.missing("protocol", "the protocol of the workers")
+        return {**table.values}
+
+    @classmethod
+    def flags(cls) -> Sequence[DoorFlag]:
+        """Return a flag for each queue or broker with one door for clients and one for workers."""
+        pair = ("FRONT", "BACK")
+        return [
+            DoorFlag(f"--{protocol}", pair, help, partial(_both_doors, protocol))
+            for protocol, help in _QUEUES.items()
+        ]
+
+    def make(self, context: DoorContext) -> BackDoorMachine:
+        """Make the machine of the door."""
         wire = self._wire()
         style = wire.style if self.heartbeats is None else HeartbeatStyle(self.heartbeats)
         silent = style is HeartbeatStyle.NONE
         settings = BackDoorSettings(
-            epoch=epoch,
+            epoch=context.epoch,
             group=self.group,
             roles=self.roles,
             style=style,
@@ -251,18 +264,40 @@ class WorkerDoor:
             max_silence=None if silent else self.heartbeat * self.liveness,
             busy_timeout=self.busy_timeout,
             max_workers=self.max_workers,
-            home=home,
+            home=context.home,
             exit_on_drain=self.exit_on_drain,
         )
         return BackDoorMachine(wire, settings)
 
 
-Door: TypeAlias = ClientDoor | WorkerDoor
+_QUEUES: Final = {
+    "ping-pong": (
+        "Addresses of a ping-pong broker for clients and for workers; - for no such address."
+    ),
+    "simple-pirate": "Addresses of a Simple Pirate queue; - for no such address.",
+    "paranoid-pirate": "Addresses of a Paranoid Pirate queue; - for no such address.",
+}
+"""What the flag of each queue or broker gives, by the protocol of its workers."""
 
 
-def _check_bind(bind: tuple[str, ...]) -> None:
-    if not bind:
-        raise ConfigError("a door has no address; expected one endpoint or more in bind")
+def _both_doors(protocol: str, given: Sequence[str], count: int, opened: bool) -> list[Door]:
+    """Return the doors of one queue or broker.
+
+    Args:
+        protocol: Protocol of the workers.
+        given: Address for clients, and address for workers.
+        count: Number of the doors before these.
+        opened: Whether the doors may be open to the network without keys.
+    """
+    front, back = given
+    made: list[Door] = []
+    if front != NO_ADDRESS:
+        spoken = "ping-pong" if protocol == "ping-pong" else "pirates"
+        made.append(ClientDoor(front, protocol=spoken, open=opened))
+    if back != NO_ADDRESS:
+        group = numbered(protocol, count)
+        made.append(WorkerDoor(back, protocol=protocol, group=group, open=opened))
+    return made
 
 
 def _check_choice(name: str, value: object, known: list[str] | tuple[str, ...]) -> None:

@@ -188,7 +188,16 @@ class BackDoorMachine:
             self._halt(actions)
         return actions
 
-    def asked(self) -> int:
+    @property
+    def dismisses(self) -> bool:
+        """Whether the protocol has a message that ends a worker."""
+        return self.wire.exit is not None
+
+    def attendances(self) -> dict[str, dict[bytes, Attendance]]:
+        """Return the states of the workers by routing id, by group."""
+        return {self.settings.group: dict(self.workers)}
+
+    def open_requests(self) -> int:
         """Return 0: the door has no clients."""
         return 0
 

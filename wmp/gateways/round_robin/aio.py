@@ -160,7 +160,9 @@ class _WatchedDoor:
         self._watch = watch
         self.deadline = door.deadline
         self.statistics = door.statistics
-        self.asked = door.asked
+        self.open_requests = door.open_requests
+        self.attendances = door.attendances
+        self.dismisses = door.dismisses
 
     def handle(self, event: Any, now: float) -> Sequence[Any]:
         """Let the door take an event, and describe its messages."""

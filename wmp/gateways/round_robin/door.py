@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
-from wmp.gateways.majordomo.door import MajordomoDoor
-from wmp.gateways.queue_doors.doors import Door
+from wmp.gateways.gateway.door import Door, DoorFlag, addresses, numbered
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.round_robin.server_machine import RoundRobinDoorMachine
 from wmp.gateways.round_robin.terms import RoundRobinDoorSettings
-from wmp.message import Limits, Peer
+from wmp.message import Limits
 from wmp.runtime.common.checks import check_count, check_role, check_seconds, check_text
+from wmp.runtime.node.config_table import ConfigTable
 
 MAX_SLOTS: Final = Limits.JOBS
 """The largest ``max_slots``, and the largest number of slots of our worker."""
@@ -36,12 +37,8 @@ class TableRow(NamedTuple):
     slots: int
 
 
-def _addresses(value: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
 @frozen
-class RoundRobinDoor:
+class RoundRobinDoor(Door):
     """A door for the clients and the workers of round robin, which share its addresses.
 
     Each message of a client is a job: a list of frames, the command of the application and its
@@ -51,8 +48,6 @@ class RoundRobinDoor:
         ConfigError: A setting is wrong.
     """
 
-    bind: tuple[str, ...] = field(converter=_addresses)
-    """Addresses to which clients and workers connect."""
     protocol: str = field(default=ROUND_ROBIN, init=False)
     name: str = field(default="", kw_only=True)
     """Name of the server for original clients and workers; by default its first address."""
@@ -62,7 +57,7 @@ class RoundRobinDoor:
     """Role of the jobs of commands that ``commands`` does not list."""
     commands: Mapping[bytes, str] = field(factory=dict, kw_only=True)
     """Roles of the jobs by command."""
-    roles: tuple[str, ...] = field(default=(), converter=_addresses, kw_only=True)
+    roles: tuple[str, ...] = field(default=(), converter=addresses, kw_only=True)
     """Roles of the jobs that the workers of round robin do; by default all roles of the door."""
     priority: int = field(default=0, kw_only=True)
     max_worker_losses: int = field(default=3, kw_only=True)
@@ -86,14 +81,9 @@ class RoundRobinDoor:
     """Largest number of workers."""
     max_slots: int = field(default=1000, kw_only=True)
     """Largest number of slots of one worker. A worker that registers more gets so many."""
-    open: bool = field(default=False, kw_only=True)
-    """Whether the door may be open to the network without keys."""
-    keys: bool = field(default=False, kw_only=True)
-    """Whether clients and workers need CURVE keys, with those of the gateway on this side."""
 
     def __attrs_post_init__(self) -> None:
-        if not self.bind:
-            raise ConfigError("a door has no address; expected one endpoint or more in bind")
+        super().__attrs_post_init__()
         check_text("name", self.name, 255)
         check_text("group", self.group, 64, 1)
         for role in (self.role, *self.commands.values(), *self.roles):
@@ -103,9 +93,6 @@ class RoundRobinDoor:
                 raise ConfigError(f"a command is {command!r}; expected 1 to 255 bytes")
         if type(self.priority) is not int or abs(self.priority) > Limits.UINT:
             raise ConfigError(f"priority is {self.priority!r}; expected a whole number")
-        for flag in ("open", "keys"):
-            if not isinstance(value := getattr(self, flag), bool):
-                raise ConfigError(f"{flag} is {value!r}; expected true or false")
         check_count("max_worker_losses", self.max_worker_losses)
         if self.expiry is not None:
             check_seconds("expiry", self.expiry, zero=False)
@@ -125,16 +112,41 @@ class RoundRobinDoor:
         """Roles of the jobs that the workers of round robin do."""
         return self.roles or tuple(dict.fromkeys((self.role, *self.commands.values())))
 
-    def make(self, epoch: int, home: Peer | None, numbers: Iterator[int]) -> RoundRobinDoorMachine:
-        """Make the machine of the door.
+    takes_clients: ClassVar[bool] = True
+    takes_workers: ClassVar[bool] = True
 
-        Args:
-            epoch: Time of the start.
-            home: The gateway's own manager.
-            numbers: Gives the numbers of jobs.
-        """
+    @property
+    def routing_id(self) -> bytes:
+        """Name of the ROUTER for original programs; empty for its first address."""
+        return self.name.encode()
+
+    @property
+    def more_messages(self) -> int:
+        """A worker may get as many messages at once as it has slots."""
+        return self.max_slots
+
+    def describe(self) -> str:
+        """Return the roles of the jobs that the workers of round robin do."""
+        return f"roles {', '.join(self.served)}"
+
+    @classmethod
+    def settings_of(cls, table: ConfigTable) -> dict[str, Any]:
+        """Return the arguments of the class from a table of a TOML file, all but ``bind``."""
+        given = {**table.values}
+        if "commands" in given:
+            given["commands"] = _commands(table)
+        return given
+
+    @classmethod
+    def flags(cls) -> Sequence[DoorFlag]:
+        """Return the flag of a server."""
+        help = "Address of a server of round robin for clients and for workers."
+        return [DoorFlag("--round-robin", ("ENDPOINT",), help, _server)]
+
+    def make(self, context: DoorContext) -> RoundRobinDoorMachine:
+        """Make the machine of the door."""
         terms = RoundRobinDoorSettings(
-            epoch=epoch,
+            epoch=context.epoch,
             group=self.group,
             role=self.role,
             roles=self.commands,
@@ -150,9 +162,27 @@ class RoundRobinDoor:
             limit_bytes=self.limit_bytes,
             max_workers=self.max_workers,
             max_slots=self.max_slots,
-            home=home,
+            home=context.home,
         )
-        return RoundRobinDoorMachine(terms, numbers)
+        return RoundRobinDoorMachine(terms, context.job_numbers)
 
 
-AnyDoor: TypeAlias = Door | MajordomoDoor | RoundRobinDoor
+def _server(given: Sequence[str], count: int, opened: bool) -> list[Door]:
+    return [RoundRobinDoor(given, group=numbered(ROUND_ROBIN, count), open=opened)]
+
+
+def _commands(table: ConfigTable) -> dict[bytes, str]:
+    """Return the roles by command of a table with commands in hexadecimal."""
+    given = table.values["commands"]
+    if not isinstance(given, dict):
+        raise ConfigError(
+            f"{table.file}: {table.name}.commands is {given!r}; expected roles by command, as in "
+            '{ "20" = "shout" }'
+        )
+    try:
+        return {bytes.fromhex(command): role for command, role in given.items()}
+    except ValueError as error:
+        raise ConfigError(
+            f"{table.file}: {table.name}.commands has the commands {', '.join(given)}; expected "
+            "bytes in hexadecimal, for example 20"
+        ) from error

@@ -17,6 +17,7 @@ from wmp.actions import Drop, End, Halt, Interrupt, Notify, Recall, Resolve, Run
 from wmp.core.protocol.timers import Timers
 from wmp.events import Cancelled, Closed, Drained, Recalled, Submitted, Ticked
 from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Of, Settled, Staff, Unsent
+from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.common.body import FRAMES_CODEC, read_payload
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.round_robin.client_messages import ClientMessage, ClientMessages, size_of
@@ -178,7 +179,21 @@ class RoundRobinDoorMachine:
             self._halt(actions)
         return actions
 
-    def asked(self) -> int:
+    @property
+    def dismisses(self) -> bool:
+        """False: round robin has no message that ends a worker."""
+        return False
+
+    def attendances(self) -> dict[str, dict[bytes, Attendance]]:
+        """Return the states of the workers by routing id, by group."""
+        return {
+            self.terms.group: {
+                row.peer: Attendance.BUSY if row.debt else Attendance.IDLE
+                for row in self.table.rows()
+            }
+        }
+
+    def open_requests(self) -> int:
         """Return the number of messages of clients in progress."""
         return len(self._asked)
 

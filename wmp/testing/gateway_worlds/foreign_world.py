@@ -29,6 +29,7 @@ from wmp.gateways.common.pirate_wire import ParanoidWire, SimpleWire
 from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.common.worker_machine import ForeignWorkerMachine, SignTimes
 from wmp.gateways.common.worker_wire import WorkerWire
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings
 from wmp.gateways.queue_doors.doors import ClientDoor, WorkerDoor
 from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
@@ -239,9 +240,10 @@ class ForeignWorld:
         settings = ManagerSettings(identity=identity, epoch=epoch, max_silence=6.0)
         front = ClientDoor("inproc://front", max_worker_losses=self.max_worker_losses, **self.front)
         back = WorkerDoor("inproc://back", protocol=self.protocol, **self.door)
+        context = DoorContext(epoch=epoch, home=(identity, epoch))
         self.gateway = GatewayMachine(
             GatewaySettings(identity=identity, epoch=epoch),
-            [front.make(count(1)), back.make(epoch, (identity, epoch))],
+            [front.make(context), back.make(context)],
             [0],
             ManagerMachine(settings, least_recently_used),
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
 from random import Random
 from typing import Any
 
@@ -17,6 +16,7 @@ from wmp.core.protocol.settings import ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Connected, Disconnected, Finished, Received
 from wmp.foreign import Arrived, Emit, Frames, Left, Requested
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings
 from wmp.gateways.majordomo.broker_machine import MajordomoDoorMachine
 from wmp.gateways.majordomo.client_machine import MajordomoClientMachine
@@ -113,7 +113,7 @@ class MajordomoWorld(ForeignWorld):
         door = MajordomoDoor("inproc://door", **given)
         return GatewayMachine(
             GatewaySettings(identity=home[0], epoch=home[1], upstreams=upstreams),
-            [door.make(home[1], home, count(1), manager.offers)],
+            [door.make(DoorContext(epoch=home[1], home=home, offered=manager.offers))],
             [0],
             manager,
         )

@@ -20,6 +20,7 @@ from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings
 from wmp.gateways.majordomo.client_machine import MajordomoClientMachine
 from wmp.gateways.majordomo.door import MajordomoDoor
@@ -115,7 +116,7 @@ class MixedMajordomoWorld(MixedWorld, MajordomoWorld):
             "inproc://door", serves="workers", heartbeat=1.0, busy_timeout=8.0, linger=2.0
         )
         terms = GatewaySettings(identity=b"gateway", epoch=epoch, upstreams=upstreams)
-        return GatewayMachine(terms, [door.make(epoch, None, iter(()))], [])
+        return GatewayMachine(terms, [door.make(DoorContext(epoch=epoch))], [])
 
     # -- requests and jobs
 

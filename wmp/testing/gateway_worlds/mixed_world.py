@@ -35,6 +35,7 @@ from wmp.events import (
 )
 from wmp.foreign import Emit
 from wmp.gateways.common.request_machine import LazyClientMachine
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings
 from wmp.gateways.queue_doors.doors import ClientDoor, WorkerDoor
 from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
@@ -357,7 +358,7 @@ class ServedByWmp(MixedWorld):
         front = ClientDoor("inproc://front", max_worker_losses=self.max_worker_losses, **self.front)
         self.gateway = GatewayMachine(
             GatewaySettings(identity=identity, epoch=epoch),
-            [front.make(count(1))],
+            [front.make(DoorContext())],
             [0],
             ManagerMachine(
                 ManagerSettings(identity=identity, epoch=epoch, max_silence=3.0),
@@ -429,7 +430,7 @@ class ServingWmp(MixedWorld):
         ]
         self.gateway = GatewayMachine(
             GatewaySettings(identity=identity, epoch=epoch, upstreams=1),
-            [door.make(epoch, None) for door in doors],
+            [door.make(DoorContext(epoch=epoch)) for door in doors],
             [],
         )
         self._connect_all()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import count
 from random import Random
 from typing import Any
 
@@ -16,6 +15,7 @@ from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Drained, Finished
 from wmp.foreign import Answer, Arrived, Frames, Left, Requested, Unsent
+from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings
 from wmp.gateways.round_robin.client_machine import RoundRobinClientMachine
 from wmp.gateways.round_robin.door import RoundRobinDoor
@@ -85,7 +85,7 @@ class RoundRobinWorld(ForeignWorld):
         )
         self.gateway = GatewayMachine(
             GatewaySettings(identity=home[0], epoch=home[1]),
-            [door.make(home[1], home, count(1))],
+            [door.make(DoorContext(epoch=home[1], home=home))],
             [0],
             ManagerMachine(settings, least_recently_used),
         )
