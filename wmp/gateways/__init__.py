@@ -36,13 +36,13 @@ if typing.TYPE_CHECKING:
     from wmp.gateways.majordomo.door import MajordomoDoor, MajordomoService
     from wmp.gateways.ping_pong.blocking import PingPongWorker
     from wmp.gateways.pirates.blocking import (
-        FrontDoor,
         LazyClient,
         LazyServer,
         ParanoidWorker,
         SimpleWorker,
     )
     from wmp.gateways.pirates.remember import ReplyCache, remember
+    from wmp.gateways.queue_doors.blocking import FrontDoor
     from wmp.gateways.queue_doors.doors import ClientDoor, WorkerDoor
     from wmp.gateways.round_robin.blocking import (
         RoundRobinClient,
@@ -94,7 +94,7 @@ _HOMES: typing.Final = {
     "ClientDoor": "queue_doors.doors",
     "Failover": "freelance.blocking",
     "FreelanceServer": "freelance.blocking",
-    "FrontDoor": "pirates.blocking",
+    "FrontDoor": "queue_doors.blocking",
     "Gateway": "gateway.blocking",
     "LazyClient": "pirates.blocking",
     "LazyServer": "pirates.blocking",

@@ -115,7 +115,7 @@ def _serve(config: dict[str, Any], orders: Iterator[dict[str, Any]]) -> None:
     """Be one manager of a pair, with a door for clients."""
     # Only this part needs the doors.
     from wmp.gateways.binary_star.blocking import BinaryStar
-    from wmp.gateways.pirates.blocking import FrontDoor
+    from wmp.gateways.queue_doors.blocking import FrontDoor
 
     star = BinaryStar(
         config["role"],

@@ -13,11 +13,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from wmp.blocking.manager import Manager
 from wmp.gateways.common.blocking import (
-    BlockingDrainingPart,
     BlockingForeignProgram,
     BlockingForeignWorker,
     BlockingRequester,
@@ -25,9 +23,6 @@ from wmp.gateways.common.blocking import (
 from wmp.gateways.common.request_machine import LazyClientStatistics
 from wmp.gateways.common.server_machine import LazyServerStatistics
 from wmp.gateways.pirates import aio
-from wmp.gateways.queue_doors import aio as aio_front_door
-from wmp.gateways.queue_doors.client_door_machine import FrontDoorStatistics
-from wmp.message import DEFAULT_ROLE
 from wmp.runtime.executors.handlers import Handler
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
@@ -210,75 +205,3 @@ class ParanoidWorker(BlockingForeignWorker[aio.ParanoidWorker]):
             transport=transport,
         )
         super().__init__(inner)
-
-
-class FrontDoor(BlockingDrainingPart[aio_front_door.FrontDoor]):
-    """Takes the requests of REQ sockets, for example those of Lazy Pirate clients, as jobs of a
-    manager, and sends their results as replies.
-
-    See :class:`wmp.gateways.aio.FrontDoor`.
-
-    Args:
-        bind: Endpoints for the clients.
-        manager: Takes the jobs. It must be started before the door.
-        role: Role of the jobs.
-        needs: Amounts of a worker's resources that a job takes; by default one slot.
-        priority: Jobs of a higher priority are granted first.
-        max_worker_losses: Number of lost leases that a job survives. With 0 no request runs twice.
-        timeout: Seconds within which a job must end; None for no limit.
-        limit: Largest number of requests in progress. Further requests are dropped.
-        client_limit: Largest number of requests of one connection.
-        full: Reply to a request above a limit, for example ``b"FULL"`` as at a ping-pong broker; by
-            default none.
-        join: Whether a request with the body of a request in progress waits for the same job.
-        as_list: Whether a body of one frame is a list for the handler, too.
-        security: CURVE keys.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
-    """
-
-    def __init__(
-        self,
-        *bind: str,
-        manager: Manager,
-        role: str = DEFAULT_ROLE,
-        needs: Mapping[str, int] | None = None,
-        priority: int = 0,
-        max_worker_losses: int = 3,
-        timeout: float | None = None,
-        limit: int = 1000,
-        client_limit: int = 1000,
-        full: bytes | None = None,
-        join: bool = False,
-        as_list: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
-    ) -> None:
-        inner = aio_front_door.FrontDoor(
-            *bind,
-            manager=manager._inner,
-            role=role,
-            needs=needs,
-            priority=priority,
-            max_worker_losses=max_worker_losses,
-            timeout=timeout,
-            limit=limit,
-            client_limit=client_limit,
-            full=full,
-            join=join,
-            as_list=as_list,
-            security=security,
-            context=context,
-            transport=transport,
-        )
-        super().__init__(inner)
-
-    @property
-    def endpoints(self) -> tuple[str, ...]:
-        """Addresses to which clients can connect, with the actual ports."""
-        return self._inner.endpoints
-
-    def statistics(self) -> FrontDoorStatistics:
-        """Return a snapshot of the counts of requests and dropped messages."""
-        return self._look(self._inner.statistics)
