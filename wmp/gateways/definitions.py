@@ -24,7 +24,7 @@
 
     [[gateway.majordomo.services]]            # the terms of a service of this door
     name = "payment"
-    retries = 0
+    max_worker_losses = 0
 
     [[gateway.round_robin]]                   # those of wmp.gateways.round_robin.door
     bind = "tcp://127.0.0.1:6714"

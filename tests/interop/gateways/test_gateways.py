@@ -373,9 +373,9 @@ def test_a_gateway_that_drains_names_the_jobs_of_other_managers(caplog):
     ) in caplog.messages
 
 
-def test_a_request_without_a_reply_within_its_expiry_ends():
+def test_a_request_without_a_reply_within_its_timeout_ends():
     with (
-        Gateway(ClientDoor(ANY, expiry=0.1), WorkerDoor(ANY, protocol="simple-pirate")) as gateway,
+        Gateway(ClientDoor(ANY, timeout=0.1), WorkerDoor(ANY, protocol="simple-pirate")) as gateway,
         ThreadPoolExecutor(1) as pool,
     ):
         # The client stays until the time has passed: a request of a client that left is forgotten.
@@ -517,7 +517,7 @@ def test_settings_of_a_door_for_workers_are_checked(settings):
         {"protocol": "simple-pirate"},
         {"role": ""},
         {"max_worker_losses": -1},
-        {"expiry": 0},
+        {"timeout": 0},
         {"limit": 0},
         {"key": "header"},
         {"priority": "high"},

@@ -281,12 +281,12 @@ def test_a_strict_broker_keeps_a_busy_worker_that_sends_heartbeats():
 
 
 @pytest.mark.rule("MDP-4.12", "MDP-3.4")
-@pytest.mark.parametrize("how", ["busy_timeout", "expiry"])
+@pytest.mark.parametrize("how", ["busy_timeout", "timeout"])
 def test_a_worker_that_takes_too_long_gets_no_request_before_it_answers(how):
     settings = {"busy_timeout": 1.0} if how == "busy_timeout" else {}
-    expiry = 1.0 if how == "expiry" else None
+    timeout = 1.0 if how == "timeout" else None
     broker = Broker(
-        services=[MajordomoService("*", max_worker_losses=0, expiry=expiry)], **settings
+        services=[MajordomoService("*", max_worker_losses=0, timeout=timeout)], **settings
     )
     broker.ready(b"w")
     broker.ask(b"c", b"slow")

@@ -607,7 +607,7 @@ def test_a_job_goes_back_when_increment_does_not_follow_response():
 @pytest.mark.rule("RR-3.7")
 @pytest.mark.parametrize("how", ["left", "expired"])
 def test_a_job_that_is_not_wanted_is_not_begun_at_increment(how):
-    server = Server(expiry=0.3)
+    server = Server(timeout=0.3)
     server.register(b"w", 1)
     server.exec(b"d", b"0001", b"\x01")
     ((_, frames),) = server.emitted

@@ -41,7 +41,7 @@ class ServiceTerms:
     priority: int = 0
     max_worker_losses: int = 3
     """Number of lost workers that a request survives. With 0 no request runs twice."""
-    expiry: float | None = None
+    timeout: float | None = None
     """Seconds within which a request must end; None for no limit."""
     unserved: float | None = 60.0
     """Seconds that a request waits for a service without workers; None for no limit."""
@@ -214,7 +214,7 @@ class MajordomoRequests:
                     payloads=payloads,
                     kind=service.kinds[codec],
                     priority=terms.priority,
-                    timeout=terms.expiry,
+                    timeout=terms.timeout,
                     max_worker_losses=terms.max_worker_losses,
                 )
                 for codec, (ids, payloads) in arrived.items()

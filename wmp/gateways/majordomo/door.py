@@ -50,7 +50,7 @@ class MajordomoService:
     """Requests of a higher priority are granted first."""
     max_worker_losses: int = field(default=3, kw_only=True)
     """Number of lost workers that a request survives. With 0 no request runs twice."""
-    expiry: float | None = field(default=None, kw_only=True)
+    timeout: float | None = field(default=None, kw_only=True)
     """Seconds within which a request must end; None for no limit."""
     unserved: float | None = field(default=60.0, kw_only=True)
     """Seconds that a request waits for a service without workers; None for no limit."""
@@ -79,8 +79,8 @@ class MajordomoService:
         if type(self.priority) is not int or abs(self.priority) > Limits.UINT:
             raise ConfigError(f"priority is {self.priority!r}; expected a whole number")
         check_count("max_worker_losses", self.max_worker_losses)
-        if self.expiry is not None:
-            check_seconds("expiry", self.expiry, zero=False)
+        if self.timeout is not None:
+            check_seconds("timeout", self.timeout, zero=False)
         if self.unserved is not None:
             check_seconds("unserved", self.unserved, zero=False)
         check_count("limit", self.limit, 1)
@@ -99,7 +99,7 @@ class MajordomoService:
             needs,
             self.priority,
             self.max_worker_losses,
-            self.expiry,
+            self.timeout,
             self.unserved,
             self.limit,
             self.key is not None,

@@ -72,7 +72,7 @@ class ClientDoor(Door):
     """Jobs of a higher priority are granted first."""
     max_worker_losses: int = field(default=3, kw_only=True)
     """Number of lost leases that a job survives. With 0 no request runs twice."""
-    expiry: float | None = field(default=None, kw_only=True)
+    timeout: float | None = field(default=None, kw_only=True)
     """Seconds within which a job must end; None for no limit."""
     limit: int = field(default=1000, kw_only=True)
     """Largest number of requests in progress."""
@@ -95,8 +95,8 @@ class ClientDoor(Door):
         if type(self.priority) is not int or abs(self.priority) > Limits.UINT:
             raise ConfigError(f"priority is {self.priority!r}; expected a whole number")
         check_count("max_worker_losses", self.max_worker_losses)
-        if self.expiry is not None:
-            check_seconds("expiry", self.expiry, zero=False)
+        if self.timeout is not None:
+            check_seconds("timeout", self.timeout, zero=False)
         check_count("limit", self.limit, 1)
         check_count("limit_bytes", self.limit_bytes, 1)
         check_count("client_limit", self.client_limit, 1)
@@ -137,7 +137,7 @@ class ClientDoor(Door):
             kind=Kind(self.role, needs),
             priority=self.priority,
             max_worker_losses=self.max_worker_losses,
-            timeout=self.expiry,
+            timeout=self.timeout,
             limit=self.limit,
             limit_bytes=self.limit_bytes,
             client_limit=self.client_limit,

@@ -70,7 +70,7 @@ class RoundRobinServer(Gateway):
         commands: Roles of the messages by command, for workers of WMP.
         max_queue: Largest number of messages that wait; the newest is dropped. None: no limit.
         max_worker_losses: Number of lost workers that a TRACKEXEC survives.
-        expiry: Seconds within which a message must be done; None for no limit.
+        timeout: Seconds within which a message must be done; None for no limit.
         busy_timeout: Seconds after which a message at a worker counts as lost; None: no limit.
         max_slots: Largest number of slots of one worker. A worker that registers more gets so many.
         heartbeat: Seconds of silence after which a worker gets PING. After three such times the
@@ -93,7 +93,7 @@ class RoundRobinServer(Gateway):
         commands: Mapping[Command, str] | None = None,
         max_queue: int | None = None,
         max_worker_losses: int = 3,
-        expiry: float | None = None,
+        timeout: float | None = None,
         busy_timeout: float | None = 3600.0,
         max_slots: int = 1000,
         heartbeat: float = 30.0,
@@ -111,7 +111,7 @@ class RoundRobinServer(Gateway):
             commands={_as_command(one): role for one, role in (commands or {}).items()},
             max_queue=max_queue,
             max_worker_losses=max_worker_losses,
-            expiry=expiry,
+            timeout=timeout,
             busy_timeout=busy_timeout,
             max_slots=max_slots,
             heartbeat=heartbeat,

@@ -97,7 +97,7 @@ class ClientMessages:
                 payloads=payloads,
                 kind=Kind(role, codec=FRAMES_CODEC),
                 priority=terms.priority,
-                timeout=terms.expiry,
+                timeout=terms.timeout,
                 max_worker_losses=terms.max_worker_losses,
             )
             for role, (ids, payloads) in arrived.items()

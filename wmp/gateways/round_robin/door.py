@@ -62,7 +62,7 @@ class RoundRobinDoor(Door):
     priority: int = field(default=0, kw_only=True)
     max_worker_losses: int = field(default=3, kw_only=True)
     """Number of lost workers that a TRACKEXEC survives."""
-    expiry: float | None = field(default=None, kw_only=True)
+    timeout: float | None = field(default=None, kw_only=True)
     """Seconds within which a message must be done; None for no limit."""
     heartbeat: float = field(default=30.0, kw_only=True)
     """Seconds of silence after which a worker gets PING."""
@@ -94,8 +94,8 @@ class RoundRobinDoor(Door):
         if type(self.priority) is not int or abs(self.priority) > Limits.UINT:
             raise ConfigError(f"priority is {self.priority!r}; expected a whole number")
         check_count("max_worker_losses", self.max_worker_losses)
-        if self.expiry is not None:
-            check_seconds("expiry", self.expiry, zero=False)
+        if self.timeout is not None:
+            check_seconds("timeout", self.timeout, zero=False)
         check_seconds("heartbeat", self.heartbeat, zero=False)
         check_count("liveness", self.liveness, 1)
         check_seconds("leave", self.leave, zero=False)
@@ -153,7 +153,7 @@ class RoundRobinDoor(Door):
             served=self.served,
             priority=self.priority,
             max_worker_losses=self.max_worker_losses,
-            expiry=self.expiry,
+            timeout=self.timeout,
             heartbeat=self.heartbeat,
             liveness=self.liveness,
             leave=self.leave,

@@ -25,7 +25,7 @@ class RoundRobinDoorSettings:
     """Roles of the jobs that the workers do."""
     priority: int = 0
     max_worker_losses: int = 3
-    expiry: float | None = None
+    timeout: float | None = None
     """Seconds within which a message must be done; None for no limit."""
     heartbeat: float = 30.0
     """A registered worker that was silent for this time gets PING."""

@@ -18,6 +18,9 @@ from wmp.runtime.sockets.transport import Transport
 
 _ADDRESSES: Final = 'an address such as "tcp://127.0.0.1:5571", or a list of them'
 
+_RENAMED: Final = {"expiry": "timeout"}
+"""The names of keys that had another name."""
+
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file.
@@ -67,6 +70,9 @@ class ConfigTable:
         for key in self.values:
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1)
+                name = _RENAMED.get(key)
+                if name in known:
+                    raise ConfigError(f"{self.file}: {self._key(key)} is called {name}; rename it")
                 hint = f"did you mean {near[0]}" if near else f"expected {', '.join(known)}"
                 raise ConfigError(f"{self.file}: {self._key(key)} is not a known key; {hint}")
 
