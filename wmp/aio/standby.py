@@ -45,13 +45,13 @@ class PairNode(Protocol):
     async def close(self) -> None:
         """Close the sockets. Idempotent."""
 
-    def serves(self) -> bool:
+    def _serves(self) -> bool:
         """Record a vote; return whether this manager serves."""
 
-    def on_takeover(self, call: Callable[[], None]) -> None:
+    def _on_takeover(self, call: Callable[[], None]) -> None:
         """Have ``call`` called when the node becomes active."""
 
-    def on_end(self, call: Callable[[Exception], None]) -> None:
+    def _on_end(self, call: Callable[[Exception], None]) -> None:
         """Have ``call`` called when the node ends with an error."""
 
 
@@ -108,7 +108,7 @@ class Standby:
     def handle(self, event: ManagerEvent, now: float) -> Sequence[ManagerAction]:
         """Let the manager take one event. A worker's READY or PING is a vote."""
         if type(event) is Received and event.message.command in _VOTES:
-            self.star.serves()
+            self.star._serves()
         return self._machine.handle(event, now)
 
     async def start(self) -> None:
@@ -120,8 +120,8 @@ class Standby:
         """
         self._loop = asyncio.get_running_loop()
         self._halted, self._node.on_halt = self._node.on_halt, self._ended
-        self.star.on_takeover(self._begin)
-        self.star.on_end(self._end)
+        self.star._on_takeover(self._begin)
+        self.star._on_end(self._end)
         await self.star.start()
 
     async def wait(self, timeout: float | None) -> None:
@@ -158,7 +158,7 @@ class Standby:
         """
 
         def call() -> None:
-            if self.star.serves():
+            if self.star._serves():
                 then()
 
         if self._loop is not None:

@@ -37,7 +37,7 @@ class BlockingPairNode(Protocol):
     """The blocking form of a node that decides which manager of a pair serves."""
 
     @property
-    def inner(self) -> PairNode:
+    def _inner(self) -> PairNode:
         """The node for asyncio."""
 
 
@@ -106,7 +106,7 @@ class Manager(BlockingNode[aio.Manager]):
             transport=transport,
             journal=journal,
             store=store,
-            star=None if star is None else star.inner,
+            star=None if star is None else star._inner,
             **settings,
         )
         super().__init__("manager", inner, inner.close)

@@ -63,6 +63,8 @@ def test_a_node_whose_peer_has_its_role_ends_with_the_cause(addresses, role):
         for node in ended:
             with pytest.raises(ConfigError, match=f"both nodes .* have the role {role}"):
                 node.vote()
+            with pytest.raises(ConfigError, match=f"both nodes .* have the role {role}"):
+                node.wait_ended()
 
 
 @pytest.mark.rule("STAR-2.4")
@@ -76,7 +78,7 @@ def test_two_active_nodes_end_when_they_meet(addresses):
             two = aio.BinaryStar("backup", local=addresses[1], remote=addresses[0], heartbeat=0.05)
             two._machine.state = StarState.ACTIVE
             async with two:
-                runs = [asyncio.create_task(node.run()) for node in (one, two)]
+                runs = [asyncio.create_task(node.wait_ended()) for node in (one, two)]
                 ended, going = await asyncio.wait(runs, return_when=asyncio.FIRST_COMPLETED)
                 for run in ended:
                     with pytest.raises(StarConflict, match=r"both nodes of .* are active"):

@@ -60,7 +60,7 @@ def test_a_gateway_takes_over_and_its_star_ends_with_it(tmp_path):
     def make(role, own, other):
         star = BinaryStar(role, local=f"{at}/s{own}", remote=f"{at}/s{other}", heartbeat=0.5)
         gateway = Gateway(ClientDoor(f"{at}/door{own}"), bind=f"{at}/wmp{own}", star=star)
-        return star.inner, gateway
+        return star._inner, gateway
 
     first, primary = make("primary", "a", "b")
     second, backup = make("backup", "b", "a")

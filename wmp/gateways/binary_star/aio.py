@@ -138,15 +138,15 @@ class BinaryStar(AsyncPart):
         """
         self._node.serving()
         self._node.raise_error()
-        return self.serves()
+        return self._serves()
 
-    def serves(self) -> bool:
+    def _serves(self) -> bool:
         """Do the same as :meth:`vote`, but return False before the start and after the end."""
         if self._node.running:
             self._driver.feed(Voted())
         return self._machine.active
 
-    def on_end(self, call: Callable[[Exception], None]) -> None:
+    def _on_end(self, call: Callable[[Exception], None]) -> None:
         """Have ``call`` called on the loop when the node ends with an error.
 
         Call this method before the start.
@@ -158,7 +158,7 @@ class BinaryStar(AsyncPart):
 
         self._node.on_halt = ended
 
-    def on_takeover(self, call: Callable[[], None]) -> None:
+    def _on_takeover(self, call: Callable[[], None]) -> None:
         """Have ``call`` called on the loop when the node becomes active.
 
         Call this method before the start.
@@ -175,14 +175,15 @@ class BinaryStar(AsyncPart):
         """Whether this node serves the clients."""
         return self._machine.active
 
-    async def run(self) -> None:
-        """Wait until the node ends.
+    async def wait_ended(self) -> None:
+        """Wait until the node has ended: closed, or stopped by an error.
 
         Raises:
             ConfigError: Both nodes have the same role.
             StarConflict: Both nodes are active, or both are passive.
+            ClosedError: The node is not started, or was closed.
         """
-        await self.start()
+        self._node.serving()
         await self._node.wait_ended()
         self._node.raise_error()
 

@@ -79,11 +79,6 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
         )
         super().__init__("binary star", inner, lambda timeout: inner.close())
 
-    @property
-    def inner(self) -> aio.BinaryStar:
-        """The node for asyncio, which a gateway or a manager starts."""
-        return self._inner
-
     def vote(self) -> bool:
         """Record that a client has sent a request; return whether this node may serve it.
 
@@ -105,6 +100,16 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
     def active(self) -> bool:
         """Whether this node serves the clients."""
         return self._look(lambda: self._inner.active)
+
+    def wait_ended(self) -> None:
+        """Wait until the node has ended: closed, or stopped by an error.
+
+        Raises:
+            ConfigError: Both nodes have the same role.
+            StarConflict: Both nodes are active, or both are passive.
+            ClosedError: The node is not started, or was closed.
+        """
+        self._portal.call(self._inner.wait_ended())
 
     def statistics(self) -> StarStatistics:
         """Return a snapshot of the states and of the counts of requests and dropped messages."""

@@ -266,8 +266,8 @@ class Gateway(DrainingProgram):
             if self._journal is not None:
                 self._journal.prepare()
             if self._star is not None:
-                self._star.on_end(self._node.halted)
-                self._star.on_takeover(lambda: self._node.inbox.post(Relieved()))
+                self._star._on_end(self._node.halted)
+                self._star._on_takeover(lambda: self._node.inbox.post(Relieved()))
                 await self._star.start()
             self._node.start(self._machine, link_events=True, make_driver=GatewayDriver)
             if self._machine.manager is not None:

@@ -71,7 +71,7 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
             identity=identity,
             label=label,
             max_silence=max_silence,
-            star=None if star is None else star.inner,
+            star=None if star is None else star._inner,
             security=security,
             context=context,
             transport=transport,

@@ -40,7 +40,7 @@ class StarGuard:
         The message is a vote in any case.
         """
         if type(event) is Arrived:
-            if not self._star.serves():
+            if not self._star._serves():
                 return (self._drop,)
             if not self._relieved:
                 self._relieved = True
