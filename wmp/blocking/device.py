@@ -1,3 +1,4 @@
+# Twin of wmp/aio/device.py; written by specs/build_blocking.py.
 """The device for code without an event loop: stands between workers and managers."""
 
 from __future__ import annotations
@@ -16,24 +17,27 @@ from wmp.runtime.sockets.zmq_context import Context
 
 
 class Device(BlockingServer[aio.Device]):
-    """Passes messages on between workers and managers; see :class:`wmp.aio.Device`.
-
-    ``run()`` serves until the device is ended. With ``with`` the device serves in the background.
+    """Passes messages on between the workers below and the managers (or devices) above.
 
     Args:
         bind: Endpoints for workers and lower devices.
         connect: Endpoints of managers and upper devices.
-        bind_managers: Endpoints for managers that dial in.
+        bind_managers: Endpoints for managers that dial in: ``Manager(connect=…)``. The device needs
+            one endpoint at least in ``connect`` or here.
         max_managers: Largest number of managers that may have dialed in.
         max_silence: Seconds of silence after which a manager that dialed in is forgotten.
-        identity: Stable name on the wire; random by default.
-        label: Name for people; host and process by default.
+        identity: Stable name on the wire; by default 16 random bytes.
+        label: Name for people; by default host and process.
         max_hops: Devices that a message may pass.
         security: CURVE keys, for both sides.
-        context: A ``zmq.Context`` to share: inproc needs the same one at both ends.
+        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same
+            context. Without a shared context no node answers over ``inproc://``.
         transport: Options of the sockets.
         journal: Folder for the files of the device's journal, or a
             :class:`~wmp.runtime.common.journal.Journal`. ``wmp journal`` reads these files.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -66,17 +70,42 @@ class Device(BlockingServer[aio.Device]):
             transport=transport,
             journal=journal,
         )
-        super().__init__("device", inner, lambda timeout: inner.close())
+        super().__init__("device", inner, lambda _: inner.close())
+
+    def start(self) -> None:
+        """Bind, connect and begin to serve; ``run`` and ``with`` call this method.
+        Idempotent.
+
+        Raises:
+            ConfigError: An endpoint cannot be used.
+            ClosedError: The device was closed.
+        """
+        super().start()
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Addresses to which workers can connect; see :attr:`wmp.aio.Device.endpoints`."""
-        return self._inner.endpoints
+        """Addresses to which workers can connect, with the actual ports.
+
+        Raises:
+            ClosedError: The device is not started, and the system has not chosen an address yet.
+        """
+        return self._look(lambda: self._inner.endpoints)
 
     @property
     def manager_endpoints(self) -> tuple[str, ...]:
-        """Addresses to which managers can dial in; see :attr:`wmp.aio.Device.manager_endpoints`."""
-        return self._inner.manager_endpoints
+        """Addresses to which managers can dial in, with the actual ports; none before the start."""
+        return self._look(lambda: self._inner.manager_endpoints)
+
+    def interrupt(self) -> None:
+        """End as after a signal; ``run`` then returns. Any thread may call this method."""
+        self._portal.post(self._inner.interrupt)
+
+    def close(self) -> None:
+        """Stop the device.
+
+        Idempotent, and bounded in time, because a device has no jobs to wait for.
+        """
+        self._shut(0.0)
 
     def statistics(self) -> DeviceStatistics:
         """Return a snapshot of the counts of messages that were passed on or dropped."""

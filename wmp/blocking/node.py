@@ -141,16 +141,22 @@ class BlockingPart(Generic[_PartT]):
 
     def _look(self, look: Callable[[], _T]) -> _T:
         """Read from the machine on the loop, because only the loop's thread changes the machine."""
-        return self._portal.ask(look) if self._portal.opened else look()
+        portal = self._portal
+        return portal.ask(look) if portal.opened and not portal.on_loop else look()
 
 
 class BlockingProgram(BlockingPart[_ProgramT]):
     """An object that may be a whole program: it serves until it is asked to end."""
 
     def run(self) -> None:
-        """Serve until the node is asked to end.
+        """Serve until drained, closed or ended by a signal.
 
-        See :meth:`wmp.aio.Worker.run`, :meth:`wmp.aio.Device.run`.
+        In the main thread SIGTERM and Ctrl-C have the effect of ``interrupt``.
+
+        Raises:
+            ConfigError: As for ``start``.
+            ClosedError: As for ``start``.
+            Superseded: Another process has this worker's identity.
         """
         self._serve(self._inner.run)
 
@@ -164,7 +170,7 @@ class BlockingProgram(BlockingPart[_ProgramT]):
                 self._shut(0.0)
 
     def interrupt(self) -> None:
-        """End as after a signal. A device ends. A worker drains, and ends at the second call."""
+        """Act as after a signal. Any thread may call this method."""
         self._portal.post(self._inner.interrupt)
 
 
@@ -180,7 +186,12 @@ class BlockingNode(BlockingPart[_Inner]):
         return self._inner.identity
 
     def wait_ended(self) -> None:
-        """Wait until the node has ended; see :meth:`wmp.aio.node.AsyncNode.wait_ended`."""
+        """Wait until the node has ended: drained, closed, or stopped by an error.
+
+        Raises:
+            WMPError: The error that stopped the node, for example ``StarConflict`` of a manager.
+            ClosedError: The node is not started, or was closed.
+        """
         self._portal.call(self._inner.wait_ended())
 
 

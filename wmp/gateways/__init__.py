@@ -14,8 +14,9 @@
 - :class:`Gateway` stands in the place of a queue or broker. Its doors are :class:`ClientDoor`,
   :class:`WorkerDoor`, :class:`MajordomoDoor` and :class:`RoundRobinDoor`.
 
-:mod:`wmp.gateways.aio` has the same names for asyncio. Each folder of this package contains one
-protocol: its machines without I/O, its wire, and its classes for both APIs.
+:mod:`wmp.gateways.aio` has the same names for asyncio, where the calls that wait are coroutines.
+Here any thread may make a call, and callbacks run on a thread of the object. Each folder of this
+package contains one protocol: its machines without I/O, its wire, and its classes for both APIs.
 """
 
 from __future__ import annotations
@@ -35,12 +36,7 @@ if typing.TYPE_CHECKING:
     )
     from wmp.gateways.majordomo.door import MajordomoDoor, MajordomoService
     from wmp.gateways.ping_pong.blocking import PingPongWorker
-    from wmp.gateways.pirates.blocking import (
-        LazyClient,
-        LazyServer,
-        ParanoidWorker,
-        SimpleWorker,
-    )
+    from wmp.gateways.pirates.blocking import LazyClient, LazyServer, ParanoidWorker, SimpleWorker
     from wmp.gateways.pirates.remember import ReplyCache, remember
     from wmp.gateways.queue_doors.blocking import FrontDoor
     from wmp.gateways.queue_doors.doors import ClientDoor, WorkerDoor

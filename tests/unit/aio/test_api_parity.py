@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
+import build_blocking
 import pytest
 
 import wmp
@@ -54,6 +56,68 @@ def test_both_apis_take_the_same_parameters(node: str) -> None:
         else:
             assert isinstance(member, property)
             assert isinstance(getattr(here, name), property)
+
+
+@pytest.mark.parametrize("node", [node for node in NODES if node not in build_blocking.BY_HAND])
+def test_both_apis_have_the_same_docstrings(node: str) -> None:
+    there, here = PAIRS[node]
+
+    for name, member in {"the class": there, **public(there)}.items():
+        docstring = inspect.getdoc(here if name == "the class" else getattr(here, name))
+        assert docstring == build_blocking.adapted(inspect.getdoc(member) or ""), name
+        assert docstring, name
+
+
+def test_the_blocking_classes_are_those_that_the_program_writes() -> None:
+    for path, text in build_blocking.generated().items():
+        assert path.read_text(encoding="utf-8") == text, "run python specs/build_blocking.py"
+
+
+@pytest.mark.parametrize("node", [node for node in NODES if node not in build_blocking.BY_HAND])
+def test_each_blocking_class_is_written_by_the_program(node: str) -> None:
+    there, here = PAIRS[node]
+
+    assert there in build_blocking.modules()[here.__module__]
+
+
+def test_a_stale_blocking_class_is_reported_and_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "blocking.py"
+    module.write_text('"""Words of a person."""\n', encoding="utf-8")
+    monkeypatch.setattr(
+        build_blocking,
+        "generated",
+        lambda: {
+            module: build_blocking.text_of(
+                "wmp.gateways.ping_pong.blocking",
+                [aio_gateways.PingPongWorker],
+                module.read_text(encoding="utf-8"),
+            )
+        },
+    )
+
+    assert build_blocking.main(["--check"]) == 1
+    assert build_blocking.main([]) == 0
+    assert build_blocking.main(["--check"]) == 0
+    text = module.read_text(encoding="utf-8")
+    assert '"""Words of a person."""' in text
+    assert "class PingPongWorker(BlockingForeignWorker[aio.PingPongWorker]):" in text
+
+
+@pytest.mark.parametrize(
+    ("docstring", "expected"),
+    [
+        ("See :class:`wmp.gateways.aio.Gateway`.", "See :class:`wmp.gateways.Gateway`."),
+        ("See :meth:`wmp.aio.Worker.run`.", "See :meth:`wmp.Worker.run`."),
+        ("See :mod:`wmp.aio.node`.", "See :mod:`wmp.aio.node`."),
+        ("``async with`` calls it.", "``with`` calls it."),
+        ("Use ``await client.request(b'')``.", "Use ``client.request(b'')``."),
+        ("Call\nthis method on the loop.", "Any\nthread may call this method."),
+    ],
+)
+def test_a_docstring_is_adapted(docstring: str, expected: str) -> None:
+    assert build_blocking.adapted(docstring) == expected
 
 
 @pytest.mark.parametrize("node", NODES)

@@ -1,3 +1,4 @@
+# Twin of wmp/gateways/binary_star/aio.py; written by specs/build_blocking.py.
 """The nodes and the clients of a Binary Star (specs/binary-star.md): one of two nodes serves.
 
 ::
@@ -32,15 +33,16 @@ from wmp.runtime.sockets.zmq_context import Context
 class BinaryStar(BlockingPart[aio.BinaryStar]):
     """One of two nodes. It decides whether this process serves the clients.
 
-    A gateway and a manager take it as ``star=``, and start and end it. Any other program starts it
-    by ``with`` and asks :meth:`vote` before it serves a request.
+    A gateway and a manager take it as ``star=``. Any other program asks :meth:`vote` before it
+    serves a request, and drops the request if the answer is no.
 
     Args:
-        role: ``"primary"`` or ``"backup"``. The two nodes have different roles. local: Address for
-        the state of this node; the other node connects to it. remote: The ``local`` address of the
-        other node. heartbeat: Seconds between two messages with the state. max_silence: Seconds
-        without a message of the peer after which a request is a vote; by default
-            two heartbeats.
+        role: ``"primary"`` or ``"backup"``. The two nodes have different roles.
+        local: Address for the state of this node; the other node connects to it.
+        remote: The ``local`` address of the other node.
+        heartbeat: Seconds between two messages with the state.
+        max_silence: Seconds without a message of the peer after which a request is a vote; by
+            default two heartbeats.
         on_active: Called on the loop when this node becomes active.
         on_passive: Called on the loop when this node becomes passive.
         security: CURVE keys. Both nodes have the same key pair, which is also the ``server_key``.
@@ -77,7 +79,18 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
             context=context,
             transport=transport,
         )
-        super().__init__("binary star", inner, lambda timeout: inner.close())
+        super().__init__("binary star", inner, lambda _: inner.close())
+
+    def start(self) -> None:
+        """Bind, connect, and begin to report the state; ``with`` calls this method.
+        Idempotent.
+
+        Raises:
+            ConfigError: An address cannot be used.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The node was closed.
+        """
+        super().start()
 
     def vote(self) -> bool:
         """Record that a client has sent a request; return whether this node may serve it.
@@ -111,6 +124,10 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
         """
         self._portal.call(self._inner.wait_ended())
 
+    def close(self) -> None:
+        """Close the sockets. Idempotent."""
+        self._shut(0.0)
+
     def statistics(self) -> StarStatistics:
         """Return a snapshot of the states and of the counts of requests and dropped messages."""
         return self._look(self._inner.statistics)
@@ -119,7 +136,7 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
 class StarClient(BlockingRequester[aio.StarClient]):
     """Sends requests to the active node of a Binary Star.
 
-    Any thread may call ``request``. The requests go out one after the other.
+    The requests of one client go out one after the other, in the order of the calls.
 
     Args:
         primary: Address of the primary for clients.
@@ -158,7 +175,7 @@ class StarClient(BlockingRequester[aio.StarClient]):
             context=context,
             transport=transport,
         )
-        super().__init__("star client", inner)
+        super().__init__("star client", inner, lambda _: inner.close())
 
     def statistics(self) -> LazyClientStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""

@@ -1,3 +1,5 @@
+# Twin of wmp/gateways/common/aio.py; written by specs/build_blocking.py.
+# Twin of wmp/gateways/common/requester.py; written by specs/build_blocking.py.
 """The common part of the objects of other protocols for code without an event loop."""
 
 from __future__ import annotations
@@ -10,25 +12,100 @@ from wmp.gateways.common.aio import (
     Body,
     DrainingPart,
     DrainingProgram,
+    ForeignProgram,
     ForeignWorker,
 )
 from wmp.gateways.common.requester import Requester
 from wmp.gateways.common.worker_machine import ForeignWorkerStatistics
 
-_DrainingT = TypeVar("_DrainingT", bound=DrainingPart)
-_ProgramT = TypeVar("_ProgramT", bound=DrainingProgram)
-_WorkerT = TypeVar("_WorkerT", bound=ForeignWorker)
+_DrainingPartT = TypeVar("_DrainingPartT", bound=DrainingPart)
+_DrainingProgramT = TypeVar("_DrainingProgramT", bound=DrainingProgram)
+_ForeignProgramT = TypeVar("_ForeignProgramT", bound=ForeignProgram[Any])
+_ForeignWorkerT = TypeVar("_ForeignWorkerT", bound=ForeignWorker)
 _RequesterT = TypeVar("_RequesterT", bound=Requester[Any])
 
 
-class BlockingRequester(BlockingPart[_RequesterT]):
-    """Runs a client of another protocol on the loop of a portal."""
+class BlockingDrainingPart(BlockingPart[_DrainingPartT]):
+    """An object that can finish the requests in progress before it ends."""
 
-    def __init__(self, name: str, inner: _RequesterT) -> None:
-        super().__init__(name, inner, lambda timeout: inner.close())
+    @property
+    def name(self) -> str:
+        """Name of this object in log lines."""
+        return self._look(lambda: self._inner.name)
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Take no further request, finish the requests in progress, and end.
+
+        Args:
+            timeout: Seconds to wait at most. After this time the requests still go on.
+
+        Raises:
+            TimeoutError: Some requests were still in progress after ``timeout`` seconds.
+        """
+        self._portal.call(self._inner.drain(timeout))
+
+    def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+        """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
+
+        Requests that are still in progress then get no reply. In a fork of this process the call
+        does nothing.
+        """
+        self._shut(timeout)
+
+
+class BlockingDrainingProgram(
+    BlockingDrainingPart[_DrainingProgramT],
+    BlockingProgram[_DrainingProgramT],
+):
+    """A program of another protocol: the first signal drains, the second stops at once."""
+
+    def interrupt(self) -> None:
+        """Act as after a signal. The first call drains. The second call stops at once.
+
+        Any thread may call this method.
+        """
+        self._portal.post(self._inner.interrupt)
+
+
+class BlockingForeignProgram(BlockingDrainingProgram[_ForeignProgramT]):
+    """A worker or server of another protocol."""
+
+    def start(self) -> None:
+        """Start the pool, open the socket and begin to serve. Idempotent.
+
+        ``run`` and ``with`` call this method.
+
+        Raises:
+            ConfigError: The endpoint cannot be used, or a process pool cannot import the handler.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The object was closed.
+        """
+        super().start()
+
+
+class BlockingForeignWorker(BlockingForeignProgram[_ForeignWorkerT]):
+    """A worker of another protocol, which does one request at a time."""
+
+    def statistics(self) -> ForeignWorkerStatistics:
+        """Return a snapshot of the counts of requests and dropped messages."""
+        return self._look(self._inner.statistics)
+
+
+class BlockingRequester(BlockingPart[_RequesterT]):
+    """Sends requests by a machine."""
+
+    def start(self) -> None:
+        """Open the sockets; ``with`` calls this method. Idempotent.
+
+        Raises:
+            ConfigError: An endpoint cannot be used.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The client was closed.
+        """
+        super().start()
 
     def request(self, body: Body) -> bytes | list[bytes]:
-        """Send a request and wait for its reply. Any thread may call this method.
+        """Send a request and wait for its reply.
 
         Args:
             body: One frame, or a list of frames.
@@ -43,41 +120,6 @@ class BlockingRequester(BlockingPart[_RequesterT]):
         """
         return self._portal.call(self._inner.request(body))
 
-
-class BlockingDrainingPart(BlockingPart[_DrainingT]):
-    """Runs an object that drains on the loop of a portal."""
-
-    def __init__(self, inner: _DrainingT) -> None:
-        super().__init__(inner.name, inner, inner.close)
-
-    @property
-    def name(self) -> str:
-        """Name of this object in log lines."""
-        return self._inner.name
-
-    def drain(self, timeout: float | None = None) -> None:
-        """Take no further request, finish the requests in progress, and end.
-
-        Args:
-            timeout: Seconds to wait at most. After this time the requests still go on.
-
-        Raises:
-            TimeoutError: Some requests were still in progress after ``timeout`` seconds.
-        """
-        self._portal.call(self._inner.drain(timeout))
-
-    def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """Drain for ``timeout`` seconds at most, then stop. Idempotent, and bounded in time."""
-        self._shut(timeout)
-
-
-class BlockingForeignProgram(BlockingDrainingPart[_ProgramT], BlockingProgram[_ProgramT]):
-    """Runs a worker, a server or a gateway on the loop of a portal."""
-
-
-class BlockingForeignWorker(BlockingForeignProgram[_WorkerT]):
-    """Runs a worker of another protocol on the loop of a portal."""
-
-    def statistics(self) -> ForeignWorkerStatistics:
-        """Return a snapshot of the counts of requests and dropped messages."""
-        return self._look(self._inner.statistics)
+    def close(self) -> None:
+        """Close the sockets. Requests in progress raise ``ClosedError``. Idempotent."""
+        self._shut(0.0)

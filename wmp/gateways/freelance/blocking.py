@@ -1,3 +1,4 @@
+# Twin of wmp/gateways/freelance/aio.py; written by specs/build_blocking.py.
 """Clients and servers of Freelance (specs/freelance.md): many servers, and no broker.
 
 ::
@@ -31,8 +32,8 @@ from wmp.runtime.sockets.zmq_context import Context
 class Failover(BlockingRequester[aio.Failover]):
     """Sends a request to one server after the other until one replies.
 
-    Any thread may call ``request``. The requests go out one after the other. The next request
-    begins with the server of the last reply.
+    The requests of one client go out one after the other, in the order of the calls. The next
+    request begins with the server of the last reply.
 
     Args:
         endpoints: Addresses of the servers.
@@ -41,6 +42,9 @@ class Failover(BlockingRequester[aio.Failover]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class Failover(BlockingRequester[aio.Failover]):
             context=context,
             transport=transport,
         )
-        super().__init__("failover client", inner)
+        super().__init__("failover", inner, lambda _: inner.close())
 
     def statistics(self) -> LazyClientStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""
@@ -70,7 +74,7 @@ class Failover(BlockingRequester[aio.Failover]):
 class Shotgun(BlockingRequester[aio.Shotgun]):
     """Sends each request to all servers at once. The first reply counts.
 
-    Any thread may call ``request``, also while other requests are in progress.
+    Requests may be in progress at the same time.
 
     Args:
         endpoints: Addresses of the servers.
@@ -78,6 +82,9 @@ class Shotgun(BlockingRequester[aio.Shotgun]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -89,9 +96,13 @@ class Shotgun(BlockingRequester[aio.Shotgun]):
         transport: Transport | None = None,
     ) -> None:
         inner = aio.Shotgun(
-            *endpoints, timeout=timeout, security=security, context=context, transport=transport
+            *endpoints,
+            timeout=timeout,
+            security=security,
+            context=context,
+            transport=transport,
         )
-        super().__init__("shotgun client", inner)
+        super().__init__("shotgun", inner, lambda _: inner.close())
 
     def statistics(self) -> ShotgunClientStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""
@@ -101,7 +112,7 @@ class Shotgun(BlockingRequester[aio.Shotgun]):
 class Agent(BlockingRequester[aio.Agent]):
     """Sends each request to the first server that is alive, and to the next if that one dies.
 
-    Any thread may call ``request``, also while other requests are in progress.
+    Requests may be in progress at the same time.
 
     Args:
         endpoints: Addresses of the servers, the preferred server first. None is needed:
@@ -112,6 +123,9 @@ class Agent(BlockingRequester[aio.Agent]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -133,7 +147,7 @@ class Agent(BlockingRequester[aio.Agent]):
             context=context,
             transport=transport,
         )
-        super().__init__("agent", inner)
+        super().__init__("agent", inner, lambda _: inner.close())
 
     def connect(self, endpoint: str) -> None:
         """Add a server behind those that the agent has. A server that the agent has stays.
@@ -163,7 +177,8 @@ class FreelanceServer(BlockingForeignProgram[aio.FreelanceServer]):
 
     Args:
         bind: Endpoints of the server.
-        handler: Does a request: ``f(body)`` or ``f(body, job)``.
+        handler: Does a request: ``f(body)`` or ``f(body, job)``, ``def`` or ``async def``. A body
+            of one frame is ``bytes``; a body of several frames is a list.
         model: ``"agent"``, ``"shotgun"`` or ``"failover"``: the model of the clients.
         name: For agents that have a ROUTER, as those of the guide: the address by which they
             connect. By default the first address of ``bind``, with the actual port.
@@ -177,6 +192,9 @@ class FreelanceServer(BlockingForeignProgram[aio.FreelanceServer]):
         security: CURVE keys.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -210,12 +228,16 @@ class FreelanceServer(BlockingForeignProgram[aio.FreelanceServer]):
             context=context,
             transport=transport,
         )
-        super().__init__(inner)
+        super().__init__("freelance server", inner, inner.close)
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Addresses to which clients can connect, with the actual ports."""
-        return self._inner.endpoints
+        """Addresses to which clients can connect, with the actual ports.
+
+        Raises:
+            ClosedError: The server is not started, and the system has not chosen an address yet.
+        """
+        return self._look(lambda: self._inner.endpoints)
 
     def statistics(self) -> LazyServerStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""

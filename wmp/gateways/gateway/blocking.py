@@ -1,3 +1,4 @@
+# Twin of wmp/gateways/gateway/aio.py; written by specs/build_blocking.py.
 """A gateway: clients and workers of other protocols, and nodes of WMP, serve each other.
 
 ::
@@ -18,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 
-from wmp.blocking.manager import BlockingPairNode
+from wmp.aio.standby import PairNode
 from wmp.gateways.common.attendance import Attendance
-from wmp.gateways.common.blocking import BlockingForeignProgram
+from wmp.gateways.common.blocking import BlockingDrainingProgram
 from wmp.gateways.gateway import aio
 from wmp.gateways.gateway.door import Door
 from wmp.gateways.gateway.machine import GatewayStatistics
@@ -30,10 +31,12 @@ from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
 
-class Gateway(BlockingForeignProgram[aio.Gateway]):
+class Gateway(BlockingDrainingProgram[aio.Gateway]):
     """Stands in the place of a queue or broker of another protocol.
 
-    See :class:`wmp.gateways.aio.Gateway`.
+    Requests of clients become jobs of a manager inside the gateway. Workers of the other protocol
+    and workers of WMP may do these jobs. With ``connect`` the foreign workers also do the jobs of
+    other managers.
 
     Args:
         doors: The doors for clients and workers.
@@ -42,12 +45,18 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
         identity: Name in messages of WMP, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
         max_silence: Seconds of silence after which a worker of WMP is given up.
-        star: A node of a Binary Star (:class:`~wmp.gateways.BinaryStar`), which decides whether
-            this gateway serves its clients.
         security: CURVE keys, for the connections of WMP and for doors with ``keys=True``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.
-        journal: Folder for the files of the journals.
+        star: A node of a Binary Star (:class:`~wmp.gateways.BinaryStar`), which decides whether
+            this gateway serves its clients. The gateway starts and closes the node, and ends with
+            the error of the node.
+        journal: Folder for the files of the journals, or a
+            :class:`~wmp.runtime.common.journal.Journal`. The manager and each group of foreign
+            workers have a journal of their own there.
+
+    Raises:
+        ConfigError: A setting is wrong, or the doors do not fit together.
     """
 
     def __init__(
@@ -58,7 +67,7 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
         identity: bytes | str | None = None,
         label: str | None = None,
         max_silence: float = 6.0,
-        star: BlockingPairNode | None = None,
+        star: PairNode | None = None,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -71,30 +80,67 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
             identity=identity,
             label=label,
             max_silence=max_silence,
-            star=None if star is None else star._inner,
+            star=star,
             security=security,
             context=context,
             transport=transport,
             journal=journal,
         )
-        super().__init__(inner)
+        super().__init__("gateway", inner, inner.close)
 
     def run(self, drain_timeout: float | None = None) -> None:
-        """Serve until the gateway is asked to end.
+        """Serve until drained, closed or ended by a signal.
 
-        See :meth:`wmp.gateways.aio.Gateway.run`.
+        In the main thread SIGTERM and Ctrl-C have the effect of ``interrupt``.
+
+        Args:
+            drain_timeout: Seconds that requests in progress have after the first signal. None for
+                no limit.
+
+        Raises:
+            ConfigError: As for ``start``.
+            ClosedError: As for ``start``.
+            Superseded: Another process has the identity of this gateway.
+            StarConflict: Both nodes of its Binary Star are active, or both are passive.
+            TimeoutError: Some requests were still in progress after ``drain_timeout``.
         """
         self._serve(lambda: self._inner.run(drain_timeout))
 
+    def interrupt(self) -> None:
+        """Act as after a signal. The first call drains. The second call stops at once.
+
+        Any thread may call this method.
+        """
+        self._portal.post(self._inner.interrupt)
+
+    def start(self) -> None:
+        """Bind, connect and begin to serve; ``run`` and ``with`` call this method.
+        Idempotent.
+
+        Raises:
+            ConfigError: An address cannot be used, or no journal can be written.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The gateway was closed.
+        """
+        super().start()
+
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Addresses to which workers of WMP can connect, with the actual ports."""
-        return self._inner.endpoints
+        """Addresses to which workers of WMP can connect, with the actual ports.
+
+        Raises:
+            ClosedError: The gateway is not started, and the system has not chosen an address yet.
+        """
+        return self._look(lambda: self._inner.endpoints)
 
     @property
     def doors(self) -> tuple[tuple[str, ...], ...]:
-        """Addresses of the doors, in their order, with the actual ports."""
-        return self._inner.doors
+        """Addresses of the doors, in their order, with the actual ports.
+
+        Raises:
+            ClosedError: The gateway is not started.
+        """
+        return self._look(lambda: self._inner.doors)
 
     def workers(self) -> dict[str, dict[bytes, Attendance]]:
         """Return the foreign workers: their states by routing id, by the name of their group."""
@@ -102,6 +148,8 @@ class Gateway(BlockingForeignProgram[aio.Gateway]):
 
     def dismiss(self, worker: bytes) -> bool:
         """Ask a worker to end, as by EXIT of ping-pong; return whether such a worker is here.
+
+        Any thread may call this method.
 
         Args:
             worker: The routing id of the worker.

@@ -26,7 +26,8 @@ class MajordomoStreamClient(AsyncPart):
     """Sends many requests to a Majordomo broker over one socket, as the second client of the guide.
 
     Replies come in the order in which the workers end, and have no number: a reply names its
-    service only. No request is sent again.
+    service only. No request is sent again. Outside of asyncio one thread at a time may use the
+    client.
 
     Args:
         endpoint: Address of the broker.
@@ -98,10 +99,10 @@ class MajordomoStreamClient(AsyncPart):
             ConfigError: The service is no name.
             TypeError: The body is no body.
         """
-        while not self._post(service, body):
+        while not self._try_send(service, body):
             await self._wait()
 
-    def _post(self, service: str | bytes, body: Body) -> bool:
+    def _try_send(self, service: str | bytes, body: Body) -> bool:
         """Send a request if the limit allows it; return whether it does. Any thread may call."""
         name, frames = service_frame(service), body_frames(body)
         self._serving()
@@ -122,7 +123,7 @@ class MajordomoStreamClient(AsyncPart):
             ClosedError: The client is not started or was closed.
         """
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        while (reply := self._next()) is None:
+        while (reply := self._try_recv()) is None:
             try:
                 async with asyncio.timeout_at(until):
                     await self._wait()
@@ -133,7 +134,7 @@ class MajordomoStreamClient(AsyncPart):
                 ) from None
         return reply
 
-    def _next(self) -> tuple[str, bytes | list[bytes]] | None:
+    def _try_recv(self) -> tuple[str, bytes | list[bytes]] | None:
         """Return the next reply, None if there is none yet. Any thread may call this method."""
         if self._replies:
             return self._replies.popleft()

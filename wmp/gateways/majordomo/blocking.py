@@ -1,3 +1,6 @@
+# Twin of wmp/gateways/majordomo/aio_client.py; written by specs/build_blocking.py.
+# Twin of wmp/gateways/majordomo/aio_stream.py; written by specs/build_blocking.py.
+# Twin of wmp/gateways/majordomo/aio_worker.py; written by specs/build_blocking.py.
 """Clients and workers of Majordomo 0.1 (specs/majordomo.md).
 
 ::
@@ -18,7 +21,7 @@
 from __future__ import annotations
 
 from wmp.blocking.node import BlockingPart
-from wmp.gateways.common.aio import Body
+from wmp.gateways.common.aio import DRAIN_TIMEOUT, Body
 from wmp.gateways.common.blocking import BlockingForeignProgram
 from wmp.gateways.common.request_machine import LazyClientStatistics
 from wmp.gateways.common.worker_machine import ForeignWorkerStatistics
@@ -34,7 +37,7 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
     """Sends requests to the services of a Majordomo broker, and sends a request again if no reply
     comes.
 
-    Any thread may use one client.
+    A reply has no number, so each request in progress has a socket of its own.
 
     Args:
         endpoint: Address of the broker.
@@ -45,6 +48,9 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -67,7 +73,17 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
             context=context,
             transport=transport,
         )
-        super().__init__("majordomo client", inner, lambda timeout: inner.close())
+        super().__init__("majordomo client", inner, lambda _: inner.close())
+
+    def start(self) -> None:
+        """Open the first socket; ``with`` calls this method. Idempotent.
+
+        Raises:
+            ConfigError: The endpoint cannot be used.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The client was closed.
+        """
+        super().start()
 
     def request(self, service: str | bytes, body: Body) -> bytes | list[bytes]:
         """Send a request and wait for its reply.
@@ -97,6 +113,10 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
         """
         return self._portal.call(self._inner.has(service))
 
+    def close(self) -> None:
+        """Close the sockets. Requests in progress raise ``ClosedError``. Idempotent."""
+        self._shut(0.0)
+
     def statistics(self) -> LazyClientStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""
         return self._look(self._inner.statistics)
@@ -105,8 +125,9 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
 class MajordomoStreamClient(BlockingPart[aio_stream.MajordomoStreamClient]):
     """Sends many requests to a Majordomo broker over one socket, as the second client of the guide.
 
-    See :class:`wmp.gateways.aio.MajordomoStreamClient`. One thread may use it at a
-    time.
+    Replies come in the order in which the workers end, and have no number: a reply names its
+    service only. No request is sent again. Outside of asyncio one thread at a time may use the
+    client.
 
     Args:
         endpoint: Address of the broker.
@@ -116,6 +137,9 @@ class MajordomoStreamClient(BlockingPart[aio_stream.MajordomoStreamClient]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -138,7 +162,17 @@ class MajordomoStreamClient(BlockingPart[aio_stream.MajordomoStreamClient]):
             context=context,
             transport=transport,
         )
-        super().__init__("majordomo stream client", inner, lambda timeout: inner.close())
+        super().__init__("majordomo stream client", inner, lambda _: inner.close())
+
+    def start(self) -> None:
+        """Open the socket; ``with`` calls this method. Idempotent.
+
+        Raises:
+            ConfigError: The endpoint cannot be used.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The client was closed.
+        """
+        super().start()
 
     def send(self, service: str | bytes, body: Body) -> None:
         """Send a request, and do not wait for its reply.
@@ -152,7 +186,7 @@ class MajordomoStreamClient(BlockingPart[aio_stream.MajordomoStreamClient]):
             ConfigError: The service is no name.
             TypeError: The body is no body.
         """
-        if not self._inner._post(service, body):
+        if not self._inner._try_send(service, body):
             self._portal.call(self._inner.send(service, body))
 
     def recv(self, timeout: float | None = None) -> tuple[str, bytes | list[bytes]]:
@@ -165,9 +199,12 @@ class MajordomoStreamClient(BlockingPart[aio_stream.MajordomoStreamClient]):
             NoReply: A request got no reply: each lost request ends one call. Or ``timeout`` passed.
             ClosedError: The client is not started or was closed.
         """
-        # Replies that have arrived need no call on the other thread.
-        reply = self._inner._next()
-        return self._portal.call(self._inner.recv(timeout)) if reply is None else reply
+        result = self._inner._try_recv()
+        return self._portal.call(self._inner.recv(timeout)) if result is None else result
+
+    def close(self) -> None:
+        """Close the socket. Requests without a reply are given up. Idempotent."""
+        self._shut(0.0)
 
     def statistics(self) -> MajordomoStreamStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""
@@ -198,6 +235,9 @@ class MajordomoWorker(BlockingForeignProgram[aio_worker.MajordomoWorker]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -232,7 +272,18 @@ class MajordomoWorker(BlockingForeignProgram[aio_worker.MajordomoWorker]):
             context=context,
             transport=transport,
         )
-        super().__init__(inner)
+        super().__init__("majordomo worker", inner, inner.close)
+
+    def start(self) -> None:
+        """Open the socket and begin to serve; ``run`` and ``with`` call this method.
+        Idempotent.
+
+        Raises:
+            ConfigError: The endpoint cannot be used, or a process pool cannot import the handler.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The worker was closed.
+        """
+        super().start()
 
     def recv(self, reply: Body | None = None, timeout: float | None = None) -> bytes | list[bytes]:
         """Send the reply to the last request, and return the next request.
@@ -249,6 +300,14 @@ class MajordomoWorker(BlockingForeignProgram[aio_worker.MajordomoWorker]):
             TypeError: The reply is no body.
         """
         return self._portal.call(self._inner.recv(reply, timeout))
+
+    def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
+        """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
+
+        A request that ``recv`` returned, and that has no reply yet, is given up at once: the broker
+        gives it to another worker. In a fork of this process the call does nothing.
+        """
+        self._shut(timeout)
 
     def statistics(self) -> ForeignWorkerStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""

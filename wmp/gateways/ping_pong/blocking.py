@@ -1,3 +1,4 @@
+# Twin of wmp/gateways/ping_pong/aio.py; written by specs/build_blocking.py.
 """The worker of the ping-pong protocol (specs/ping-pong.md).
 
 :mod:`wmp.gateways.aio` has the same name for asyncio.
@@ -18,7 +19,8 @@ class PingPongWorker(BlockingForeignWorker[aio.PingPongWorker]):
 
     Args:
         endpoint: Address of the broker's backend.
-        handler: Does a job: ``f(body)`` or ``f(body, job)``.
+        handler: Does a job: ``f(body)`` or ``f(body, job)``, ``def`` or ``async def``. A body of
+            one frame is ``bytes``; a body of several frames is a list.
         ping: Seconds between two PINGs.
         broker_timeout: Seconds of one period without a message of the broker.
         n_timeouts: Number of such periods in a row after which the socket is replaced.
@@ -27,6 +29,9 @@ class PingPongWorker(BlockingForeignWorker[aio.PingPongWorker]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -55,4 +60,4 @@ class PingPongWorker(BlockingForeignWorker[aio.PingPongWorker]):
             context=context,
             transport=transport,
         )
-        super().__init__(inner)
+        super().__init__("ping pong worker", inner, inner.close)

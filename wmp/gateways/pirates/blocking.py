@@ -1,3 +1,4 @@
+# Twin of wmp/gateways/pirates/aio.py; written by specs/build_blocking.py.
 """Clients, servers and workers of the Pirate patterns (specs/pirates.md).
 
 ::
@@ -32,17 +33,20 @@ from wmp.runtime.sockets.zmq_context import Context
 class LazyClient(BlockingRequester[aio.LazyClient]):
     """Sends requests to a server or a queue, and sends a request again if no reply comes.
 
-    Any thread may call ``request``. The requests go out one after the other.
+    The requests of one client go out one after the other, in the order of the calls. For requests
+    at the same time use several clients.
 
     Args:
         endpoint: Address of a REP or ROUTER socket.
         timeout: Seconds of one try.
         tries: Number of tries of a request. Each try but the first has a new socket.
-        on_retry: Called on a thread of the client with the number of each try but the first,
-            before the try.
+        on_retry: Called on the loop with the number of each try but the first, before the try.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -65,7 +69,7 @@ class LazyClient(BlockingRequester[aio.LazyClient]):
             context=context,
             transport=transport,
         )
-        super().__init__("lazy client", inner)
+        super().__init__("lazy client", inner, lambda _: inner.close())
 
     def statistics(self) -> LazyClientStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""
@@ -77,7 +81,8 @@ class LazyServer(BlockingForeignProgram[aio.LazyServer]):
 
     Args:
         bind: Endpoints of the server.
-        handler: Does a request: ``f(body)`` or ``f(body, job)``.
+        handler: Does a request: ``f(body)`` or ``f(body, job)``, ``def`` or ``async def``. A body
+            of one frame is ``bytes``; a body of several frames is a list.
         slots: Number of requests that are done at the same time.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
@@ -85,6 +90,9 @@ class LazyServer(BlockingForeignProgram[aio.LazyServer]):
         security: CURVE keys.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -110,12 +118,16 @@ class LazyServer(BlockingForeignProgram[aio.LazyServer]):
             context=context,
             transport=transport,
         )
-        super().__init__(inner)
+        super().__init__("lazy server", inner, inner.close)
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Addresses to which clients can connect, with the actual ports."""
-        return self._inner.endpoints
+        """Addresses to which clients can connect, with the actual ports.
+
+        Raises:
+            ClosedError: The server is not started, and the system has not chosen an address yet.
+        """
+        return self._look(lambda: self._inner.endpoints)
 
     def statistics(self) -> LazyServerStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""
@@ -133,6 +145,9 @@ class SimpleWorker(BlockingForeignWorker[aio.SimpleWorker]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -155,7 +170,7 @@ class SimpleWorker(BlockingForeignWorker[aio.SimpleWorker]):
             context=context,
             transport=transport,
         )
-        super().__init__(inner)
+        super().__init__("simple worker", inner, inner.close)
 
 
 class ParanoidWorker(BlockingForeignWorker[aio.ParanoidWorker]):
@@ -174,6 +189,9 @@ class ParanoidWorker(BlockingForeignWorker[aio.ParanoidWorker]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -204,4 +222,4 @@ class ParanoidWorker(BlockingForeignWorker[aio.ParanoidWorker]):
             context=context,
             transport=transport,
         )
-        super().__init__(inner)
+        super().__init__("paranoid worker", inner, inner.close)

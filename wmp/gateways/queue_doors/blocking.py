@@ -1,16 +1,5 @@
-"""The front door of a manager, for clients of the Pirate patterns (specs/pirates.md).
-
-::
-
-    import wmp
-    from wmp.gateways import FrontDoor
-
-    with wmp.Manager("tcp://127.0.0.1:5570") as manager:
-        with FrontDoor("tcp://127.0.0.1:5555", manager=manager) as door:
-            input(f"clients connect to {door.endpoints[0]}; press Enter to stop")
-
-:mod:`wmp.gateways.aio` has the same class for asyncio.
-"""
+# Twin of wmp/gateways/queue_doors/aio.py; written by specs/build_blocking.py.
+"""Twins of wmp/gateways/queue_doors/aio.py for code without an event loop."""
 
 from __future__ import annotations
 
@@ -30,12 +19,15 @@ class FrontDoor(BlockingDrainingPart[aio.FrontDoor]):
     """Takes the requests of REQ sockets, for example those of Lazy Pirate clients, as jobs of a
     manager, and sends their results as replies.
 
-    See :class:`wmp.gateways.aio.FrontDoor`.
+    The door stands in the place of a Pirate queue for its clients. A job that ends without a result
+    sends no reply, because these protocols have no message for errors.
 
     Args:
         bind: Endpoints for the clients.
-        manager: Takes the jobs. It must be started before the door.
-        role: Role of the jobs.
+        manager: Takes the jobs. It must be started before the door. If the manager is one of a
+            pair, each request is a vote, and a request at the passive manager is dropped.
+        role: Role of the jobs. Their handlers get a body of one frame as ``bytes``, and a body of
+            several frames as a list.
         needs: Amounts of a worker's resources that a job takes; by default one slot.
         priority: Jobs of a higher priority are granted first.
         max_worker_losses: Number of lost leases that a job survives. With 0 no request runs twice.
@@ -44,11 +36,16 @@ class FrontDoor(BlockingDrainingPart[aio.FrontDoor]):
         client_limit: Largest number of requests of one connection.
         full: Reply to a request above a limit, for example ``b"FULL"`` as at a ping-pong broker; by
             default none.
-        join: Whether a request with the body of a request in progress waits for the same job.
+        join: Whether a request with the body of a request in progress waits for the same job. The
+            newest of them gets the reply. Then a request that is sent again runs once, also when it
+            takes longer than the client waits.
         as_list: Whether a body of one frame is a list for the handler, too.
         security: CURVE keys.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -86,12 +83,26 @@ class FrontDoor(BlockingDrainingPart[aio.FrontDoor]):
             context=context,
             transport=transport,
         )
-        super().__init__(inner)
+        super().__init__("front door", inner, inner.close)
+
+    def start(self) -> None:
+        """Bind and begin to serve; ``with`` calls this method. Idempotent.
+
+        Raises:
+            ConfigError: An endpoint cannot be bound.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The door was closed, or the manager is not started.
+        """
+        super().start()
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Addresses to which clients can connect, with the actual ports."""
-        return self._inner.endpoints
+        """Addresses to which clients can connect, with the actual ports.
+
+        Raises:
+            ClosedError: The door is not started, and the system has not chosen an address yet.
+        """
+        return self._look(lambda: self._inner.endpoints)
 
     def statistics(self) -> FrontDoorStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""

@@ -1,3 +1,4 @@
+# Twin of wmp/gateways/round_robin/aio.py; written by specs/build_blocking.py.
 """The server, the worker and the client of round robin (specs/round-robin.md).
 
 ::
@@ -37,7 +38,7 @@ from wmp.runtime.sockets.zmq_context import Context
 class RoundRobinServer(Gateway):
     """Passes messages of clients on to workers in turn.
 
-    See :class:`wmp.gateways.aio.RoundRobinServer`.
+    It is a :class:`~wmp.gateways.Gateway` with one door.
 
     Args:
         bind: Endpoints for clients and workers.
@@ -56,6 +57,9 @@ class RoundRobinServer(Gateway):
         security: CURVE keys.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -93,22 +97,29 @@ class RoundRobinServer(Gateway):
             context=context,
             transport=transport,
         )
-        BlockingForeignProgram.__init__(self, inner)
+        BlockingPart.__init__(self, "round robin server", inner, inner.close)
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Addresses to which clients and workers can connect, with the actual ports."""
-        return self.doors[0]
+        """Addresses to which clients and workers can connect, with the actual ports.
+
+        Raises:
+            ClosedError: The server is not started.
+        """
+        inner = cast(aio.RoundRobinServer, self._inner)
+        return self._look(lambda: inner.addresses)
 
     def table(self) -> list[TableRow]:
         """Return the table of workers, those with a free slot first."""
-        return self._look(cast(aio.RoundRobinServer, self._inner).table)
+        inner = cast(aio.RoundRobinServer, self._inner)
+        return self._look(inner.table)
 
 
 class RoundRobinWorker(BlockingForeignProgram[aio.RoundRobinWorker]):
     """Does the messages of a server of round robin.
 
-    See :class:`wmp.gateways.aio.RoundRobinWorker`.
+    A handler gets a list of frames: the command and its arguments. The result is one frame, or a
+    list of frames; one empty frame is a RESPONSE without a frame. A handler that fails sends none.
 
     Args:
         endpoint: Address of the server.
@@ -123,6 +134,9 @@ class RoundRobinWorker(BlockingForeignProgram[aio.RoundRobinWorker]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -153,7 +167,20 @@ class RoundRobinWorker(BlockingForeignProgram[aio.RoundRobinWorker]):
             context=context,
             transport=transport,
         )
-        super().__init__(inner)
+        super().__init__("round robin worker", inner, inner.close)
+
+    def start(self) -> None:
+        """Connect, register at the server and begin to serve. Idempotent.
+
+        ``run`` and ``with`` call this method.
+
+        Raises:
+            NoReply: The server did not answer.
+            ConfigError: The endpoint cannot be used, or a process pool cannot import a handler.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The worker was closed.
+        """
+        super().start()
 
     def statistics(self) -> RoundRobinWorkerStatistics:
         """Return a snapshot of the counts of messages."""
@@ -163,7 +190,7 @@ class RoundRobinWorker(BlockingForeignProgram[aio.RoundRobinWorker]):
 class RoundRobinClient(BlockingPart[aio.RoundRobinClient]):
     """Sends messages to a server of round robin, or to any server of the LMQ layer.
 
-    Any thread may use one client, and many messages may be in progress.
+    Many messages may be in progress.
 
     Args:
         endpoint: Address of the server.
@@ -173,6 +200,9 @@ class RoundRobinClient(BlockingPart[aio.RoundRobinClient]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -195,12 +225,20 @@ class RoundRobinClient(BlockingPart[aio.RoundRobinClient]):
             context=context,
             transport=transport,
         )
-        super().__init__("round-robin client", inner, lambda timeout: inner.close())
+        super().__init__("round robin client", inner, lambda _: inner.close())
+
+    def start(self) -> None:
+        """Open the socket; ``with`` calls this method. Idempotent.
+
+        Raises:
+            ConfigError: The endpoint cannot be used.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The client was closed.
+        """
+        super().start()
 
     def call(self, command: Command, *arguments: bytes | str, tracked: bool = True) -> list[bytes]:
         """Send a message, and wait for its answer if it is tracked.
-
-        See :meth:`wmp.gateways.aio.RoundRobinClient.call`.
 
         Args:
             command: Command of the application.
@@ -217,6 +255,10 @@ class RoundRobinClient(BlockingPart[aio.RoundRobinClient]):
             TypeError: An argument is no bytes or text.
         """
         return self._portal.call(self._inner.call(command, *arguments, tracked=tracked))
+
+    def close(self) -> None:
+        """Close the socket. Calls in progress raise ``ClosedError``. Idempotent."""
+        self._shut(0.0)
 
     def statistics(self) -> RoundRobinClientStatistics:
         """Return a snapshot of the counts of messages."""

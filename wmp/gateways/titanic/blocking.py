@@ -1,3 +1,4 @@
+# Twin of wmp/gateways/titanic/aio.py; written by specs/build_blocking.py.
 """Titanic (9/TSP): requests to a Majordomo broker that outlive every process.
 
 ::
@@ -25,7 +26,10 @@ from wmp.store.contract import Store
 class Titanic(BlockingProgram[aio.Titanic]):
     """Stores requests for the services of a Majordomo broker, and does them when it can.
 
-    See :class:`wmp.gateways.aio.Titanic`.
+    Clients use the services ``titanic.request``, ``titanic.reply`` and ``titanic.close`` of the
+    broker. This server is their worker, and sends the stored requests to the broker as a client. So
+    it works with any Majordomo broker, and workers change nothing. Several servers may share a
+    broker and a store.
 
     Args:
         endpoint: Address of the broker.
@@ -37,6 +41,9 @@ class Titanic(BlockingProgram[aio.Titanic]):
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     def __init__(
@@ -61,7 +68,30 @@ class Titanic(BlockingProgram[aio.Titanic]):
             context=context,
             transport=transport,
         )
-        super().__init__("titanic", inner, lambda timeout: inner.close())
+        super().__init__("titanic", inner, lambda _: inner.close())
+
+    def start(self) -> None:
+        """Open the store, connect and begin to serve; ``run`` and ``with`` call this method.
+        Idempotent.
+
+        Raises:
+            ConfigError: The endpoint or the store cannot be used.
+            StoreError: The store cannot be opened.
+            TransportError: Too few file descriptors are left in this process.
+            ClosedError: The server was closed.
+        """
+        super().start()
+
+    def interrupt(self) -> None:
+        """Act as after a signal: end. Requests without a reply stay in the store.
+
+        Any thread may call this method.
+        """
+        self._portal.post(self._inner.interrupt)
+
+    def close(self) -> None:
+        """Stop. Requests without a reply stay in the store, and are sent again. Idempotent."""
+        self._shut(0.0)
 
     def statistics(self) -> TitanicStatistics:
         """Return a snapshot of the counts."""

@@ -62,6 +62,11 @@ class Portal:
         return threading.current_thread() is self._callbacks
 
     @property
+    def on_loop(self) -> bool:
+        """Whether the current thread is the loop's thread."""
+        return threading.current_thread() is self._thread
+
+    @property
     def opened(self) -> bool:
         """Whether the loop runs in this process; False after a fork."""
         return self._loop is not None and not self._closed and self._pid == os.getpid()
@@ -170,7 +175,7 @@ class Portal:
                 f"the {self._name} runs in the parent process, not in this fork of it; "
                 f"make a {self._name} in this process"
             )
-        if threading.current_thread() is self._thread:
+        if self.on_loop:
             raise RuntimeError(
                 f"a blocking call of the {self._name} on its own event loop would never return; "
                 "use wmp.aio there, or move the call to another thread"
