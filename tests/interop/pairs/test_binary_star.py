@@ -53,6 +53,19 @@ def test_the_primary_becomes_active_the_backup_takes_over_and_nothing_falls_back
         backup.vote()
 
 
+def test_a_callback_reads_the_node(addresses):
+    # The callback runs on the loop's thread, where a wait for the loop would never end.
+    seen = []
+
+    def read():
+        seen.append((primary.active, primary.state, primary.statistics().state))
+
+    primary, backup = pair(addresses, on_active=read)
+    with backup, primary:
+        wait_until(lambda: backup.state is StarState.PASSIVE)
+    assert seen == [(True, StarState.ACTIVE, StarState.ACTIVE)]
+
+
 @pytest.mark.rule("STAR-2.4")
 @pytest.mark.parametrize("role", ["primary", "backup"])
 def test_a_node_whose_peer_has_its_role_ends_with_the_cause(addresses, role):

@@ -1,5 +1,17 @@
 # Twin of wmp/gateways/queue_doors/aio.py; written by specs/build_blocking.py.
-"""Twins of wmp/gateways/queue_doors/aio.py for code without an event loop."""
+"""The front door of a manager, for code without an event loop (specs/pirates.md).
+
+::
+
+    import wmp
+    from wmp.gateways import FrontDoor
+
+    with wmp.Manager("tcp://127.0.0.1:5555") as manager:
+        with FrontDoor("tcp://127.0.0.1:5556", manager=manager):
+            input("Press Enter to end. ")
+
+:mod:`wmp.gateways.aio` has the same name for asyncio.
+"""
 
 from __future__ import annotations
 
