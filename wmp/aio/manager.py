@@ -28,7 +28,6 @@ from wmp.runtime.common.checks import (
     check_count,
 )
 from wmp.runtime.common.journal import Journal
-from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.driver.manager_driver import ManagerDriver
 from wmp.runtime.manager.manager_store import ManagerStore
 from wmp.runtime.manager.unserved_watch import UnservedWatch
@@ -37,13 +36,12 @@ from wmp.runtime.node.node import Node, make_identity, make_label, make_settings
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
-from wmp.runtime.submission.joined_inputs import joined
-from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal, MapWait
+from wmp.runtime.submission.intake import Intake
+from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.map_progress import open_progress, total_of
 from wmp.runtime.submission.results import Status
-from wmp.runtime.submission.submissions import Submissions, pack
+from wmp.runtime.submission.submissions import Submissions
 from wmp.runtime.submission.terms_maker import TermsMaker
-from wmp.runtime.submission.unordered_map import UnorderedMap
 from wmp.store.contract import Store
 
 logger = logging.getLogger("wmp")
@@ -94,6 +92,9 @@ class Manager(AsyncNode[ManagerSettings]):
             manager is one of a pair then, and on standby until the node is active. The manager
             starts and closes the node, and ends with the error of the node.
         settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.
+
+    Attributes:
+        intake: Takes jobs in, for the other packages of this library.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -147,7 +148,6 @@ class Manager(AsyncNode[ManagerSettings]):
             journal=journal,
         )
         super().__init__(chosen, node)
-        self._terms = TermsMaker(node, plain, max_worker_losses, has_store=store is not None)
         self._machine = Machine(chosen, policy, stored=store is not None, standby=star is not None)
         node.on_halt = self._halted
         self._submissions = Submissions(
@@ -161,7 +161,8 @@ class Manager(AsyncNode[ManagerSettings]):
         self.standby: Standby | None = None
         if star is not None:
             self.standby = Standby(star, self._machine, node, self._submissions, self._store)
-        self._payload_limit = node.transport.payload
+        terms = TermsMaker(node, plain, max_worker_losses, has_store=store is not None)
+        self.intake = Intake(terms, self._submissions, codec, node.transport.payload)
         self._unserved = UnservedWatch(node, self._machine, self._submissions)
 
     # -- life -------------------------------------------------------------------------------
@@ -354,8 +355,10 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         times = timeout, expires, run_limit, delay, start_at
         rest = on_status, key, checksum, (stored, unique, keep)
-        terms = self._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
-        job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
+        terms = self.intake.terms.make(
+            role, needs, priority, times, max_worker_losses, retry, *rest
+        )
+        job, data = Job(self._submissions), self.intake.pack(payload)
         while True:
             try:
                 job = self._submissions.add(job, (data,), terms, key=key)
@@ -396,8 +399,10 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         times = timeout, expires, run_limit, delay, start_at
         rest = None, None, checksum, (stored, "open", keep)
-        terms = self._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
-        packed = [pack(payload, self.codec, self._payload_limit) for payload in payloads]
+        terms = self.intake.terms.make(
+            role, needs, priority, times, max_worker_losses, retry, *rest
+        )
+        packed = [self.intake.pack(payload) for payload in payloads]
         jobs = []
         for data in packed:
             job = Job(self._submissions)
@@ -442,8 +447,10 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         times = timeout, expires, run_limit, delay, start_at
         rest = on_status, key, checksum, (stored, unique, keep)
-        terms = self._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
-        job, data = Job(self._submissions), pack(payload, self.codec, self._payload_limit)
+        terms = self.intake.terms.make(
+            role, needs, priority, times, max_worker_losses, retry, *rest
+        )
+        job, data = Job(self._submissions), self.intake.pack(payload)
         job = self._submissions.add(job, (data,), terms, key=key)
         if on_status is not None:
             job.add_status_callback(on_status)
@@ -508,10 +515,14 @@ class Manager(AsyncNode[ManagerSettings]):
         """
         times = timeout, expires, run_limit, delay, start_at
         rest = None, None, checksum, (stored, "open", None)
-        terms = self._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
+        terms = self.intake.terms.make(
+            role, needs, priority, times, max_worker_losses, retry, *rest
+        )
         signal = asyncio.Event()
         inputs = payloads, *more
-        pipeline = self._pipeline(inputs, terms, in_flight, signal, return_exceptions, ordered)
+        pipeline = self.intake.pipeline(
+            inputs, terms, in_flight, signal, return_exceptions, ordered
+        )
         bar = None
         try:
             if progress:
@@ -608,28 +619,6 @@ class Manager(AsyncNode[ManagerSettings]):
         """Return a snapshot of the manager's jobs, workers and counters."""
         return self._with_drops(self._machine.statistics())
 
-    # -- shared with the blocking API -------------------------------------------------------
-
-    def _pipeline(
-        self,
-        inputs: tuple[Iterable[Any] | AsyncIterable[Any], ...],
-        terms: JobTerms,
-        in_flight: int,
-        signal: MapSignal,
-        return_exceptions: bool,
-        ordered: bool,
-    ) -> MapPipeline:
-        return (MapPipeline if ordered else UnorderedMap)(
-            self._submissions,
-            joined(inputs, self.codec),
-            terms,
-            codec=self.codec,
-            in_flight=check_count("in_flight", in_flight, 1),
-            signal=signal,
-            limit=self._payload_limit,
-            lenient=return_exceptions,
-        )
-
     async def _wait_until_free(self) -> None:
         """Wait until jobs may be added. A cancelled wait wakes the next waiter."""
         loop = asyncio.get_running_loop()
@@ -645,13 +634,3 @@ class Manager(AsyncNode[ManagerSettings]):
         except asyncio.CancelledError:
             self._submissions.forget_waiter(wake)
             raise
-
-
-def intake(manager: Manager) -> Submissions:
-    """Return the jobs of a manager, for a door of the same loop that adds jobs.
-
-    Raises:
-        ClosedError: The manager is not started or has ended.
-    """
-    manager._node.serving()
-    return manager._submissions

@@ -24,10 +24,13 @@ class AsyncPart(ABC):
 
     Args:
         node: Serves the object's machine.
+
+    Attributes:
+        node: As the argument, for the other packages of this library.
     """
 
     def __init__(self, node: Node) -> None:
-        self._node = node
+        self._node = self.node = node
 
     @abstractmethod
     async def start(self) -> None:

@@ -27,7 +27,6 @@ from wmp.runtime.sockets.zmq_context import Context
 from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.map_progress import open_progress, total_of
 from wmp.runtime.submission.results import Status
-from wmp.runtime.submission.submissions import pack
 from wmp.store.contract import Store
 
 _JobT = TypeVar("_JobT", bound=Job)
@@ -146,11 +145,11 @@ class Manager(BlockingNode[aio.Manager]):
         keep: float | None = None,
     ) -> Job:
         """Submit a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
-        inner = self._inner
+        intake = self._inner.intake
         times = timeout, expires, run_limit, delay, start_at
         rest = on_status, key, checksum, (stored, unique, keep)
-        terms = inner._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
-        job = Job(inner._submissions, self._portal)
+        terms = intake.terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
+        job = Job(intake.submissions, self._portal)
         return self._submit(job, payload, terms, on_status, key)
 
     def submit_many(
@@ -172,14 +171,14 @@ class Manager(BlockingNode[aio.Manager]):
         keep: float | None = None,
     ) -> list[Job]:
         """Submit a job for each payload. See :meth:`wmp.aio.Manager.submit_many`."""
-        inner = self._inner
+        intake = self._inner.intake
         times = timeout, expires, run_limit, delay, start_at
         rest = None, None, checksum, (stored, "open", keep)
-        terms = inner._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
-        packed = [pack(payload, inner.codec, inner._payload_limit) for payload in payloads]
+        terms = intake.terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
+        packed = [intake.pack(payload) for payload in payloads]
         jobs = []
         for data in packed:
-            jobs.append(self._add(Job(inner._submissions, self._portal), data, terms))
+            jobs.append(self._add(Job(intake.submissions, self._portal), data, terms))
         if terms.stored is not None:
             for job in jobs:
                 job.stored()
@@ -207,11 +206,11 @@ class Manager(BlockingNode[aio.Manager]):
         keep: float | None = None,
     ) -> Job:
         """Submit a job, or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
-        inner = self._inner
+        intake = self._inner.intake
         times = timeout, expires, run_limit, delay, start_at
         rest = on_status, key, checksum, (stored, unique, keep)
-        terms = inner._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
-        job = Job(inner._submissions, self._portal)
+        terms = intake.terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
+        job = Job(intake.submissions, self._portal)
         return self._submit(job, payload, terms, on_status, key, wait=False)
 
     def map(
@@ -250,13 +249,11 @@ class Manager(BlockingNode[aio.Manager]):
                     "iterable, or use wmp.aio.Manager"
                 )
         times = timeout, expires, run_limit, delay, start_at
-        inner = self._inner
+        intake = self._inner.intake
         rest = None, None, checksum, (stored, "open", None)
-        terms = inner._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
+        terms = intake.terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
         signal = threading.Event()
-        pipeline = self._inner._pipeline(
-            inputs, terms, in_flight, signal, return_exceptions, ordered
-        )
+        pipeline = intake.pipeline(inputs, terms, in_flight, signal, return_exceptions, ordered)
         bar = None
         try:
             if progress:
@@ -336,14 +333,14 @@ class Manager(BlockingNode[aio.Manager]):
             QueueFull: The manager is full, and the call may not wait.
             ClosedError: The manager accepts no more jobs.
         """
-        inner = self._inner
-        data = pack(payload, inner.codec, inner._payload_limit)
+        intake = self._inner.intake
+        data = intake.pack(payload)
         if on_status is not None:
             job.add_status_callback(on_status)
         if wait:
             added = self._add(job, data, terms, key)
         else:
-            added = inner._submissions.add(job, (data,), terms, key=key)
+            added = intake.submissions.add(job, (data,), terms, key=key)
         if on_status is not None and added is not job:
             added.add_status_callback(on_status)
         if wait and terms.stored is not None:
@@ -354,7 +351,7 @@ class Manager(BlockingNode[aio.Manager]):
         """Add a job whose payload is encoded; wait while the manager is full."""
         while True:
             try:
-                return self._inner._submissions.add(job, (data,), terms, key=key)
+                return self._inner.intake.submissions.add(job, (data,), terms, key=key)
             except QueueFull:
                 self._wait_until_free()
 
@@ -363,9 +360,9 @@ class Manager(BlockingNode[aio.Manager]):
         self._portal.check_thread()
         signal = threading.Event()
         wake = signal.set
-        self._inner._submissions.when_free(wake)
+        self._inner.intake.submissions.when_free(wake)
         try:
             signal.wait()
         except BaseException:
-            self._inner._submissions.forget_waiter(wake)
+            self._inner.intake.submissions.forget_waiter(wake)
             raise

@@ -59,7 +59,7 @@ class BlockingPart(Generic[_PartT]):
         self._inner: _PartT = inner
         self._close_inner = close
         self._name = name
-        self._portal = Portal(name, inner._node.inbox.post)
+        self._portal = Portal(name, inner.node.inbox.post)
 
     def __del__(self) -> None:
         # Without a portal the constructor raised an error. If the portal is not open, the node is
@@ -83,7 +83,7 @@ class BlockingPart(Generic[_PartT]):
 
     def _shown(self) -> str:
         """Return a name of this object for people."""
-        node = self._inner._node
+        node = self._inner.node
         return ", ".join(node.endpoints or node.bind or node.connect)
 
     def start(self) -> None:
@@ -162,7 +162,7 @@ class BlockingProgram(BlockingPart[_ProgramT]):
 
     def _serve(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         # Only the main thread can catch signals, not the loop's thread.
-        with caught_signals(self.interrupt, self._inner._node.inbox.post):
+        with caught_signals(self.interrupt, self._inner.node.inbox.post):
             self.start()
             try:
                 self._portal.call(run())

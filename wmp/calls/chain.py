@@ -231,9 +231,9 @@ def submit_task(
     keep: float | None = None,
 ) -> TaskJob[Any]:
     """Submit a job of a task, as :meth:`wmp.Manager.submit` does."""
-    inner = manager._inner
+    intake = manager._inner.intake
     times = timeout, expires, run_limit, delay, start_at
     rest = on_status, key, checksum, (stored, unique, keep)
-    terms = inner._terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
-    job: TaskJob[Any] = TaskJob(inner._submissions, manager._portal)
+    terms = intake.terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
+    job: TaskJob[Any] = TaskJob(intake.submissions, manager._portal)
     return manager._submit(job, payload, terms, on_status, key)

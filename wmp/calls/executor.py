@@ -162,7 +162,7 @@ class Executor(concurrent.futures.Executor):
                     )
             if pickle:
                 inner = manager._inner
-                check_unpickling("an executor", inner._node.bind, inner._node.security)
+                check_unpickling("an executor", inner.node.bind, inner.node.security)
         self._manager = manager
         self._pickles = pickle or isinstance(manager, LocalManager)
         if not self._pickles and manager._inner.codec in _VALUES:
@@ -171,8 +171,8 @@ class Executor(concurrent.futures.Executor):
                 "no arguments; make the manager with codec='cbor', or pass pickle=True"
             )
         times = timeout, None, run_limit, None, None
-        inner = manager._inner
-        self._make_terms: Callable[[str], JobTerms] = lambda role: inner._terms.make(
+        intake = manager._inner.intake
+        self._make_terms: Callable[[str], JobTerms] = lambda role: intake.terms.make(
             role, needs, priority, times, max_worker_losses, retry
         )
         self._terms: dict[str, JobTerms] = {}
@@ -252,15 +252,15 @@ class Executor(concurrent.futures.Executor):
 
     def _submit_pickled(self, function: bytes, arguments: Any) -> Call[Any]:
         """Submit a call of a pickled function: ``(args, kwargs)``, or a list of columns."""
-        inner = self._manager._inner
+        intake = self._manager._inner.intake
         call = pack_call(function, pickle_value(arguments))
-        payload = pack(call, "bytes", inner._payload_limit)
+        payload = pack(call, "bytes", intake.payload_limit)
         terms = self._terms.get("")
         if terms is None:
             terms = self._make_terms(PICKLED_ROLE)
             terms = attrs.evolve(terms, kind=attrs.evolve(terms.kind, codec=""))
             self._terms[""] = terms
-        made: Call[Any] = PickledCall(inner._submissions, self._manager._portal, self._ended)
+        made: Call[Any] = PickledCall(intake.submissions, self._manager._portal, self._ended)
         return self._add(made, payload, terms)
 
     def _submit_by_path(self, fn: Callable[..., Any], arguments: list[Any]) -> Call[Any]:
@@ -275,9 +275,9 @@ class Executor(concurrent.futures.Executor):
         terms = self._terms.get(module)
         if terms is None:
             terms = self._terms[module] = self._make_terms(module_role(module))
-        inner = self._manager._inner
-        payload = pack([name, *arguments], inner.codec, inner._payload_limit)
-        call: Call[Any] = Call(inner._submissions, self._manager._portal, self._ended)
+        intake = self._manager._inner.intake
+        payload = intake.pack([name, *arguments])
+        call: Call[Any] = Call(intake.submissions, self._manager._portal, self._ended)
         return self._add(call, payload, terms)
 
     def _add(self, call: Call[Any], payload: Any, terms: JobTerms) -> Call[Any]:
@@ -303,13 +303,13 @@ class Executor(concurrent.futures.Executor):
             with self._lock:
                 self._broken = error
             rest = [one.id for one in list(self._calls)]
-            submissions = self._manager._inner._submissions
+            submissions = self._manager._inner.intake.submissions
             submissions.abandon(rest, functools.partial(_again, error))
 
     def _cancel(self, calls: Iterable[Call[Any]]) -> None:
         """Cancel the calls that no worker has."""
         ids = [call.id for call in calls if not call.done()]
-        portal, submissions = self._manager._portal, self._manager._inner._submissions
+        portal, submissions = self._manager._portal, self._manager._inner.intake.submissions
         for start in range(0, len(ids), _CANCELLED):
             some = ids[start : start + _CANCELLED]
             try:

@@ -341,7 +341,7 @@ def test_a_process_has_one_manager_a_connection_and_replaces_one_that_ended(devi
 
 
 def test_a_row_above_the_limit_of_payloads_fails_alone(device, run, monkeypatch):
-    monkeypatch.setattr(process_manager(terms_of(device))._inner, "_payload_limit", 2000)
+    monkeypatch.setattr(process_manager(terms_of(device))._inner.intake, "payload_limit", 2000)
     text = pyarrow.schema([("n", pyarrow.int64())])
     big = pyarrow.record_batch({"n": [1, 2], "text": ["x", "y" * 3000]})
 

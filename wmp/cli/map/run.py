@@ -42,7 +42,7 @@ class MapRun:
     def log_to(self, log: JobLog, manager: Manager) -> None:
         """Write the jobs of the manager, which has not started, into a log."""
         self._log = log
-        manager._inner._node.watchers.append(self._times.step)
+        manager._inner.node.watchers.append(self._times.step)
 
     def skips(self, number: int, name: str) -> bool:
         """Return whether an earlier run has done the job of an input."""

@@ -129,7 +129,7 @@ async def _manage(bind: Sequence[str], connect: Sequence[str], unit: int) -> Non
         tasks = [
             asyncio.create_task(listen()),
             asyncio.create_task(over.wait()),
-            asyncio.create_task(manager._node.wait_ended()),
+            asyncio.create_task(manager.node.wait_ended()),
         ]
         await asyncio.wait(tasks[1:], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:

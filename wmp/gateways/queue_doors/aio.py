@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from wmp.actions import End, Resolve
-from wmp.aio.manager import Manager, intake
+from wmp.aio.manager import Manager
 from wmp.aio.standby import Standby
 from wmp.errors import ClosedError, ConfigError, OnStandby, QueueFull
 from wmp.events import Cancelled, Submitted
@@ -118,7 +118,7 @@ class FrontDoor(DrainingPart):
         """
         self._node.check_open()
         if self._node.driver is None:
-            self._jobs = intake(self._manager)
+            self._jobs = self._manager.intake.serving()
             make_driver = functools.partial(ForeignDriver, submit=self._submit, cancel=self._cancel)
             standby, machine = self._manager.standby, self._machine
             guarded = machine if standby is None else StandbyGuard(machine, standby, self._node)

@@ -46,10 +46,13 @@ class TermsMaker:
         plain: Kind of the jobs with the usual role and needs.
         max_worker_losses: Lost leases that a job survives, unless the job has its own number.
         has_store: Whether the manager has a store.
+
+    Attributes:
+        node: As the argument.
     """
 
     def __init__(self, node: Node, plain: Kind, max_worker_losses: int, *, has_store: bool) -> None:
-        self._node = node
+        self.node = node
         self.plain = plain
         self._max_worker_losses = max_worker_losses
         self._has_store = has_store
@@ -77,9 +80,9 @@ class TermsMaker:
             ConfigError: An argument is wrong.
             ClosedError: The manager is not started, or has ended.
         """
-        driver = self._node.driver
+        driver = self.node.driver
         if driver is None or not driver.running:
-            self._node.serving()
+            self.node.serving()
         if role == DEFAULT_ROLE and needs is None and not checksum:
             kind = self.plain
         else:

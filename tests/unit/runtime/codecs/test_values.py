@@ -377,7 +377,7 @@ def test_an_application_has_codecs_of_its_own(own_codecs: None) -> None:
     decode, encode = coders_of("loud")
     assert decode is not None
     assert (decode(b"A"), encode("b")) == ("a", b"B")
-    assert wmp.Manager(codec="loud")._inner._terms.plain.codec == "loud"
+    assert wmp.Manager(codec="loud")._inner.intake.terms.plain.codec == "loud"
     for name, error in (
         ("cbor", "belongs to this library"),
         ("", "expected 1 to 255 bytes"),

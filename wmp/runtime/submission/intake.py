@@ -1,0 +1,79 @@
+"""The way of jobs into a manager, for the APIs and other packages of this library."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterable
+from typing import Any
+
+from wmp.message import Frame
+from wmp.runtime.common.checks import check_count
+from wmp.runtime.driver.inbox import JobTerms
+from wmp.runtime.submission.joined_inputs import joined
+from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal
+from wmp.runtime.submission.submissions import Submissions, pack
+from wmp.runtime.submission.terms_maker import TermsMaker
+from wmp.runtime.submission.unordered_map import UnorderedMap
+
+
+class Intake:
+    """Takes jobs into one manager: makes their terms, encodes their payloads and adds them.
+
+    Args:
+        terms: Makes the terms of jobs from the arguments of a user's call.
+        submissions: The jobs of the manager.
+        codec: Name of the codec of payloads and results.
+        payload_limit: Maximum number of bytes of one payload.
+
+    Attributes:
+        terms: As the argument.
+        submissions: As the argument. Any thread may add jobs.
+        codec: As the argument.
+        payload_limit: As the argument.
+    """
+
+    def __init__(
+        self, terms: TermsMaker, submissions: Submissions, codec: str, payload_limit: int
+    ) -> None:
+        self.terms = terms
+        self.submissions = submissions
+        self.codec = codec
+        self.payload_limit = payload_limit
+
+    def pack(self, payload: object) -> Frame:
+        """Encode a payload with the manager's codec.
+
+        Raises:
+            TypeError: The payload cannot be encoded.
+            ConfigError: The payload has too many bytes.
+        """
+        return pack(payload, self.codec, self.payload_limit)
+
+    def serving(self) -> Submissions:
+        """Return the jobs of the manager, which must be serving.
+
+        Raises:
+            ClosedError: The manager is not started, or has ended.
+        """
+        self.terms.node.serving()
+        return self.submissions
+
+    def pipeline(
+        self,
+        inputs: tuple[Iterable[Any] | AsyncIterable[Any], ...],
+        terms: JobTerms,
+        in_flight: int,
+        signal: MapSignal,
+        return_exceptions: bool,
+        ordered: bool,
+    ) -> MapPipeline:
+        """Return the inputs and results of one ``map``, whose arguments these are."""
+        return (MapPipeline if ordered else UnorderedMap)(
+            self.submissions,
+            joined(inputs, self.codec),
+            terms,
+            codec=self.codec,
+            in_flight=check_count("in_flight", in_flight, 1),
+            signal=signal,
+            limit=self.payload_limit,
+            lenient=return_exceptions,
+        )
