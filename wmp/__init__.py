@@ -62,6 +62,7 @@ if typing.TYPE_CHECKING:
     from wmp.runtime.sockets.security import Security
     from wmp.runtime.sockets.transport import Transport
     from wmp.runtime.submission.results import Status
+    from wmp.runtime.submission.submit_options import JobOptions, SubmitOptions
     from wmp.store.postgres.postgres_store import PostgresStore
     from wmp.store.sqlite.sqlite_store import SqliteStore
     from wmp.stored_results import results
@@ -83,6 +84,7 @@ __all__ = [
     "JobCancelled",
     "JobError",
     "JobFailed",
+    "JobOptions",
     "JobTimeout",
     "LocalProtocolError",
     "Manager",
@@ -107,6 +109,7 @@ __all__ = [
     "StoreFull",
     "StoreUnavailable",
     "StoreUnusable",
+    "SubmitOptions",
     "Superseded",
     "Task",
     "Transport",
@@ -179,6 +182,7 @@ _HOMES: typing.Final = {
     "task": "wmp.calls.task",
     "Command": "wmp.message",
     "Outcome": "wmp.message",
+    **dict.fromkeys(("JobOptions", "SubmitOptions"), "wmp.runtime.submission.submit_options"),
     "Retry": "wmp.retry",
     "exponential": "wmp.retry",
     "register_codec": "wmp.runtime.codecs.payload_codecs",

@@ -6,10 +6,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
-from datetime import datetime
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Unpack
 
 from wmp import balance
 from wmp.aio.job import Job
@@ -21,8 +20,7 @@ from wmp.core.manager.statistics import ManagerStatistics
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ClosedError, ConfigError, QueueFull
 from wmp.events import Cancelled
-from wmp.message import DEFAULT_ROLE, Kind, counted
-from wmp.retry import Retry
+from wmp.message import Kind, counted
 from wmp.runtime.codecs.payload_codecs import payload_codec, wire_name
 from wmp.runtime.common.checks import (
     check_count,
@@ -39,8 +37,8 @@ from wmp.runtime.sockets.zmq_context import Context
 from wmp.runtime.submission.intake import Intake
 from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.map_progress import open_progress, total_of
-from wmp.runtime.submission.results import Status
-from wmp.runtime.submission.submissions import Submissions
+from wmp.runtime.submission.submissions import Submissions, pack
+from wmp.runtime.submission.submit_options import JobOptions, SubmitOptions, shows_options
 from wmp.runtime.submission.terms_maker import TermsMaker
 from wmp.store.contract import Store
 
@@ -290,26 +288,11 @@ class Manager(AsyncNode[ManagerSettings]):
 
     # -- jobs -------------------------------------------------------------------------------
 
+    @shows_options(SubmitOptions)
     async def submit(
         self,
         payload: Any,
-        *,
-        role: str = DEFAULT_ROLE,
-        needs: Mapping[str, int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        expires: float | None = None,
-        run_limit: float | None = None,
-        delay: float | None = None,
-        start_at: datetime | float | None = None,
-        max_worker_losses: int | None = None,
-        checksum: bool = False,
-        retry: Retry | None = None,
-        on_status: Callable[[Status], object] | None = None,
-        key: str | None = None,
-        unique: Literal["open", "kept"] = "open",
-        stored: bool | None = None,
-        keep: float | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> Job:
         """Submit a job; wait while the manager is full.
 
@@ -317,48 +300,21 @@ class Manager(AsyncNode[ManagerSettings]):
 
         Args:
             payload: Bytes or text; with another codec a value that this codec encodes.
-            role: Role of the workers that may do the job.
-            needs: Amounts of a worker's resources that the job takes; by default one slot.
-            priority: Jobs of a higher priority are granted first.
-            timeout: Seconds in which the job must end, waiting and running together. Otherwise
-                it ends with ``JobTimeout``.
-            expires: Seconds in which the job must begin. Otherwise it ends with ``JobTimeout``.
-            run_limit: Seconds that one attempt may run. A longer attempt is interrupted, in a
-                worker process by force, and the job ends with ``JobTimeout``.
-            delay: Seconds before which no worker gets the job. ``timeout`` and ``expires`` count
-                from the end of the delay.
-            start_at: The end of the delay as a time: a ``datetime``, or seconds since 1970. A time
-                in the past means now.
-            max_worker_losses: Lost leases that the job survives; by default the manager's number.
-            checksum: Whether payload and result travel with a CRC-32. A job whose payload or
-                result changed on the way is done again.
-            retry: Settings for trying the job again after errors of its handler. They override
-                the handler's own settings. Classes are compared by their qualified names.
-            on_status: Called on the loop with each :class:`Status` that the handler reports.
-            key: While a job of this key is in progress here, that job is returned, and no second
-                job is submitted. The other arguments do not matter then. All callers share the
-                job. Its own ``timeout`` ends it for all callers. A caller that cancels the job, or
-                stops awaiting it (``asyncio.wait_for``), cancels it for all callers. Wrap the job
-                in ``asyncio.shield`` to stop awaiting it alone. The key of a stored job counts in
-                all processes that use the store.
-            unique: ``"kept"``: a stored job that ended counts too, as long as the store keeps its
-                result. The job then has this result.
-            stored: Whether the job is stored. By default it is if the manager has a store.
-            keep: Seconds for which the store keeps the result; by default one hour.
+            options: As described at :class:`wmp.SubmitOptions`. ``on_status`` is called on the
+                loop.
 
         Raises:
-            TypeError: The payload cannot be encoded.
+            TypeError: The payload cannot be encoded, or an option is unknown.
             ConfigError: The payload is too large, or another argument is wrong.
             ClosedError: The manager takes no more jobs.
             OnStandby: The manager is on standby.
             StoreFull: The store takes no more jobs.
         """
-        times = timeout, expires, run_limit, delay, start_at
-        rest = on_status, key, checksum, (stored, unique, keep)
-        terms = self.intake.terms.make(
-            role, needs, priority, times, max_worker_losses, retry, *rest
-        )
-        job, data = Job(self._submissions), self.intake.pack(payload)
+        terms = self.intake.terms.make(options)
+        job, data = Job(self._submissions), pack(payload, self.codec, self.intake.payload_limit)
+        on_status = key = None
+        if options:
+            on_status, key = options.get("on_status"), options.get("key")
         while True:
             try:
                 job = self._submissions.add(job, (data,), terms, key=key)
@@ -371,38 +327,23 @@ class Manager(AsyncNode[ManagerSettings]):
             await job.stored()
         return job
 
+    @shows_options(JobOptions)
     async def submit_many(
         self,
         payloads: Iterable[Any],
-        *,
-        role: str = DEFAULT_ROLE,
-        needs: Mapping[str, int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        expires: float | None = None,
-        run_limit: float | None = None,
-        delay: float | None = None,
-        start_at: datetime | float | None = None,
-        max_worker_losses: int | None = None,
-        checksum: bool = False,
-        retry: Retry | None = None,
-        stored: bool | None = None,
-        keep: float | None = None,
+        **options: Unpack[JobOptions],
     ) -> list[Job]:
         """Submit a job for each payload, in their order; return the jobs.
 
         With a store, this returns when all jobs are stored, and waits for the disk once. Without
-        one, it is a loop of :meth:`submit`. The arguments are those of :meth:`submit`.
+        one, it is a loop of :meth:`submit`. The options are those of :meth:`submit`, but
+        ``on_status``, ``key`` and ``unique``.
 
         Raises:
             StoreFull: The store does not take all jobs. The jobs that it took are done.
         """
-        times = timeout, expires, run_limit, delay, start_at
-        rest = None, None, checksum, (stored, "open", keep)
-        terms = self.intake.terms.make(
-            role, needs, priority, times, max_worker_losses, retry, *rest
-        )
-        packed = [self.intake.pack(payload) for payload in payloads]
+        terms = self.intake.terms.make_many(options)
+        packed = [pack(payload, self.codec, self.intake.payload_limit) for payload in payloads]
         jobs = []
         for data in packed:
             job = Job(self._submissions)
@@ -417,26 +358,11 @@ class Manager(AsyncNode[ManagerSettings]):
                 await job.stored()
         return jobs
 
+    @shows_options(SubmitOptions)
     def submit_nowait(
         self,
         payload: Any,
-        *,
-        role: str = DEFAULT_ROLE,
-        needs: Mapping[str, int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        expires: float | None = None,
-        run_limit: float | None = None,
-        delay: float | None = None,
-        start_at: datetime | float | None = None,
-        max_worker_losses: int | None = None,
-        checksum: bool = False,
-        retry: Retry | None = None,
-        on_status: Callable[[Status], object] | None = None,
-        key: str | None = None,
-        unique: Literal["open", "kept"] = "open",
-        stored: bool | None = None,
-        keep: float | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> Job:
         """Submit a job as :meth:`submit` does, but never wait.
 
@@ -445,37 +371,26 @@ class Manager(AsyncNode[ManagerSettings]):
         Raises:
             QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
         """
-        times = timeout, expires, run_limit, delay, start_at
-        rest = on_status, key, checksum, (stored, unique, keep)
-        terms = self.intake.terms.make(
-            role, needs, priority, times, max_worker_losses, retry, *rest
-        )
-        job, data = Job(self._submissions), self.intake.pack(payload)
+        terms = self.intake.terms.make(options)
+        job, data = Job(self._submissions), pack(payload, self.codec, self.intake.payload_limit)
+        on_status = key = None
+        if options:
+            on_status, key = options.get("on_status"), options.get("key")
         job = self._submissions.add(job, (data,), terms, key=key)
         if on_status is not None:
             job.add_status_callback(on_status)
         return job
 
+    @shows_options(JobOptions, stored=False)
     async def map(
         self,
         payloads: Iterable[Any] | AsyncIterable[Any],
         *more: Iterable[Any] | AsyncIterable[Any],
-        role: str = DEFAULT_ROLE,
-        needs: Mapping[str, int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        expires: float | None = None,
-        run_limit: float | None = None,
-        delay: float | None = None,
-        start_at: datetime | float | None = None,
-        max_worker_losses: int | None = None,
-        checksum: bool = False,
-        retry: Retry | None = None,
         in_flight: int = IN_FLIGHT,
         return_exceptions: bool = False,
         ordered: bool = True,
         progress: bool = False,
-        stored: bool = False,
+        **options: Unpack[JobOptions],
     ) -> AsyncIterator[Any]:
         """Yield the result of every payload, in the order of the payloads or of the ends.
 
@@ -487,16 +402,6 @@ class Manager(AsyncNode[ManagerSettings]):
             more: Further iterables, as for the builtin ``map``. The payload of each job is then a
                 tuple of one item of each iterable. The shortest iterable ends the ``map``. This
                 needs a codec that encodes tuples, for example ``cbor``.
-            role: As for :meth:`submit`.
-            needs: As for :meth:`submit`.
-            priority: As for :meth:`submit`.
-            timeout: As for :meth:`submit`, from the moment at which each job is submitted.
-            expires: As for ``timeout``.
-            run_limit: As for :meth:`submit`.
-            delay: As for ``timeout``.
-            start_at: As for :meth:`submit`.
-            max_worker_losses: As for :meth:`submit`.
-            retry: As for :meth:`submit`.
             in_flight: Largest number of inputs that are pulled and whose results are not taken.
             return_exceptions: Yield the error of a job at its place, as
                 ``asyncio.gather`` does, and continue. The error of an input that is no payload is
@@ -504,8 +409,10 @@ class Manager(AsyncNode[ManagerSettings]):
             ordered: Whether results come in the order of the payloads. If false, each result comes
                 as soon as its job has ended, and a slow job keeps no other result back.
             progress: Draw a progress bar on stderr, with rich or tqdm.
-            stored: Whether the jobs are stored. Their results then stay in the store, and jobs that
-                were submitted end there if this process dies.
+            options: The options of :meth:`submit_many`. ``timeout``, ``expires`` and ``delay``
+                count from the moment at which each job is submitted. Jobs are stored only with
+                ``stored=True``. Their results then stay in the store, and jobs that were submitted
+                end there if this process dies.
 
         Raises:
             JobError: Raised at the place of the first job without a result, unless
@@ -513,11 +420,7 @@ class Manager(AsyncNode[ManagerSettings]):
             TypeError: An argument cannot be iterated, or the codec encodes no tuples.
             ConfigError: ``progress`` is true and neither rich nor tqdm is installed.
         """
-        times = timeout, expires, run_limit, delay, start_at
-        rest = None, None, checksum, (stored, "open", None)
-        terms = self.intake.terms.make(
-            role, needs, priority, times, max_worker_losses, retry, *rest
-        )
+        terms = self.intake.terms.make_many({"stored": False, **options})
         signal = asyncio.Event()
         inputs = payloads, *more
         pipeline = self.intake.pipeline(

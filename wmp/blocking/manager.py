@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import AsyncIterable, Iterable, Iterator
 from os import PathLike
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 from wmp import aio
 from wmp.aio.manager import CLOSE_TIMEOUT, IN_FLIGHT
@@ -17,8 +16,7 @@ from wmp.blocking.node import BlockingNode
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.statistics import ManagerStatistics
 from wmp.errors import QueueFull
-from wmp.message import DEFAULT_ROLE, Frame
-from wmp.retry import Retry
+from wmp.message import Frame
 from wmp.runtime.common.journal import Journal
 from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.sockets.security import Security
@@ -26,7 +24,8 @@ from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.map_progress import open_progress, total_of
-from wmp.runtime.submission.results import Status
+from wmp.runtime.submission.submissions import pack
+from wmp.runtime.submission.submit_options import JobOptions, SubmitOptions, shows_options
 from wmp.store.contract import Store
 
 _JobT = TypeVar("_JobT", bound=Job)
@@ -123,59 +122,28 @@ class Manager(BlockingNode[aio.Manager]):
         """Drain for ``timeout`` seconds, then stop; see :meth:`wmp.aio.Manager.close`."""
         self._shut(timeout)
 
+    @shows_options(SubmitOptions)
     def submit(
         self,
         payload: Any,
-        *,
-        role: str = DEFAULT_ROLE,
-        needs: Mapping[str, int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        expires: float | None = None,
-        run_limit: float | None = None,
-        delay: float | None = None,
-        start_at: datetime | float | None = None,
-        max_worker_losses: int | None = None,
-        checksum: bool = False,
-        retry: Retry | None = None,
-        on_status: Callable[[Status], object] | None = None,
-        key: str | None = None,
-        unique: Literal["open", "kept"] = "open",
-        stored: bool | None = None,
-        keep: float | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> Job:
         """Submit a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
         intake = self._inner.intake
-        times = timeout, expires, run_limit, delay, start_at
-        rest = on_status, key, checksum, (stored, unique, keep)
-        terms = intake.terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
+        terms = intake.terms.make(options)
         job = Job(intake.submissions, self._portal)
-        return self._submit(job, payload, terms, on_status, key)
+        return self._submit(job, payload, terms, options)
 
+    @shows_options(JobOptions)
     def submit_many(
         self,
         payloads: Iterable[Any],
-        *,
-        role: str = DEFAULT_ROLE,
-        needs: Mapping[str, int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        expires: float | None = None,
-        run_limit: float | None = None,
-        delay: float | None = None,
-        start_at: datetime | float | None = None,
-        max_worker_losses: int | None = None,
-        checksum: bool = False,
-        retry: Retry | None = None,
-        stored: bool | None = None,
-        keep: float | None = None,
+        **options: Unpack[JobOptions],
     ) -> list[Job]:
         """Submit a job for each payload. See :meth:`wmp.aio.Manager.submit_many`."""
         intake = self._inner.intake
-        times = timeout, expires, run_limit, delay, start_at
-        rest = None, None, checksum, (stored, "open", keep)
-        terms = intake.terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
-        packed = [intake.pack(payload) for payload in payloads]
+        terms = intake.terms.make_many(options)
+        packed = [pack(payload, intake.codec, intake.payload_limit) for payload in payloads]
         jobs = []
         for data in packed:
             jobs.append(self._add(Job(intake.submissions, self._portal), data, terms))
@@ -184,55 +152,28 @@ class Manager(BlockingNode[aio.Manager]):
                 job.stored()
         return jobs
 
+    @shows_options(SubmitOptions)
     def submit_nowait(
         self,
         payload: Any,
-        *,
-        role: str = DEFAULT_ROLE,
-        needs: Mapping[str, int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        expires: float | None = None,
-        run_limit: float | None = None,
-        delay: float | None = None,
-        start_at: datetime | float | None = None,
-        max_worker_losses: int | None = None,
-        checksum: bool = False,
-        retry: Retry | None = None,
-        on_status: Callable[[Status], object] | None = None,
-        key: str | None = None,
-        unique: Literal["open", "kept"] = "open",
-        stored: bool | None = None,
-        keep: float | None = None,
+        **options: Unpack[SubmitOptions],
     ) -> Job:
         """Submit a job, or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
         intake = self._inner.intake
-        times = timeout, expires, run_limit, delay, start_at
-        rest = on_status, key, checksum, (stored, unique, keep)
-        terms = intake.terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
+        terms = intake.terms.make(options)
         job = Job(intake.submissions, self._portal)
-        return self._submit(job, payload, terms, on_status, key, wait=False)
+        return self._submit(job, payload, terms, options, wait=False)
 
+    @shows_options(JobOptions, stored=False)
     def map(
         self,
         payloads: Iterable[Any],
         *more: Iterable[Any],
-        role: str = DEFAULT_ROLE,
-        needs: Mapping[str, int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        expires: float | None = None,
-        run_limit: float | None = None,
-        delay: float | None = None,
-        start_at: datetime | float | None = None,
-        max_worker_losses: int | None = None,
-        checksum: bool = False,
-        retry: Retry | None = None,
         in_flight: int = IN_FLIGHT,
         return_exceptions: bool = False,
         ordered: bool = True,
         progress: bool = False,
-        stored: bool = False,
+        **options: Unpack[JobOptions],
     ) -> Iterator[Any]:
         """Yield the result of every payload, in the order of the payloads or of the ends. See
         :meth:`wmp.aio.Manager.map`.
@@ -248,10 +189,8 @@ class Manager(BlockingNode[aio.Manager]):
                     f"payloads is of type {type(one).__name__}, an async iterable; expected an "
                     "iterable, or use wmp.aio.Manager"
                 )
-        times = timeout, expires, run_limit, delay, start_at
         intake = self._inner.intake
-        rest = None, None, checksum, (stored, "open", None)
-        terms = intake.terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
+        terms = intake.terms.make_many({"stored": False, **options})
         signal = threading.Event()
         pipeline = intake.pipeline(inputs, terms, in_flight, signal, return_exceptions, ordered)
         bar = None
@@ -314,8 +253,7 @@ class Manager(BlockingNode[aio.Manager]):
         job: _JobT,
         payload: Any,
         terms: JobTerms,
-        on_status: Callable[[Status], object] | None,
-        key: str | None,
+        options: SubmitOptions,
         *,
         wait: bool = True,
     ) -> _JobT:
@@ -325,8 +263,7 @@ class Manager(BlockingNode[aio.Manager]):
             job: The new job.
             payload: The payload, which is not encoded yet.
             terms: Terms of the job.
-            on_status: Called at every report of the handler.
-            key: Key of the job.
+            options: The options of which the terms were made.
             wait: Whether to wait while the manager is full, and until a stored job is stored.
 
         Raises:
@@ -334,7 +271,10 @@ class Manager(BlockingNode[aio.Manager]):
             ClosedError: The manager accepts no more jobs.
         """
         intake = self._inner.intake
-        data = intake.pack(payload)
+        data = pack(payload, intake.codec, intake.payload_limit)
+        on_status = key = None
+        if options:
+            on_status, key = options.get("on_status"), options.get("key")
         if on_status is not None:
             job.add_status_callback(on_status)
         if wait:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
 
 from wmp.blocking.job import Job
 from wmp.blocking.manager import Manager
 from wmp.blocking.node import open_parts
 from wmp.errors import ConfigError
-from wmp.retry import Retry
-from wmp.runtime.submission.results import Status
+from wmp.runtime.submission.submit_options import SubmitOptions
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -212,28 +210,10 @@ def only_manager(role: str) -> Manager:
 def submit_task(
     manager: Manager,
     payload: list[Any],
-    *,
-    role: str,
-    needs: Mapping[str, int] | None = None,
-    priority: int = 0,
-    timeout: float | None = None,
-    expires: float | None = None,
-    run_limit: float | None = None,
-    delay: float | None = None,
-    start_at: datetime | float | None = None,
-    max_worker_losses: int | None = None,
-    checksum: bool = False,
-    retry: Retry | None = None,
-    on_status: Callable[[Status], object] | None = None,
-    key: str | None = None,
-    unique: Literal["open", "kept"] = "open",
-    stored: bool | None = None,
-    keep: float | None = None,
+    **options: Unpack[SubmitOptions],
 ) -> TaskJob[Any]:
     """Submit a job of a task, as :meth:`wmp.Manager.submit` does."""
     intake = manager._inner.intake
-    times = timeout, expires, run_limit, delay, start_at
-    rest = on_status, key, checksum, (stored, unique, keep)
-    terms = intake.terms.make(role, needs, priority, times, max_worker_losses, retry, *rest)
+    terms = intake.terms.make(options)
     job: TaskJob[Any] = TaskJob(intake.submissions, manager._portal)
-    return manager._submit(job, payload, terms, on_status, key)
+    return manager._submit(job, payload, terms, options)

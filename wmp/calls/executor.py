@@ -29,6 +29,7 @@ from wmp.runtime.common.checks import check_count
 from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.sockets.endpoints import check_unpickling
 from wmp.runtime.submission.submissions import pack
+from wmp.runtime.submission.submit_options import JobOptions
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -170,11 +171,15 @@ class Executor(concurrent.futures.Executor):
                 f"the manager of an executor has the codec {manager._inner.codec!r}, which carries "
                 "no arguments; make the manager with codec='cbor', or pass pickle=True"
             )
-        times = timeout, None, run_limit, None, None
-        intake = manager._inner.intake
-        self._make_terms: Callable[[str], JobTerms] = lambda role: intake.terms.make(
-            role, needs, priority, times, max_worker_losses, retry
-        )
+        self._options: JobOptions = {
+            "needs": needs,
+            "priority": priority,
+            "timeout": timeout,
+            "run_limit": run_limit,
+            "max_worker_losses": max_worker_losses,
+            "retry": retry,
+            "stored": False,
+        }
         self._terms: dict[str, JobTerms] = {}
         _open.add(self)
 
@@ -257,7 +262,7 @@ class Executor(concurrent.futures.Executor):
         payload = pack(call, "bytes", intake.payload_limit)
         terms = self._terms.get("")
         if terms is None:
-            terms = self._make_terms(PICKLED_ROLE)
+            terms = intake.terms.make_many({"role": PICKLED_ROLE, **self._options})
             terms = attrs.evolve(terms, kind=attrs.evolve(terms.kind, codec=""))
             self._terms[""] = terms
         made: Call[Any] = PickledCall(intake.submissions, self._manager._portal, self._ended)
@@ -273,10 +278,11 @@ class Executor(concurrent.futures.Executor):
             )
         module, name = path
         terms = self._terms.get(module)
-        if terms is None:
-            terms = self._terms[module] = self._make_terms(module_role(module))
         intake = self._manager._inner.intake
-        payload = intake.pack([name, *arguments])
+        if terms is None:
+            terms = intake.terms.make_many({"role": module_role(module), **self._options})
+            self._terms[module] = terms
+        payload = pack([name, *arguments], intake.codec, intake.payload_limit)
         call: Call[Any] = Call(intake.submissions, self._manager._portal, self._ended)
         return self._add(call, payload, terms)
 

@@ -21,14 +21,21 @@ from typing import (
     Protocol,
     Self,
     TypeVar,
+    Unpack,
+    cast,
     overload,
 )
 
 from wmp.errors import ConfigError
-from wmp.retry import Retry
 from wmp.runtime.codecs.annotations import parameter_converters
 from wmp.runtime.codecs.value_converters import Converter
 from wmp.runtime.executors.handlers import Handler, RunningJob
+from wmp.runtime.submission.submit_options import (
+    LONE_OPTIONS,
+    JobOptions,
+    SubmitOptions,
+    unknown_option,
+)
 
 if TYPE_CHECKING:
     from wmp.blocking.manager import Manager
@@ -38,17 +45,6 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _JOB: Final[ContextVar[RunningJob | None]] = ContextVar("wmp_current_job", default=None)
-
-_OPTIONS: Final = frozenset(
-    (
-        *("needs", "priority", "timeout", "expires", "run_limit", "delay", "start_at"),
-        *("max_worker_losses", "checksum", "retry", "on_status", "key", "unique", "stored", "keep"),
-    )
-)
-"""The arguments of ``Manager.submit`` besides payload and role."""
-
-_LONE: Final = frozenset(("on_status", "key", "unique", "keep"))
-"""The options that ``Manager.map`` does not take."""
 
 _ELSEWHERE: Final = {
     "delay": "submit(…), which takes the arguments of the function",
@@ -104,22 +100,14 @@ def task(function: Callable[_P, _R], /) -> Task[_P, _R]: ...
 
 @overload
 def task(
-    *,
-    role: str | None = None,
-    retry: Retry | None = None,
-    needs: Mapping[str, int] | None = None,
-    **options: Any,
+    **options: Unpack[SubmitOptions],
 ) -> TaskMaker: ...
 
 
 def task(
     function: Callable[..., Any] | None = None,
     /,
-    *,
-    role: str | None = None,
-    retry: Retry | None = None,
-    needs: Mapping[str, int] | None = None,
-    **options: Any,
+    **options: Unpack[SubmitOptions],
 ) -> Any:
     """Make a task of the decorated function of a module.
 
@@ -137,17 +125,14 @@ def task(
 
     Args:
         function: The function, plain or ``async``.
-        role: Role of the jobs; by default the names of the module and of the function.
-        retry: As for :meth:`wmp.Manager.submit`, for each job of the task.
-        needs: As for ``retry``.
-        options: Other arguments of :meth:`wmp.Manager.submit`, for each job of the task.
+        options: The options of :meth:`wmp.Manager.submit`, for each job of the task
+            (:class:`wmp.SubmitOptions`). The default of ``role`` is the names of the module and of
+            the function.
     """
 
     def decorate(function: Callable[..., Any]) -> Task[..., Any]:
-        chosen = {"retry": retry, "needs": needs, **options}
-        given = {name: value for name, value in chosen.items() if value is not None}
         kind: type[Task[..., Any]] = AsyncTask if inspect.iscoroutinefunction(function) else Task
-        return kind(function, role, given)
+        return kind(function, options)
 
     return decorate if function is None else decorate(function)
 
@@ -174,24 +159,19 @@ class Task(Generic[_P, _R]):
 
     imports_main = False
 
-    def __init__(
-        self, function: Callable[_P, _R], role: str | None, options: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, function: Callable[_P, _R], options: SubmitOptions) -> None:
         if not callable(function):
             raise ConfigError(f"a task is made of {function!r}; expected a function")
-        if unknown := sorted(options.keys() - _OPTIONS):
-            raise ConfigError(
-                f"{unknown[0]!r} is no option of a task; expected some of "
-                f"{', '.join(sorted(_OPTIONS))}"
-            )
+        if text := unknown_option(options):
+            raise ConfigError(text)
         functools.update_wrapper(self, function)
         self._function = function
         self._signature = inspect.signature(function)
-        self._options = dict(options)
         self._manager: Manager | None = None
         self._converters: tuple[list[Converter | None], dict[str, Converter]] | None = None
         self.path = f"{_module_of(function)}.{function.__qualname__}"
-        self.role = self.path if role is None else role
+        self.role = options.get("role") or self.path
+        self._options: SubmitOptions = {**options, "role": self.role}
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         return self._function(*args, **kwargs)
@@ -212,8 +192,8 @@ class Task(Generic[_P, _R]):
 
     # -- at the submitter -------------------------------------------------------------------
 
-    def using(self, manager: Manager | None = None, **options: Any) -> Self:
-        """Return this task with a manager, or with other arguments of :meth:`wmp.Manager.submit`.
+    def using(self, manager: Manager | None = None, **options: Unpack[SubmitOptions]) -> Self:
+        """Return this task with a manager, or with other options of :meth:`wmp.Manager.submit`.
 
         Args:
             manager: The manager of the jobs. By default that is the only manager that is open in
@@ -225,7 +205,7 @@ class Task(Generic[_P, _R]):
                 f"the manager of task {self.role} is {manager!r}; expected a wmp.Manager. With "
                 "asyncio use manager.submit(task.payload(…), role=task.role)"
             )
-        other = type(self)(self._function, self.role, {**self._options, **options})
+        other = type(self)(self._function, {**self._options, **options})
         other._manager = self._manager if manager is None else manager
         return other
 
@@ -253,7 +233,7 @@ class Task(Generic[_P, _R]):
         from wmp.calls.chain import submit_task
 
         payload = self._bind(args, kwargs)
-        return submit_task(self._open_manager(), payload, role=self.role, **self._options)
+        return submit_task(self._open_manager(), payload, **self._options)
 
     def map(self, *iterables: Iterable[Any], **fixed: Any) -> Iterator[_R]:
         """Yield the results of a job for each item of the iterables, in their order.
@@ -266,12 +246,12 @@ class Task(Generic[_P, _R]):
             TypeError: As for :meth:`submit`.
             JobError: As for :meth:`wmp.Manager.map`.
         """
-        if unfit := sorted(self._options.keys() & _LONE):
+        if unfit := sorted(self._options.keys() & LONE_OPTIONS):
             raise ConfigError(
                 f"{unfit[0]} is for a single job of task {self.role}; use submit, not map"
             )
         rows = (self._bind(args, fixed) for args in zip(*iterables, strict=False))
-        return self._open_manager().map(rows, role=self.role, **self._options)
+        return self._open_manager().map(rows, **cast("JobOptions", self._options))
 
     def _bind(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return the payload of a job (CALL-4.2)."""

@@ -158,8 +158,8 @@ def test_settings_for_stored_jobs_need_a_store(tmp_path: Path) -> None:
     with wmp.Manager() as manager:
         with pytest.raises(wmp.ConfigError, match="has no store"):
             manager.submit(b"x", stored=True)
-        with pytest.raises(wmp.ConfigError, match="keep and unique are for stored jobs"):
-            manager.submit(b"x", keep=5.0)
+        with pytest.raises(wmp.ConfigError, match="result_ttl and unique are for stored jobs"):
+            manager.submit(b"x", result_ttl=5.0)
         job = manager.submit(b"x")
         with pytest.raises(wmp.ConfigError, match="is not stored"):
             job.stored()

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Iterable
 from typing import Any
 
-from wmp.message import Frame
 from wmp.runtime.common.checks import check_count
 from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.submission.joined_inputs import joined
 from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal
-from wmp.runtime.submission.submissions import Submissions, pack
+from wmp.runtime.submission.submissions import Submissions
 from wmp.runtime.submission.terms_maker import TermsMaker
 from wmp.runtime.submission.unordered_map import UnorderedMap
 
 
 class Intake:
-    """Takes jobs into one manager: makes their terms, encodes their payloads and adds them.
+    """Takes jobs into one manager: has what their terms, payloads and numbers need.
 
     Args:
-        terms: Makes the terms of jobs from the arguments of a user's call.
+        terms: Makes the terms of jobs from the options of a user's call.
         submissions: The jobs of the manager.
         codec: Name of the codec of payloads and results.
         payload_limit: Maximum number of bytes of one payload.
@@ -38,15 +37,6 @@ class Intake:
         self.submissions = submissions
         self.codec = codec
         self.payload_limit = payload_limit
-
-    def pack(self, payload: object) -> Frame:
-        """Encode a payload with the manager's codec.
-
-        Raises:
-            TypeError: The payload cannot be encoded.
-            ConfigError: The payload has too many bytes.
-        """
-        return pack(payload, self.codec, self.payload_limit)
 
     def serving(self) -> Submissions:
         """Return the jobs of the manager, which must be serving.

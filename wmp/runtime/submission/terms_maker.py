@@ -1,9 +1,9 @@
-"""The terms of submissions, made from the arguments of the user's calls, which are checked."""
+"""The terms of submissions, made from the options of the user's calls, which are checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias, cast
 
 from attrs import evolve
 
@@ -19,21 +19,21 @@ from wmp.runtime.common.checks import (
 )
 from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.node.node import Node
-from wmp.runtime.submission.results import Status
-from wmp.runtime.submission.time_limits import NO_LIMITS, NO_TIMES, TimeLimits, Times
+from wmp.runtime.submission.submit_options import (
+    LONE_OPTIONS,
+    OPTION_DEFAULTS,
+    JobOptions,
+    SubmitOptions,
+    unknown_option,
+)
+from wmp.runtime.submission.time_limits import NO_LIMITS, TimeLimits
 from wmp.store.job_terms import RESULT_AGE, StoredTerms
-
-Storage: TypeAlias = tuple[bool | None, object, float | None]
-"""The user's arguments about the store: ``stored``, ``unique`` and ``keep``."""
-
-AS_USUAL: Final[Storage] = (None, "open", None)
-"""The defaults of these arguments: jobs are stored if the manager has a store."""
-
-UNSTORED: Final[Storage] = (False, "open", None)
-"""Jobs are not stored."""
 
 _StoredAs: TypeAlias = tuple[Literal["open", "kept"], int]
 """Which jobs of the same key a stored job joins, and milliseconds for which its result is kept."""
+
+_TIMES: Final = frozenset(("timeout", "expires", "run_limit", "delay", "start_at"))
+_STORAGE: Final = frozenset(("stored", "unique", "result_ttl"))
 
 _KEPT_AS_USUAL: Final[_StoredAs] = ("open", RESULT_AGE)
 
@@ -61,28 +61,29 @@ class TermsMaker:
         self._stored_as = _KEPT_AS_USUAL if has_store else None
         """How jobs are stored by default; None for jobs that are not stored."""
 
-    def make(
-        self,
-        role: str,
-        needs: Mapping[str, int] | None,
-        priority: int,
-        times: Times,
-        max_worker_losses: int | None,
-        retry: Retry | None = None,
-        on_status: Callable[[Status], object] | None = None,
-        key: str | None = None,
-        checksum: bool = False,
-        storage: Storage = UNSTORED,
-    ) -> JobTerms:
-        """Return the terms of jobs for the manager, which must be serving.
+    def make(self, options: SubmitOptions) -> JobTerms:
+        """Return the terms of a job for the manager, which must be serving.
 
         Raises:
-            ConfigError: An argument is wrong.
+            TypeError: An option is unknown.
+            ConfigError: An option has a wrong value.
             ClosedError: The manager is not started, or has ended.
         """
         driver = self.node.driver
         if driver is None or not driver.running:
             self.node.serving()
+        if not options:
+            # The same object each time, so that ``Submissions.add`` compares no values.
+            return self._usual if self._stored_as is None else self._usual_stored
+        # One merge finds unknown options and fills in the others: fewer calls than a `get` for
+        # each option.
+        chosen: SubmitOptions = {**OPTION_DEFAULTS, **options}
+        if len(chosen) != len(OPTION_DEFAULTS):
+            raise TypeError(unknown_option(options))
+        role, needs, priority = chosen["role"], chosen["needs"], chosen["priority"]
+        checksum, retry = chosen["checksum"], chosen["retry"]
+        on_status, key = chosen["on_status"], chosen["key"]
+        max_worker_losses = chosen["max_worker_losses"]
         if role == DEFAULT_ROLE and needs is None and not checksum:
             kind = self.plain
         else:
@@ -95,10 +96,15 @@ class TermsMaker:
                 f"priority is {priority!r}; expected a whole number from -(2**63 - 1) to 2**63 - 1"
             )
         limits, delay = NO_LIMITS, 0.0
-        # Only for jobs with times: the object would make the submission of a plain job a tenth
-        # slower.
-        if times != NO_TIMES:
-            limits = TimeLimits(*times)
+        # Only for jobs with times: the object would make the submission of other jobs slower.
+        if not _TIMES.isdisjoint(options):
+            limits = TimeLimits(
+                chosen["timeout"],
+                chosen["expires"],
+                chosen["run_limit"],
+                chosen["delay"],
+                chosen["start_at"],
+            )
             limits.check()
             delay = limits.wait()
         given: object = retry
@@ -113,11 +119,12 @@ class TermsMaker:
             )
         if key is not None and not isinstance(key, str):
             raise ConfigError(f"key is {key!r}; expected text")
-        stored = self._stored_as if storage == AS_USUAL else self._stored(*storage)
+        stored = self._stored_as
+        if not _STORAGE.isdisjoint(options):
+            stored = self._stored(chosen["stored"], chosen["unique"], chosen["result_ttl"])
         usual = self._usual
         plain = kind is usual.kind and limits is NO_LIMITS and not priority
         if plain and max_worker_losses is None and retry is None:
-            # The same object each time, so that ``Submissions.add`` compares no values.
             if stored is None:
                 return usual
             if stored is _KEPT_AS_USUAL:
@@ -128,7 +135,7 @@ class TermsMaker:
             else check_count("max_worker_losses", max_worker_losses)
         )
         if stored is not None:
-            unique, keep = stored
+            unique, result_ttl_ms = stored
             return JobTerms(
                 kind,
                 priority,
@@ -138,7 +145,7 @@ class TermsMaker:
                 limits.run_limit,
                 delay,
                 retry,
-                StoredTerms(max_worker_losses, limits.run_limit, retry, keep),
+                StoredTerms(max_worker_losses, limits.run_limit, retry, result_ttl_ms),
                 unique,
             )
         return JobTerms(
@@ -152,24 +159,36 @@ class TermsMaker:
             retry=retry,
         )
 
-    def _stored(self, stored: bool | None, unique: object, keep: float | None) -> _StoredAs | None:
+    def make_many(self, options: JobOptions) -> JobTerms:
+        """Return the terms of several jobs, as ``make`` does.
+
+        Raises:
+            TypeError: An option is unknown, or is for a single job.
+        """
+        if lone := sorted(LONE_OPTIONS & options.keys()):
+            raise TypeError(f"{lone[0]!r} is an option of a single job; use submit")
+        return self.make(cast("SubmitOptions", options))
+
+    def _stored(
+        self, stored: bool | None, unique: object, result_ttl: float | None
+    ) -> _StoredAs | None:
         """Check the arguments about the store; None for a job that is not stored."""
         if stored is None:
             stored = self._has_store
         if not stored:
-            if keep is not None or unique != "open":
+            if result_ttl is not None or unique != "open":
                 raise ConfigError(
-                    "keep and unique are for stored jobs; give the manager a store, and do not "
-                    "pass stored=False"
+                    "result_ttl and unique are for stored jobs; give the manager a store, and "
+                    "do not pass stored=False"
                 )
             return None
         if not self._has_store:
             raise ConfigError("the manager has no store; make it with store='jobs.db'")
         if unique not in ("open", "kept"):
             raise ConfigError(f"unique is {unique!r}; expected 'open' or 'kept'")
-        if keep is None:
+        if result_ttl is None:
             return _KEPT_AS_USUAL if unique == "open" else ("kept", RESULT_AGE)
-        return unique, round(check_seconds("keep", keep) * 1000)
+        return unique, round(check_seconds("result_ttl", result_ttl) * 1000)
 
 
 def _needs(needs: Mapping[str, int] | None) -> tuple[tuple[str, int], ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from datetime import datetime
 from math import isfinite
-from typing import Final, TypeAlias
+from typing import Final
 
 from attrs import frozen
 
@@ -75,11 +75,3 @@ class TimeLimits:
 
 NO_LIMITS: Final = TimeLimits()
 """The limits of most jobs: none."""
-
-Times: TypeAlias = tuple[
-    float | None, float | None, float | None, float | None, datetime | float | None
-]
-"""The values of TimeLimits in the order in which the user's call has them."""
-
-NO_TIMES: Final[Times] = (None, None, None, None, None)
-"""The values of ``NO_LIMITS``."""
