@@ -23,7 +23,7 @@ class Ownership:
 
     me: Peer
     """The manager."""
-    keep: int
+    orphan_ttl_ms: int
     """Milliseconds for which workers keep stored jobs without a manager."""
     store: Peer | None = None
     """The store; None without one, and before it is opened."""
@@ -42,7 +42,7 @@ class Ownership:
         """Return the fields for the owner of the jobs of a TAKE, one of which is ``id``."""
         if self.store is None or id >= FIRST_UNSTORED:
             return {Field.MANAGER: self.me}
-        return {Field.MANAGER: self.store, Field.KEEP: self.keep}
+        return {Field.MANAGER: self.store, Field.KEEP: self.orphan_ttl_ms}
 
     def fields_of_pong(self) -> dict[int | str, Any]:
         """Return the field that reports which store the manager serves, or its standby."""

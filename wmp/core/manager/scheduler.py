@@ -73,7 +73,7 @@ class Scheduler:
 
     def __attrs_post_init__(self) -> None:
         self.delayed = DelayedJobs(self.queues.batches)
-        self.ownership = Ownership(self.outbound.me, int(self.settings.keep * 1000))
+        self.ownership = Ownership(self.outbound.me, int(self.settings.orphan_ttl * 1000))
         self.leases = Leases(self.outbound, self.timers)
         self.causes = WaitCauses(self.leases)
         failures = Failures(self.leases, self.delayed, self.settings.epoch)

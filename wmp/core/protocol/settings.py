@@ -40,7 +40,7 @@ class ManagerSettings:
     """Interval of the announcements to the devices to which the manager dials in."""
     challenge: float = 1.0
     """Time in which a peer must answer when another process claims its identity."""
-    keep: float = 300.0
+    orphan_ttl: float = 300.0
     """Time for which workers keep stored jobs and their results without a manager of the store."""
     max_jobs: int = 1_000_000
     """Largest number of jobs, queued and leased.

@@ -126,6 +126,10 @@ def make_settings(
                 f"a {node} has no setting {name!r}; give its addresses first and without a name, "
                 f'for example {node.capitalize()}("tcp://127.0.0.1:5570")'
             )
+        if name in _RENAMED and _RENAMED[name] in known:
+            raise ConfigError(
+                f"a {node} has no setting {name!r}; the name of this setting is {_RENAMED[name]!r}"
+            )
         if name not in fields or name in own:
             raise ConfigError(
                 f"a {node} has no setting {name!r}; its settings are {', '.join(known)}"
@@ -144,6 +148,9 @@ def make_settings(
             check_seconds(name, value, zero=name in _MAY_BE_ZERO)
     return cls(**own, **given)
 
+
+_RENAMED: Final = {"keep": "orphan_ttl"}
+"""Earlier names of settings."""
 
 _DESCRIPTORS = 16
 """Number of file descriptors of a node apart from its endpoints: its context, journal and wake-up,

@@ -60,7 +60,7 @@ LEFT_OUT: Final = {
     "Requeue.store": "explored managers have no store",
     "Ownership.me": "a setting, which never changes",
     "Ownership.store": "explored managers have no store",
-    "Ownership.keep": "explored managers have no store",
+    "Ownership.orphan_ttl_ms": "explored managers have no store",
     "Stream.written": "explored managers have no store",
     "Failures.store": "explored managers have no store",
     "ManagerMachine._identities": "it follows from the workers",

@@ -74,3 +74,10 @@ def test_an_option_of_a_single_job_does_not_fit_several(name: str) -> None:
             manager.submit_many([b""], **options)
         with pytest.raises(TypeError, match=f"'{name}' is an option of a single job; use submit"):
             next(manager.map([b""], **options))
+
+
+def test_the_earlier_name_of_orphan_ttl_is_refused_with_the_new_name() -> None:
+    text = "a manager has no setting 'keep'; the name of this setting is 'orphan_ttl'"
+
+    with pytest.raises(wmp.ConfigError, match=text):
+        wmp.Manager(keep=60)
