@@ -174,7 +174,7 @@ def test_a_log_that_is_cut_off_anywhere_has_every_whole_batch_before_the_cut(tmp
     clock = Clock()
     store = sqlite_store(path, clock)
     client = Client(store)
-    store._file._open().execute("PRAGMA wal_autocheckpoint = 0")
+    store._link._open().execute("PRAGMA wal_autocheckpoint = 0")
     shutil.copy(path, tmp_path / "base.db")
     sizes = []
     """Bytes of the log when each batch was acknowledged."""

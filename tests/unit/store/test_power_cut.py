@@ -46,7 +46,7 @@ def opened(path: Path, clock: list[float]) -> SqliteStore:
         clock=lambda: START + clock[0],
         monotonic=lambda: clock[0],
     )
-    store._file._open().execute("PRAGMA wal_autocheckpoint = 0")
+    store._link._open().execute("PRAGMA wal_autocheckpoint = 0")
     return store
 
 

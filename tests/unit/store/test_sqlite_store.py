@@ -546,7 +546,7 @@ def test_ended_jobs_are_purged_after_their_time_to_live(store, clock):
     clock.move(2)
     client.sweep()
     assert [job.id for job in store.list()] == waiting
-    with store._file.reading() as connection:
+    with store._link.reading() as connection:
         for table in ("bodies", "results"):
             assert connection.execute(f"SELECT * FROM {table}").fetchall() == []
 

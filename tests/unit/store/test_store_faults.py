@@ -66,9 +66,9 @@ def test_a_full_disk_refuses_a_batch_whole(client):
     client.add(b"before")
 
     def limit(pages: int) -> None:
-        client.store._file._open().execute(f"PRAGMA max_page_count = {pages}")
+        client.store._link._open().execute(f"PRAGMA max_page_count = {pages}")
 
-    (pages,) = client.store._file._open().execute("PRAGMA page_count").fetchone()
+    (pages,) = client.store._link._open().execute("PRAGMA page_count").fetchone()
     big = batch_of(*range(50, 90), payload=bytes(3000))
     client.number += 1
     limit(pages + 1)
@@ -118,7 +118,7 @@ def test_the_same_batch_again_shows_the_outcome_of_a_commit(client, monkeypatch,
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as patched:
-        patched.setattr(client.store._file, "commit", fail)
+        patched.setattr(client.store._link, "commit", fail)
         with pytest.raises(StoreUnavailable, match="outcome of the last write is not known"):
             client.store.apply(client.me, 3, batch)
     answer = client.store.apply(client.me, 3, batch)
@@ -217,7 +217,7 @@ def test_a_read_only_store_is_named_and_goes_on_when_it_is_writable(clock, monke
     store = sqlite_store(path, clock)
     client = Client(store)
     client.add(b"x")
-    store._file.reset()  # an open file stays writable
+    store._link.reset()  # an open file stays writable
     root = os.geteuid() == 0
     folder.chmod(0o555)
     path.chmod(0o444)
@@ -241,7 +241,7 @@ def test_a_read_only_store_is_named_and_goes_on_when_it_is_writable(clock, monke
 @pytest.mark.rule("STORE-8.1")
 def test_a_connection_that_may_not_write_is_named(client):
     def forbid() -> None:
-        client.store._file._open().execute("PRAGMA query_only = ON")
+        client.store._link._open().execute("PRAGMA query_only = ON")
 
     forbid()
     with pytest.raises(StoreUnavailable, match="is read-only; make the file"):
@@ -307,7 +307,7 @@ def test_an_old_sqlite_is_refused(path, monkeypatch):
 @pytest.mark.parametrize(("durability", "level"), [("power", 2), ("process", 1)])
 def test_the_durability_is_that_of_the_log(path, clock, durability, level):
     store = sqlite_store(path, clock, durability=durability)
-    connection = store._file._open()
+    connection = store._link._open()
     assert connection.execute("PRAGMA synchronous").fetchone() == (level,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     store.close()
@@ -393,7 +393,7 @@ def test_an_older_store_is_migrated_when_it_is_opened(path, clock, monkeypatch):
     monkeypatch.setattr(schema, "_MIGRATIONS", steps)
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     store = sqlite_store(path, clock)
-    with store._file.reading() as connection:
+    with store._link.reading() as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
         assert connection.execute("SELECT note FROM jobs").fetchall() == [("",)]
     Client(store).add(b"y")
@@ -434,7 +434,7 @@ def test_a_migration_that_fails_leaves_the_old_version(path, clock, monkeypatch)
         with pytest.raises(StoreUnusable, match=r"schema 2.0, which no version of wmp made"):
             sqlite_store(path, clock)
     store = sqlite_store(path, clock)
-    with store._file.reading() as connection:
+    with store._link.reading() as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
         columns = [row[1] for row in connection.execute("PRAGMA table_info(jobs)")]
     assert "note" not in columns
@@ -511,7 +511,7 @@ def test_a_generation_is_raised_by_hand(client, path, clock):
     for _ in range(2):
         with pytest.raises(StoreUnusable, match="start the process again"):
             client.apply()
-        client.store._file.reset()
+        client.store._link.reset()
     heir = Client(other)
     heir.add(b"x")
     other.close()

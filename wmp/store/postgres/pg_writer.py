@@ -6,15 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from wmp.errors import StoreUnavailable
-from wmp.store.postgres.pg_rows import (
-    failures_of,
-    find_states,
-    read_priorities,
-)
+from wmp.store.postgres.pg_rows import read_priorities
 from wmp.store.postgres.pg_statements import CHANGES, numbers
-from wmp.store.postgres.pg_terms import PostgresTerms, as_bytes
-from wmp.store.store_settings import ROW
-from wmp.store.stored_job import ENDED, TRANSITIONS, StoredJobInput, StoredJobState
+from wmp.store.postgres.pg_terms import as_bytes
+from wmp.store.sql.sql_rows import SqlRows
+from wmp.store.sql.sql_writer import SqlWriter
+from wmp.store.store_settings import BLOCK, KEPT_INSTANCES, ROW
+from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.write_batch import (
     AddAnswer,
     ChangeAnswer,
@@ -22,14 +20,10 @@ from wmp.store.write_batch import (
     NewJobs,
     Reservation,
     ReservedJobs,
-    SweptJob,
 )
 
 _State = StoredJobState
 _In = StoredJobInput
-
-_QUEUED: Final = TRANSITIONS[_State.ABSENT, _In.ADD]
-_RESERVED: Final = TRANSITIONS[_State.ABSENT, _In.ADD_RESERVED]
 
 _TURNS: Final = 10
 """How often an add looks for the job of its key, which others end and add meanwhile."""
@@ -55,15 +49,14 @@ _AGAIN: Final = 10
 """Milliseconds after which jobs are looked for again that another transaction has locked."""
 
 
-class JobWriter:
-    """Makes the changes of a batch.
+_FIELDS: Final = "jobs.id, jobs.instance, jobs.submitter"
 
-    Args:
-        connection: A connection inside a transaction.
-        terms: The numbers of kinds and terms.
-        me: Number of the instance that writes.
-        now: Time of the transaction, in milliseconds.
-        grace: Milliseconds after which the jobs of an ended instance lapse.
+# Jobs that another transaction has locked are swept the next time.
+_LIMIT: Final = "LIMIT %(limit)s FOR UPDATE OF jobs SKIP LOCKED"
+
+
+class JobWriter(SqlWriter):
+    """Makes the changes of a batch.
 
     Attributes:
         growth: Bytes that the store has more after the changes.
@@ -71,53 +64,43 @@ class JobWriter:
         touched: Numbers of other instances whose jobs ended or are cancelled.
     """
 
+    LAPSING = (
+        f"SELECT {_FIELDS} FROM instances JOIN jobs"
+        " ON jobs.instance = instances.instance AND jobs.state IN (1, 2)"
+        " WHERE instances.ended <= %(now)s - %(grace)s"
+        f" ORDER BY instances.instance, jobs.state, jobs.id {_LIMIT}"
+    )
+    OVERDUE = (
+        f"SELECT {_FIELDS} FROM jobs WHERE state < 3 AND deadline IS NOT NULL"
+        " AND deadline <= %(now)s AND (state = 0 OR instance = %(me)s OR instance NOT IN"
+        f" (SELECT instance FROM instances WHERE ended IS NULL)) ORDER BY deadline, id {_LIMIT}"
+    )
+    EXPIRED = (
+        f"SELECT {_FIELDS} FROM jobs WHERE state = 0 AND expires IS NOT NULL"
+        f" AND expires <= %(now)s ORDER BY expires, id {_LIMIT}"
+    )
+    OUTLIVED = (
+        f"SELECT {_FIELDS} FROM jobs WHERE state >= 3 AND purge <= %(now)s"
+        f" ORDER BY purge, id {_LIMIT}"
+    )
+
     def __init__(
-        self, connection: Any, terms: PostgresTerms, me: int, now: int, grace: int
+        self, connection: Any, rows: SqlRows, me: int, now: int, grace: int, begun: int
     ) -> None:
-        self.connection = connection
-        self.me = me
-        self.now = now
-        self.grace = grace
+        super().__init__(connection, rows, me, now, grace, begun)
         self.growth = 0
         self.queued: set[int] = set()
         self.touched: set[int] = set()
-        self._terms = terms
-        self._shared: Final = {"me": me, "now": now, "grace": grace, "row": ROW}
+        self._shared["row"] = ROW
 
     # -- adds -----------------------------------------------------------------------------------
 
-    def add(self, new: NewJobs) -> AddAnswer:
-        """Add jobs; a job whose number or key the store has is not added again."""
-        if not new.ids:
-            return AddAnswer([], [])
-        connection = self.connection
-        kind = self._terms.number_of_kind(connection, new.kind)
-        due = self.now + new.delay
-        state = _QUEUED
-        if new.reserve and not new.delay and not self._is_due(kind):
-            state = _RESERVED
-        shared = {
-            "state": int(state),
-            "kind": kind,
-            "priority": new.priority,
-            "due": due,
-            "attempt": int(state is _RESERVED),
-            "terms": self._terms.number_of_terms(connection, new.terms),
-            "instance": self.me if state is _RESERVED else None,
-            "submitter": self.me,
-            "deadline": None if new.timeout is None else due + new.timeout,
-            "expires": None if new.expires is None else due + new.expires,
-            "created": self.now,
-        }
-        if state is _QUEUED:
-            self.queued.add(kind)
-        if new.keys is None or not any(key is not None for key in new.keys):
-            added = self._insert(shared, zip(new.ids, new.payloads, strict=True), None)
-            if len(added) == len(new.ids):
-                return AddAnswer(new.ids, [state] * len(added))
-            found = find_states(connection, new.ids)
-            return AddAnswer(new.ids, [found[id][0] for id in new.ids])
-        return self._add_keyed(new, shared, state)
+    def _add_plain(self, new: NewJobs, shared: dict[str, Any], state: _State) -> AddAnswer:
+        added = self._insert(shared, zip(new.ids, new.payloads, strict=True), None)
+        if len(added) == len(new.ids):
+            return AddAnswer(new.ids, [state] * len(added))
+        found = self.rows.states(self.connection, new.ids)
+        return AddAnswer(new.ids, [found[id][0] for id in new.ids])
 
     def _is_due(self, kind: int) -> bool:
         """Return whether a job of a kind could be reserved now (NOTHING_WAITS)."""
@@ -126,6 +109,8 @@ class JobWriter:
     def _insert(
         self, shared: dict[str, Any], rows: Iterable[tuple[int, Any]], keys: list[Any] | None
     ) -> set[int]:
+        if shared["state"] == _State.QUEUED:
+            self.queued.add(shared["kind"])
         ids, payloads = zip(*rows, strict=True)
         sizes = {id: ROW + len(payload) for id, payload in zip(ids, payloads, strict=True)}
         found = self.connection.execute(
@@ -141,12 +126,14 @@ class JobWriter:
         self.growth += sum(sizes[id] for id in added)
         return added
 
-    def _add_keyed(self, new: NewJobs, shared: dict[str, Any], state: _State) -> AddAnswer:
-        assert new.keys is not None
-        keys = {
-            id: None if key is None else as_bytes(key)
-            for id, key in zip(new.ids, new.keys, strict=True)
-        }
+    def _add_keyed(
+        self,
+        new: NewJobs,
+        texts: Sequence[str | None],
+        shared: dict[str, Any],
+        state: _State,
+    ) -> AddAnswer:
+        keys = _encoded(new.ids, texts)
         payloads = dict(zip(new.ids, new.payloads, strict=True))
         answers: dict[int, tuple[int, _State]] = {}
         kept = new.unique == "kept"
@@ -173,7 +160,7 @@ class JobWriter:
         self, keys: dict[int, bytes | None], *, kept: bool
     ) -> dict[int, tuple[int, _State]]:
         """Return the jobs that adds join: of their own numbers, or of their keys."""
-        states = find_states(self.connection, list(keys))
+        states = self.rows.states(self.connection, list(keys))
         found: dict[int, tuple[int, _State]] = {
             id: (id, state) for id, (state, _) in states.items() if state is not _State.ABSENT
         }
@@ -197,14 +184,17 @@ class JobWriter:
 
     def find(self, new: NewJobs) -> AddAnswer:
         """Return the answer for jobs of a batch that was applied before."""
-        texts = [None] * len(new.ids) if new.keys is None else list(new.keys)
-        keys = {
-            id: None if key is None else as_bytes(key)
-            for id, key in zip(new.ids, texts, strict=True)
-        }
-        found = self._joined(keys, kept=True)
+        texts = [None] * len(new.ids) if new.keys is None else new.keys
+        found = self._joined(_encoded(new.ids, texts), kept=True)
         both = [found.get(id, (0, _State.ABSENT)) for id in new.ids]
         return AddAnswer([id for id, _ in both], [state for _, state in both])
+
+    def block(self) -> range:
+        """Return a new block of numbers for jobs."""
+        (end,) = self.connection.execute(
+            "UPDATE meta SET next_id = next_id + %s RETURNING next_id", (BLOCK,)
+        ).fetchone()
+        return range(end - BLOCK, end)
 
     # -- changes --------------------------------------------------------------------------------
 
@@ -233,12 +223,12 @@ class JobWriter:
         if failures is not None:
             columns["worker"] = [one and as_bytes(one.worker) for one in failures]
             columns["error"] = [one and as_bytes(one.error) for one in failures]
-        found = self.change_all(changes.input, ids, columns)
+        found = self._change_all(changes.input, ids, columns)
         if len(found) < len(ids):
-            found = {**find_states(self.connection, ids), **found}
+            found = {**self.rows.states(self.connection, ids), **found}
         return ChangeAnswer([found[id][0] for id in ids], [found[id][1] for id in ids])
 
-    def change_all(
+    def _change_all(
         self, what: _In, ids: Sequence[int], columns: dict[str, Sequence[Any] | None]
     ) -> dict[int, tuple[_State, int]]:
         """Make one input for several jobs; return state and attempt of the jobs that changed."""
@@ -247,7 +237,7 @@ class JobWriter:
             found = {}
             for place, id in enumerate(ids):
                 one = {name: row and row[place : place + 1] for name, row in columns.items()}
-                found.update(self.change_all(what, [id], one))
+                found.update(self._change_all(what, [id], one))
             return found
         values: dict[str, Any] = {**self._shared, "id": numbers(ids)}
         for name in statement.each[1:]:
@@ -316,25 +306,13 @@ class JobWriter:
                 next_due = None
             elif left:  # others reserve the due jobs now, and may not take them
                 next_due = self.now + _AGAIN
-        return ReservedJobs(
-            ids=ids,
-            attempts=[row[1] for row in rows],
-            payloads=[row[-1] for row in rows],
-            priorities=[row[2] for row in rows],
-            lost=[row[3] for row in rows],
-            failed=[row[4] for row in rows],
-            terms=[self._terms.terms(self.connection, row[5]) for row in rows],
-            deadlines=[row[6] for row in rows],
-            expires=[row[7] for row in rows],
-            more=more,
-            next_due=next_due,
-            histories=failures_of(self.connection, [row[0] for row in rows if row[1] > 1]),
-        )
+        payloads = [row[-1] for row in rows]
+        return self._reserved(rows, payloads, more=more, next_due=next_due)
 
     def _take(self, ids: list[int]) -> list[tuple[Any, ...]]:
         if not ids:
             return []
-        self.change_all(_In.RESERVE, ids, {})
+        self._change_all(_In.RESERVE, ids, {})
         found = {
             row[0]: row
             for row in self.connection.execute(
@@ -362,17 +340,47 @@ class JobWriter:
 
     # -- the sweep ------------------------------------------------------------------------------
 
-    def sweep_jobs(self, what: _In, query: str, values: dict[str, int]) -> list[SweptJob]:
-        """Change the jobs that a query finds; return the ended ones that concern this instance."""
-        rows = self.connection.execute(query, values).fetchall()
-        if not rows:
-            return []
-        changed = self.change_all(what, [row[0] for row in rows], {})
-        return [
-            SweptJob(id, *changed[id])
-            for id, instance, submitter in rows
-            if self.me in (instance, submitter) and id in changed and changed[id][0] in ENDED
-        ]
+    def _change_swept(
+        self, what: _In, ids: Sequence[int], mine: Sequence[int]
+    ) -> dict[int, tuple[_State, int]]:
+        return self._change_all(what, ids, {})
+
+    def end_instances(self) -> None:
+        """End instances whose validity has passed, and remove old ones.
+
+        A row that another transaction has locked is that of a living instance.
+        """
+        connection = self.connection
+        connection.execute(
+            "UPDATE instances SET ended = %(now)s WHERE instance IN (SELECT instance FROM instances"
+            " WHERE ended IS NULL AND instance != %(me)s AND valid_until < %(now)s"
+            " FOR UPDATE SKIP LOCKED)",
+            {"now": self.now, "me": self.me},
+        )
+        # Their bytes are counted by the instance that removes them.
+        for (size,) in connection.execute(
+            "DELETE FROM instances WHERE instance IN (SELECT instance FROM instances"
+            " WHERE ended < %s AND NOT EXISTS (SELECT 1 FROM jobs"
+            " WHERE jobs.instance = instances.instance AND jobs.state IN (1, 2))"
+            " FOR UPDATE SKIP LOCKED) RETURNING bytes",
+            (self.now - KEPT_INSTANCES,),
+        ).fetchall():
+            self.growth += size
+
+    def finish(self) -> None:
+        """Count the bytes that the changes of this instance need or free."""
+        if self.growth:
+            self.connection.execute(
+                "UPDATE instances SET bytes = bytes + %s WHERE instance = %s",
+                (self.growth, self.me),
+            )
+
+
+def _encoded(ids: Sequence[int], texts: Sequence[str | None]) -> dict[int, bytes | None]:
+    """Return the key of each job as the database has it."""
+    return {
+        id: None if text is None else as_bytes(text) for id, text in zip(ids, texts, strict=True)
+    }
 
 
 def _array(name: str, column: Sequence[Any] | None) -> Any:

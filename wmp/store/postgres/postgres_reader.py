@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import builtins
 import os
 
 from wmp.errors import ConfigError
-from wmp.store.contract import JobFilter, KnownInstance, StoredJob
+from wmp.store.contract import KnownInstance
 from wmp.store.postgres.driver import StoreUrl
 from wmp.store.postgres.pg_connection import PostgresConnection
-from wmp.store.postgres.pg_rows import select_jobs
+from wmp.store.postgres.pg_rows import PostgresRows
 from wmp.store.postgres.pg_terms import as_text
-from wmp.store.stored_job import StoredJobState
+from wmp.store.sql.sql_reader import SqlReader
 
 
-class PostgresReader:
-    """Reads a store, and changes nothing; :meth:`open` opens one.
+class PostgresReader(SqlReader[PostgresConnection]):
+    """Reads a store, and changes nothing; :meth:`open` opens one."""
 
-    Attributes:
-        place: The URL of the store without a password.
-        identity: Identity of the store.
-        generation: Generation of the store.
-    """
-
-    identity: bytes
-    generation: int
-
-    def __init__(self, link: PostgresConnection) -> None:
-        self.place = link.name
-        self._link = link
-        self._terms = link.terms
+    ROWS = PostgresRows
 
     @classmethod
     def open(cls, url: str) -> PostgresReader:
@@ -52,30 +39,7 @@ class PostgresReader:
             raise
         return reader
 
-    def _identify(self) -> None:
-        """Read which store this is; from now on, another one at the URL is refused."""
-        with self._link.reading() as connection:
-            identity, generation = connection.execute(
-                "SELECT identity, generation FROM meta"
-            ).fetchone()
-        self.identity, self.generation = bytes(identity), generation
-        self._link.expected = (self.identity, self.generation)
-
-    def list(
-        self,
-        where: JobFilter = JobFilter(),  # noqa: B008 - a frozen value
-        *,
-        after: int = 0,
-        limit: int = 1000,
-        payloads: bool = False,
-    ) -> list[StoredJob]:
-        """Return jobs; see :class:`~wmp.store.contract.Store`."""
-        with self._link.reading() as connection:
-            return select_jobs(
-                connection, self._terms, where, after=after, limit=limit, payloads=payloads
-            )
-
-    def instances(self) -> builtins.list[KnownInstance]:
+    def instances(self) -> list[KnownInstance]:
         """Return the instances that the store knows, oldest first."""
         with self._link.reading() as connection:
             rows = connection.execute(
@@ -86,14 +50,6 @@ class PostgresReader:
             for number, label, ended in rows
         ]
 
-    def counts(self) -> dict[StoredJobState, int]:
-        """Return the number of jobs in each state. This reads all jobs."""
-        with self._link.reading() as connection:
-            rows = connection.execute(
-                "SELECT state, count(*) FROM jobs GROUP BY state ORDER BY state"
-            ).fetchall()
-        return {StoredJobState(state): count for state, count in rows}
-
     def size(self) -> int:
         """Return the bytes of the tables and their indexes on the server."""
         with self._link.reading() as connection:
@@ -103,7 +59,7 @@ class PostgresReader:
             ).fetchone()
         return int(found or 0)
 
-    def check(self) -> builtins.list[str]:
+    def check(self) -> list[str]:
         """Return nothing: the server checks its pages (``data_checksums``, ``pg_amcheck``)."""
         return []
 
@@ -117,7 +73,3 @@ class PostgresReader:
             f"a store on PostgreSQL is not copied into the file {os.fspath(path)}; use pg_dump "
             "with the schema of the store, or the backups of the server"
         )
-
-    def close(self) -> None:
-        """Release all resources. Idempotent."""
-        self._link.close()

@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-import builtins
-import functools
 import select
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from wmp.errors import InstanceEnded, StoreUnavailable
-from wmp.store.contract import JobFilter, QueuedKind, StoreInstance, SubmitterNews
+from wmp.errors import StoreUnavailable
+from wmp.store.contract import StoreInstance
 from wmp.store.postgres import tables
 from wmp.store.postgres.driver import StoreUrl
 from wmp.store.postgres.pg_connection import PostgresConnection
-from wmp.store.postgres.pg_rows import find_states, read_kinds, select_jobs
-from wmp.store.postgres.pg_sweep import end_instances, sweep
 from wmp.store.postgres.pg_terms import as_bytes
-from wmp.store.postgres.pg_transaction import PostgresTransaction, next_block
+from wmp.store.postgres.pg_transaction import PostgresTransaction
 from wmp.store.postgres.pg_writer import JobWriter
 from wmp.store.postgres.postgres_reader import PostgresReader
+from wmp.store.sql.sql_store import SqlStore
 from wmp.store.store_settings import (
     BLOCK,
-    BY_CALLERS,
     GRACE,
     MAX_BYTES,
     NUMBERS_FROM,
     NUMBERS_SHIFT,
-    RARELY,
-    ROW,
     VALIDITY,
 )
-from wmp.store.stored_job import StoredJobState
-from wmp.store.transaction import StoreTransaction
-from wmp.store.write_batch import (
-    AddAnswer,
-    BatchAnswer,
-    ChangeAnswer,
-    NewJobs,
-    SweptJob,
-    WriteBatch,
-)
-
-_JUMP: Final = 1.0
-"""Seconds by which the clock of the server and the monotonic clock may part."""
 
 _TOGETHER: Final = 0.01
 """Seconds in which one notification for each kind and instance is sent."""
@@ -53,10 +34,8 @@ _POLL: Final = 2.0
 
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
-_T = TypeVar("_T")
 
-
-class PostgresStore(PostgresReader):
+class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
     """Stored jobs in PostgreSQL. See :class:`~wmp.store.contract.Store` for the methods.
 
     Args:
@@ -74,6 +53,19 @@ class PostgresStore(PostgresReader):
         StoreUnusable: The store is of a version that is not known, or the role may not use it.
     """
 
+    TRANSACTION = PostgresTransaction
+    RENEW = "UPDATE instances SET valid_until = %s, batch = %s WHERE instance = %s"
+    END = "UPDATE instances SET ended = %s WHERE instance = %s AND ended IS NULL"
+    ENDS = (
+        "SELECT id FROM jobs WHERE state >= 3 AND submitter IS NOT NULL AND submitter = %s"
+        " ORDER BY id LIMIT %s"
+    )
+    CANCELS = (
+        "SELECT id FROM jobs WHERE state IN (1, 2) AND state = 2 AND instance = %s"
+        " ORDER BY id LIMIT %s"
+    )
+    CAUSE_OF_END = f"it had not written for {VALIDITY:g} s"
+
     def __init__(
         self,
         url: str,
@@ -83,14 +75,15 @@ class PostgresStore(PostgresReader):
         clock: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(PostgresConnection(StoreUrl.of(url)))
-        self._clock, self._monotonic = clock, monotonic
-        self._max_bytes = max_bytes
-        self._grace = round(grace * 1000)
+        super().__init__(
+            PostgresConnection(StoreUrl.of(url)),
+            max_bytes=max_bytes,
+            grace=grace,
+            clock=clock,
+            monotonic=monotonic,
+        )
         self._mine: set[int] = set()
         """The instances of this object."""
-        self._offset: float | None = None
-        self._trusted_from = 0.0
         self._notified: dict[str, float] = {}
         """When each notification was sent, in seconds of the monotonic clock."""
         self._waiting: dict[str, float] = {}
@@ -131,20 +124,10 @@ class PostgresStore(PostgresReader):
         first = max(now // 1000 - NUMBERS_FROM, 0) << NUMBERS_SHIFT
         tables.raise_generation(connection, now, first)
 
-    def _now(self, connection: Any) -> int:
-        """Return the time of the store in milliseconds, and notice a jump of its clock."""
-        before = self._monotonic()
+    def _read_clock(self, connection: Any) -> int:
         if self._clock is not None:
-            now = int(self._clock() * 1000)
-        else:
-            (now,) = connection.execute(f"SELECT {_NOW}").fetchone()
-        after = self._monotonic()
-        wall = now / 1000
-        if self._offset is None:
-            self._offset = wall - after
-        elif not before - _JUMP <= wall - self._offset <= after + _JUMP:
-            self._offset = wall - after
-            self._trusted_from = after + VALIDITY
+            return super()._read_clock(connection)
+        (now,) = connection.execute(f"SELECT {_NOW}").fetchone()
         return int(now)
 
     # -- instances ------------------------------------------------------------------------------
@@ -171,168 +154,32 @@ class PostgresStore(PostgresReader):
         self._mine.add(me.number)
         return me
 
-    def end(self, me: StoreInstance) -> None:
-        """End an instance; see :class:`~wmp.store.contract.Store`."""
-        self._link.write(
-            lambda connection: connection.execute(
-                "UPDATE instances SET ended = %s WHERE instance = %s AND ended IS NULL",
-                (self._now(connection), me.number),
-            )
-        )
-        self._mine.discard(me.number)
+    def _leave(self, number: int) -> None:
+        self._mine.discard(number)
 
     # -- writing --------------------------------------------------------------------------------
 
-    def apply(self, me: StoreInstance, number: int, batch: WriteBatch) -> BatchAnswer:
-        """Apply a batch; see :class:`~wmp.store.contract.Store`."""
-        for changes in batch.changes:
-            if changes.input not in BY_CALLERS:
-                raise ValueError(f"{changes.input.name} is no change that a batch can have")
-
-        def work(connection: Any) -> tuple[JobWriter, BatchAnswer]:
-            last, writer, begun = self._renew(connection, me, number)
-            if number == last:
-                return writer, self._repeated(writer, batch)
-            answer = self._applied(writer, batch, begun)
-            self._grow(writer)
-            return writer, answer
-
-        writer, answer = self._link.write(work)
-        self._notify_soon(writer)
-        return answer
-
-    def transact(self, me: StoreInstance, work: Callable[[StoreTransaction], _T]) -> _T:
-        """Run a function in a transaction; see :mod:`wmp.store.transaction`."""
-
-        def run(connection: Any) -> tuple[JobWriter, _T]:
-            _, writer, begun = self._renew(connection, me, None)
-            answer = work(
-                PostgresTransaction(
-                    writer,
-                    self._terms,
-                    functools.partial(self._sweep, writer, begun=begun),
-                    lambda new: self._add(writer, [new])[0],
-                )
-            )
-            self._grow(writer)
-            return writer, answer
-
-        writer, answer = self._link.write(run, alone=True)
-        self._notify_soon(writer)
-        return answer
-
-    def _renew(
-        self, connection: Any, me: StoreInstance, number: int | None
-    ) -> tuple[int, JobWriter, int]:
-        """Renew the validity of an instance.
-
-        ``number``: the number of the batch; None for a transaction, which renews once a second.
-
-        Returns:
-            The number of its last batch, what makes its changes, and when it began.
-
-        Raises:
-            InstanceEnded: The instance has ended.
-        """
+    def _instance(self, connection: Any, me: StoreInstance) -> tuple[Any, int, int, int] | None:
         # The lock also waits for a transaction of this instance over a connection that was lost.
-        found = connection.execute(
+        row: tuple[Any, int, int, int] | None = connection.execute(
             "SELECT ended, batch, begun, valid_until FROM instances"
             " WHERE instance = %s AND epoch = %s FOR UPDATE",
             (me.number, me.epoch),
         ).fetchone()
-        if found is None or found[0] is not None:
-            self._mine.discard(me.number)
-            raise InstanceEnded(
-                f"instance {me.number} of the store {self.place} has ended, because it had not "
-                f"written for {VALIDITY:g} s; begin a new one"
-            )
-        _, last, begun, valid_until = found
-        if number not in (None, last, last + 1):
-            raise ValueError(f"the batch has number {number}; expected {last} again, or {last + 1}")
-        now = self._now(connection)
-        until = now + round(VALIDITY * 1000)
-        if number is not None or not until - RARELY <= valid_until <= until:
-            connection.execute(
-                "UPDATE instances SET valid_until = %s, batch = %s WHERE instance = %s",
-                (until, last if number is None else number, me.number),
-            )
-        return last, JobWriter(connection, self._terms, me.number, now, self._grace), begun
+        return row
 
-    def _applied(self, writer: JobWriter, batch: WriteBatch, begun: int) -> BatchAnswer:
-        adds = self._add(writer, batch.adds)
-        writer.lock(batch.changes, batch.receipts)
-        changes = [writer.change(one) for one in batch.changes]
-        writer.receive(batch.receipts)
-        swept = self._sweep(writer, batch.sweep, begun=begun) if batch.sweep else []
-        reserved = [writer.reserve(one) for one in batch.reservations]
-        block = next_block(writer.connection) if batch.block else None
-        return BatchAnswer(writer.now, False, adds, changes, swept, reserved, block)
+    def _writer(self, connection: Any, me: StoreInstance, now: int, begun: int) -> JobWriter:
+        return JobWriter(connection, self._rows, me.number, now, self._grace, begun)
 
-    def _sweep(self, writer: JobWriter, limit: int, *, begun: int) -> builtins.list[SweptJob]:
-        if self._monotonic() >= self._trusted_from:
-            end_instances(writer)
-        return sweep(writer, limit, late=begun <= writer.now - self._grace)
+    def _end_instances(self, writer: JobWriter, *, by_validity: bool) -> None:
+        if by_validity:
+            writer.end_instances()
 
-    def _repeated(self, writer: JobWriter, batch: WriteBatch) -> BatchAnswer:
-        """Answer a batch that was applied before, from the jobs as they are now."""
-        changes = []
-        for one in batch.changes:
-            found = find_states(writer.connection, one.ids)
-            changes.append(
-                ChangeAnswer([found[id][0] for id in one.ids], [found[id][1] for id in one.ids])
-            )
-        adds = [writer.find(new) for new in batch.adds]
-        return BatchAnswer(writer.now, True, adds, changes, (), (), None)
-
-    def _add(self, writer: JobWriter, adds: Sequence[NewJobs]) -> builtins.list[AddAnswer]:
-        if not adds:
-            return []
+    def _used_bytes(self, writer: JobWriter, wanted: int) -> int:
         (used,) = writer.connection.execute(
             "SELECT coalesce(sum(bytes), 0)::bigint FROM instances"
         ).fetchone()
-        free = self._max_bytes - used - writer.growth
-        answers = []
-        for new in adds:
-            free -= sum(map(len, new.payloads)) + ROW * len(new.ids)
-            answers.append(writer.add(new) if free >= 0 else _refused(new))
-        return answers
-
-    def _grow(self, writer: JobWriter) -> None:
-        """Count the bytes that the changes of an instance need or free."""
-        if writer.growth:
-            writer.connection.execute(
-                "UPDATE instances SET bytes = bytes + %s WHERE instance = %s",
-                (writer.growth, writer.me),
-            )
-
-    # -- reading --------------------------------------------------------------------------------
-
-    def news(self, me: StoreInstance, limit: int = 1000) -> SubmitterNews:
-        """Return what others did; see :class:`~wmp.store.contract.Store`."""
-        with self._link.reading() as connection:
-            ended = connection.execute(
-                "SELECT id FROM jobs WHERE state >= 3 AND submitter IS NOT NULL AND submitter = %s"
-                " ORDER BY id LIMIT %s",
-                (me.number, limit),
-            ).fetchall()
-            cancelling = connection.execute(
-                "SELECT id FROM jobs WHERE state IN (1, 2) AND state = 2 AND instance = %s"
-                " ORDER BY id LIMIT %s",
-                (me.number, limit),
-            ).fetchall()
-            ids = [id for (id,) in ended]
-            jobs = []
-            if ids:
-                where = JobFilter(ids=ids)
-                jobs = select_jobs(
-                    connection, self._terms, where, after=-1, limit=len(ids), payloads=True
-                )
-        return SubmitterNews(jobs, [id for (id,) in cancelling])
-
-    def kinds(self, *, counted: bool = False) -> builtins.list[QueuedKind]:
-        """Return the kinds of queued jobs; see :class:`~wmp.store.contract.Store`."""
-        with self._link.reading() as connection:
-            return read_kinds(connection, self._terms, self._now(connection), counted=counted)
+        return int(used) + writer.growth
 
     # -- notifications --------------------------------------------------------------------------
 
@@ -358,7 +205,7 @@ class PostgresStore(PostgresReader):
         mine = {f"i{number}" for number in self._mine}
         return any(one.startswith("k") or one in mine for one in payloads)
 
-    def _notify_soon(self, writer: JobWriter) -> None:
+    def _committed(self, writer: JobWriter) -> None:
         """Notify others of committed changes: one notification a kind and 10 ms."""
         payloads = [f"k{kind}" for kind in writer.queued]
         payloads += [f"i{number}" for number in writer.touched]
@@ -397,8 +244,3 @@ class PostgresStore(PostgresReader):
         """Release all resources. Idempotent. Instances that did not end, end by their validity."""
         self._mine.clear()
         super().close()
-
-
-def _refused(new: NewJobs) -> AddAnswer:
-    """Return the answer for jobs that a full store does not take."""
-    return AddAnswer([0] * len(new.ids), [StoredJobState.ABSENT] * len(new.ids))

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 
 from wmp.message import Frame
-from wmp.store.sqlite.interned import InternedTerms
-from wmp.store.sqlite.row_reader import histories_of, priorities_of, states_of
+from wmp.store.sql.sql_writer import SqlWriter
+from wmp.store.sqlite.row_reader import priorities_of
 from wmp.store.sqlite.row_statement import RowStatement
 from wmp.store.sqlite.statements import (
     ADD_JOBS,
     CHANGES,
-    GRACE,
     KEEP_RESULTS,
     RECEIVE_ENDS,
     ChangeStatement,
 )
-from wmp.store.store_settings import KEPT_INSTANCES
-from wmp.store.stored_job import ENDED, TRANSITIONS, StoredJobInput, StoredJobState
+from wmp.store.store_settings import BLOCK, KEPT_INSTANCES
+from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.write_batch import (
     AddAnswer,
     ChangeAnswer,
@@ -29,7 +27,6 @@ from wmp.store.write_batch import (
     Reservation,
     ReservedJobs,
     StoredFailure,
-    SweptJob,
 )
 
 INLINE: Final = 512
@@ -42,66 +39,31 @@ _ENDED_LAST: Final = (
 _State = StoredJobState
 _In = StoredJobInput
 
-_QUEUED: Final = TRANSITIONS[_State.ABSENT, _In.ADD]
-_RESERVED: Final = TRANSITIONS[_State.ABSENT, _In.ADD_RESERVED]
 
+class BatchWriter(SqlWriter):
+    """Makes the changes of a batch."""
 
-class BatchWriter:
-    """Makes the changes of a batch.
-
-    Args:
-        connection: A connection inside a transaction.
-        terms: The numbers of kinds and terms.
-        me: Number of the instance that writes.
-        now: Time of the transaction, in milliseconds.
-        grace: Milliseconds after which the jobs of an ended instance lapse.
-        begun: When this instance began, in milliseconds.
-    """
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        terms: InternedTerms,
-        me: int,
-        now: int,
-        grace: int,
-        begun: int,
-    ) -> None:
-        self.connection = connection
-        self._terms = terms
-        self._me = me
-        self._now = now
-        self._grace = grace
-        self._begun = begun
-        self._shared: Final = {"me": me, "now": now, GRACE: grace}
+    LAPSING = (
+        "SELECT jobs.id, jobs.instance, jobs.submitter FROM instances CROSS JOIN jobs"
+        " ON jobs.instance = instances.instance AND jobs.state IN (1, 2)"
+        " WHERE instances.ended <= :now - :grace"
+        " ORDER BY instances.instance, jobs.state, jobs.id LIMIT :limit"
+    )
+    OVERDUE = (
+        "SELECT id, instance, submitter FROM jobs WHERE state < 3 AND deadline IS NOT NULL"
+        " AND deadline <= :now AND (state = 0 OR instance = :me OR instance NOT IN"
+        " (SELECT instance FROM instances WHERE ended IS NULL)) ORDER BY deadline, id LIMIT :limit"
+    )
+    EXPIRED = (
+        "SELECT id, instance, submitter FROM jobs WHERE state = 0 AND expires IS NOT NULL"
+        " AND expires <= :now ORDER BY expires, id LIMIT :limit"
+    )
+    OUTLIVED = (
+        "SELECT id, instance, submitter FROM jobs WHERE state >= 3 AND purge <= :now"
+        " ORDER BY purge, id LIMIT :limit"
+    )
 
     # -- adds -----------------------------------------------------------------------------------
-
-    def add(self, new: NewJobs) -> AddAnswer:
-        """Add jobs; a job whose number or key the store has is not added again."""
-        kind = self._terms.number_of_kind(self.connection, new.kind)
-        terms = self._terms.number_of_terms(self.connection, new.terms)
-        due = self._now + new.delay
-        state = _QUEUED
-        if new.reserve and not new.delay and not self._is_due(kind):
-            state = _RESERVED
-        reserved = state is _RESERVED
-        shared = {
-            "state": int(state),
-            "kind": kind,
-            "priority": new.priority,
-            "due": due,
-            "attempt": int(reserved),
-            "terms": terms,
-            "instance": self._me if reserved else None,
-            "submitter": self._me,
-            "deadline": None if new.timeout is None else due + new.timeout,
-            "expires": None if new.expires is None else due + new.expires,
-            "created": self._now,
-        }
-        if new.keys is None or not any(key is not None for key in new.keys):
-            return self._add_all(new, shared, state)
-        return self._add_each(new, shared, state)
 
     def _is_due(self, kind: int) -> bool:
         """Return whether a job of a kind could be reserved now (NOTHING_WAITS)."""
@@ -109,7 +71,7 @@ class BatchWriter:
             self.connection.execute(
                 "SELECT 1 FROM jobs WHERE state = 0 AND kind = ? AND priority = ? AND due <= ?"
                 " LIMIT 1",
-                (kind, priority, self._now),
+                (kind, priority, self.now),
             ).fetchone()
             for priority in self._priorities(kind)
         )
@@ -117,7 +79,7 @@ class BatchWriter:
     def _priorities(self, kind: int) -> Iterator[int]:
         return priorities_of(self.connection, kind)
 
-    def _add_all(self, new: NewJobs, shared: Mapping[str, Any], state: _State) -> AddAnswer:
+    def _add_plain(self, new: NewJobs, shared: dict[str, Any], state: _State) -> AddAnswer:
         ids, payloads = new.ids, new.payloads
         inline: Sequence[Frame | None] = payloads
         if max(map(len, payloads), default=0) > INLINE:
@@ -128,12 +90,18 @@ class BatchWriter:
             self._add_bodies(zip(ids, payloads, strict=True))
         if added == len(ids):
             return AddAnswer(ids, [state] * added)
-        return AddAnswer(ids, [found for found, _ in states_of(self.connection, ids)])
+        found = self.rows.states(self.connection, ids)
+        return AddAnswer(ids, [found[id][0] for id in ids])
 
-    def _add_each(self, new: NewJobs, shared: Mapping[str, Any], state: _State) -> AddAnswer:
+    def _add_keyed(
+        self,
+        new: NewJobs,
+        keys: Sequence[str | None],
+        shared: dict[str, Any],
+        state: _State,
+    ) -> AddAnswer:
         ids, states = [], []
-        assert new.keys is not None
-        for id, key, payload in zip(new.ids, new.keys, new.payloads, strict=True):
+        for id, key, payload in zip(new.ids, keys, new.payloads, strict=True):
             joined = self._joined(id, key, kept=new.unique == "kept")
             if joined is None:
                 inline = payload if len(payload) <= INLINE else None
@@ -169,7 +137,7 @@ class BatchWriter:
 
     def find(self, new: NewJobs) -> AddAnswer:
         """Return the answer for jobs of a batch that was applied before."""
-        found = dict(zip(new.ids, states_of(self.connection, new.ids), strict=True))
+        found = self.rows.states(self.connection, new.ids)
         ids, states = [], []
         for place, id in enumerate(new.ids):
             state, joined = found[id][0], id
@@ -180,7 +148,16 @@ class BatchWriter:
             states.append(state)
         return AddAnswer(ids, states)
 
+    def block(self) -> range:
+        """Return a new block of numbers for jobs."""
+        (first,) = self.connection.execute("SELECT next_id FROM meta").fetchone()
+        self.connection.execute("UPDATE meta SET next_id = ?", (first + BLOCK,))
+        return range(first, first + BLOCK)
+
     # -- changes --------------------------------------------------------------------------------
+
+    def lock(self, changes: Iterable[JobChanges], receipts: Sequence[int]) -> None:
+        """Do nothing: a transaction that writes is alone in the store."""
 
     def change(self, changes: JobChanges) -> ChangeAnswer:
         """Make changes; a change whose guards do not hold has no effect."""
@@ -201,8 +178,8 @@ class BatchWriter:
             return ChangeAnswer(
                 [state] * len(ids), [one + growth for one in attempts] if growth else attempts
             )
-        found = states_of(self.connection, ids)
-        return ChangeAnswer([state for state, _ in found], [attempt for _, attempt in found])
+        found = self.rows.states(self.connection, ids)
+        return ChangeAnswer([found[id][0] for id in ids], [found[id][1] for id in ids])
 
     def _change_all(
         self,
@@ -273,69 +250,30 @@ class BatchWriter:
         """Write receipts: this instance, the submitter, knows the ends of these jobs."""
         RECEIVE_ENDS.run(self.connection, len(ids), {"id": ids}, self._shared)
 
+    def finish(self) -> None:
+        """Do nothing: SQLite itself counts the bytes in use."""
+
     # -- the sweep ------------------------------------------------------------------------------
 
-    def sweep(
-        self, limit: int, is_alive: Callable[[int], bool], *, by_validity: bool
-    ) -> list[SweptJob]:
-        """Make the changes that time alone causes, at most ``limit`` of each sort.
+    def _change_swept(
+        self, what: _In, ids: Sequence[int], mine: Sequence[int]
+    ) -> dict[int, tuple[_State, int]]:
+        self._change_all(what, ids, {})
+        return self.rows.states(self.connection, mine)
+
+    def end_instances(self, is_alive: Callable[[int], bool], *, by_validity: bool) -> None:
+        """End dead instances, and remove those that ended long ago.
 
         Args:
-            limit: See above.
             is_alive: Returns whether the process of an instance lives.
             by_validity: Whether instances end because their validity passed.
         """
-        self._end_instances(is_alive, by_validity=by_validity)
-        swept = []
-        now, me = self._now, self._me
-        # STORE-1.5: workers may hold the jobs, and need time to reach an instance that began late.
-        lapsing = limit if self._begun <= now - self._grace else 0
-        swept += self._sweep(
-            _In.LAPSE,
-            "SELECT jobs.id, jobs.instance, jobs.submitter FROM instances CROSS JOIN jobs"
-            " ON jobs.instance = instances.instance AND jobs.state IN (1, 2)"
-            " WHERE instances.ended <= ? - ?"
-            " ORDER BY instances.instance, jobs.state, jobs.id LIMIT ?",
-            (now, self._grace, lapsing),
-        )
-        swept += self._sweep(
-            _In.EXPIRE,
-            "SELECT id, instance, submitter FROM jobs WHERE state < 3 AND deadline IS NOT NULL"
-            " AND deadline <= ? AND (state = 0 OR instance = ? OR instance NOT IN"
-            " (SELECT instance FROM instances WHERE ended IS NULL)) ORDER BY deadline, id LIMIT ?",
-            (now, me, limit),
-        )
-        swept += self._sweep(
-            _In.EXPIRE,
-            "SELECT id, instance, submitter FROM jobs WHERE state = 0 AND expires IS NOT NULL"
-            " AND expires <= ? ORDER BY expires, id LIMIT ?",
-            (now, limit),
-        )
-        self._sweep(
-            _In.PURGE,
-            "SELECT id, instance, submitter FROM jobs WHERE state >= 3 AND purge <= ?"
-            " ORDER BY purge, id LIMIT ?",
-            (now, limit),
-        )
-        return swept
-
-    def _sweep(self, what: _In, query: str, values: tuple[int, ...]) -> list[SweptJob]:
-        """Change the jobs that a query finds; return the ended ones that concern this instance."""
-        rows = self.connection.execute(query, values).fetchall()
-        if not rows:
-            return []
-        self._change_all(what, [row[0] for row in rows], {})
-        mine = [id for id, instance, submitter in rows if self._me in (instance, submitter)]
-        found = zip(mine, states_of(self.connection, mine), strict=True)
-        return [SweptJob(id, state, attempt) for id, (state, attempt) in found if state in ENDED]
-
-    def _end_instances(self, is_alive: Callable[[int], bool], *, by_validity: bool) -> None:
-        now = self._now
+        now = self.now
         over = [
             (now, number)
             for number, valid_until in self.connection.execute(
                 "SELECT instance, valid_until FROM instances WHERE ended IS NULL AND instance != ?",
-                (self._me,),
+                (self.me,),
             )
             if (by_validity and valid_until < now) or not is_alive(number)
         ]
@@ -356,11 +294,11 @@ class BatchWriter:
         size, more = 0, False
         for priority in self._priorities(kind) if kind is not None else ():
             found = self.connection.execute(
-                "SELECT id, attempt, priority, lost, failed, terms, deadline, expires, payload"
+                "SELECT id, attempt + 1, priority, lost, failed, terms, deadline, expires, payload"
                 " FROM jobs WHERE state = 0 AND kind = ? AND priority = ? AND due <= ?"
                 " AND (deadline IS NULL OR deadline > ?) AND (expires IS NULL OR expires > ?)"
                 " ORDER BY due, id LIMIT ?",
-                (kind, priority, self._now, self._now, self._now, wanted.count + 1 - len(rows)),
+                (kind, priority, self.now, self.now, self.now, wanted.count + 1 - len(rows)),
             ).fetchall()
             for row in found:
                 more = len(rows) == wanted.count
@@ -375,22 +313,9 @@ class BatchWriter:
                 payloads.append(payload)
             if more:
                 break
-        ids = [row[0] for row in rows]
-        self._change_all(_In.RESERVE, ids, {})
-        return ReservedJobs(
-            ids=ids,
-            attempts=[row[1] + 1 for row in rows],
-            payloads=payloads,
-            priorities=[row[2] for row in rows],
-            lost=[row[3] for row in rows],
-            failed=[row[4] for row in rows],
-            terms=[self._terms.terms(self.connection, row[5]) for row in rows],
-            deadlines=[row[6] for row in rows],
-            expires=[row[7] for row in rows],
-            more=more,
-            next_due=None if more or kind is None else self._next_due(kind),
-            histories=histories_of(self.connection, [row[0] for row in rows if row[1]]),
-        )
+        self._change_all(_In.RESERVE, [row[0] for row in rows], {})
+        next_due = None if more or kind is None else self._next_due(kind)
+        return self._reserved(rows, payloads, more=more, next_due=next_due)
 
     def _body(self, id: int) -> bytes:
         found = self.connection.execute("SELECT payload FROM bodies WHERE id = ?", (id,))
@@ -402,7 +327,7 @@ class BatchWriter:
             self.connection.execute(
                 "SELECT due FROM jobs WHERE state = 0 AND kind = ? AND priority = ? AND due > ?"
                 " ORDER BY due LIMIT 1",
-                (kind, priority, self._now),
+                (kind, priority, self.now),
             ).fetchone()
             for priority in self._priorities(kind)
         )

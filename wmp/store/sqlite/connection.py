@@ -7,14 +7,15 @@ import os
 import sqlite3
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from wmp.errors import StoreError, StoreFull, StoreUnavailable, StoreUnusable
 from wmp.store.sqlite import copies, schema
 from wmp.store.sqlite.file_lock import TransactionLock
+from wmp.store.sqlite.sqlite_terms import SqliteTerms
 
 MIN_SQLITE: Final = (3, 34, 0)
 """The oldest SQLite with which the store is tested."""
@@ -27,6 +28,8 @@ _LOG_PAGES: Final = 4096
 
 _CACHE: Final = -65_536
 """Limit of the page cache, in KiB as a negative number."""
+
+_Answer = TypeVar("_Answer")
 
 
 class StoreFile:
@@ -43,6 +46,7 @@ class StoreFile:
 
     def __init__(self, path: Path, *, full: bool, read_only: bool = False) -> None:
         self.path = path
+        self.terms = SqliteTerms()
         self.expected: tuple[bytes, int] | None = None
         """Identity and generation of the store that was opened first."""
         self.size = 0
@@ -110,6 +114,25 @@ class StoreFile:
             self._check_in_place()
         finally:
             self._lock.release()
+
+    def write(
+        self, work: Callable[[sqlite3.Connection], _Answer], *, alone: bool = False
+    ) -> _Answer:
+        """Run a function in one transaction; an exception rolls it back.
+
+        Args:
+            work: Gets the connection.
+            alone: Every transaction is alone in the store, whatever this is.
+
+        Raises:
+            StoreError: See :meth:`writing`.
+        """
+        try:
+            with self.writing() as connection:
+                return work(connection)
+        except BaseException:
+            self.terms.clear()  # its numbers may be those of a transaction that was rolled back
+            raise
 
     def commit(self, connection: sqlite3.Connection) -> None:
         """Commit; a test replaces this method by one that fails."""

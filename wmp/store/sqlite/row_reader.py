@@ -1,4 +1,4 @@
-"""Stored jobs as values: rows of the database, read by a filter or by the numbers of jobs."""
+"""Rows of SQLite, read by a filter or by the numbers of jobs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from wmp.store.contract import JobFilter, QueuedKind, StoredJob
-from wmp.store.sqlite.interned import InternedTerms
+from wmp.store.contract import JobFilter, QueuedKind
+from wmp.store.sql.sql_rows import MAX_COUNTED, SqlRows
 from wmp.store.sqlite.row_statement import parts
-from wmp.store.stored_job import StoredJobState
-from wmp.store.write_batch import StoredFailure
-
-_COUNTED: Final = 10_000
-"""Largest number of queued jobs of a kind that are counted."""
 
 _COLUMNS: Final = (
     "jobs.id, jobs.state, jobs.kind, jobs.terms, jobs.priority, jobs.due, jobs.attempt, jobs.lost,"
@@ -31,99 +26,73 @@ _OF_KEY: Final = (
 )
 
 
-def read_jobs(
-    connection: sqlite3.Connection,
-    terms: InternedTerms,
-    where: JobFilter,
-    *,
-    after: int,
-    limit: int,
-    payloads: bool,
-) -> list[StoredJob]:
-    """Return jobs in the order of their numbers."""
-    conditions = ["jobs.id > ?"]
-    values: list[Any] = [after]
-    if where.ids is not None:
-        # Numbers are in the text, because a statement takes a limited number of values.
-        conditions.append(f"jobs.id IN ({', '.join(str(int(id)) for id in where.ids)})")
-    if where.key is not None:
-        conditions.append(_OF_KEY)
-        values += [where.key, where.key]
-    if where.role is not None:
-        conditions.append("jobs.kind IN (SELECT kind FROM kinds WHERE role = ?)")
-        values.append(where.role)
-    if where.states is not None:
-        conditions.append(f"jobs.state IN ({', '.join(str(int(one)) for one in where.states)})")
-    if where.instance is not None:
-        conditions.append("jobs.instance = ? AND jobs.state IN (1, 2)")
-        values.append(where.instance)
-    rows = connection.execute(
-        f"SELECT {_COLUMNS}, {_PAYLOADS if payloads else 'NULL, NULL'} FROM jobs"
-        f" WHERE {' AND '.join(conditions)} ORDER BY jobs.id LIMIT ?",
-        (*values, limit),
-    ).fetchall()
-    found = histories_of(connection, [row[0] for row in rows]) if payloads else {}
-    jobs = []
-    for id, state, kind, number, *rest in rows:
-        both = terms.kind(connection, kind), terms.terms(connection, number)
-        job: list[Any] = [id, StoredJobState(state), *both, *rest, found.get(id, ())]
-        jobs.append(StoredJob(*job))
-    return jobs
+class SqliteRows(SqlRows):
+    """Reads rows of SQLite as values."""
 
+    def select_jobs(
+        self,
+        connection: sqlite3.Connection,
+        where: JobFilter,
+        *,
+        after: int,
+        limit: int,
+        payloads: bool,
+    ) -> Sequence[tuple[Any, ...]]:
+        """Return the fields of jobs."""
+        conditions = ["jobs.id > ?"]
+        values: list[Any] = [after]
+        if where.ids is not None:
+            # Numbers are in the text, because a statement takes a limited number of values.
+            conditions.append(f"jobs.id IN ({', '.join(str(int(id)) for id in where.ids)})")
+        if where.key is not None:
+            conditions.append(_OF_KEY)
+            values += [where.key, where.key]
+        if where.role is not None:
+            conditions.append("jobs.kind IN (SELECT kind FROM kinds WHERE role = ?)")
+            values.append(where.role)
+        if where.states is not None:
+            conditions.append(f"jobs.state IN ({', '.join(str(int(one)) for one in where.states)})")
+        if where.instance is not None:
+            conditions.append("jobs.instance = ? AND jobs.state IN (1, 2)")
+            values.append(where.instance)
+        return connection.execute(
+            f"SELECT {_COLUMNS}, {_PAYLOADS if payloads else 'NULL, NULL'} FROM jobs"
+            f" WHERE {' AND '.join(conditions)} ORDER BY jobs.id LIMIT ?",
+            (*values, limit),
+        ).fetchall()
 
-def histories_of(
-    connection: sqlite3.Connection, ids: Sequence[int]
-) -> dict[int, tuple[StoredFailure, ...]]:
-    """Return the stored failures of the jobs that have some, oldest first."""
-    found: dict[int, tuple[StoredFailure, ...]] = {}
-    for begin, end in parts(len(ids)):
-        marks = ", ".join("?" * (end - begin))
-        for id, attempt, worker, error, at in connection.execute(
-            f"SELECT id, attempt, worker, error, at FROM failures WHERE id IN ({marks})"
-            " ORDER BY id, attempt",
-            list(ids[begin:end]),
-        ):
-            found[id] = (*found.get(id, ()), StoredFailure(attempt, worker, error, at))
-    return found
+    def select_by_ids(
+        self, connection: sqlite3.Connection, select: str, ids: Sequence[int], order: str = ""
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows that have these numbers."""
+        for begin, end in parts(len(ids)):
+            marks = ", ".join("?" * (end - begin))
+            text = f"{select} WHERE id IN ({marks}){order}"
+            yield from connection.execute(text, list(ids[begin:end]))
 
-
-def states_of(
-    connection: sqlite3.Connection, ids: Sequence[int]
-) -> list[tuple[StoredJobState, int]]:
-    """Return state and attempt of each job."""
-    found: dict[int, tuple[StoredJobState, int]] = {}
-    for begin, end in parts(len(ids)):
-        marks = ", ".join("?" * (end - begin))
-        for id, state, attempt in connection.execute(
-            f"SELECT id, state, attempt FROM jobs WHERE id IN ({marks})", list(ids[begin:end])
-        ):
-            found[id] = StoredJobState(state), attempt
-    return [found.get(id, (StoredJobState.ABSENT, 0)) for id in ids]
-
-
-def queued_kinds(
-    connection: sqlite3.Connection, terms: InternedTerms, now: int, *, counted: bool
-) -> list[QueuedKind]:
-    """Return the kinds of which jobs are queued; ``counted``: with the numbers of the jobs."""
-    # One look into the index of queued jobs for each kind and priority.
-    numbers = connection.execute(
-        "SELECT kind FROM kinds WHERE EXISTS"
-        " (SELECT 1 FROM jobs WHERE jobs.state = 0 AND jobs.kind = kinds.kind)"
-    ).fetchall()
-    found = []
-    for (number,) in numbers:
-        due = _earliest_due(connection, number)
-        if due is not None:
-            count = _count(connection, number) if counted else None
-            found.append(QueuedKind(terms.kind(connection, number), max(0, due - now), count))
-    return found
+    def kinds(self, connection: sqlite3.Connection, now: int, *, counted: bool) -> list[QueuedKind]:
+        """Return the kinds of which jobs are queued."""
+        # One look into the index of queued jobs for each kind and priority.
+        numbers = connection.execute(
+            "SELECT kind FROM kinds WHERE EXISTS"
+            " (SELECT 1 FROM jobs WHERE jobs.state = 0 AND jobs.kind = kinds.kind)"
+        ).fetchall()
+        found = []
+        for (number,) in numbers:
+            due = _earliest_due(connection, number)
+            if due is not None:
+                count = _count(connection, number) if counted else None
+                found.append(
+                    QueuedKind(self.terms.kind(connection, number), max(0, due - now), count)
+                )
+        return found
 
 
 def _count(connection: sqlite3.Connection, kind: int) -> int:
-    """Return the number of queued jobs of a kind, at most the largest number that is counted."""
+    """Return the number of queued jobs of a kind, at most the maximum that is counted."""
     (count,) = connection.execute(
         "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE state = 0 AND kind = ? LIMIT ?)",
-        (kind, _COUNTED),
+        (kind, MAX_COUNTED),
     ).fetchone()
     return int(count)
 

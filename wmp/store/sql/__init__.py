@@ -1,0 +1,1 @@
+"""What the stores in SQL databases share; each store adds its statements."""

@@ -1,0 +1,253 @@
+"""A store in an SQL database: what is equal in all databases of a batch and a transaction."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from wmp.errors import InstanceEnded
+from wmp.store.contract import JobFilter, QueuedKind, StoreInstance, SubmitterNews
+from wmp.store.sql.sql_reader import LinkT, SqlReader
+from wmp.store.sql.sql_transaction import SqlTransaction
+from wmp.store.sql.sql_writer import SqlWriter
+from wmp.store.store_settings import BY_CALLERS, RARELY, ROW, VALIDITY
+from wmp.store.stored_job import StoredJobState
+from wmp.store.transaction import StoreTransaction
+from wmp.store.write_batch import (
+    AddAnswer,
+    BatchAnswer,
+    ChangeAnswer,
+    NewJobs,
+    SweptJob,
+    WriteBatch,
+)
+
+_JUMP: Final = 1.0
+"""Seconds by which the clock of the store and the monotonic clock may part."""
+
+_T = TypeVar("_T")
+_Writer = TypeVar("_Writer", bound=SqlWriter)
+
+
+class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
+    """Stored jobs in a database. See :class:`~wmp.store.contract.Store` for the methods.
+
+    Args:
+        link: The connection.
+        max_bytes: Bytes in use above which no new jobs are taken.
+        grace: Seconds after which the reserved jobs of an ended instance are queued again.
+        clock: Seconds since 1970; None if the subclass reads another clock.
+        monotonic: Seconds of a clock that never jumps.
+    """
+
+    TRANSACTION: ClassVar[type[SqlTransaction]]
+    RENEW: ClassVar[str]
+    """Set the validity and the last batch of an instance, by its number."""
+    END: ClassVar[str]
+    """Set the end of an instance that has not ended, by its number."""
+    ENDS: ClassVar[str]
+    """Select the ended jobs of a submitter, with a limit."""
+    CANCELS: ClassVar[str]
+    """Select the jobs that an instance holds and that are cancelled, with a limit."""
+    CAUSE_OF_END: ClassVar[str]
+    """Why instances are ended, in words."""
+
+    def __init__(
+        self,
+        link: LinkT,
+        *,
+        max_bytes: int,
+        grace: float,
+        clock: Callable[[], float] | None,
+        monotonic: Callable[[], float],
+    ) -> None:
+        super().__init__(link)
+        self._clock, self._monotonic = clock, monotonic
+        self._max_bytes = max_bytes
+        self._grace = round(grace * 1000)
+        self._offset: float | None = None
+        self._trusted_from = 0.0
+
+    # -- what differs ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def _instance(self, connection: Any, me: StoreInstance) -> tuple[Any, int, int, int] | None:
+        """Return end, last batch, begin and validity of an instance, and lock it."""
+
+    @abstractmethod
+    def _writer(self, connection: Any, me: StoreInstance, now: int, begun: int) -> _Writer:
+        """Return what makes the changes of an instance."""
+
+    @abstractmethod
+    def _leave(self, number: int) -> None:
+        """Release what this object has for an instance that has ended."""
+
+    @abstractmethod
+    def _end_instances(self, writer: _Writer, *, by_validity: bool) -> None:
+        """End dead instances; ``by_validity``: also those whose validity has passed."""
+
+    @abstractmethod
+    def _used_bytes(self, writer: _Writer, wanted: int) -> int:
+        """Return the bytes in use; an estimate above them will do if ``wanted`` bytes fit."""
+
+    def _make_records(self, connection: Any) -> None:
+        """Make the table of records, if the store may be without one."""
+
+    def _committed(self, writer: _Writer) -> None:
+        """Tell other processes of changes, if the database does not."""
+
+    def _read_clock(self, connection: Any) -> int:
+        """Return the time in milliseconds since 1970."""
+        assert self._clock is not None
+        return int(self._clock() * 1000)
+
+    def _now(self, connection: Any) -> int:
+        """Return the time of the store in milliseconds, and notice a jump of its clock."""
+        before = self._monotonic()
+        now = self._read_clock(connection)
+        after = self._monotonic()
+        wall = now / 1000
+        if self._offset is None:
+            self._offset = wall - after
+        elif not before - _JUMP <= wall - self._offset <= after + _JUMP:
+            self._offset = wall - after
+            self._trusted_from = after + VALIDITY
+        return now
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def end(self, me: StoreInstance) -> None:
+        """End an instance; see :class:`~wmp.store.contract.Store`."""
+        self._link.write(
+            lambda connection: connection.execute(self.END, (self._now(connection), me.number))
+        )
+        self._leave(me.number)
+
+    def apply(self, me: StoreInstance, number: int, batch: WriteBatch) -> BatchAnswer:
+        """Apply a batch; see :class:`~wmp.store.contract.Store`."""
+        for changes in batch.changes:
+            if changes.input not in BY_CALLERS:
+                raise ValueError(f"{changes.input.name} is no change that a batch can have")
+
+        def work(connection: Any) -> tuple[_Writer, BatchAnswer]:
+            last, writer = self._renew(connection, me, number)
+            if number == last:
+                return writer, self._repeated(writer, batch)
+            answer = self._applied(writer, batch)
+            writer.finish()
+            return writer, answer
+
+        writer, answer = self._link.write(work)
+        self._committed(writer)
+        return answer
+
+    def transact(self, me: StoreInstance, work: Callable[[StoreTransaction], _T]) -> _T:
+        """Run a function in a transaction; see :mod:`wmp.store.transaction`."""
+
+        def run(connection: Any) -> tuple[_Writer, _T]:
+            _, writer = self._renew(connection, me, None)
+            self._make_records(connection)
+            sweep = functools.partial(self._sweep, writer)
+            answer = work(self.TRANSACTION(writer, sweep, lambda new: self._add(writer, [new])[0]))
+            writer.finish()
+            return writer, answer
+
+        writer, answer = self._link.write(run, alone=True)
+        self._committed(writer)
+        return answer
+
+    def _renew(self, connection: Any, me: StoreInstance, number: int | None) -> tuple[int, _Writer]:
+        """Renew the validity of an instance.
+
+        Args:
+            connection: The connection.
+            me: The instance.
+            number: The number of the batch; None for a transaction. A transaction renews once a
+                second: one that changes nothing then writes nothing, and wakes no other process.
+
+        Returns:
+            The number of the last batch of the instance, and what makes its changes.
+
+        Raises:
+            InstanceEnded: The instance has ended.
+        """
+        found = self._instance(connection, me)
+        if found is None or found[0] is not None:
+            self._leave(me.number)
+            raise InstanceEnded(
+                f"instance {me.number} of the store {self.place} has ended, because "
+                f"{self.CAUSE_OF_END}; begin a new one"
+            )
+        _, last, begun, valid_until = found
+        if number not in (None, last, last + 1):
+            raise ValueError(f"the batch has number {number}; expected {last} again, or {last + 1}")
+        now = self._now(connection)
+        until = now + round(VALIDITY * 1000)
+        if number is not None or not until - RARELY <= valid_until <= until:
+            connection.execute(self.RENEW, (until, last if number is None else number, me.number))
+        return last, self._writer(connection, me, now, begun)
+
+    def _applied(self, writer: _Writer, batch: WriteBatch) -> BatchAnswer:
+        adds = self._add(writer, batch.adds)
+        writer.lock(batch.changes, batch.receipts)
+        changes = [writer.change(one) for one in batch.changes]
+        writer.receive(batch.receipts)
+        swept = self._sweep(writer, batch.sweep) if batch.sweep else []
+        reserved = [writer.reserve(one) for one in batch.reservations]
+        block = writer.block() if batch.block else None
+        return BatchAnswer(writer.now, False, adds, changes, swept, reserved, block)
+
+    def _repeated(self, writer: _Writer, batch: WriteBatch) -> BatchAnswer:
+        """Answer a batch that was applied before, from the jobs as they are now."""
+        adds = [writer.find(new) for new in batch.adds]
+        changes = []
+        for one in batch.changes:
+            found = self._rows.states(writer.connection, one.ids)
+            changes.append(
+                ChangeAnswer([found[id][0] for id in one.ids], [found[id][1] for id in one.ids])
+            )
+        return BatchAnswer(writer.now, True, adds, changes, (), (), None)
+
+    def _sweep(self, writer: _Writer, limit: int) -> builtins.list[SweptJob]:
+        self._end_instances(writer, by_validity=self._monotonic() >= self._trusted_from)
+        return writer.sweep(limit)
+
+    def _add(self, writer: _Writer, adds: Sequence[NewJobs]) -> builtins.list[AddAnswer]:
+        """Add jobs, unless the store is full."""
+        if not adds:
+            return []
+        sizes = [sum(map(len, new.payloads)) + ROW * len(new.ids) for new in adds]
+        free = self._max_bytes - self._used_bytes(writer, sum(sizes))
+        answers = []
+        for new, size in zip(adds, sizes, strict=True):
+            free -= size
+            answers.append(writer.add(new) if free >= 0 else _refused(new))
+        return answers
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def news(self, me: StoreInstance, limit: int = 1000) -> SubmitterNews:
+        """Return what others did; see :class:`~wmp.store.contract.Store`."""
+        with self._link.reading() as connection:
+            ended, cancelling = (
+                [id for (id,) in connection.execute(statement, (me.number, limit)).fetchall()]
+                for statement in (self.ENDS, self.CANCELS)
+            )
+            jobs = []
+            if ended:
+                where = JobFilter(ids=ended)
+                jobs = self._rows.jobs(connection, where, after=-1, limit=len(ended), payloads=True)
+        return SubmitterNews(jobs, cancelling)
+
+    def kinds(self, *, counted: bool = False) -> builtins.list[QueuedKind]:
+        """Return the kinds of queued jobs; see :class:`~wmp.store.contract.Store`."""
+        with self._link.reading() as connection:
+            return self._rows.kinds(connection, self._now(connection), counted=counted)
+
+
+def _refused(new: NewJobs) -> AddAnswer:
+    """Return the answer for jobs that a full store does not take."""
+    return AddAnswer([0] * len(new.ids), [StoredJobState.ABSENT] * len(new.ids))

@@ -1,0 +1,195 @@
+"""One write batch, inside a transaction of an SQL database."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
+
+from wmp.store.sql.sql_rows import SqlRows
+from wmp.store.stored_job import ENDED, TRANSITIONS, StoredJobInput, StoredJobState
+from wmp.store.write_batch import (
+    AddAnswer,
+    ChangeAnswer,
+    JobChanges,
+    NewJobs,
+    Reservation,
+    ReservedJobs,
+    SweptJob,
+)
+
+_ADD: Final = TRANSITIONS[StoredJobState.ABSENT, StoredJobInput.ADD]
+_ADD_RESERVED: Final = TRANSITIONS[StoredJobState.ABSENT, StoredJobInput.ADD_RESERVED]
+
+
+class SqlWriter(ABC):
+    """Makes the changes of a batch.
+
+    Args:
+        connection: A connection inside a transaction.
+        rows: Reads the rows of jobs.
+        me: Number of the instance that writes.
+        now: Time of the transaction, in milliseconds.
+        grace: Milliseconds after which the jobs of an ended instance lapse.
+        begun: When this instance began, in milliseconds.
+    """
+
+    # Each selects number, instance and submitter of jobs, for the values now, me, grace and limit.
+    LAPSING: ClassVar[str]
+    """Jobs that an instance holds that ended long ago."""
+    OVERDUE: ClassVar[str]
+    """Open jobs after their deadline."""
+    EXPIRED: ClassVar[str]
+    """Queued jobs that may not be begun any more."""
+    OUTLIVED: ClassVar[str]
+    """Ended jobs that are kept no longer."""
+
+    def __init__(
+        self, connection: Any, rows: SqlRows, me: int, now: int, grace: int, begun: int
+    ) -> None:
+        self.connection = connection
+        self.rows = rows
+        self.me = me
+        self.now = now
+        self._terms = rows.terms
+        self._may_lapse = begun <= now - grace
+        """STORE-1.5: workers may hold the jobs, and need time to reach an instance that began
+        late."""
+        self._shared: dict[str, Any] = {"me": me, "now": now, "grace": grace}
+        """The values that all jobs of a statement share."""
+
+    # -- adds -----------------------------------------------------------------------------------
+
+    def add(self, new: NewJobs) -> AddAnswer:
+        """Add jobs; a job whose number or key the store has is not added again."""
+        if not new.ids:
+            return AddAnswer([], [])
+        kind = self._terms.number_of_kind(self.connection, new.kind)
+        due = self.now + new.delay
+        reserved = new.reserve and not new.delay and not self._is_due(kind)
+        state = _ADD_RESERVED if reserved else _ADD
+        shared = {
+            "state": int(state),
+            "kind": kind,
+            "priority": new.priority,
+            "due": due,
+            "attempt": int(reserved),
+            "terms": self._terms.number_of_terms(self.connection, new.terms),
+            "instance": self.me if reserved else None,
+            "submitter": self.me,
+            "deadline": None if new.timeout is None else due + new.timeout,
+            "expires": None if new.expires is None else due + new.expires,
+            "created": self.now,
+        }
+        if new.keys is None or not any(key is not None for key in new.keys):
+            return self._add_plain(new, shared, state)
+        return self._add_keyed(new, new.keys, shared, state)
+
+    @abstractmethod
+    def _is_due(self, kind: int) -> bool:
+        """Return whether a job of a kind could be reserved now (NOTHING_WAITS)."""
+
+    @abstractmethod
+    def _add_plain(self, new: NewJobs, shared: dict[str, Any], state: StoredJobState) -> AddAnswer:
+        """Add jobs without keys. ``shared``: the columns that are equal in all jobs."""
+
+    @abstractmethod
+    def _add_keyed(
+        self,
+        new: NewJobs,
+        keys: Sequence[str | None],
+        shared: dict[str, Any],
+        state: StoredJobState,
+    ) -> AddAnswer:
+        """Add jobs some of which have keys."""
+
+    @abstractmethod
+    def find(self, new: NewJobs) -> AddAnswer:
+        """Return the answer for jobs of a batch that was applied before."""
+
+    @abstractmethod
+    def block(self) -> range:
+        """Return a new block of numbers for jobs."""
+
+    # -- changes --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def lock(self, changes: Iterable[JobChanges], receipts: Sequence[int]) -> None:
+        """Lock all jobs of a batch, if the database has no lock for all writers."""
+
+    @abstractmethod
+    def change(self, changes: JobChanges) -> ChangeAnswer:
+        """Make changes; a change whose guards do not hold has no effect."""
+
+    @abstractmethod
+    def receive(self, ids: Sequence[int]) -> None:
+        """Write receipts: this instance, the submitter, knows the ends of these jobs."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what the database keeps of the transaction itself, after all changes."""
+
+    # -- the sweep ------------------------------------------------------------------------------
+
+    def sweep(self, limit: int) -> list[SweptJob]:
+        """Make the changes of jobs that time alone causes, at most ``limit`` of each sort."""
+        swept = []
+        if self._may_lapse:
+            swept += self._sweep(StoredJobInput.LAPSE, self.LAPSING, limit)
+        swept += self._sweep(StoredJobInput.EXPIRE, self.OVERDUE, limit)
+        swept += self._sweep(StoredJobInput.EXPIRE, self.EXPIRED, limit)
+        self._sweep(StoredJobInput.PURGE, self.OUTLIVED, limit)
+        return swept
+
+    def _sweep(self, what: StoredJobInput, query: str, limit: int) -> list[SweptJob]:
+        """Change the jobs that a query finds; return the ended ones that concern this instance."""
+        rows = self.connection.execute(query, {**self._shared, "limit": limit}).fetchall()
+        if not rows:
+            return []
+        mine = [id for id, instance, submitter in rows if self.me in (instance, submitter)]
+        states = self._change_swept(what, [row[0] for row in rows], mine)
+        return [SweptJob(id, *states[id]) for id in mine if id in states and states[id][0] in ENDED]
+
+    @abstractmethod
+    def _change_swept(
+        self, what: StoredJobInput, ids: Sequence[int], mine: Sequence[int]
+    ) -> dict[int, tuple[StoredJobState, int]]:
+        """Change jobs; return state and attempt of at least those of ``mine`` that changed."""
+
+    # -- reservations ---------------------------------------------------------------------------
+
+    @abstractmethod
+    def reserve(self, wanted: Reservation) -> ReservedJobs:
+        """Reserve due jobs of a kind, in their order."""
+
+    def _reserved(
+        self,
+        rows: Sequence[tuple[Any, ...]],
+        payloads: Sequence[bytes],
+        *,
+        more: bool,
+        next_due: int | None,
+    ) -> ReservedJobs:
+        """Return the answer of a reservation.
+
+        Args:
+            rows: Number, new attempt, priority, lost, failed, number of the terms, deadline and
+                expiry of each job.
+            payloads: The payload of each job.
+            more: Whether further jobs are due.
+            next_due: When the next job is due; None if unknown or without such a job.
+        """
+        return ReservedJobs(
+            ids=[row[0] for row in rows],
+            attempts=[row[1] for row in rows],
+            payloads=payloads,
+            priorities=[row[2] for row in rows],
+            lost=[row[3] for row in rows],
+            failed=[row[4] for row in rows],
+            terms=[self._terms.terms(self.connection, row[5]) for row in rows],
+            deadlines=[row[6] for row in rows],
+            expires=[row[7] for row in rows],
+            more=more,
+            next_due=next_due,
+            histories=self.rows.failures(self.connection, [row[0] for row in rows if row[1] > 1]),
+        )
