@@ -37,8 +37,9 @@ FLAGS = (
     "--disable-sync",
     "--metrics-recording-only",
     "--hide-scrollbars",
-    # No access to any network: the page must bring along everything that it needs.
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    # No access to any network: the page must bring along everything that it needs, or get it from
+    # a server that the test starts.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--proxy-server=127.0.0.1:9",
 )
 _ANSWER = re.compile(r'<html[^>]* data-answer="([^"]*)"')
@@ -54,7 +55,11 @@ class Browser:
 
     def dom(self, page: Path) -> str:
         """Return the HTML of the page after its scripts have run."""
-        return self._run("--dump-dom", page.resolve().as_uri())
+        return self.dom_of(page.resolve().as_uri())
+
+    def dom_of(self, url: str) -> str:
+        """Return the HTML of the page of a URL, which may be one of a server on loopback."""
+        return self._run("--dump-dom", url)
 
     def ask(self, page: Path, expression: str) -> Any:
         """Return the value of an expression of JavaScript in the loaded page.

@@ -101,6 +101,15 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
     "--address", metavar="URL", help="URL of this dispatcher for its workers; default: --http."
 )
 @click.option(
+    "--allow-host",
+    metavar="HOST",
+    multiple=True,
+    help=(
+        "Further name or address by which clients reach the HTTP API, besides loopback, --http "
+        "and --address; repeat for each."
+    ),
+)
+@click.option(
     "--token-file",
     metavar="FILE",
     type=click.Path(path_type=Path),
@@ -127,6 +136,7 @@ def dispatcher(
     http: str,
     bind: tuple[str, ...],
     address: str | None,
+    allow_host: tuple[str, ...],
     token_file: Path | None,
     given: tuple[str, ...],
     profile: str | None,
@@ -154,6 +164,7 @@ def dispatcher(
             settings,
             bind=bind,
             address=address,
+            allow_hosts=allow_host,
             token=read_token(token_file),
             security=security,
             report=functools.partial(complain, _PROGRAM),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Header, Path, Query
@@ -12,7 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from wmp.dispatcher.descriptions import STATUSES, answered, describe_answers
-from wmp.dispatcher.http_parts import GuardedApp, JsonAnswer, KnownQueryRoute, refusal, refuse
+from wmp.dispatcher.http_guard import GuardedApp
+from wmp.dispatcher.http_parts import JsonAnswer, KnownQueryRoute, refusal, refuse
 from wmp.dispatcher.ignored_fields import IgnoredFields
 from wmp.dispatcher.job_document import NewJobDocument, failure_payload, number_of, worker_document
 from wmp.dispatcher.models import CompletionModel, IdText, JobModel, WorkerModel, plain_text
@@ -29,10 +31,12 @@ _REFUSED: Final[dict[int | str, dict[str, Any]]] = {
     for code, text in {
         400: "The request is wrong.",
         401: "The token is missing or wrong.",
+        403: "The host, or the web page that sent the request, is another one.",
         404: "There is no such job or worker.",
         408: "The body did not end in time.",
         409: "The request does not fit the state of the job.",
         413: "The body is too large.",
+        415: "The body is not declared as JSON.",
         503: "The store is away or full.",
     }.items()
 }
@@ -62,8 +66,13 @@ def _found(text: str) -> int:
     return number
 
 
-def make_api(dispatcher: Dispatcher) -> GuardedApp:
-    """Return the application of a dispatcher."""
+def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
+    """Return the application of a dispatcher.
+
+    Args:
+        dispatcher: The dispatcher.
+        hosts: Names and addresses of the server besides those of loopback (DSP-6.10).
+    """
     app = FastAPI(
         title="wmp dispatcher",
         version="1",
@@ -229,7 +238,7 @@ def make_api(dispatcher: Dispatcher) -> GuardedApp:
         app,
         max_body=settings.max_body,
         token=dispatcher.token,
-        open_paths=("/healthz",),
+        hosts=hosts,
     )
 
 

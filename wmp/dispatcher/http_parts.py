@@ -1,11 +1,9 @@
-"""What the servers of dispatchers and of HTTP workers share: bodies, errors and tokens (DSP-6)."""
+"""What dispatchers and HTTP workers share as servers: errors, routes and addresses (DSP-6)."""
 
 from __future__ import annotations
 
-import asyncio
-import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from fastapi import Request, Response
@@ -19,17 +17,8 @@ from wmp.core.manager.unserved import listed
 from wmp.dispatcher.json_text import read_json, write_json
 from wmp.errors import ConfigError
 
-_Scope = MutableMapping[str, Any]
-_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-_App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
-
-
 _PLACES: Final = ("body", "query", "path", "header", "[key]")
 """Parts of the place of an error that are no names of fields."""
-
-BODY_TIME: Final = 30.0
-"""Seconds that a client has to send a body."""
 
 
 class JsonAnswer(JSONResponse):
@@ -125,75 +114,6 @@ class KnownQueryRoute(StrictRoute):
             return await handle(request)
 
         return known
-
-
-class GuardedApp:
-    """Limits bodies (DSP-6.3) and asks for the token (DSP-6.6), before the application.
-
-    Args:
-        app: The application.
-        max_body: Largest number of bytes of a body.
-        token: The bearer token; None for none.
-        open_paths: Paths that need no token.
-    """
-
-    def __init__(
-        self, app: _App, *, max_body: int, token: str | None, open_paths: tuple[str, ...] = ()
-    ) -> None:
-        self._app = app
-        self._max_body = max_body
-        self._token = None if token is None else token.encode()
-        self._open_paths = open_paths
-
-    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = dict(scope["headers"])
-        if not self._has_token(scope, headers):
-            text = "the header Authorization: Bearer TOKEN is missing, or the token is wrong"
-            await refusal(401, text, "Authorization")(scope, receive, send)
-            return
-        length = headers.get(b"content-length", b"0")
-        body = bytearray()
-        if not length.isdigit() or int(length) <= self._max_body:
-            try:
-                async with asyncio.timeout(BODY_TIME):
-                    while len(body) <= self._max_body:
-                        message = await receive()
-                        if message["type"] == "http.disconnect":
-                            return
-                        body += message.get("body", b"")
-                        if not message.get("more_body", False):
-                            break
-            except TimeoutError:
-                text = f"the body did not end within {BODY_TIME:g} s"
-                await refusal(408, text)(scope, receive, send)
-                return
-        if len(body) > self._max_body or (length.isdigit() and int(length) > self._max_body):
-            text = f"the body has more than {self._max_body} bytes"
-            await refusal(413, text)(scope, receive, send)
-            return
-        # A body is JSON, also from a client that names another type or none, as curl does.
-        plain = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
-        scope = {**scope, "headers": [*plain, (b"content-type", b"application/json")]}
-        given = False
-
-        async def replay() -> MutableMapping[str, Any]:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": bytes(body), "more_body": False}
-
-        await self._app(scope, replay, send)
-
-    def _has_token(self, scope: _Scope, headers: dict[bytes, bytes]) -> bool:
-        if self._token is None or scope["path"] in self._open_paths:
-            return True
-        kind, _, token = headers.get(b"authorization", b"").partition(b" ")
-        return kind.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
 
 
 def split_address(text: str, flag: str) -> tuple[str, int]:

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Any, Final
 
 import httpx
@@ -19,7 +19,8 @@ from starlette.exceptions import HTTPException
 
 from wmp import aio
 from wmp.dispatcher.http_client import BoundedAnswer, BoundedClient, RequestFailed
-from wmp.dispatcher.http_parts import GuardedApp, JsonAnswer, StrictRoute, refusal, refuse
+from wmp.dispatcher.http_guard import GuardedApp
+from wmp.dispatcher.http_parts import JsonAnswer, StrictRoute, refusal, refuse
 from wmp.dispatcher.json_text import write_json
 from wmp.dispatcher.models import IdText
 from wmp.errors import JobCancelled, JobError, JobFailed, WMPError
@@ -78,6 +79,7 @@ class HttpWorker:
         types: Types of the jobs that the local worker does.
         max_jobs: Number of jobs that run at the same time.
         token: Bearer token of the dispatchers and of this worker.
+        hosts: Names and addresses of this worker's server besides those of loopback (DSP-6.10).
         transport: Carries the requests; for tests.
     """
 
@@ -89,6 +91,7 @@ class HttpWorker:
         max_jobs: int,
         token: str | None = None,
         *,
+        hosts: Iterable[str] = (),
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._manager = manager
@@ -105,9 +108,7 @@ class HttpWorker:
         """Why the last request was answered by no dispatcher."""
         self._contacts: asyncio.Task[None] | None = None
         self._client = BoundedClient(_TIMEOUT, token, transport)
-        self.app = GuardedApp(
-            self._make_app(), max_body=_MAX_BODY, token=token, open_paths=("/healthz",)
-        )
+        self.app = GuardedApp(self._make_app(), max_body=_MAX_BODY, token=token, hosts=hosts)
 
     # -- life -----------------------------------------------------------------------------------
 
@@ -225,13 +226,14 @@ class HttpWorker:
             limit: Seconds for all dispatchers together.
         """
         content = None if document is None else write_json(document)
+        headers = None if document is None else {"Content-Type": "application/json"}
         urls = [] if first is None else [first]
         urls += [one for one in self._dispatchers if one != first]
         found, failures = None, []
         for url in urls:
             try:
                 async with asyncio.timeout(None if limit is None else limit / len(urls)):
-                    found = await self._client.ask(method, url + path, content)
+                    found = await self._client.ask(method, url + path, content, headers)
             except (RequestFailed, TimeoutError) as error:
                 failures.append(f"{url}: {str(error) or 'no answer came in time'}")
                 continue

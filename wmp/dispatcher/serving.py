@@ -7,11 +7,13 @@ import os
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import zmq
 
 from wmp import aio
 from wmp.dispatcher.api import make_api
+from wmp.dispatcher.http_guard import check_host_name
 from wmp.dispatcher.http_parts import check_open, split_address
 from wmp.dispatcher.http_server import HttpServer, quiet_libraries
 from wmp.dispatcher.http_worker import HttpWorker
@@ -51,6 +53,7 @@ async def serve_dispatcher(
     *,
     bind: Sequence[str] = (),
     address: str | None = None,
+    allow_hosts: Sequence[str] = (),
     token: str | None = None,
     security: Security | None = None,
     report: Callable[[str], object],
@@ -63,6 +66,7 @@ async def serve_dispatcher(
         settings: The settings.
         bind: Endpoints for workers of WMP.
         address: URL of this dispatcher for workers; by default made of ``http``.
+        allow_hosts: Further names and addresses of this dispatcher (DSP-6.10).
         token: Bearer token.
         security: Keys for the endpoints.
         report: Called with each line for the user.
@@ -73,6 +77,8 @@ async def serve_dispatcher(
     """
     host, port = split_address(http, "--http")
     check_open(host, token, "--http")
+    named = socket.gethostname() if host in _EVERY else host
+    hosts = _hosts(host, named, _host_of(address), allowed=allow_hosts)
     quiet_libraries()
     stopped = asyncio.Event()
     with on_signals(stopped.set):
@@ -85,8 +91,7 @@ async def serve_dispatcher(
             offers=None if manager is None else manager.offers,
             label=f"dispatcher {socket.gethostname()}:{os.getpid()}",
         )
-        server = HttpServer(make_api(dispatcher), host, port)
-        named = socket.gethostname() if host in _EVERY else server.host
+        server = HttpServer(make_api(dispatcher, hosts), host, port)
         dispatcher.address = address or f"http://{named}:{server.port}"
         async with dispatcher:
             if manager is not None:
@@ -101,6 +106,35 @@ async def serve_dispatcher(
                 if manager is not None:
                     await manager.close(0.0)
     return 0
+
+
+def _host_of(address: str | None) -> str | None:
+    """Return the host of the URL of ``--address``.
+
+    Raises:
+        ConfigError: It is no URL with a host.
+    """
+    if address is None:
+        return None
+    try:
+        host = urlsplit(address).hostname
+    except ValueError:
+        host = None
+    if not host:
+        raise ConfigError(
+            f"--address is {address!r}; expected a URL, for example http://jobs.example.com:8081"
+        )
+    return host
+
+
+def _hosts(*own: str | None, allowed: Sequence[str]) -> list[str]:
+    """Return the names and addresses of a server.
+
+    Raises:
+        ConfigError: An allowed one is neither a name nor an address.
+    """
+    checked = [check_host_name(host, "--allow-host") for host in allowed]
+    return [host for host in own if host is not None] + checked
 
 
 def _open_store(place: str) -> TransactingStore:
@@ -123,6 +157,7 @@ async def serve_worker(
     slots: int,
     *,
     hostname: str | None = None,
+    allow_hosts: Sequence[str] = (),
     token: str | None = None,
     drain_timeout: float | None = None,
     report: Callable[[str], object],
@@ -136,6 +171,7 @@ async def serve_worker(
         types: Types of jobs.
         slots: Number of jobs that run at the same time.
         hostname: Name under which dispatchers reach this worker.
+        allow_hosts: Further names and addresses of this worker (DSP-6.10).
         token: Bearer token.
         drain_timeout: Seconds that jobs in progress have; None for no limit.
         report: Called with each line for the user.
@@ -145,6 +181,8 @@ async def serve_worker(
     """
     host, port = split_address(http, "--http")
     check_open(host, token, "--http")
+    named = hostname or (socket.gethostname() if host in _EVERY else host)
+    hosts = _hosts(host, named, allowed=allow_hosts)
     quiet_libraries()
     for url in dispatchers:
         if not url.startswith(("http://", "https://")):
@@ -157,9 +195,8 @@ async def serve_worker(
         with on_signals(stopped.set):
             manager = aio.Manager(_LOCAL, codec="json", max_worker_losses=0, context=context)
             async with manager, make_worker(_LOCAL, context):
-                http_worker = HttpWorker(manager, dispatchers, types, slots, token)
+                http_worker = HttpWorker(manager, dispatchers, types, slots, token, hosts=hosts)
                 async with HttpServer(http_worker.app, host, port) as server:
-                    named = hostname or (socket.gethostname() if host in _EVERY else host)
                     http_worker.start(named, server.port)
                     report(f"worker serves {server.url} for {', '.join(dispatchers)}")
                     await _first(stopped, http_worker.alone)

@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from tests.unit.dispatcher.http_net import FakeWorker, Net, dispatcher_on, worker_on
-from wmp.dispatcher import http_client, http_parts, http_server, service
+from wmp.dispatcher import http_client, http_guard, http_server, service
 from wmp.dispatcher.http_client import BoundedClient, RequestFailed
-from wmp.dispatcher.http_parts import GuardedApp
+from wmp.dispatcher.http_guard import GuardedApp
 from wmp.dispatcher.http_server import HttpServer
 from wmp.dispatcher.settings import DispatcherSettings
 
@@ -361,10 +361,10 @@ def test_a_client_that_takes_nothing_of_an_answer_is_disconnected(
 
 @pytest.mark.rule("DSP-6.3")
 def test_a_body_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_parts, "BODY_TIME", 0.02)
+    monkeypatch.setattr(http_guard, "BODY_TIME", 0.02)
 
     async def test() -> None:
-        app = GuardedApp(body_app, max_body=100, token=None)
+        app = GuardedApp(body_app, max_body=100, token=None, hosts=["a"])
         async with HttpServer(app, "127.0.0.1", 0) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 50\r\n\r\n{")
@@ -385,7 +385,7 @@ def test_idle_clients_do_not_keep_others_out(sent: bytes, monkeypatch: pytest.Mo
         await send({"type": "http.response.body", "body": b""})
 
     async def test() -> None:
-        guarded = GuardedApp(app, max_body=100, token=None)
+        guarded = GuardedApp(app, max_body=100, token=None, hosts=["a"])
         async with HttpServer(guarded, "127.0.0.1", 0) as server:
             idle = []
             for _ in range(5):
@@ -446,7 +446,8 @@ def test_half_a_body_reaches_no_application() -> None:
         async def send(message: Any) -> None:
             reached.append(message)
 
-        scope = {"type": "http", "path": "/", "headers": [], "method": "POST"}
+        head = [(b"host", b"localhost")]
+        scope = {"type": "http", "path": "/", "headers": head, "method": "POST"}
         await GuardedApp(app, max_body=100, token=None)(scope, receive, send)
         assert (messages, reached) == ([], [])
 

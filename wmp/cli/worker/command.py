@@ -243,6 +243,7 @@ def worker(
     dispatcher: tuple[str, ...],
     http: str,
     hostname: str | None,
+    allow_host: tuple[str, ...],
     token_file: Path | None,
 ) -> int:
     """Do jobs for every connected manager.
@@ -346,7 +347,7 @@ def worker(
     }
     if dispatcher:
         refuse_flags(context, ("connect", "wait", "watch", "secret", "server"))
-        place = HttpPlace(dispatcher, http, hostname, token_file)
+        place = HttpPlace(dispatcher, http, hostname, allow_host, token_file)
         log_handlers(logging.INFO)
         return serve_over_http(place, settings, drain_timeout)
     refuse_without_dispatcher(context)

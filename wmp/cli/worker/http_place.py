@@ -28,6 +28,7 @@ class HttpPlace:
     dispatchers: tuple[str, ...]
     http: str
     hostname: str | None
+    allow_hosts: tuple[str, ...]
     token_file: Path | None
 
 
@@ -39,6 +40,15 @@ def http_flags(function: _F) -> _F:
             metavar="FILE",
             type=click.Path(path_type=Path),
             help="With --dispatcher: file with the bearer token of the dispatchers.",
+        ),
+        click.option(
+            "--allow-host",
+            metavar="HOST",
+            multiple=True,
+            help=(
+                "With --dispatcher: further name or address by which dispatchers reach this "
+                "worker, besides loopback, --http and --hostname; repeat for each."
+            ),
         ),
         click.option(
             "--hostname",
@@ -75,7 +85,7 @@ def refuse_flags(context: click.Context, names: Iterable[str]) -> None:
 
 def refuse_without_dispatcher(context: click.Context) -> None:
     """Refuse flags that need ``--dispatcher``."""
-    for name in ("http", "hostname", "token_file"):
+    for name in ("http", "hostname", "allow_host", "token_file"):
         source = given_by(context, name)
         if source is not None:
             flag = f"--{name.replace('_', '-')}"
@@ -104,6 +114,7 @@ def serve_over_http(place: HttpPlace, settings: dict[str, Any], drain_timeout: f
             tuple(settings["handlers"]),
             settings["slots"],
             hostname=place.hostname,
+            allow_hosts=place.allow_hosts,
             token=read_token(place.token_file),
             drain_timeout=drain_timeout or None,
             report=functools.partial(complain, _PROGRAM),
