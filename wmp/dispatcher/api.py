@@ -199,7 +199,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
         step = Register(settings, worker.hostname, worker.port, worker.maxJobs, worker.handlers)
         document = worker_document(await dispatcher.run(step))
         document["pingInterval"] = settings.ping_interval
-        document["maxRetries"] = settings.max_retries
+        document["maxRetries"] = settings.max_failed_checks
         return ignored.answer("PUT /dispatcher/workers/", worker, document)
 
     @app.get("/dispatcher/workers/", responses=answered("WorkerList"))

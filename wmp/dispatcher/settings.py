@@ -9,12 +9,13 @@ import attrs
 from attrs import frozen
 
 from wmp.errors import ConfigError
+from wmp.runtime.common.renamed import remedy_for
 
-_LARGEST: Final = 10**12
+_MAX_VALUE: Final = 10**12
 
 
 def _setting(name: str, default: int, minimum: int = 0) -> Any:
-    return attrs.field(default=default, metadata={"name": name, "least": minimum})
+    return attrs.field(default=default, metadata={"name": name, "minimum": minimum})
 
 
 @frozen
@@ -24,17 +25,17 @@ class DispatcherSettings:
     cooldown_period: int = _setting("jobs.cooldown_period", 0)
     job_verification_interval: int = _setting("jobs.job_verification_interval", 10_000, 1)
     ping_interval: int = _setting("workers.ping_interval", 30_000, 1)
-    max_retries: int = _setting("workers.max_retries", 3, 1)
+    max_failed_checks: int = _setting("workers.max_failed_checks", 3, 1)
     dead_worker_ping_interval: int = _setting("workers.dead_worker_ping_interval", 60_000, 1)
-    dead_worker_max_retries: int = _setting("workers.dead_worker_max_retries", 10)
+    dead_worker_max_failed_checks: int = _setting("workers.dead_worker_max_failed_checks", 10)
     timer_interval: int = _setting("event_emitters.timer.interval", 1_000, 1)
     dispatch_timeout: int = _setting("jobs.dispatch_timeout", 30_000, 1)
     post_timeout: int = _setting("jobs.post_timeout", 5_000, 1)
     head_start: int = _setting("jobs.head_start", 50)
     max_worker_losses: int = _setting("jobs.max_worker_losses", 3)
-    keep: int = _setting("jobs.keep", 3_600_000, 1)
+    result_ttl: int = _setting("jobs.result_ttl", 3_600_000, 1)
     pause: int = _setting("workers.pause", 1_000)
-    callback_retries: int = _setting("callbacks.max_retries", 5)
+    callback_retries: int = _setting("callbacks.retries", 5)
     max_body: int = _setting("http.max_body", 1 << 20, 1)
 
 
@@ -60,11 +61,10 @@ def settings_of(given: Mapping[str, int]) -> DispatcherSettings:
         field = _FIELDS.get(name)
         if field is None:
             raise ConfigError(
-                f"there is no setting {name!r} of a dispatcher; expected one of "
-                f"{', '.join(_FIELDS)}"
+                f"there is no setting {name!r} of a dispatcher; {remedy_for(name, list(_FIELDS))}"
             )
-        minimum = field.metadata["least"]
-        if type(value) is not int or not minimum <= value <= _LARGEST:
+        minimum = field.metadata["minimum"]
+        if type(value) is not int or not minimum <= value <= _MAX_VALUE:
             raise ConfigError(f"{name} is {value!r}; expected a whole number from {minimum} on")
         values[field.name] = value
     settings = DispatcherSettings(**values)

@@ -27,7 +27,7 @@ CHECKS: Final = (
     "response_schema_conformance",
     "unsupported_method",
 )
-SETTINGS: Final = ("workers.ping_interval=1000", "jobs.keep=20000")
+SETTINGS: Final = ("workers.ping_interval=1000", "jobs.result_ttl=20000")
 
 
 def fuzz(folder: Path, *more: str) -> None:

@@ -288,11 +288,29 @@ def test_a_door_of_round_robin_is_read_with_its_commands(folder):
             f'{MDP}[[gateway.majordomo.services]]\nname = "mmi.x"',
             "gateway.majordomo[0].services[0]: a service is 'mmi.x'; the broker itself does",
         ),
-        (f"{FRONT}expiry = 1", "gateway.clients[0].expiry is called timeout; rename it"),
-        (f"{ROUND}expiry = 1", "gateway.round_robin[0].expiry is called timeout; rename it"),
+        (
+            f"{FRONT}expiry = 1",
+            "gateway.clients[0].expiry is not a known key; it was renamed; write timeout",
+        ),
+        (
+            f"{ROUND}expiry = 1",
+            "gateway.round_robin[0].expiry is not a known key; it was renamed; write timeout",
+        ),
         (
             f'{MDP}[[gateway.majordomo.services]]\nname = "x"\nexpiry = 1',
-            "gateway.majordomo[0].services[0].expiry is called timeout; rename it",
+            "gateway.majordomo[0].services[0].expiry is not a known key; it was renamed; write timeout",
+        ),
+        (
+            f"{FRONT}retries = 0",
+            "retries is not a known key; it was renamed; write max_worker_losses",
+        ),
+        (
+            f'{MDP}[[gateway.majordomo.services]]\nname = "a"\nretries = 0',
+            "services[0].retries is not a known key; it was renamed; write max_worker_losses",
+        ),
+        (
+            "[gateway.star]\nexpire = 6",
+            "star.expire is not a known key; it was renamed; write max_silence",
         ),
         ("[gateway]\ndrain_timeout = 'x'", "gateway.drain_timeout is 'x'; expected a number"),
         ("[gateway.security]", "gateway.security.secret is missing; expected the .key_secret file"),

@@ -371,7 +371,7 @@ def test_a_failed_job_halts_the_run(folder):
     ]
 
 
-def test_retries_count_attempts(folder):
+def test_retries_are_further_attempts(folder):
     tried = []
 
     def fails(payload):
@@ -380,7 +380,7 @@ def test_retries_count_attempts(folder):
 
     with (
         wmp.Worker("ipc://here", handlers={"shout": fails}),
-        program(*spread("--retries", "3")) as mapped,
+        program(*spread("--retries", "2")) as mapped,
     ):
         mapped.feed(b"one\n")
         mapped.end_input()

@@ -36,6 +36,8 @@ def program() -> None:
 @click.option("--resource", multiple=True)
 @click.option("--drain-timeout", type=float, default=60.0)
 @click.option("--json", "as_json", is_flag=True)
+@click.option("--max-silence", type=float)
+@click.option("--retries", type=int)
 @click.pass_context
 def run(context: click.Context, **given: Any) -> None:
     """Run."""
@@ -118,6 +120,8 @@ def test_the_command_line_comes_before_the_environment_and_the_file_last(
         ("[run]\nconect = 'a'", "conect is not a known key; did you mean connect"),
         ("[run]\nzzz = 'a'", "zzz is not a known key; expected connect, drain-timeout"),
         ("[run]\nconfig = 'a'", "config is not a known key"),
+        ("[run]\nexpire = 6", "expire is not a known key; it was renamed; write max-silence"),
+        ("[run]\ntries = 2", "tries is not a known key; it was renamed; write retries"),
         ("[run]\njson = 1", "run.json is 1; expected true or false"),
         ("[run]\ndrain-timeout = true", "run.drain-timeout is True; expected text or a number"),
         ("[run]\nconnect = [[1]]", r"run.connect is \[1\]; expected text or a number, or a list"),
@@ -129,6 +133,24 @@ def test_a_wrong_file_is_an_error(text: str | None, error: str) -> None:
 
     with pytest.raises(ConfigError, match=error):
         called("--config", "wmp.toml")
+
+
+@pytest.mark.parametrize(("old", "new"), [("tries", "retries"), ("expire", "max-silence")])
+def test_the_error_for_a_renamed_flag_contains_the_new_name(
+    old: str, new: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(click.UsageError, match=f"--{old} is not a known flag.*write --{new}$"):
+        called(f"--{old}", "2")
+
+    monkeypatch.setenv(f"WMP_RUN_{old.upper()}", "2")
+    variable = f"WMP_RUN_{new.upper().replace('-', '_')}"
+    with pytest.raises(ConfigError, match=f"WMP_RUN_{old.upper()} .*write {variable}$"):
+        called()
+
+
+def test_an_unknown_flag_without_a_new_name_stays_unknown() -> None:
+    with pytest.raises(click.NoSuchOption, match="--keep"):
+        called("--keep", "2")
 
 
 def test_a_wrong_value_of_a_file_is_an_error_of_its_flag() -> None:

@@ -427,7 +427,7 @@ def test_dispatchers_share_the_health_checks(world: World) -> None:
 
 @pytest.mark.rule("DSP-5.4")
 def test_a_dead_worker_is_checked_more_slowly_and_then_removed(world: World) -> None:
-    party = world.party(attrs.evolve(SETTINGS, dead_worker_max_retries=2))
+    party = world.party(attrs.evolve(SETTINGS, dead_worker_max_failed_checks=2))
     worker = party.register()
     for _ in range(4):
         party.pinged(worker, 0, error="refused")
@@ -504,7 +504,7 @@ def test_a_callback_is_given_up_after_its_retries(world: World) -> None:
 
 
 def test_records_of_purged_jobs_are_removed(world: World) -> None:
-    party = world.party(attrs.evolve(SETTINGS, keep=1000))
+    party = world.party(attrs.evolve(SETTINGS, result_ttl=1000))
     party.register()
     job = party.create()
     party.place()
@@ -547,7 +547,15 @@ def test_dates_have_milliseconds_and_the_letter_z() -> None:
     ("given", "named"),
     [
         ({"jobs.cooldown": 1}, "jobs.cooldown"),
-        ({"workers.max_retries": 0}, "workers.max_retries"),
+        ({"workers.max_failed_checks": 0}, "workers.max_failed_checks"),
+        ({"workers.max_retries": 3}, "it was renamed; write workers.max_failed_checks"),
+        (
+            {"workers.dead_worker_max_retries": 3},
+            "it was renamed; write workers.dead_worker_max_failed_checks",
+        ),
+        ({"callbacks.max_retries": 3}, "it was renamed; write callbacks.retries"),
+        ({"jobs.retries": 3}, "it was renamed; write jobs.max_worker_losses"),
+        ({"jobs.keep": 3}, "it was renamed; write jobs.result_ttl"),
         ({"jobs.cooldown_period": 40_000}, "jobs.dispatch_timeout"),
     ],
 )

@@ -19,6 +19,7 @@ import click
 
 from wmp.cli.common.entry_point import complain
 from wmp.errors import ConfigError
+from wmp.runtime.common.renamed import new_name, remedy_for
 from wmp.runtime.executors.job_log import LOG_FORMAT
 
 CONFIG: Final = "WMP_CONFIG"
@@ -84,6 +85,14 @@ class FlagSources(click.Command):
         _report_misspelt(context)
         try:
             return super().parse_args(context, args)
+        except click.NoSuchOption as error:
+            renamed = new_name(error.option_name.lstrip("-"), [name for _, name in _named(self)])
+            if renamed is None:
+                raise
+            raise click.UsageError(
+                f"{error.option_name} is not a known flag; it was renamed; write --{renamed}",
+                context,
+            ) from None
         except click.BadParameter as error:
             parameter = error.param
             found = None if parameter is None else given_by(context, parameter.name or "")
@@ -132,12 +141,23 @@ def given_by(context: click.Context, name: str) -> str | None:
 def _report_misspelt(context: click.Context) -> None:
     """Report each variable of the environment whose name is almost that of a flag.
 
-    It is no error: others, such as Kubernetes, set variables with the same prefix.
+    It is not an error: others, such as Kubernetes, set variables with the same prefix.
+
+    Raises:
+        ConfigError: A variable has the old name of a flag that was renamed.
     """
-    prefix = _variable(context.command_path, "")
-    names = [_variable(context.command_path, name) for _, name in _named(context.command)]
+    path = context.command_path
+    prefix = _variable(path, "")
+    flags = [name for _, name in _named(context.command)]
+    names = [_variable(path, name) for name in flags]
     for name in sorted(os.environ):
         if name.startswith(prefix) and name not in names:
+            renamed = new_name(name.removeprefix(prefix).lower(), flags)
+            if renamed is not None:
+                raise ConfigError(
+                    f"{name} in the environment sets no flag; it was renamed; write "
+                    f"{_variable(path, renamed)}"
+                )
             near = difflib.get_close_matches(name, names, 1, 0.9)
             if near:
                 complain("wmp", f"{name} in the environment sets no flag; did you mean {near[0]}")
@@ -213,9 +233,7 @@ def _matched(
         if name in known:
             yield name, known[name], value
         elif key not in subcommands:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean {near[0]}" if near else f"expected {', '.join(sorted(known))}"
-            raise ConfigError(f"{path}: {key} is not a known key; {hint}")
+            raise ConfigError(f"{path}: {key} is not a known key; {remedy_for(key, sorted(known))}")
 
 
 def _value(path: Path, key: str, parameter: click.Parameter, value: Any) -> Any:

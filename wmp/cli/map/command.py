@@ -50,9 +50,6 @@ logger = logging.getLogger("wmp")
 
 _PROGRAM: Final = "wmp"
 
-_ENDLESS: Final = 1_000_000
-"""Number of further attempts for --retries 0."""
-
 _TURN: Final = 0.1
 """Seconds between two checks of the clock while the program waits for a result."""
 
@@ -133,10 +130,15 @@ _TURN: Final = 0.1
     metavar="N",
     type=click.IntRange(min=0),
     default=None,
-    help=(
-        "Try a job that fails, or whose worker dies, at most N times altogether; 0: without limit. "
-        "Default: the handler decides about failed jobs, and a job survives three dead workers."
-    ),
+    help="Try failed jobs again, at most N times; 0: never. Default: the handlers decide.",
+)
+@click.option(
+    "--max-worker-losses",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    help="Give a job whose worker dies to another worker, at most N times.",
 )
 @click.option(
     "--halt",
@@ -196,6 +198,7 @@ def map_command(
     delay: float | None,
     wait: float,
     retries: int | None,
+    max_worker_losses: int,
     halt: str,
     joblog: str | None,
     resume: bool,
@@ -251,9 +254,9 @@ def map_command(
     needs = amounts("--need", need)
     order: dict[str, Any] = {"role": role, "needs": needs or None, "timeout": timeout}
     order |= {"expires": expires, "run_limit": run_limit, "delay": delay, "checksum": checksum}
+    order["max_worker_losses"] = max_worker_losses
     if retries is not None:
-        again = retries - 1 if retries else _ENDLESS
-        order |= {"retry": Retry(times=again), "max_worker_losses": again}
+        order["retry"] = Retry(times=retries)
     run = MapRun(rule)
     left = "running jobs were cancelled" if store is None else f"the jobs stay in {store}"
     try:

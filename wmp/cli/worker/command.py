@@ -145,7 +145,7 @@ class _WorkerCommand(ProgramCommand):
     ),
 )
 @click.option(
-    "--tries",
+    "--retries",
     metavar="N",
     type=click.IntRange(min=0),
     default=0,
@@ -227,7 +227,7 @@ def worker(
     resource: tuple[str, ...],
     pool: str,
     pickle: bool,
-    tries: int,
+    retries: int,
     max_jobs_per_child: int | None,
     memory_per_child: int | None,
     identity: str | None,
@@ -343,7 +343,7 @@ def worker(
         "hang_timeout": check_seconds("--hang-timeout", hang_timeout),
         "label": label,
         "journal": journal,
-        "retry": Retry(times=tries) if tries else None,
+        "retry": Retry(times=retries) if retries else None,
     }
     if dispatcher:
         refuse_flags(context, ("connect", "wait", "watch", "secret", "server"))

@@ -61,7 +61,7 @@ class Create:
     def run(self, store: StoreTransaction) -> Created:
         """Run the step."""
         new = self.job
-        keep = self.settings.keep
+        keep = self.settings.result_ttl
         added = store.add(
             NewJobs(
                 kind=Kind(new.type, codec=CODEC),

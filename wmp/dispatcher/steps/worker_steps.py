@@ -139,10 +139,11 @@ class NotePing:
         failed = worker.failed_pings + 1
         settings = self.settings
         worker = attrs.evolve(worker, failed_pings=failed, last_error=self.error)
-        if worker.dead and failed >= settings.max_retries + settings.dead_worker_max_retries:
+        removed_at = settings.max_failed_checks + settings.dead_worker_max_failed_checks
+        if worker.dead and failed >= removed_at:
             store.remove(WorkerRecord.SORT, worker.id)
             return True
-        died = not worker.dead and failed >= settings.max_retries
+        died = not worker.dead and failed >= settings.max_failed_checks
         if died:
             until = store.now + settings.dead_worker_ping_interval
             worker = attrs.evolve(worker, dead=True, next_ping=until)

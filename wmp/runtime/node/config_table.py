@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,14 +11,12 @@ import attrs
 from attrs import frozen
 
 from wmp.errors import ConfigError
+from wmp.runtime.common.renamed import remedy_for
 from wmp.runtime.sockets.endpoints import check_endpoints
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
 
 _ADDRESSES: Final = 'an address such as "tcp://127.0.0.1:5571", or a list of them'
-
-_RENAMED: Final = {"expiry": "timeout"}
-"""The names of keys that had another name."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -69,12 +66,8 @@ class ConfigTable:
         known = list(known)
         for key in self.values:
             if key not in known:
-                near = difflib.get_close_matches(key, known, 1)
-                name = _RENAMED.get(key)
-                if name in known:
-                    raise ConfigError(f"{self.file}: {self._key(key)} is called {name}; rename it")
-                hint = f"did you mean {near[0]}" if near else f"expected {', '.join(known)}"
-                raise ConfigError(f"{self.file}: {self._key(key)} is not a known key; {hint}")
+                remedy = remedy_for(key, known)
+                raise ConfigError(f"{self.file}: {self._key(key)} is not a known key; {remedy}")
 
     def table(self, key: str) -> ConfigTable | None:
         """Return a table below this one; None if there is none."""
@@ -185,7 +178,7 @@ class ConfigTable:
                 raise self.wrong(key, f"tables [[{self._key(key)}]]")
 
     def text(self, key: str, maximum: int) -> str | None:
-        """Return text of 1 to ``most`` bytes; None for a missing key."""
+        """Return text of 1 to ``maximum`` bytes; None for a missing key."""
         value = self.values.get(key)
         if value is None:
             return None

@@ -394,7 +394,7 @@ def search_endings(faults: int) -> DispatchSearch:
     """
     store = TransactingReference(lambda: 1_800_000_000.0, undoes=False)
     parties = [store.begin(b"a", "a"), store.begin(b"b", "b")]
-    settings = DispatcherSettings(max_retries=1, post_timeout=1, max_worker_losses=10)
+    settings = DispatcherSettings(max_failed_checks=1, post_timeout=1, max_worker_losses=10)
     start = _Endings(store, parties, settings=settings, faults=faults)
     start.register(0)
     start.run(0, Create(start.settings, 1, NewJobDocument("t", None)))

@@ -303,7 +303,7 @@ class DispatcherWorld:
             one.events.append(StoreChanged())
             return
         host.failed += 1
-        if host.failed >= self.settings.max_retries:
+        if host.failed >= self.settings.max_failed_checks:
             self._stop_alone(host)
 
     def _resign(self, host: WorldWorker) -> None:
