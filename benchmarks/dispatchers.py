@@ -35,7 +35,7 @@ __all__ = ["main"]
 _CLIENTS: Final = 16
 _PLACES: Final = "8"
 _MAX: Final = 4
-"""The largest number of dispatchers."""
+"""The maximum number of dispatchers."""
 _PAYLOAD: Final = "x" * 100
 _WORK: Final = "handlers = {'echo': lambda job: job['payload']}\n"
 

@@ -47,7 +47,7 @@ Span = tuple[float, float]
 def labor(payload: bytes) -> bytes:
     """The handler: run for as long as the payload says.
 
-    Return the worker, the begin and the end.
+    Return the worker, the start and the end.
     """
     start = time.monotonic()
     time.sleep(struct.unpack_from("!d", payload)[0])
@@ -151,7 +151,7 @@ def idle_gaps(begun: float, busy: dict[int, list[Span]]) -> list[float]:
 
     Args:
         begun: When all jobs were submitted.
-        busy: Begin and end of the jobs of each worker. After the begin of the last job, no job
+        busy: Start and end of the jobs of each worker. After the start of the last job, no job
             waits and idle time does not count.
     """
     last = max(start for spans in busy.values() for start, _ in spans)
@@ -170,7 +170,7 @@ def idle_waits(waiting: list[Span], busy: dict[int, list[Span]]) -> list[float]:
 
     Args:
         waiting: Begin and end of the wait of each job.
-        busy: Begin and end of the jobs of each worker. A worker is idle in between, also while it
+        busy: Start and end of the jobs of each worker. A worker is idle in between, also while it
             fetches a job.
     """
     last = max(end for _, end in waiting)

@@ -140,7 +140,7 @@ def _idle(bench: Bench, points: tuple[int, ...], jobs: int) -> None:
         bench.say(f"growth: {workers} idle workers")
     if not done:
         return
-    # For the largest number of workers, because the fixed memory of a process is then spread over
+    # For the maximum number of workers, because the fixed memory of a process is then spread over
     # all of them.
     more = {"workers": done[-1], "verified": True}
     bench.figures["growth_idle_memory_all"] = summary([manager[-1]], "kB", **more)

@@ -210,7 +210,7 @@ class Run:
     limits: Sequence[float | None] | None = None
     """Seconds for which each job may run; None when no job has a limit.
 
-    If a job has a limit, the lane reports the begin of each job by ``Begun``.
+    If a job has a limit, the lane reports the start of each job by ``Begun``.
     """
     failed: Sequence[int | None] | None = None
     """Number of earlier failed attempts of each job; an entry is None for a job with settings of

@@ -23,7 +23,7 @@
     ├── StarConflict             both nodes of a Binary Star are active, or both are passive
     ├── StoreError               a store of jobs refused or failed (abstract)
     │   ├── StoreUnavailable     for now; the same call can be made again
-    │   │   └── StoreFull        the disk is full, or the store has its largest size
+    │   │   └── StoreFull        the disk is full, or the store has its maximum size
     │   ├── StoreUnusable        until somebody repairs the cause
     │   └── InstanceEnded        this process may not write under its old instance any more
     ├── QueueFull                the manager holds as many jobs as it may
@@ -282,7 +282,7 @@ class StoreUnavailable(StoreError):
 
 
 class StoreFull(StoreUnavailable):
-    """The disk is full, or the store has its largest size."""
+    """The disk is full, or the store has its maximum size."""
 
 
 class StoreUnusable(StoreError):

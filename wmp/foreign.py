@@ -138,7 +138,7 @@ class Staff:
     """Roles of these jobs."""
     places: int
     lane_jobs: int = 1
-    """Largest number of jobs that a worker may get one after the other in one ``Run``."""
+    """Maximum number of jobs that a worker may get one after the other in one ``Run``."""
     lane_time: float = 0.0
     """Seconds that these jobs should take together."""
 

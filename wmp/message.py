@@ -165,7 +165,7 @@ class Field:
     """Number of the lock, growing within the worker's epoch (GIVE, TAKE, NO); in PONG the
     highest lock number that the manager received, absent for none."""
     WANT: Final = 13
-    """Largest number of jobs wanted; 0 withdraws the lock (GIVE)."""
+    """Maximum number of jobs wanted; 0 withdraws the lock (GIVE)."""
     HOLD: Final = 14
     """Milliseconds for which the manager may keep the GIVE before it answers (GIVE)."""
     MORE: Final = 15
@@ -279,7 +279,7 @@ class Limits:
     Each longer payload has a frame of its own.
     """
     UINT: Final = 2**63 - 1
-    """Largest integer in a message. Every language, and Spark, has a signed 64-bit type."""
+    """Maximum integer in a message. Every language, and Spark, has a signed 64-bit type."""
 
 
 @frozen(cache_hash=True)

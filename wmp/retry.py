@@ -77,7 +77,7 @@ class Retry:
     when.
 
     Args:
-        times: Largest number of further attempts of a job.
+        times: Maximum number of further attempts of a job.
         on: Classes of errors, or their qualified names such as ``"requests.exceptions.Timeout"``;
             subclasses count too. The errors of Python itself need no module: ``"TimeoutError"``.
         backoff: Seconds between two attempts, or :func:`exponential`.

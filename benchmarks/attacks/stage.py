@@ -38,7 +38,7 @@ class Finding:
     share: float
     """CPU time of the attacker, as a share of one core."""
     memory: float
-    """Largest growth of a node in megabytes."""
+    """Maximum growth of a node in megabytes."""
     kept_cpu: float
     """Number of honest jobs for each second of the honest nodes' CPU time, as a part of the same
     figure of the baseline. Other load on this machine hardly affects it.

@@ -19,7 +19,7 @@ from benchmarks.process import Process, free_port, python, wait_for_port
 __all__ = ["Gearman", "work"]
 
 _BATCH = 256
-"""Largest number of jobs that are submitted at a time. The client checks all open jobs in
+"""Maximum number of jobs that are submitted at a time. The client checks all open jobs in
 every turn.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 from node import BATCH
 from workers import Give, Worker, fits
 
-RETRIES = 3  # default of the lost leases after which a job is still queued again
+MAX_WORKER_LOSSES = 3  # default of the lost leases that a job survives
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Job:
     role: str
     payload: bytes
     priority: int = 0
-    max_worker_losses: int = RETRIES
+    max_worker_losses: int = MAX_WORKER_LOSSES
     timeout: float = 0  # milliseconds; 0: none
     deadline: float = 0.0
     attempt: int = 0

@@ -449,7 +449,7 @@ def max_worker_losses(patch: Patch) -> None:
 
 
 def leaving_again(patch: Patch) -> None:
-    """WMP-6.23: a worker that takes a job and leaves, again and again, costs a retry each time."""
+    """WMP-6.23: leaving with a job, again and again, is a worker loss each time."""
     patch.setattr(JobRecord, "leave", lambda self, identity: True)
 
 
@@ -465,7 +465,7 @@ def impatience(patch: Patch) -> None:
 
 
 def lost_at_the_worker(patch: Patch) -> None:
-    """WMP-6.15: the outcome `lost` (a dead worker process) does not count against the retries."""
+    """WMP-6.15: the outcome `lost` (a dead worker process) does not count as a worker loss."""
     done = Scheduler.done
 
     def forgive(self: Scheduler, worker: Any, columns: Any, *others: Any) -> int:

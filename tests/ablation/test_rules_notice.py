@@ -127,7 +127,7 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
     (manager_side.goodbye, peers.test_bye_gives_the_leases_back_at_once, {}),
     (
         manager_side.takes_that_never_left,
-        peers.test_bye_ends_resending_and_an_unsent_take_costs_no_retry,
+        peers.test_bye_ends_resending_and_an_unsent_take_is_no_worker_loss,
         {},
     ),
     (manager_side.echo_after_goodbye, peers.test_bye_gives_the_leases_back_at_once, {}),
@@ -161,12 +161,12 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
     ),
     (
         manager_side.max_worker_losses,
-        jobs.test_a_job_whose_retries_are_used_up_is_lost_with_a_reason,
+        jobs.test_a_job_that_was_lost_too_often_ends_as_lost_with_a_reason,
         {},
     ),
     (
         manager_side.leaving_again,
-        leaving.test_a_worker_that_takes_jobs_and_leaves_costs_each_job_one_retry,
+        leaving.test_a_worker_that_takes_jobs_and_leaves_is_one_worker_loss_of_each_job,
         {"how": "BYE"},
     ),
     (
@@ -187,12 +187,12 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
     ),
     (
         manager_side.refusals_are_free,
-        jobs.test_a_refusal_costs_no_retry_and_waits_for_the_next_report_of_the_worker,
+        jobs.test_a_refusal_is_no_worker_loss_and_waits_for_the_next_report_of_the_worker,
         {},
     ),
     (
         manager_side.refusal_memory,
-        jobs.test_a_refusal_costs_no_retry_and_waits_for_the_next_report_of_the_worker,
+        jobs.test_a_refusal_is_no_worker_loss_and_waits_for_the_next_report_of_the_worker,
         {},
     ),
     (

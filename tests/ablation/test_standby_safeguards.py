@@ -59,7 +59,7 @@ class Office:
         self.simulation.run(self.simulation.now + seconds)
 
     def time_of_job(self, name: str) -> float:
-        """Return the seconds from the submission of a job to its begin."""
+        """Return the seconds from the submission of a job to its start."""
         runner, network = self.simulation.runner, self.simulation.network
         before, began = runner.begun.total(), network.now
         task = SimulatedTask(f"{name} {began}".encode(), 0.01, fails=False, heeds=True)

@@ -15,14 +15,14 @@ from wmp.testing.worlds.world import simulate
 
 Switch = Callable[[pytest.MonkeyPatch], None]
 
-TIMES, TRIES = "times are kept", "tries are kept"
+TIMES, RETRIES = "times are kept", "retries are kept"
 
 WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (time_side.start_times, {TIMES}, (2, 4, 5)),
     (time_side.release, {"no livelock"}, (3, 4, 5)),
     (time_side.waits, {TIMES}, (3, 4, 7)),
-    (time_side.tries, {TRIES, TIMES}, (3, 4, 5)),
-    (time_side.further_attempts, {TRIES}, (3, 4, 6)),
+    (time_side.tries, {RETRIES, TIMES}, (3, 4, 5)),
+    (time_side.further_attempts, {RETRIES}, (3, 4, 6)),
     (time_side.expiry_in_the_queue, {TIMES}, (0, 3, 10)),
     (time_side.expiry_of_returned_jobs, {TIMES}, (3, 10, 37)),
     (time_side.expiry_at_the_worker, {TIMES}, (10, 56, 102)),

@@ -18,7 +18,7 @@ Switch = Callable[[pytest.MonkeyPatch], None]
 
 ENDS, MEET, CRASH = "every job ends", "they meet", "no crash"
 STALE, CAUSE, TWICE = "no stale result", "leases are lost for a cause", "executions"
-RETRIES = "retries are kept"
+LOSSES = "worker losses are kept"
 RIVALS = "one process for each identity"
 
 WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
@@ -32,10 +32,10 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.lost_leases, {ENDS}, (8, 49, 68)),
     (manager_side.resend_by_manager, {ENDS, MEET}, (147, 200, 185)),
     (manager_side.ended_in_the_queue, {"cancelled stays cancelled"}, (6, 8, 12, 18, 28)),
-    (manager_side.max_worker_losses, {RETRIES}, (29, 17, 57, 67)),
-    (manager_side.leaving_again, {RETRIES}, (218,)),
-    (manager_side.impatience, {RETRIES}, (6, 49, 57, 63)),
-    (manager_side.lost_at_the_worker, {RETRIES}, (29, 17, 57, 70)),
+    (manager_side.max_worker_losses, {LOSSES}, (29, 17, 57, 67)),
+    (manager_side.leaving_again, {LOSSES}, (218,)),
+    (manager_side.impatience, {LOSSES}, (6, 49, 57, 63)),
+    (manager_side.lost_at_the_worker, {LOSSES}, (29, 17, 57, 70)),
     (manager_side.lease_bound, {"leases fit"}, (26, 10, 33)),
     (manager_side.handing_back, {"ends have a cause"}, (44, 314, 411, 486)),
     (manager_side.pong, {MEET, ENDS, RIVALS}, (19, 15, 25, 9)),

@@ -61,7 +61,7 @@ ALSO: dict[tuple[str, str, str], str] = {
     ("manager", "WMP-6.12", "gives a job that was cancelled"): "6.3",
     ("manager", "WMP-6.13", "knows no priorities"): "6.28",
     ("manager", "WMP-6.13", "last in first out"): "6.4 6.24 6.28",
-    ("manager", "WMP-6.15", "retries for ever"): "6.17",
+    ("manager", "WMP-6.15", "worker losses for ever"): "6.17",
     ("manager", "WMP-6.17", "counts no lost lease"): "6.15",
     ("manager", "WMP-6.20", "ends jobs at their expiry"): "6.7 6.8 6.19 6.27",
     ("manager", "WMP-6.20", "knows no expiries"): "6.19",

@@ -203,7 +203,7 @@ class GivesWhatNeedsMore(Bend):
         return changed(message, needs={"slots": 9}) if message.command is C.GIVE else message
 
 
-switched(M, "WMP-6.23", manager_side.leaving_again, "counts each theft against the retries")
+switched(M, "WMP-6.23", manager_side.leaving_again, "counts each theft as a worker loss")
 switched(M, "WMP-4.16", manager_side.lease_bound, "gives as many jobs as are wanted")
 
 
@@ -297,7 +297,7 @@ class EndsAJobAtItsFirstDone(Bend):
 
 
 switched(M, "WMP-6.4", manager_side.lost_leases, "does not queue a lost lease again")
-switched(M, "WMP-6.15", manager_side.max_worker_losses, "retries for ever")
+switched(M, "WMP-6.15", manager_side.max_worker_losses, "worker losses for ever")
 switched(M, "WMP-6.17", manager_side.max_worker_losses, "counts no lost lease")
 switched(M, "WMP-6.5", manager_side.refusal_memory, "gives a job back to who refused it")
 

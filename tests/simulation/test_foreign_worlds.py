@@ -53,7 +53,7 @@ def test_each_kind_of_fault_alone(protocol, fault):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_without_retries_no_request_runs_more_often_than_it_was_sent(protocol):
+def test_without_worker_losses_no_request_runs_more_often_than_it_was_sent(protocol):
     world = ForeignWorld(seed=5, protocol=protocol, max_worker_losses=0, clients=2)
     world.strike([ForeignFault.KILL_WORKER, ForeignFault.CUT, ForeignFault.SLOW], 6, 10.0)
     world.run(12.0)

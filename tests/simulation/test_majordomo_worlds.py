@@ -89,7 +89,7 @@ def test_each_kind_of_fault_alone(fault):
 
 @pytest.mark.deep
 @pytest.mark.rule("MDP-3.3")
-def test_without_retries_no_request_runs_more_often_than_it_was_sent():
+def test_without_worker_losses_no_request_runs_more_often_than_it_was_sent():
     world = MajordomoWorld(seed=5, max_worker_losses=0, clients=2)
     world.strike([ForeignFault.KILL_WORKER, ForeignFault.CUT, ForeignFault.SLOW], 6, 10.0)
     world.run(12.0)

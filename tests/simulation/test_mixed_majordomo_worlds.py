@@ -74,7 +74,7 @@ def test_workers_of_both_protocols_do_the_work_of_one_service():
 
 
 @pytest.mark.rule("MDP-3.3")
-def test_without_retries_no_job_of_a_manager_runs_twice():
+def test_without_worker_losses_no_job_of_a_manager_runs_twice():
     world = MixedMajordomoWorld(
         seed=4, clients=0, above=True, beside=1, max_worker_losses=0, pauses=(0.4, 1.2)
     )

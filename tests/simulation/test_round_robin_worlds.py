@@ -58,7 +58,7 @@ def test_no_slot_is_lost_when_workers_leave_and_register_again(seed):
     assert world.registered_again
 
 
-def test_without_retries_no_message_runs_twice():
+def test_without_worker_losses_no_message_runs_twice():
     world = RoundRobinWorld(seed=5, max_worker_losses=0, clients=2)
     world.strike([ForeignFault.KILL_WORKER, ForeignFault.CUT, ForeignFault.SLOW], 6, 10.0)
     world.run(12.0)

@@ -289,7 +289,7 @@ def test_time_runs_out():
     assert 5.0 <= world.now < 100.0
 
 
-def test_a_job_without_retries_may_be_lost():
+def test_a_job_that_survives_no_worker_loss_may_be_lost():
     lost = 0
     for seed in range(20):
         world = SimulatedWorld(seed, ["kill worker", "kill handler"])

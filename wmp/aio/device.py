@@ -31,7 +31,7 @@ class Device(AsyncServer[DeviceSettings]):
         connect: Endpoints of managers and upper devices.
         bind_managers: Endpoints for managers that dial in: ``Manager(connect=…)``. The device needs
             one endpoint at least in ``connect`` or here.
-        max_managers: Largest number of managers that may have dialed in.
+        max_managers: Maximum number of managers that may have dialed in.
         max_silence: Seconds of silence after which a manager that dialed in is forgotten.
         identity: Stable name on the wire; by default 16 random bytes.
         label: Name for people; by default host and process.

@@ -51,7 +51,7 @@ _SILENT = 1.0
 """Seconds that ``close`` waits before it logs the remaining jobs."""
 
 IN_FLIGHT = 8192
-"""Default of the largest number of jobs that one ``map`` has submitted at a time."""
+"""Default of the maximum number of jobs that one ``map`` has submitted at a time."""
 
 
 class Manager(AsyncNode[ManagerSettings]):
@@ -71,7 +71,7 @@ class Manager(AsyncNode[ManagerSettings]):
             ``"cbor"`` (numbers, text, bytes, lists, dicts), ``"cbor-tags"`` (also dates, UUID,
             Decimal, tuples, sets and arrays of numpy), or a name of :func:`wmp.register_codec`.
         policy: The order in which workers are asked: a name of :mod:`wmp.balance` or a callable.
-        max_jobs: Largest number of jobs that the manager holds. At this limit ``submit`` waits, and
+        max_jobs: Maximum number of jobs that the manager holds. At this limit ``submit`` waits, and
             ``submit_nowait`` raises.
         max_worker_losses: Number of lost workers that a job survives, unless the job has its
             own number.
@@ -402,7 +402,7 @@ class Manager(AsyncNode[ManagerSettings]):
             more: Further iterables, as for the builtin ``map``. The payload of each job is then a
                 tuple of one item of each iterable. The shortest iterable ends the ``map``. This
                 needs a codec that encodes tuples, for example ``cbor``.
-            in_flight: Largest number of inputs that are pulled and whose results are not taken.
+            in_flight: Maximum number of inputs that are pulled and whose results are not taken.
             return_exceptions: Yield the error of a job at its place, as
                 ``asyncio.gather`` does, and continue. The error of an input that is no payload is
                 yielded too. An error of ``payloads`` itself and ``ClosedError`` are raised.

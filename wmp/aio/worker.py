@@ -54,7 +54,7 @@ _POOL_DESCRIPTORS = 8
 """Number of file descriptors of a pool. Each worker process adds three in this process."""
 
 _SHOWN = 5
-"""Largest number of jobs that a log line names."""
+"""Maximum number of jobs that a log line names."""
 
 _HandlerT = TypeVar("_HandlerT", bound=Handler)
 

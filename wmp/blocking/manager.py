@@ -52,7 +52,7 @@ class Manager(BlockingNode[aio.Manager]):
         codec: ``"bytes"``, ``"text"``, ``"json"``, ``"cbor"`` (numbers, text, bytes, lists, dicts),
             ``"cbor-tags"`` (also dates, tuples, arrays and others), or a registered name.
         policy: The order of workers: a name of :mod:`wmp.balance` or a callable.
-        max_jobs: Largest number of jobs held. At it ``submit`` waits, ``submit_nowait`` raises.
+        max_jobs: Maximum number of jobs held. At it ``submit`` waits, ``submit_nowait`` raises.
         max_worker_losses: Number of dead workers that a job survives.
         max_silence: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.

@@ -220,7 +220,7 @@ class Executor(concurrent.futures.Executor):
             iterables: Their items are the arguments. The shortest iterable ends the call.
             timeout: Seconds, from this call, after which waiting for a result raises TimeoutError.
             chunksize: Number of calls in one job. Short calls are faster in chunks.
-            buffersize: Largest number of jobs whose results were not yielded; by default all items
+            buffersize: Maximum number of jobs whose results were not yielded; by default all items
                 are submitted at once.
 
         Raises:

@@ -29,7 +29,7 @@ _LENGTH: Final = struct.Struct(">I")
 _CARRIED: Final = "pickled exception: "
 _CARRIED_LINE: Final = re.compile(rf"\n[ |]*{_CARRIED}([A-Za-z0-9+/=]+)")
 _MAX_CARRIED: Final = 32_000
-"""Largest number of characters of a pickled exception: the middle of a longer text is cut out."""
+"""Maximum number of characters of a pickled exception: the middle of a longer text is cut out."""
 
 
 def can_pickle_code() -> bool:

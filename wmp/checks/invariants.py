@@ -39,9 +39,9 @@ INVARIANTS: Mapping[str, str] = {
         "a job is not begun after its worker answered `cancelled`, and not granted again after "
         "any end was reported to its submitter"
     ),
-    "retries are kept": (
-        "a job is given up when more leases were lost than it has retries, and only then; "
-        "refusals and jobs handed back do not count"
+    "worker losses are kept": (
+        "a job is given up when more leases were lost than max_worker_losses allows, and only "
+        "then; refusals and jobs handed back do not count"
     ),
     "ends have a cause": (
         "a job is cancelled only when its submitter cancels it, and times out only when its time "
@@ -51,7 +51,7 @@ INVARIANTS: Mapping[str, str] = {
         "no attempt is granted before its start time or the wait after a failure, and no attempt "
         "is granted or begun after the expiry of its job"
     ),
-    "tries are kept": (
+    "retries are kept": (
         "a job whose attempt failed is tried again as often as its settings allow, and not more "
         "often"
     ),
@@ -106,7 +106,7 @@ class _JobFacts:
     over: int = 0
     """Number of leases that ended without a result."""
     spent: int = 0
-    """Number of ended leases that count against the retries."""
+    """Number of ended leases that count as worker losses."""
     left: set[bytes] = field(factory=set)
     """Identities of the workers that left with the job."""
     asked: bool = False
@@ -180,13 +180,13 @@ class History:
             job.times = TimeFacts(now, None, False, None)
         if job.times.retry is None and wait is None:
             raise Violation(
-                "tries are kept",
+                "retries are kept",
                 f"{what}; expected no retry: neither the job nor its handler requested one",
             )
         job.times.fail(now, wait)
         if job.times.too_often:
             raise Violation(
-                "tries are kept",
+                "retries are kept",
                 f"{what}, which was failure {job.times.failed}; expected no further retry",
             )
 
@@ -233,7 +233,7 @@ class History:
             held = f"while {_peer(job.holder)} still held attempt {job.attempt}"
             return "leases are lost for a cause", held
         if job.spent > job.max_worker_losses:
-            return "retries are kept", f"after {_losses(job)}"
+            return "worker losses are kept", f"after {_losses(job)}"
         if now is not None and job.times is not None:
             wrong = job.times.too_early(now) or job.times.too_late(now)
             if wrong:
@@ -258,7 +258,7 @@ class History:
             owner: The job's manager.
             id: The job's number there.
             attempt: The attempt of the lease.
-            counts: Whether the loss counts against the retries; a refusal does not.
+            counts: Whether the loss counts as a worker loss; a refusal does not.
             leaving: Whether the worker left or had forgotten the job: of these losses of one
                 identity only the first counts.
         """
@@ -347,7 +347,7 @@ class History:
                 found = f" and {len(payload)} bytes {payload[:60]!r}; {expected}"
                 return "exact results", found
         if end is End.LOST and job.spent <= job.max_worker_losses:
-            return "retries are kept", f" after {_losses(job)}"
+            return "worker losses are kept", f" after {_losses(job)}"
         if end is End.CANCELLED and not job.asked:
             asked = "; expected another end, because its submitter did not cancel it"
             return "ends have a cause", asked
@@ -360,7 +360,7 @@ class History:
             early = times.gave_up_early(now, job.deadline, self.names)
             if early:
                 failure = f" at {now} after failure {times.failed + 1}; expected a retry"
-                return "tries are kept", failure
+                return "retries are kept", failure
         return None
 
     def died(self, owner: Peer) -> None:
@@ -400,7 +400,7 @@ def _peer(peer: Peer) -> str:
 
 def _losses(job: _JobFacts) -> str:
     lost = counted(job.spent, "lost lease")
-    return f"{lost}; the job has {counted(job.max_worker_losses, 'retry', 'retries')}"
+    return f"{lost}; max_worker_losses is {job.max_worker_losses}"
 
 
 def _name(owner: Peer, id: int) -> str:

@@ -25,7 +25,7 @@ _PROGRAM: Final = "wmp"
 _PAGE: Final = 500
 """Jobs that are read or changed at a time."""
 _SHOWN: Final = 2000
-"""Largest number of bytes of a payload that is shown."""
+"""Maximum number of bytes of a payload that is shown."""
 
 _STATES: Final = {
     state.name.lower(): state for state in StoredJobState if state is not StoredJobState.ABSENT
@@ -436,7 +436,7 @@ def _failure(failure: StoredFailure) -> dict[str, Any]:
 
 
 def _bytes(data: bytes | None) -> str | None:
-    """Return the begin of a payload as text: UTF-8 if it is such, else hex digits."""
+    """Return the start of a payload as text: UTF-8 if it is such, else hex digits."""
     if data is None:
         return None
     begin = data[:_SHOWN]

@@ -103,7 +103,7 @@ def round_robin() -> None:
     "--max-queue",
     metavar="N",
     type=click.IntRange(min=0),
-    help="Largest number of messages that wait; the newest is dropped. Default: no limit.",
+    help="Maximum number of messages that wait; the newest is dropped. Default: no limit.",
 )
 @click.option(
     "--name",

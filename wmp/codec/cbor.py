@@ -12,7 +12,7 @@ from attrs import frozen
 from wmp.message import ErrorCode, Limits
 
 UINT_MAX: Final = Limits.UINT
-"""Largest integer of a message (WMP-2.2)."""
+"""Maximum integer of a message (WMP-2.2)."""
 
 DEPTH: Final = 16
 """Limit of the nesting of a head. The protocol needs 3; applications may use the other levels."""

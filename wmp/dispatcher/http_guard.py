@@ -182,7 +182,7 @@ class GuardedApp:
 
     Args:
         app: The application.
-        max_body: Largest number of bytes of a body.
+        max_body: Maximum number of bytes of a body.
         token: The bearer token; None for none.
         hosts: Names and addresses of the server besides those of loopback.
     """

@@ -15,11 +15,11 @@ from wmp.message import printable
 logger = logging.getLogger("wmp")
 
 _SHOWN: Final = 8
-"""Largest number of fields that an answer names."""
+"""Maximum number of fields that an answer names."""
 _NAME: Final = 100
 """Characters of a name that are shown."""
 _LINES: Final = 100
-"""Largest number of lines: clients that invent names cannot fill the log."""
+"""Maximum number of lines: clients that invent names cannot fill the log."""
 
 
 class IgnoredFields:

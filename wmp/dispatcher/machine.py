@@ -40,7 +40,7 @@ from wmp.dispatcher.steps.unserved import LookForUnserved
 from wmp.dispatcher.steps.worker_steps import ClaimPings, NotePing, PingNoted
 
 _FRESH: Final = 7.0
-"""Seconds after the begin of a transaction in which jobs may be sent (DSP-3.8)."""
+"""Seconds after the start of a transaction in which jobs may be sent (DSP-3.8)."""
 _AGAIN: Final = 0.25
 """Seconds between two checks that changes of the store cause, and before a step is tried again."""
 _FOREIGN: Final = 0.05

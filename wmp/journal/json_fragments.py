@@ -22,7 +22,7 @@ _RUN: Final = 4
 """Length up to which lists of numbers are written in full."""
 
 REMEMBERED: Final = 4096
-"""Largest number of paths, templates and similar values that are kept."""
+"""Maximum number of paths, templates and similar values that are kept."""
 
 
 def size_of(payloads: Sequence[Frame]) -> int:

@@ -23,7 +23,7 @@ Line = Mapping[str, Any]
 """One line: values by the names of the columns."""
 
 _LONGEST: Final = 64 << 20
-"""Largest size of a line.
+"""Maximum size of a line.
 
 The number of a job takes ten bytes, and a step has up to a million jobs.
 """

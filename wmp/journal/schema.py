@@ -28,7 +28,7 @@ SUFFIX: Final = ".jsonl"
 """End of a segment's name. The name of an unfinished segment begins with a dot."""
 
 MAX_JOBS: Final = 1 << 24
-"""Largest number of jobs in one line."""
+"""Maximum number of jobs in one line."""
 
 MAX_TIME: Final = 2**53
 """Bound of ``at`` and ``wall`` in µs, 285 years: no clock shows such a time."""
@@ -128,7 +128,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("role", _T, "WAKE TAKE, submitted, run", "role of the jobs"),
     Column("needs", Type.AMOUNTS, "WAKE GIVE TAKE, submitted, run", "resources that one job takes"),
     Column("lock", _I, "GIVE TAKE NO PONG", "number of the lock"),
-    Column("want", _I, "GIVE", "largest number of jobs wanted; 0 withdraws the lock"),
+    Column("want", _I, "GIVE", "maximum number of jobs wanted; 0 withdraws the lock"),
     Column("hold", _I, "GIVE", "ms that the manager may keep the GIVE"),
     Column("more", _B, "TAKE PING", "the lock stays open; in PING, the list is not whole"),
     Column("owner", _T, "TAKE DONE STATUS CANCEL PING, run, note, instancebegun", "identity of the "

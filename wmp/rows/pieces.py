@@ -41,8 +41,8 @@ def cut(
 
     Args:
         batches: The record batches of the partition, in their order.
-        rows_per_job: Largest number of rows of a piece.
-        max_bytes: Largest number of bytes of a piece that is more than one row. The bytes are those
+        rows_per_job: Maximum number of rows of a piece.
+        max_bytes: Maximum number of bytes of a piece that is more than one row. The bytes are those
             of the values, without the head of the stream.
     """
     first = 0

@@ -70,6 +70,6 @@ class RowTerms:
             raise ConfigError(f"errors is {value!r}; expected 'raise' or 'column'")
 
     @max_worker_losses.validator
-    def _check_retries(self, attribute: object, value: object) -> None:
+    def _check_max_worker_losses(self, attribute: object, value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ConfigError(f"retries is {value!r}; expected a whole number from 0")
+            raise ConfigError(f"max_worker_losses is {value!r}; expected a whole number from 0")

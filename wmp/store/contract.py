@@ -15,7 +15,7 @@ from wmp.store.write_batch import BatchAnswer, StoredFailure, WriteBatch
 
 @frozen
 class StoreInstance:
-    """One process that uses a store, from its begin to its end."""
+    """One process that uses a store, from its start to its end."""
 
     number: int
     """Number of the instance in the store."""
@@ -148,7 +148,7 @@ class Store(Protocol):
         Args:
             where: Which jobs.
             after: Only jobs with greater numbers: the last number of the page before.
-            limit: Largest number of jobs.
+            limit: Maximum number of jobs.
             payloads: Whether to read payloads and results too.
         """
 

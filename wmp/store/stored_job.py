@@ -46,7 +46,7 @@ class StoredJobInput(Enum):
     """The attempt was never granted, or a cancelled job's attempt is over; any instance may reserve
     the job."""
     SPEND = "spend"
-    """The attempt is lost, and the job's retries are used up."""
+    """The attempt is lost, and max_worker_losses does not allow this loss."""
     AGAIN = "again"
     """The attempt failed, and the job is tried again."""
     ADOPT = "adopt"

@@ -86,7 +86,7 @@ class StoreTransaction(Protocol):
             sort: Which sort.
             opened: Whether only open records are returned.
             after: Only records with greater numbers.
-            limit: Largest number of records.
+            limit: Maximum number of records.
         """
 
     def put(self, sort: str, record: StoreRecord) -> None:

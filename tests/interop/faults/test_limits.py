@@ -54,7 +54,7 @@ def test_a_payload_that_is_too_large_is_refused_before_it_is_sent() -> None:
 
 
 def test_many_small_jobs_at_the_bounds_of_one_message_get_through() -> None:
-    # The largest number of jobs in one message, with the longest payloads that share a frame.
+    # The maximum number of jobs in one message, with the longest payloads that share a frame.
     count, bundle = 2048, Limits.COLUMNS // Limits.INLINE // 2
     with (
         wmp.Manager(transport=SMALL, bundle=bundle, bundle_bytes=Limits.COLUMNS) as manager,

@@ -74,7 +74,7 @@ def test_a_poison_job_is_lost_with_its_cause_and_harms_no_other_job() -> None:
         error = poison.exception(WAIT)
         assert isinstance(error, wmp.WorkerLost)
         # While a new process starts, a job that waits for the process may be handed back. That
-        # lease costs no retry, but counts as an attempt.
+        # lease is not a worker loss, but counts as an attempt.
         handed_back = manager.statistics().requeued.get("handed back", 0)
         assert 3 <= error.attempts <= 3 + handed_back
         assert error.host == "w"
@@ -153,8 +153,8 @@ def test_a_drain_that_takes_too_long_hands_the_job_back(tmp_path: Path) -> None:
         pid = int((tmp_path / "pid").read_text())
         with wmp.Worker(*manager.endpoints, **arguments):
             first.close(0.1)
-            # The job is not lost, because its retries are 0, and need not wait until the worker
-            # expires.
+            # max_worker_losses is 0, and yet the job is not lost. Nor does it wait until the
+            # silence of the worker has become too long.
             assert int(job.result(WAIT)) != pid
         assert gone(pid)
 

@@ -290,15 +290,15 @@ def test_a_door_of_round_robin_is_read_with_its_commands(folder):
         ),
         (
             f"{FRONT}expiry = 1",
-            "gateway.clients[0].expiry is not a known key; it was renamed; write timeout",
+            "clients[0].expiry is not a known key; it was renamed; write timeout",
         ),
         (
             f"{ROUND}expiry = 1",
-            "gateway.round_robin[0].expiry is not a known key; it was renamed; write timeout",
+            "robin[0].expiry is not a known key; it was renamed; write timeout",
         ),
         (
             f'{MDP}[[gateway.majordomo.services]]\nname = "x"\nexpiry = 1',
-            "gateway.majordomo[0].services[0].expiry is not a known key; it was renamed; write timeout",
+            "services[0].expiry is not a known key; it was renamed; write timeout",
         ),
         (
             f"{FRONT}retries = 0",

@@ -127,7 +127,7 @@ def test_a_worker_with_a_handler_does_not_receive(endpoint):
         made.recv()
 
 
-def test_a_handler_that_fails_costs_a_retry(endpoint):
+def test_a_handler_that_fails_is_a_worker_loss(endpoint):
     seen = []
 
     def fail_twice(body):

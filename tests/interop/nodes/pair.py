@@ -46,7 +46,7 @@ def counted(count: int, pulled: list[int]) -> Iterator[bytes]:
 
 
 class Gate:
-    """A handler that reports its begin and ends when the test sets an event."""
+    """A handler that reports its start and ends when the test sets an event."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)

@@ -16,7 +16,7 @@ _COUNT = 3
 
 
 class PairClients:
-    """Three clients, from the begin of the block to its end.
+    """Three clients, from the start of the block to its end.
 
     Args:
         doors: The addresses of the primary and of the backup.

@@ -228,7 +228,7 @@ def test_a_full_disk_is_an_error_for_new_jobs(tmp_path: Path) -> None:
             while len(jobs) < 100:
                 jobs.append(manager.submit(bytes(10_000)))
 
-        with pytest.raises(wmp.StoreFull, match="largest size"):
+        with pytest.raises(wmp.StoreFull, match="maximum size"):
             fill()
         assert [job.result(WAIT) for job in jobs] == [bytes(20_000)] * len(jobs)
         assert len(jobs) > 5

@@ -146,8 +146,8 @@ changed(
     **OK_END,
 )
 changed(
-    "retries are kept",
-    "a job given up with retries left",
+    "worker losses are kept",
+    "a job given up with worker losses left",
     RESOLVE,
     "ends",
     lambda _: ["lost"],

@@ -124,7 +124,8 @@ def test_each_broken_safeguard_is_found_and_named(broken, found):
     kinds = {one.violation.name for worlds in broken.values() for one in worlds}
     assert kinds >= {
         "every job ends", "executions", "leases are lost for a cause", "no stale result",
-        "no double booking", "cancelled stays cancelled", "retries are kept", "ends have a cause",
+        "no double booking", "cancelled stays cancelled", "worker losses are kept",
+        "ends have a cause",
         "one process for each identity",
     }  # fmt: skip
 

@@ -13,7 +13,11 @@ from wmp.gateways.common.job_end import explain_end
     ("end", "payload", "text"),
     [
         (End.ERROR, pack_error("ValueError", "no"), "the handler failed: ValueError: no"),
-        (End.LOST, b"w 1\nit left", "the worker 'w 1' was lost, and no retry is left: it left"),
+        (
+            End.LOST,
+            b"w 1\nit left",
+            "the worker 'w 1' was lost, and max_worker_losses allows no further loss: it left",
+        ),
         (End.LOST, b"\nthe manager is closed", "the job was lost: the manager is closed"),
         (End.CANCELLED, b"", "the job ended: cancelled"),
         (End.TIMEOUT, b"no worker", "the job ended: timeout: no worker"),

@@ -194,7 +194,7 @@ def test_a_busy_worker_loses_its_request(how):
 
 
 @pytest.mark.rule("MDP-3.3", "MDP-2.2")
-def test_a_request_survives_its_retries_and_no_more():
+def test_a_request_survives_max_worker_losses_and_no_more():
     broker = Broker(
         services=[
             MajordomoService("once", max_worker_losses=0),

@@ -238,7 +238,10 @@ def test_the_log_has_the_cause_of_a_message_without_a_result(tracked):
     assert server.emitted == []
     assert server.drops == ["no reply"]
     name, why = (
-        ("TRACKEXEC", "the worker '/round-robin' was lost, and no retry is left")
+        (
+            "TRACKEXEC",
+            "the worker '/round-robin' was lost, and max_worker_losses allows no further loss",
+        )
         if tracked
         else ("EXEC", "the handler failed: WorkerLost")
     )

@@ -224,7 +224,7 @@ def test_a_full_store_gives_no_id(disk, tmp_path):
         for _ in range(10):
             ids.append(requests.request("echo", (b"x" * 200_000,)))
 
-    with pytest.raises(StoreFull, match="largest size"):
+    with pytest.raises(StoreFull, match="maximum size"):
         fill()
     assert ids
     for id in ids:

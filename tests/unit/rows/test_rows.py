@@ -139,7 +139,7 @@ def test_terms_travel_by_pickle_and_name_wrong_values():
         ({"errors": "ignore"}, "errors is 'ignore'; expected 'raise' or 'column'"),
         ({"wait": 0}, "wait is 0; expected more than 0 seconds"),
         ({"run_limit": "1"}, "run_limit is '1'; expected a number of seconds"),
-        ({"max_worker_losses": -1}, "retries is -1; expected a whole number from 0"),
+        ({"max_worker_losses": -1}, "max_worker_losses is -1; expected a whole number from 0"),
     ]:
         with pytest.raises(ConfigError, match=text):
             rows.RowTerms(**{"through": "tcp://127.0.0.1:5572"} | wrong)

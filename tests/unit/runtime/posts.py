@@ -110,7 +110,7 @@ def upper(payload: bytes) -> bytes:
 
 
 def until_open(payload: bytes, job: RunningJob) -> bytes:
-    """Report the begin, then wait until the test opens the FIFO that the payload names."""
+    """Report the start, then wait until the test opens the FIFO that the payload names."""
     if payload:
         job.report(text=str(os.getpid()))
         with open(payload, "rb") as fifo:

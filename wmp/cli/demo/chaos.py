@@ -21,16 +21,16 @@ _LENGTH: Final = 12.0
 """Seconds that the demo should take without kills."""
 
 _LONGEST: Final = 0.2
-"""Largest number of seconds by which a job is made longer."""
+"""Maximum number of seconds by which a job is made longer."""
 
 _ROUNDS: Final = 2
 """Number of kills of each process, if there are enough files."""
 
 _BETWEEN: Final = 3
-"""Least number of results between two kills."""
+"""Minimum number of results between two kills."""
 
-_RETRIES: Final = 100
-"""Number of retries of a job: more than the number of kills."""
+_MAX_WORKER_LOSSES: Final = 100
+"""Worker losses that a job survives: more than the number of kills."""
 
 
 @define(eq=False)
@@ -65,7 +65,7 @@ class Chaos(DemoRunner):
     """Managers that still have files, or have not reported all results."""
 
     def __attrs_post_init__(self) -> None:
-        self.max_worker_losses = _RETRIES
+        self.max_worker_losses = _MAX_WORKER_LOSSES
         self.pause = min(_LONGEST, _LENGTH * self.count * SLOTS / len(self.names))
 
     @property

@@ -24,13 +24,13 @@ _LENGTH: Final = 8.0
 """Seconds that the demo should take without kills."""
 
 _LONGEST: Final = 0.2
-"""Largest number of seconds by which a job is made longer."""
+"""Maximum number of seconds by which a job is made longer."""
 
 _KILLS: Final = (0.3, 0.65)
 """Parts of the results after which the active manager is killed."""
 
 _FEWEST: Final = 20
-"""Least number of files, so that some requests are left after each kill."""
+"""Minimum number of files, so that some requests are left after each kill."""
 
 _HEARTBEAT: Final = 0.3
 _TIMEOUT: Final = 0.5

@@ -22,9 +22,9 @@ from wmp.message import counted, printable
 
 _PROGRAM: Final = "wmp"
 _MERGED: Final = 256
-"""Largest number of journals whose lines are merged; all of them are open at the same time."""
+"""Maximum number of journals whose lines are merged; all of them are open at the same time."""
 _SHOWN: Final = 12
-"""Largest number of jobs that are shown for a line."""
+"""Maximum number of jobs that are shown for a line."""
 _ELSEWHERE: Final = frozenset(
     (
         *("v", "node", "epoch", "n", "step", "at", "wall", "what", "command", "source"),

@@ -17,10 +17,10 @@ from wmp.blocking import Job, Manager
 from wmp.message import Limits
 
 _JOBS: Final = 8192
-"""Largest number of inputs that are read in advance of the results."""
+"""Maximum number of inputs that are read in advance of the results."""
 
 _BYTES: Final = 256 << 20
-"""Largest number of bytes that are read in advance; a single input may have more."""
+"""Maximum number of bytes that are read in advance; a single input may have more."""
 
 _CHUNK: Final = 1 << 16
 """Bytes of one read of a file that is read line by line."""

@@ -52,7 +52,7 @@ _STALL = 0.25
 """Units for which the kit may stall if a message shows the breach. The kit's own peers answer
 within a unit."""
 _TRIES = 4
-"""Largest number of slower plays of a case."""
+"""Maximum number of slower plays of a case."""
 _BROKEN = (Verdict.FAILED, Verdict.NON_STRICT)
 _SURE, _SLOWER = 1000, 3
 """A case that fails is played again with a unit ``_SLOWER`` times as long, of at most ``_SURE``

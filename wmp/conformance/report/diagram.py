@@ -16,7 +16,7 @@ _WIDTH: Final = 660
 """The least distance between the first and the last lifeline."""
 _MARGIN: Final = 130
 _MAX: Final = 200
-"""Largest number of lines in a diagram. The middle of a longer conversation is left out."""
+"""Maximum number of lines in a diagram. The middle of a longer conversation is left out."""
 
 
 def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str = "") -> Markup:

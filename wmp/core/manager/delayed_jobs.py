@@ -22,7 +22,7 @@ _DEAD: Final = 64
 """Number of ended entries that the heap may have beyond the number of waiting entries."""
 
 _MAX: Final = 4096
-"""Largest number of entries that one step releases, because a step must stay short."""
+"""Maximum number of entries that one step releases, because a step must stay short."""
 
 
 @define(eq=False)

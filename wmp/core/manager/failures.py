@@ -2,7 +2,7 @@
 
 A job with settings is tried again by the names of the error's types, which DONE has. Without
 settings the worker decides, and DONE has the time to wait. Either way the job waits here and holds
-no lease meanwhile. A failure costs none of the retries, which count lost leases.
+no lease meanwhile. A failure is not a worker loss: those are lost leases.
 """
 
 from __future__ import annotations

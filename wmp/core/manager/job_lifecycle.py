@@ -52,7 +52,7 @@ class JobInput(IntEnum):
     LOSE = 4
     """The lease is lost, also by DONE lost, and the job may be tried again."""
     SPEND = 5
-    """The lease is lost, and the job's retries are used up."""
+    """The lease is lost, and max_worker_losses does not allow this loss."""
     CANCEL = 6
     """The submitter wants no result any more."""
     EXPIRE = 7
@@ -212,7 +212,7 @@ class JobRecord:
         self.history.append(FailedAttempt(self.attempt, worker, at, error))
 
     def leave(self, identity: bytes) -> bool:
-        """Record that a worker left with the job; return whether this costs a retry (WMP-6.23)."""
+        """Record that a worker left with the job; return whether the loss counts (WMP-6.23)."""
         if self.left is None:
             self.left = {}
         times = self.left.get(identity, 0)

@@ -29,7 +29,7 @@ GRANTED: Final = TRANSITIONS[JobState.QUEUED, JobInput.GRANT]
 """The step of the table that every job needs, looked up once."""
 
 FEW: Final = 8
-"""Largest number of jobs of a queue that are checked for a refusal by a worker."""
+"""Maximum number of jobs of a queue that are checked for a refusal by a worker."""
 _DEAD = 64
 """Number of places of ended jobs that the lines of a queue may have beyond the number of waiting
 jobs.

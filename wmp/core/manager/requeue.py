@@ -1,7 +1,7 @@
 """Jobs that come back from a worker without a result: they are queued again, or end.
 
-A lost lease costs a job one retry if the job may have started (WMP-6.4, 6.15, 6.17). If the same
-worker loses further leases of the job by leaving, they cost no retry (WMP-6.23). A refusal costs no
+A lost lease is a worker loss if the job may have started (WMP-6.4, 6.15, 6.17). If the same
+worker loses further leases of the job by leaving, they do not count (WMP-6.23). A refusal costs no
 retry (WMP-6.5), and a job that was handed back costs none (WMP-6.11). Jobs that are queued again
 stand before the others of their priority, in their old order (WMP-6.28).
 """
@@ -36,7 +36,7 @@ again in a TAKE of its own.
 """
 _LOST: Final = "lost at the worker"
 _COUNTED: Final = frozenset({CONNECTION_ENDED, SILENCE, REFUSED, _LOST})
-"""Causes that cost a job a retry each time.
+"""Causes that are a worker loss each time.
 
 Other causes count once for each identity of a worker, because a worker can leave and come back with
 two messages (WMP-6.23).
@@ -64,7 +64,7 @@ class Requeue:
         now: float,
         text: str = "",
     ) -> list[Queue]:
-        """Queue leased jobs of a worker again, or end those whose retries are used up (WMP-6.4).
+        """Queue leased jobs of a worker again, or end those that were lost too often (WMP-6.4).
 
         Args:
             worker: The worker that held the leases.

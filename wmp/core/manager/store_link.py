@@ -49,11 +49,11 @@ from wmp.store.stored_job import ENDED, TRANSITIONS, StoredJobInput, StoredJobSt
 from wmp.store.write_batch import AddAnswer, BatchAnswer, ChangeAnswer, NewJobs, ReservedJobs
 
 _GRANT_FOR: Final = 7.0
-"""Seconds after the begin of the last renewal for which stored jobs are granted."""
+"""Seconds after the start of the last renewal for which stored jobs are granted."""
 _SWEEP: Final = 1.0
 """Seconds between two sweeps. Each of them renews the validity of the instance, too."""
 _MAX_LOOKED: Final = 1000
-"""Largest number of jobs whose rows one write asks for."""
+"""Maximum number of jobs whose rows one write asks for."""
 _State = StoredJobState
 _In = StoredJobInput
 
@@ -506,7 +506,7 @@ class StoreLink:
             ids = tuple(joined)
             store, none = self.ownership.of(ids[0]), (0,) * len(ids)
             self.outbound.actions.append(Note(JOINED, store, (), store, ids, none))
-        self._decline(refused, "the store has its largest size and takes no further jobs")
+        self._decline(refused, "the store has its maximum size and takes no further jobs")
 
     def _changed(
         self, what: StoredJobInput, columns: ChangeColumns, answer: ChangeAnswer, now: float

@@ -13,7 +13,7 @@ from wmp.core.manager.remote_worker import RemoteWorker, fits
 from wmp.message import Kind
 
 _SHOWN = 8
-"""Largest number of names that a text lists."""
+"""Maximum number of names that a text lists."""
 
 
 @frozen

@@ -14,7 +14,7 @@ from wmp.core.manager.unserved import reason_of
 from wmp.message import Kind, counted
 
 _SHOWN = 3
-"""Largest number of workers that a text names."""
+"""Maximum number of workers that a text names."""
 
 
 @define(eq=False)

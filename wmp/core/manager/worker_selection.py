@@ -253,7 +253,7 @@ _SEEN = 8
 """Number of offers that a policy sees for a single job if it keeps their order."""
 
 _Candidate = tuple[RemoteWorker, int, int]
-"""A worker, the number of jobs that would start there at once, and the largest number that it
+"""A worker, the number of jobs that would start there at once, and the maximum number that it
 may get.
 """
 

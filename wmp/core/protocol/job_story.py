@@ -38,7 +38,7 @@ from wmp.events import (
 from wmp.message import Field, Message, Outcome, Peer, counted, named
 
 MAX_EVENTS: Final = 64
-"""Largest number of events that are kept of one job.
+"""Maximum number of events that are kept of one job.
 
 The first half and the newest half are kept. A line between them has the number of omitted events.
 """

@@ -26,16 +26,16 @@ class ManagerSettings:
     wake_timeout: float = 0.25
     """Time after which twice as many workers are woken, if jobs wait and no GIVE comes."""
     wake_scan: int = 64
-    """Largest number of offers that a policy sees at the same time, the oldest first."""
+    """Maximum number of offers that a policy sees at the same time, the oldest first."""
     resend: float = 3.0
     """Age at which an unacknowledged message is sent again."""
     reply_margin: float = 0.5
     """Time before the end of its hold at which a held GIVE is answered; at most half of the hold.
     """
     bundle: int = 512
-    """Largest number of jobs in one TAKE."""
+    """Maximum number of jobs in one TAKE."""
     bundle_bytes: int = 1 << 20
-    """Largest number of payload bytes in one TAKE; the payload of a single job may be larger."""
+    """Maximum number of payload bytes in one TAKE; the payload of a single job may be larger."""
     announce: float = 1.0
     """Interval of the announcements to the devices to which the manager dials in."""
     challenge: float = 1.0
@@ -43,7 +43,7 @@ class ManagerSettings:
     orphan_ttl: float = 300.0
     """Time for which workers keep stored jobs and their results without a manager of the store."""
     max_jobs: int = 1_000_000
-    """Largest number of jobs, queued and leased.
+    """Maximum number of jobs, queued and leased.
 
     The runtime makes submitters wait at this limit.
     """
@@ -55,9 +55,9 @@ class ManagerSettings:
     max_leases: int = 8192
     """Limit of the leases of one worker, whatever capacity it reports."""
     max_workers: int = 100_000
-    """Largest number of workers that are remembered."""
+    """Maximum number of workers that are remembered."""
     max_identities: int = 10_000
-    """Largest number of workers that are remembered for one connection; a device may have many
+    """Maximum number of workers that are remembered for one connection; a device may have many
     workers.
     """
     max_gives: int = 20_000
@@ -144,6 +144,6 @@ class DeviceSettings:
     label: str = ""
     max_hops: int = Limits.HOPS
     max_managers: int = Limits.MANAGERS
-    """Largest number of managers that dial in. Each receives every READY."""
+    """Maximum number of managers that dial in. Each receives every READY."""
     max_silence: float = 6.0
     """Silence after which a manager that dialed in is forgotten."""

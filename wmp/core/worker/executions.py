@@ -41,7 +41,7 @@ from wmp.message import (
 )
 
 _DONE_BYTES: Final = 4 << 20
-"""Largest number of payload bytes in one DONE; a single result may be larger."""
+"""Maximum number of payload bytes in one DONE; a single result may be larger."""
 _LOOK: Final = PatienceTimer()
 """The only timer for jobs that wait."""
 _STATUS_KEPT: Final = 1024

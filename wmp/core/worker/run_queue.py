@@ -27,7 +27,7 @@ Each lane costs the worker a step at its start and at its end. With many places 
 take as long as the jobs.
 """
 _LONGEST = 2.5
-"""Largest factor by which a bundle becomes longer."""
+"""Maximum factor by which a bundle becomes longer."""
 
 _WEIGHT = 0.25
 """Weight of the newest measure in the mean. After some ten bundles an old value is replaced."""

@@ -14,7 +14,7 @@ from wmp.store.transaction import StoreTransaction
 _LOOKED_AT: Final = 10_000
 """Jobs that one request reads at most to find jobs of a status."""
 _READ: Final = 16
-"""Jobs that are read at a time: each may have a payload and a result of the largest size."""
+"""Jobs that are read at a time: each may have a payload and a result of the maximum size."""
 _PAGE: Final = 8 << 20
 """Bytes of payloads and results after which a page ends."""
 
@@ -31,7 +31,7 @@ def list_jobs(
         status: Letter of the jobs; None for all.
         role: Type of the jobs; None for all.
         after: Number after which the page begins.
-        limit: Largest number of documents.
+        limit: Maximum number of documents.
     """
     states = None
     if status is not None:

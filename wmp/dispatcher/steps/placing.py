@@ -20,7 +20,7 @@ from wmp.store.transaction import StoreTransaction
 from wmp.store.write_batch import Reservation
 
 _MAX: Final = 256
-"""Largest number of jobs of one kind that a step dispatches."""
+"""Maximum number of jobs of one kind that a step dispatches."""
 _MAX_BYTES: Final = 8 << 20
 
 

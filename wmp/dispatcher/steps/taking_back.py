@@ -45,7 +45,7 @@ def take_back(
         dispatch: The dispatch, of this dispatcher.
         job: The job in the same attempt.
         cause: Why, for people.
-        cost: Retries to count, 0 or 1.
+        cost: Worker losses to count, 0 or 1.
     """
     worker = None if dispatch.worker is None else WorkerRecord.read(store, dispatch.worker)
     name = "a worker" if worker is None else f"{worker.hostname}:{worker.port}"

@@ -10,10 +10,10 @@ from wmp.foreign import Frames
 from wmp.message import Frame
 
 MAX_FRAMES: Final = 64
-"""Largest number of frames of a message (PIRATE-1.1, PING-1.2)."""
+"""Maximum number of frames of a message (PIRATE-1.1, PING-1.2)."""
 
 MAX_HOPS: Final = 8
-"""Largest number of frames before the empty frame of an envelope (PIRATE-1.2)."""
+"""Maximum number of frames before the empty frame of an envelope (PIRATE-1.2)."""
 
 FRAMES_CODEC: Final = "frames"
 """Name of the codec of a body that is a list of frames."""

@@ -11,7 +11,7 @@ PING: Final = b"PING"
 PONG: Final = b"PONG"
 
 _MAX_SEQUENCE: Final = 255
-"""Largest number of bytes of a sequence (FREE-1.3)."""
+"""Maximum number of bytes of a sequence (FREE-1.3)."""
 
 
 class ClientWire(Protocol):

@@ -37,5 +37,7 @@ def explain_end(end: End, payload: Frame) -> str:
         worker, _, cause = cause.partition("\n")
         if not worker:  # lost before a worker had the job
             return f"the job was lost: {cause}"
-        return f"the worker {worker!r} was lost, and no retry is left: {cause}"
+        return (
+            f"the worker {worker!r} was lost, and max_worker_losses allows no further loss: {cause}"
+        )
     return f"the job ended: {end.value}" + (f": {cause}" if cause else "")

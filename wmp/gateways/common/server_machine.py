@@ -78,7 +78,7 @@ class LazyServerMachine:
         slots: Number of handlers that run at the same time.
         kind: Kind of the jobs. The codec is ``frames`` for a body of several frames.
         as_list: Whether the handler gets a list also for a body of one frame.
-        limit: Largest number of requests that wait.
+        limit: Maximum number of requests that wait.
         wire: Messages of the clients.
         remember: Seconds for which a reply is kept for repetitions of its request.
     """

@@ -188,7 +188,7 @@ class FreelanceServer(BlockingForeignProgram[aio.FreelanceServer]):
         slots: Number of requests that are done at the same time.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
-        limit: Largest number of requests that wait. Further requests are dropped.
+        limit: Maximum number of requests that wait. Further requests are dropped.
         security: CURVE keys.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.

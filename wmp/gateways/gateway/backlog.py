@@ -8,7 +8,7 @@ from wmp.gateways.gateway.machine import GatewayMachine
 from wmp.message import counted
 
 _SHOWN = 5
-"""Largest number of kinds of requests that a text lists."""
+"""Maximum number of kinds of requests that a text lists."""
 
 
 def describe_backlog(machine: GatewayMachine, doors: Sequence[Sequence[str]]) -> str:

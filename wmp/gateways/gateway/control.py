@@ -17,7 +17,7 @@ from wmp.errors import ClosedError, ConfigError, TransportError
 from wmp.gateways.gateway.aio import Gateway
 
 _LONGEST: Final = 64 * 1024
-"""Largest number of bytes of a request."""
+"""Maximum number of bytes of a request."""
 
 _PATIENCE: Final = 5.0
 """Seconds within which a request must come, and its answer."""

@@ -31,7 +31,7 @@ class MajordomoClient(AsyncPart):
         endpoint: Address of the broker.
         timeout: Seconds of one try.
         tries: Number of tries of a request. Each try but the first has a new socket.
-        sockets: Largest number of requests in progress. Further requests wait, in the order of the
+        sockets: Maximum number of requests in progress. Further requests wait, in the order of the
             calls. A socket is opened when it is needed first.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.

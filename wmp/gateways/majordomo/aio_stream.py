@@ -32,8 +32,8 @@ class MajordomoStreamClient(AsyncPart):
     Args:
         endpoint: Address of the broker.
         timeout: Seconds without a reply after which all requests that were sent count as lost.
-        window: Largest number of requests at the broker. Further requests wait here.
-        limit: Largest number of requests without a reply. ``send`` waits above it.
+        window: Maximum number of requests at the broker. Further requests wait here.
+        limit: Maximum number of requests without a reply. ``send`` waits above it.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.

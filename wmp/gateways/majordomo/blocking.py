@@ -43,7 +43,7 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
         endpoint: Address of the broker.
         timeout: Seconds of one try.
         tries: Number of tries of a request. Each try but the first has a new socket.
-        sockets: Largest number of requests in progress. Further requests wait, in the order of the
+        sockets: Maximum number of requests in progress. Further requests wait, in the order of the
             calls. A socket is opened when it is needed first.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
@@ -132,8 +132,8 @@ class MajordomoStreamClient(BlockingPart[aio_stream.MajordomoStreamClient]):
     Args:
         endpoint: Address of the broker.
         timeout: Seconds without a reply after which all requests that were sent count as lost.
-        window: Largest number of requests at the broker. Further requests wait here.
-        limit: Largest number of requests without a reply. ``send`` waits above it.
+        window: Maximum number of requests at the broker. Further requests wait here.
+        limit: Maximum number of requests without a reply. ``send`` waits above it.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the socket.

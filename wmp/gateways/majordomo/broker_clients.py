@@ -46,7 +46,7 @@ class ServiceTerms:
     unserved: float | None = 60.0
     """Seconds that a request waits for a service without workers; None for no limit."""
     limit: int = 100_000
-    """Largest number of requests in progress."""
+    """Maximum number of requests in progress."""
     join: bool = False
     """Whether a request with the body of a request in progress waits for the same job."""
     as_list: bool = False
@@ -97,8 +97,8 @@ class MajordomoRequests:
     Args:
         numbers: Gives the numbers of the jobs; doors of one manager share it.
         terms: The terms of services, the longest matching name counts. One of them is ``*``.
-        limit_bytes: Largest number of bytes of all requests (MDP-3.2).
-        client_limit: Largest number of requests of one connection.
+        limit_bytes: Maximum number of bytes of all requests (MDP-3.2).
+        client_limit: Maximum number of requests of one connection.
         served: Returns whether a service has workers.
     """
 

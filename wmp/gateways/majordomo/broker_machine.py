@@ -63,9 +63,9 @@ class MajordomoDoorSettings:
     """Whether the door takes workers."""
     services: Sequence[ServiceTerms] = (ServiceTerms(),)
     limit_bytes: int = 256 << 20
-    """Largest number of bytes of all requests in progress (MDP-3.2)."""
+    """Maximum number of bytes of all requests in progress (MDP-3.2)."""
     client_limit: int = 100_000
-    """Largest number of requests of one connection."""
+    """Maximum number of requests of one connection."""
     of_workers: WorkersTerms
 
 

@@ -43,7 +43,7 @@ MMI: Final = "mmi."
 """Beginning of the names of services that the broker itself does."""
 
 _LONGEST_GROUP: Final = 64
-"""Largest number of bytes of a service's name in the name of its group."""
+"""Maximum number of bytes of a service's name in the name of its group."""
 
 _EXPELLED: Final = 1000
 """Number of connections that got DISCONNECT and are remembered, if ``max_workers`` is less."""

@@ -61,7 +61,7 @@ class MajordomoClientMachine:
     Args:
         timeout: Seconds of one try.
         tries: Number of tries of a request.
-        sockets: Largest number of sockets.
+        sockets: Maximum number of sockets.
     """
 
     timeout: float = 2.5

@@ -55,7 +55,7 @@ class MajordomoService:
     unserved: float | None = field(default=60.0, kw_only=True)
     """Seconds that a request waits for a service without workers; None for no limit."""
     limit: int = field(default=100_000, kw_only=True)
-    """Largest number of requests in progress."""
+    """Maximum number of requests in progress."""
     key: str | None = field(default=None, kw_only=True)
     """``"body"``: a request with the body of a request in progress waits for the same job, and the
     newest of them gets the reply."""
@@ -132,10 +132,10 @@ class MajordomoDoor(Door):
     """The terms of services. The longest name that matches counts; a service without terms has
     those of ``MajordomoService("*")``."""
     limit_bytes: int = field(default=256 << 20, kw_only=True)
-    """Largest number of bytes of all requests in progress. A request counts with its frames and
+    """Maximum number of bytes of all requests in progress. A request counts with its frames and
     512 bytes more, and the first request of a service with 4096 bytes more."""
     client_limit: int = field(default=100_000, kw_only=True)
-    """Largest number of requests of one connection."""
+    """Maximum number of requests of one connection."""
     heartbeat: float = field(default=2.5, kw_only=True)
     """Seconds between two signs of life, from 0.01 to 60."""
     liveness: int = field(default=3, kw_only=True)
@@ -148,7 +148,7 @@ class MajordomoDoor(Door):
     linger: float = field(default=10.0, kw_only=True)
     """Seconds after which a service without workers is forgotten."""
     max_workers: int = field(default=10_000, kw_only=True)
-    """Largest number of workers. A service has 4096 at most: together they are one worker of WMP,
+    """Maximum number of workers. A service has 4096 at most: together they are one worker of WMP,
     and it has so many jobs at a time."""
 
     def __attrs_post_init__(self) -> None:

@@ -59,7 +59,7 @@ class MajordomoStreamMachine:
 
     Args:
         timeout: Seconds without a reply after which the requests that were sent count as lost.
-        window: Largest number of requests that were sent and have no reply.
+        window: Maximum number of requests that were sent and have no reply.
     """
 
     timeout: float = 7.5

@@ -15,7 +15,7 @@ CLIENT: Final = b"MDPC01"
 WORKER: Final = b"MDPW01"
 
 MAX_BODY: Final = MAX_FRAMES - 5
-"""Largest number of frames of a body: a request to a worker has five frames more (MDP-1.2)."""
+"""Maximum number of frames of a body: a request to a worker has five frames more (MDP-1.2)."""
 
 _READY: Final = b"\x01"
 _REQUEST: Final = b"\x02"

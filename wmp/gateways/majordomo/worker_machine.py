@@ -75,7 +75,7 @@ class MajordomoWorkerMachine:
         times: Times of the signs of life and of new connections.
         kind: Kind of the jobs. The codec is ``frames`` for a body of several frames.
         as_list: Whether the handler gets a list also for a body of one frame.
-        limit: Largest number of requests that wait for the handler.
+        limit: Maximum number of requests that wait for the handler.
     """
 
     service: bytes

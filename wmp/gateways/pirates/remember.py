@@ -37,8 +37,8 @@ class ReplyCache:
     """Replies by key; those that were used least recently are forgotten first.
 
     Args:
-        results: Largest number of replies.
-        size: Largest number of bytes of replies and keys. A larger reply is not kept.
+        results: Maximum number of replies.
+        size: Maximum number of bytes of replies and keys. A larger reply is not kept.
     """
 
     def __init__(self, results: int, size: int) -> None:
@@ -217,8 +217,8 @@ def remember(
         handler: ``f(body)`` or ``f(body, job)``, ``def`` or ``async def``.
         key: Returns the key of a request from its body, for example the name of the client and a
             number; or None for a request that runs each time.
-        results: Largest number of replies in the cache.
-        size: Largest number of bytes of the replies and their keys.
+        results: Maximum number of replies in the cache.
+        size: Maximum number of bytes of the replies and their keys.
 
     Raises:
         ConfigError: An argument is wrong.

@@ -49,8 +49,8 @@ class FrontDoor(DrainingPart):
         priority: Jobs of a higher priority are granted first.
         max_worker_losses: Number of lost leases that a job survives. With 0 no request runs twice.
         timeout: Seconds within which a job must end; None for no limit.
-        limit: Largest number of requests in progress. Further requests are dropped.
-        client_limit: Largest number of requests of one connection.
+        limit: Maximum number of requests in progress. Further requests are dropped.
+        client_limit: Maximum number of requests of one connection.
         full: Reply to a request above a limit, for example ``b"FULL"`` as at a ping-pong broker; by
             default none.
         join: Whether a request with the body of a request in progress waits for the same job. The

@@ -18,13 +18,13 @@ from wmp.events import Finished
 from wmp.message import Frame, Outcome
 
 LANE_JOBS: Final = 16
-"""Largest number of jobs of a lane."""
+"""Maximum number of jobs of a lane."""
 
 LANE_TIME: Final = 0.03
 """Seconds that the jobs of a lane should take together, by the time of earlier jobs."""
 
 REPORT_INTERVAL: Final = 0.008
-"""Largest number of seconds for which an end waits for other ends of its lane."""
+"""Maximum number of seconds for which an end waits for other ends of its lane."""
 
 
 @define(eq=False)

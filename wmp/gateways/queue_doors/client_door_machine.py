@@ -34,11 +34,11 @@ class Service:
     timeout: float | None = None
     """Seconds within which a job must end; then its request gets no reply."""
     limit: int = 1000
-    """Largest number of requests in progress. Further requests are dropped."""
+    """Maximum number of requests in progress. Further requests are dropped."""
     limit_bytes: int = 256 << 20
-    """Largest number of bytes of their bodies."""
+    """Maximum number of bytes of their bodies."""
     client_limit: int = 1000
-    """Largest number of requests of one connection."""
+    """Maximum number of requests of one connection."""
     as_list: bool = False
     """Whether a body of one frame is a list for the handler, too."""
     join: bool = False

@@ -75,11 +75,11 @@ class ClientDoor(Door):
     timeout: float | None = field(default=None, kw_only=True)
     """Seconds within which a job must end; None for no limit."""
     limit: int = field(default=1000, kw_only=True)
-    """Largest number of requests in progress."""
+    """Maximum number of requests in progress."""
     limit_bytes: int = field(default=256 << 20, kw_only=True)
-    """Largest number of bytes of their bodies."""
+    """Maximum number of bytes of their bodies."""
     client_limit: int = field(default=1000, kw_only=True)
-    """Largest number of requests of one connection."""
+    """Maximum number of requests of one connection."""
     key: str | None = field(default=None, kw_only=True)
     """``"body"``: a request with the body of a request in progress waits for the same job, and the
     newest of them gets the reply."""
@@ -174,7 +174,7 @@ class WorkerDoor(Door):
     busy_timeout: float | None = field(default=None, kw_only=True)
     """Seconds after which a request at a worker counts as lost; None for no limit."""
     max_workers: int = field(default=Limits.JOBS, kw_only=True)
-    """Largest number of workers, at most 4096: together they are one worker of WMP, and it has so
+    """Maximum number of workers, at most 4096: together they are one worker of WMP, and it has so
     many jobs at a time. Give further workers a door of their own."""
     guide: bool = field(default=False, kw_only=True)
     """Whether HEARTBEAT of an unknown Paranoid worker is READY, as at the queue of the guide."""

@@ -51,7 +51,7 @@ class BackDoorSettings:
     busy_timeout: float | None = None
     """Time after which a request counts as lost, and its worker as late; None for no limit."""
     max_workers: int = Limits.JOBS
-    """Largest number of workers. READY of further workers is dropped.
+    """Maximum number of workers. READY of further workers is dropped.
 
     Together they are one worker of WMP, which has no more jobs at a time than this default.
     """

@@ -44,11 +44,11 @@ class RoundRobinServer(Gateway):
         bind: Endpoints for clients and workers.
         name: Name of the server for original clients and workers; by default its first address.
         commands: Roles of the messages by command, for workers of WMP.
-        max_queue: Largest number of messages that wait; the newest is dropped. None: no limit.
+        max_queue: Maximum number of messages that wait; the newest is dropped. None: no limit.
         max_worker_losses: Number of lost workers that a TRACKEXEC survives.
         timeout: Seconds within which a message must be done; None for no limit.
         busy_timeout: Seconds after which a message at a worker counts as lost; None: no limit.
-        max_slots: Largest number of slots of one worker. A worker that registers more gets so many.
+        max_slots: Maximum number of slots of one worker. A worker that registers more gets so many.
         heartbeat: Seconds of silence after which a worker gets PING. After three such times the
             worker has left.
         workers_of_wmp: Endpoints for workers of WMP and devices.

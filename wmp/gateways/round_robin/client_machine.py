@@ -73,7 +73,7 @@ class RoundRobinClientMachine:
     _full_until: float | None = field(default=None, init=False)
     """When the messages that did not fit into the pipe are sent again."""
     _maximum: int | None = field(default=None, init=False)
-    """Largest number of messages that are sent at a time after the pipe was full."""
+    """Maximum number of messages that are sent at a time after the pipe was full."""
     _old: Iterator[int] = field(factory=lambda: count(-1, -1), init=False)
     """Numbers of EXECs that ended for the application, and were not sent."""
     _until: dict[int, float] = field(factory=dict, init=False)

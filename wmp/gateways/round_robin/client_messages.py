@@ -18,7 +18,7 @@ _OVERHEAD = 512
 """Bytes that a message in progress takes in addition to its frames."""
 
 _KEPT = _OVERHEAD + 128
-"""Largest size of a message whose arguments are kept beside the payload of its job."""
+"""Maximum size of a message whose arguments are kept beside the payload of its job."""
 
 
 def size_of(frames: Frames) -> int:

@@ -17,7 +17,7 @@ from wmp.runtime.common.checks import check_count, check_role, check_seconds, ch
 from wmp.runtime.node.config_table import ConfigTable
 
 MAX_SLOTS: Final = Limits.JOBS
-"""The largest ``max_slots``, and the largest number of slots of our worker."""
+"""The largest ``max_slots``, and the maximum number of slots of our worker."""
 
 ROUND_ROBIN = "round-robin"
 """Role of the messages of clients, and name of the workers together."""
@@ -73,14 +73,14 @@ class RoundRobinDoor(Door):
     busy_timeout: float | None = field(default=3600.0, kw_only=True)
     """Seconds after which a message at a worker counts as lost; None for no limit."""
     max_queue: int | None = field(default=None, kw_only=True)
-    """Largest number of messages that wait; the newest is dropped. None for no limit."""
+    """Maximum number of messages that wait; the newest is dropped. None for no limit."""
     limit_bytes: int = field(default=512 << 20, kw_only=True)
-    """Largest number of bytes of all messages in progress. Each message counts with all its frames
+    """Maximum number of bytes of all messages in progress. Each message counts with all its frames
     and 512 bytes more."""
     max_workers: int = field(default=10_000, kw_only=True)
-    """Largest number of workers."""
+    """Maximum number of workers."""
     max_slots: int = field(default=1000, kw_only=True)
-    """Largest number of slots of one worker. A worker that registers more gets so many."""
+    """Maximum number of slots of one worker. A worker that registers more gets so many."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()

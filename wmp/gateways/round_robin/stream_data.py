@@ -8,7 +8,7 @@ from typing import Final
 from wmp.errors import DecodeError
 
 MAX_STREAM: Final = 1 << 20
-"""Largest number of bytes of a stream."""
+"""Maximum number of bytes of a stream."""
 
 _HANDLE: Final = bytes(8)
 _HEAD: Final = 1 + 1 + 1 + len(_HANDLE)

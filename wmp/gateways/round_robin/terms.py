@@ -36,12 +36,12 @@ class RoundRobinDoorSettings:
     busy_timeout: float | None = 3600.0
     """Time after which a message at a worker counts as lost; None for no limit."""
     max_queue: int | None = None
-    """Largest number of messages that wait for a worker."""
+    """Maximum number of messages that wait for a worker."""
     limit_bytes: int = 512 << 20
-    """Largest number of bytes of all messages in progress, 512 bytes for each one included."""
+    """Maximum number of bytes of all messages in progress, 512 bytes for each one included."""
     max_workers: int = 10_000
     max_slots: int = 1000
-    """Largest number of slots of one worker."""
+    """Maximum number of slots of one worker."""
     home: Peer | None = None
     """The gateway's own manager."""
 

@@ -68,7 +68,7 @@ class RoundRobinWorkerMachine:
         times: Times of the connection.
         timeout: Seconds until REGISTER is sent again.
         tries: Number of tries of the first registration.
-        limit: Largest number of messages that wait for a handler.
+        limit: Maximum number of messages that wait for a handler.
     """
 
     roles: Mapping[bytes, str]

@@ -36,7 +36,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
         store: File of a store on SQLite, which is made if it is missing, or a
             :class:`~wmp.SqliteStore`. Nothing else may use this file.
         timeout: Seconds within which a service must reply. After that its request is sent again.
-        under_way: Largest number of requests that are sent and have no reply.
+        under_way: Maximum number of requests that are sent and have no reply.
         heartbeat: Seconds between two signs of life to the broker.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.

@@ -35,7 +35,7 @@ _TERMS: Final = StoredTerms(keep=_FOREVER, keep_dead=_FOREVER)
 _PREFIX: Final = "titanic "
 _HEX: Final = frozenset(string.hexdigits)
 _BYTES: Final = 64 << 20
-"""Largest number of bytes of the bodies that one step takes."""
+"""Maximum number of bytes of the bodies that one step takes."""
 _SWEPT: Final = 1000
 _LOOK: Final = 60
 """Number of renewals from one look for all closed requests to the next: it reads the whole store.
@@ -111,7 +111,7 @@ class TitanicRequests:
         """Store a request; return its id.
 
         Raises:
-            StoreFull: The store has its largest size.
+            StoreFull: The store has its maximum size.
         """
         id = self._name()
         kind, payload = Kind(service, codec=FRAMES_CODEC), pack_frames(body)
@@ -125,7 +125,7 @@ class TitanicRequests:
             ((number,),) = (one.ids for one in self._apply(make).adds)
             if not number:
                 raise StoreFull(
-                    "the store has its largest size; close requests whose replies were read, or "
+                    "the store has its maximum size; close requests whose replies were read, or "
                     "open the store with a larger max_bytes"
                 )
             self._numbers[0] += 1

@@ -15,7 +15,7 @@ MIN: Final = 1 << 18
 """Bytes of the smallest payload for which memory is kept."""
 
 _MAX: Final = 1 << 25
-"""Largest number of free bytes that are kept."""
+"""Maximum number of free bytes that are kept."""
 
 _free: Final[deque[Any]] = deque()
 """Free blocks, as arrays of bytes. Any thread may add a block, and any thread may take one."""

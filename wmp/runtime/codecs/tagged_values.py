@@ -43,7 +43,7 @@ _BIG: Final = 1024
 """Bytes of the largest whole number (VALUE-3.4)."""
 
 _EXPONENT: Final = 1_000_000
-"""Largest exponent of a Decimal (VALUE-3.4)."""
+"""Maximum exponent of a Decimal (VALUE-3.4)."""
 
 _SCALARS: Final[frozenset[type]] = frozenset(
     {bytes, bytearray, memoryview, str, float, bool, type(None)}

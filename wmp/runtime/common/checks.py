@@ -78,7 +78,7 @@ def check_descriptors(what: str, needed: int) -> None:
 
     Args:
         what: The part of the program that needs the descriptors, for the error.
-        needed: Largest number of descriptors that this part opens.
+        needed: Maximum number of descriptors that this part opens.
 
     Raises:
         TransportError: Fewer descriptors are left.

@@ -24,7 +24,7 @@ from wmp.runtime.sockets.identity_holders import IdentityHolders, taken
 from wmp.runtime.sockets.ports import Port
 
 _BATCH: Final = 256
-"""Largest number of messages of the upper ROUTER in a turn."""
+"""Maximum number of messages of the upper ROUTER in a turn."""
 
 _CHOSEN: Final = (
     "a manager that dials in chose a routing id; leave the routing id of its DEALER to ZeroMQ"

@@ -78,7 +78,7 @@ Gather = Callable[[Finished, float], Sequence[Action]]
 """Takes an event of a worker's lane, and the time, as ``Machine.handle`` does."""
 
 _BATCH = 256
-"""Largest number of messages of one socket, and of posted events, for one turn."""
+"""Maximum number of messages of one socket, and of posted events, for one turn."""
 
 _STALL = 0.05
 """Seconds until the next ``Ticked`` for a machine whose deadline has passed."""

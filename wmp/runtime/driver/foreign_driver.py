@@ -18,7 +18,7 @@ from wmp.runtime.driver.performers import Executors, Submitters
 from wmp.runtime.sockets.ports import Port, Sent
 
 _BATCH = 256
-"""Largest number of messages of one socket in a turn."""
+"""Maximum number of messages of one socket in a turn."""
 
 _SETTLED: Final = Settled()
 

@@ -57,7 +57,7 @@ _UNASKED: Final = 1 / 8
 """Cost of STATUS, ERROR, and a DONE that answers no TAKE: a worker that lost a connection or its
 device sends many of them."""
 _MAX_OWED: Final = 2 * Limits.JOBS
-"""Largest number of jobs of one worker for which a DONE is expected."""
+"""Maximum number of jobs of one worker for which a DONE is expected."""
 _IGNORED: Final = 10.0
 """Seconds for which a connection is ignored."""
 _ROUND: Final = 256
@@ -72,7 +72,7 @@ _REST: Final = 0.02
 _ANSWERS: Final = 200
 """Number of ERRORs a second with which the node answers frames that are no message."""
 _MAX: Final = 50_000
-"""Largest number of budgets that are remembered. Above this limit all budgets begin anew."""
+"""Maximum number of budgets that are remembered. Above this limit all budgets begin anew."""
 
 
 class Throttle:

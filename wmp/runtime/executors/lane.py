@@ -52,7 +52,7 @@ PostEvent = Callable[[PoolEvent], None]
 """Puts an event into the driver's inbox. Any thread may call it."""
 
 FLUSH_INTERVAL: Final = 0.1
-"""Largest number of seconds for which a result waits for other results of its lane.
+"""Maximum number of seconds for which a result waits for other results of its lane.
 
 The time is longer than that of a bundle (``lane_time``), so a bundle of fast jobs is one event.
 It is too short for a person to notice.
@@ -92,7 +92,7 @@ class LaneHost(Protocol):
     """Takes the lane's events. The value changes when the executor closes, so read it each time."""
     reporter: Reporter
     max_result: int
-    """Largest number of bytes of one result."""
+    """Maximum number of bytes of one result."""
     doing: Callable[[str], object]
     """Takes a text about present work. If the process ends, its parent adds this text."""
 

@@ -29,7 +29,7 @@ class LocalExecutor:
 
     Args:
         post: Takes the events.
-        max_result: Largest number of bytes of one result.
+        max_result: Maximum number of bytes of one result.
     """
 
     def __init__(self, post: PostEvent, max_result: int = Limits.PAYLOAD) -> None:

@@ -170,7 +170,7 @@ def open_pool(
         post: Takes the pool's events. It is called from any thread, also from inside the pool's
             methods, and must only queue.
         process_limits: Limits of worker processes.
-        max_result: Largest number of bytes of one result; a larger result becomes an error.
+        max_result: Maximum number of bytes of one result; a larger result becomes an error.
         retries: Settings of each role that name the errors after which a job is tried again; a role
             may be absent.
 

@@ -16,7 +16,7 @@ from wmp.runtime.submission.submissions import Submissions
 logger = logging.getLogger("wmp")
 
 _SHOWN = 5
-"""Largest number of jobs that a line names."""
+"""Maximum number of jobs that a line names."""
 
 
 class StoppedJobs:

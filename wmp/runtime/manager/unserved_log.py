@@ -12,7 +12,7 @@ logger = logging.getLogger("wmp.unserved")
 """A separate logger, because `wmp map` reports such jobs itself, and names a command that helps."""
 
 _SHOWN = 5
-"""Largest number of kinds of jobs for which one check logs a line."""
+"""Maximum number of kinds of jobs for which one check logs a line."""
 
 
 class UnservedLog:

@@ -23,7 +23,7 @@ _SILENCE: Final = 10.0
 second.
 """
 _MAX: Final = 10_000
-"""Largest number of identities of one key. Above this limit the key's oldest identity is free."""
+"""Maximum number of identities of one key. Above this limit the key's oldest identity is free."""
 
 
 @define

@@ -47,34 +47,34 @@ class Transport:
     until then.
     """
     parked: int = 1000
-    """Largest number of messages that are kept for a full pipe.
+    """Maximum number of messages that are kept for a full pipe.
 
     Further messages count as undelivered.
     """
     parked_bytes: int = field(default=64 << 20)
-    """Largest number of bytes in the messages that are kept for a full pipe.
+    """Maximum number of bytes in the messages that are kept for a full pipe.
 
     Above this limit or the limit before it, the connection of the peer is closed, because the peer
     reads nothing. The peer may connect again, and then undelivered messages are sent again.
     """
     parked_total: int = field(default=256 << 20)
-    """Largest number of bytes in the messages that are kept for the full pipes of all peers.
+    """Maximum number of bytes in the messages that are kept for the full pipes of all peers.
 
     Above this limit the connection of the peer with the most bytes is closed.
     """
     max_message: int = field(default=320 << 20)
-    """Largest number of bytes of one message, in all its frames.
+    """Maximum number of bytes of one message, in all its frames.
 
     The connection of a peer that sends more before the message ends is closed. This works on Linux
     with tcp only.
     """
     max_open: int = field(default=512 << 20)
-    """Largest number of bytes in the unfinished messages of all connections together.
+    """Maximum number of bytes in the unfinished messages of all connections together.
 
     The connection with the most is closed first.
     """
     max_silent: int = 1000
-    """Largest number of connections that have not sent a message yet, in the handshake or after it.
+    """Maximum number of connections that have not sent a message yet, in the handshake or after it.
 
     Above this limit the oldest of them is closed.
     """

@@ -32,7 +32,7 @@ class MapInputs:
         payloads: Pulled only in ``pull``, and so in the consumer's own context. A list or tuple is
             sliced.
         codec: Name of the codec of payloads.
-        limit: Largest number of bytes of one payload.
+        limit: Maximum number of bytes of one payload.
         lenient: Whether the inputs behind an invalid input are pulled too.
     """
 

@@ -21,10 +21,10 @@ from wmp.runtime.submission.results import Ended, Status, undelivered
 from wmp.runtime.submission.submissions import Submissions, result_of
 
 _CHUNK = 512
-"""Largest number of inputs that are pulled before they are submitted."""
+"""Maximum number of inputs that are pulled before they are submitted."""
 
 _BYTES = 256 << 20
-"""Largest number of payload bytes that one map has submitted at a time."""
+"""Maximum number of payload bytes that one map has submitted at a time."""
 
 _PARTS = 8
 """Number of parts in which these bytes are submitted, so that new jobs arrive while old jobs run.
@@ -38,7 +38,7 @@ pages of memory, which cost the kernel more than the copy.
 """
 
 _BURST = 256
-"""Largest number of results that are taken between two calls of ``fill``.
+"""Maximum number of results that are taken between two calls of ``fill``.
 
 A call of ``fill`` costs as much as a few results.
 """
@@ -74,10 +74,10 @@ class MapPipeline:
         payloads: The inputs; pulled only in ``step``, unless they are an async iterable.
         terms: Terms of every job.
         codec: Name of the codec of payloads and results.
-        in_flight: Largest number of jobs that are submitted and whose results are not taken.
+        in_flight: Maximum number of jobs that are submitted and whose results are not taken.
         signal: Ends the consumer's wait for results.
-        limit: Largest number of bytes of one payload.
-        max_bytes: Largest number of bytes of payloads that are submitted and not taken. One job may
+        limit: Maximum number of bytes of one payload.
+        max_bytes: Maximum number of bytes of payloads that are submitted and not taken. One job may
             exceed it alone, and so may the last of the jobs that are submitted at once.
         lenient: Whether an error of a job or of an invalid input is put among the results instead
             of being raised.

@@ -29,7 +29,7 @@ from wmp.runtime.submission.results import Ended, Status, error_of, with_history
 from wmp.runtime.submission.stored_numbers import StoredNumbers
 
 _BUNDLE = 4096
-"""Largest number of jobs in one Submitted, so that a turn of the driver stays short."""
+"""Maximum number of jobs in one Submitted, so that a turn of the driver stays short."""
 
 _FEW_BYTES: Final = 512
 """Payloads of at most this many bytes do not count against the limit of bytes."""
@@ -46,7 +46,7 @@ class Submissions:
 
     Args:
         post: Puts an entry into the driver's inbox.
-        limit: Largest number of jobs that have not ended.
+        limit: Maximum number of jobs that have not ended.
         max_bytes: Payload bytes of these jobs at which no further job is added.
         codec: Name of the codec of payloads and results.
         stored: Whether the manager has a store. Its store numbers the jobs that are stored.
@@ -568,7 +568,7 @@ def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame
     Args:
         payload: Bytes or text for the codec ``bytes``, else a value that the codec encodes.
         codec_name: Name of the codec.
-        limit: Largest number of bytes.
+        limit: Maximum number of bytes.
 
     Raises:
         TypeError: The payload cannot be encoded.

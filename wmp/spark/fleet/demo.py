@@ -51,7 +51,7 @@ _LENGTH: Final = 10.0
 """Seconds that the rows should take without kills."""
 
 _LONGEST: Final = 0.2
-"""Largest number of seconds by which a row is made longer."""
+"""Maximum number of seconds by which a row is made longer."""
 
 _STALL: Final = 120.0
 """Seconds without a task that ended after which the demo fails."""

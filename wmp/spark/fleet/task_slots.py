@@ -31,7 +31,7 @@ def read_settings(spark: SparkSession) -> dict[str, str]:
 
 
 def max_slots(settings: Mapping[str, str]) -> tuple[int, str] | None:
-    """Return the largest number of task slots, and the setting that bounds it.
+    """Return the maximum number of task slots, and the setting that bounds it.
 
     Returns:
         The number and the text; None if the settings have no bound.

@@ -35,9 +35,9 @@ Counts = dict[tuple[Any, ...], list[int]]
 _HOUR: Final = 3_600_000_000
 """In µs."""
 MAX_OF_A_NAME: Final = 100
-"""Largest number of violations of one name and certainty in a report; all are counted."""
+"""Maximum number of violations of one name and certainty in a report; all are counted."""
 _MAX_LINES: Final = 200
-"""Largest number of lines of a violation that are reported."""
+"""Maximum number of lines of a violation that are reported."""
 
 
 @frozen

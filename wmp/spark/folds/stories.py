@@ -21,7 +21,7 @@ _ROWS: Final = 2048
 _WAITED: Final = 100_000
 """µs: a node that wrote no line for this long was idle."""
 _TWICE: Final = 2048
-"""Largest number of lines of a process that are looked up because their number came twice."""
+"""Maximum number of lines of a process that are looked up because their number came twice."""
 _SHOWN: Final = (
     "number", "session", "ready", "lock", "want", "count", "ends", "outcomes", "reason",
 )  # fmt: skip

@@ -15,7 +15,7 @@ from wmp.spark.journals.byte_ranges import ByteRange
 from wmp.spark.journals.lines import MAPS
 
 _MIN: Final = 16 << 20
-"""Least number of bytes that one task reads, if there are so many."""
+"""Minimum number of bytes that one task reads, if there are so many."""
 _MAX: Final = 64 << 20
 _TASKS: Final = 64
 """Number of tasks from which on a task reads more bytes. Each task costs 0.01 s of CPU time."""

@@ -111,7 +111,7 @@ def parse(texts: Sequence[bytes], files: Sequence[str]) -> list[LineRow | str]:
         ConfigError: A line has an unknown version; the text begins with ``UNKNOWN_VERSION``.
     """
     text = b"\n".join(texts)
-    # A brace at the begin of a line does not continue an object, so each object has its own line.
+    # A brace at the start of a line does not continue an object, so each object has its own line.
     if text.isascii() and b"null" not in text and text.count(b"}\n{") == len(texts) - 1:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             lines: list[Any] = _DECODER.decode_lines(text)

@@ -167,7 +167,7 @@ class _JournalRows(_SpanReader, DataSourceReader):  # type: ignore[misc]
 
 class _JournalStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     _last: dict[str, tuple[str, int]] | None = None
-    """With the trigger ``availableNow``: the end positions at the begin of the query."""
+    """With the trigger ``availableNow``: the end positions at the start of the query."""
 
     def initialOffset(self) -> dict[str, int]:
         """Return the empty position: no byte was read."""

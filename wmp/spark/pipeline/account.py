@@ -34,7 +34,7 @@ _OPEN: Final = 1 << 16
 _SHORTER: Final = 8
 """Ratio of the bytes of new lines to those of their state."""
 _MIN: Final = 64
-"""Least number of parts in such a report."""
+"""Minimum number of parts in such a report."""
 
 
 @define(eq=False)

@@ -137,7 +137,7 @@ def _fold(
 
 
 def reporter(progress: Progress | None) -> Callable[[str], None]:
-    """Return a function that reports the begin of a step by its name."""
+    """Return a function that reports the start of a step by its name."""
     return lambda name: (
         None if progress is None else progress(name, STEPS.index(name), len(STEPS) + 1)
     )

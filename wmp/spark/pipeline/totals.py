@@ -32,7 +32,7 @@ _MAX: Final = 120
 _SHARES: Final = (0.5, 0.9, 0.95, 0.99, 0.999)
 _GROUPS: Final = ("role", "manager", "worker", "device", "hour")
 _TIMED: Final = {"busy": 3, "had": 3, "submitted": 1, "ended": 1}
-"""Counts of stretches, with the place of the begin of the stretch in their keys."""
+"""Counts of stretches, with the place of the start of the stretch in their keys."""
 
 _GREATEST: Final = frozenset({"phase", "hop", "first submission", "last end", "served"})
 """Counts whose greatest value is in a table."""

@@ -52,11 +52,11 @@ because a batch folds open jobs and messages again.
 _MAX_BYTES: Final = 256 << 20
 """Bytes of the largest batch, which bounds what its tasks return."""
 _REST: Final = 2.0
-"""Least number of seconds between two reports while lines keep coming."""
+"""Minimum number of seconds between two reports while lines keep coming."""
 _QUIET: Final = 10.0
 """Seconds without new lines after which open jobs and messages are settled."""
 _REWORKED: Final = 10.0
-"""Least ratio of the time between two remakings, or settlings, to the time that one takes."""
+"""Minimum ratio of the time between two remakings, or settlings, to the time that one takes."""
 _FILES: Final = 8
 """Number of files of one size of a table that become one file."""
 _LARGE: Final = 1 << 15

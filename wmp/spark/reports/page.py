@@ -22,7 +22,7 @@ _LIBRARY: Final = "<!-- plotly -->"
 """Stands for Plotly's script until the page is rendered; no text of a journal has this markup."""
 _STARTER: Final = files("wmp.pages").joinpath("templates", "report.js").read_text("utf-8").strip()
 _MAX: Final = 200
-"""Largest number of rows of a list."""
+"""Maximum number of rows of a list."""
 
 
 def page(data: ReportData) -> str:

@@ -17,7 +17,7 @@ _MAX_ROWS: Final = 48
 
 _WIDTH: Final = 1100
 _MIN: Final = 700
-"""Least width, at which names are still readable; a narrower window scrolls."""
+"""Minimum width, at which names are still readable; a narrower window scrolls."""
 _LEFT: Final = 170
 _ROW: Final = 22
 

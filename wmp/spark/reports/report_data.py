@@ -20,11 +20,11 @@ Row = Mapping[str, Any]
 """A row: values by column; times are µs since 1970."""
 
 _MAX_VIOLATIONS: Final = 40
-"""Largest number of violations that are drawn."""
+"""Maximum number of violations that are drawn."""
 _MAX_LINES: Final = 80
 """Number of the last lines of a story that are drawn."""
 _MAX_JOBS: Final = 15
-"""Largest number of the slowest, failed and requeued jobs that are listed."""
+"""Maximum number of the slowest, failed and requeued jobs that are listed."""
 
 _KINDS: Final = ("manager", "device", "worker")
 _WHOLE: Final = (

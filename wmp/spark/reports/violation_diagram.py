@@ -16,11 +16,11 @@ from wmp.spark.reports.report_data import ReportData, Row, name_of, rank_of
 _WIDTH: Final = 1000
 """Width that few lifelines share, so that their texts have much space."""
 _SPACING: Final = 250
-"""Least distance between two lifelines."""
+"""Minimum distance between two lifelines."""
 _MARGIN: Final = 50
 """Further space beside the last lifeline."""
 _MAX: Final = 6
-"""Largest number of lifelines. Other processes appear only in the lines of their peers."""
+"""Maximum number of lifelines. Other processes appear only in the lines of their peers."""
 _JOINED: Final = re.compile(r"\b(?:number|session|ready|lock)=\S+")
 
 

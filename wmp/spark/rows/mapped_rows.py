@@ -57,9 +57,9 @@ def map_rows(
         role: Role of the workers.
         schema: The columns of the results: text such as ``"id long, size long"``, or a StructType.
         through: Endpoints that devices bind for managers (``wmp-device --bind-managers``).
-        rows_per_job: Largest number of rows of a job.
-        max_bytes: Largest number of bytes of a job that is more than one row.
-        under_way: Largest number of jobs of one task that are submitted and have not ended.
+        rows_per_job: Maximum number of rows of a job.
+        max_bytes: Maximum number of bytes of a job that is more than one row.
+        under_way: Maximum number of jobs of one task that are submitted and have not ended.
         ordered: Whether results keep the order of the rows within a partition.
         errors: ``"raise"``: the first job that fails fails its task, with ``RowsFailed``.
             ``"column"``: the result has one more column of texts, and each row that failed is in

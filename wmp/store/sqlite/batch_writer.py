@@ -30,7 +30,7 @@ from wmp.store.write_batch import (
 )
 
 INLINE: Final = 512
-"""Largest payload in the row of its job. SQLite writes a whole row anew at every change."""
+"""Maximum payload in the row of its job. SQLite writes a whole row anew at every change."""
 
 _ENDED_LAST: Final = (
     "key = ? AND state >= 3 AND key IS NOT NULL ORDER BY ended DESC, id DESC LIMIT 1"

@@ -367,7 +367,7 @@ def in_words(error: Exception, name: str) -> StoreError:
     if code == sqlite3.SQLITE_FULL:
         return StoreFull(
             f"there is no space for the store {name}: the disk is full, or the file has its "
-            "largest size; make space, purge ended jobs, or keep results for a shorter time"
+            "maximum size; make space, purge ended jobs, or keep results for a shorter time"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreUnavailable(

@@ -179,7 +179,7 @@ class ForeignWorld:
     begun: Counter[bytes] = field(factory=Counter, init=False)
     """Number of runs of the handlers, by body."""
     max_queued: int = field(default=0, init=False)
-    """Largest number of messages that waited for one node."""
+    """Maximum number of messages that waited for one node."""
     asking: bool = field(default=True, init=False)
     """Whether clients go on to send requests."""
     _heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = field(

@@ -31,7 +31,7 @@ from wmp.testing.worlds.simulation import BUDGET, Simulation
 _RETRY = 0.1
 """Seconds until a fault that hit no node strikes again."""
 _EVENTS = 400
-"""Largest number of events that one more job may cause."""
+"""Maximum number of events that one more job may cause."""
 
 
 @define(eq=False, kw_only=True)

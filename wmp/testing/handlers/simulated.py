@@ -30,8 +30,8 @@ from wmp.testing.handlers.handler_world import HandlerWorld
 from wmp.testing.simulator.faults import Fault
 from wmp.testing.simulator.simulated_job import SimulatedJob
 
-RETRIES = 100
-"""More retries than a world can use up, so a job is lost only in a test that sets fewer retries."""
+MAX_WORKER_LOSSES = 100
+"""More losses than a world can have, so a job is lost only in a test that sets fewer."""
 
 _NAMED = 8
 """Number of jobs with several runs that the account names."""
@@ -188,7 +188,7 @@ class SimulatedWorld:
         needs: Mapping[str, int] | None = None,
         priority: int = 0,
         timeout: float | None = None,
-        max_worker_losses: int = RETRIES,
+        max_worker_losses: int = MAX_WORKER_LOSSES,
         key: str | None = None,
     ) -> SimulatedJob:
         """Submit a job, as :meth:`wmp.Manager.submit` does; nothing happens before the world runs.

@@ -33,7 +33,7 @@ from wmp.testing.simulator.simulated_job import SimulatedJob
 from wmp.testing.simulator.submitter import HandlerHistory, Submitter
 
 _KILLS = 2
-"""Largest number of kills in the middle of one job's handlers; more kills could lose the job."""
+"""Maximum number of kills in the middle of one job's handlers; more kills could lose the job."""
 _SHOWN = 80
 """Number of characters of an error that are shown."""
 

@@ -389,7 +389,7 @@ def search_endings(faults: int) -> DispatchSearch:
     """Search all ways of one job to its end.
 
     Args:
-        faults: Largest number of lost jobs, refusals, lost answers, failed health checks, restarts
+        faults: Maximum number of lost jobs, refusals, lost answers, failed health checks, restarts
             of the worker, cancellations and ends of dispatchers together.
     """
     store = TransactingReference(lambda: 1_800_000_000.0, undoes=False)

@@ -55,9 +55,9 @@ class ModelPlan:
     kinds: tuple[str, ...] = tuple(FAULTS)
     """The kinds of faults that may occur."""
     faults: int = 2
-    """The largest number of faults that may occur."""
+    """The maximum number of faults that may occur."""
     ticks: int = 3
-    """The largest number of timers that may fire while a job waits for its end."""
+    """The maximum number of timers that may fire while a job waits for its end."""
     slow: bool = True
     """Whether timers may fire while messages are on the way."""
     settled: bool = False

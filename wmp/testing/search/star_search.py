@@ -77,8 +77,8 @@ class StarSearch:
 
     Args:
         faults: The faults that may happen.
-        ends: Largest number of ends of processes.
-        pauses: Largest number of times that a process is stopped; None for any number.
+        ends: Maximum number of ends of processes.
+        pauses: Maximum number of times that a process is stopped; None for any number.
 
     Attributes:
         came_from: The first step into each state that was found, and the state before.

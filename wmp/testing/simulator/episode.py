@@ -15,7 +15,7 @@ from wmp.testing.simulator.faults import MESSAGE_FAULTS, STRIKES, Fault, Faults,
 _LONGEST = 60.0
 """The longest time with faults, in simulated seconds."""
 _LINES = 16
-"""Largest number of lines that run before a handler is ended in the middle."""
+"""Maximum number of lines that run before a handler is ended in the middle."""
 
 
 def draw_episode(

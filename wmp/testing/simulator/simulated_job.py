@@ -38,7 +38,7 @@ class SimulatedJob:
     _withdraw: Callable[[SimulatedJob], None]
     """Cancels this job at its manager."""
     _terms: tuple[Frame, Kind, int, float | None, int]
-    """Payload, kind, priority, timeout and retries."""
+    """Payload, kind, priority, timeout and worker losses."""
     key: str | None = None
     runs: int = field(default=0, init=False)
     attempts: int = field(default=0, init=False)

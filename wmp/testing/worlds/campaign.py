@@ -15,7 +15,7 @@ from wmp.testing.simulator.faults import Fault
 from wmp.testing.worlds.world import WorldReport, simulate
 
 _KEPT = 20
-"""Largest number of violations that are reported in full."""
+"""Maximum number of violations that are reported in full."""
 
 
 @define(eq=False)

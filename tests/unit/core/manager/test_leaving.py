@@ -1,4 +1,4 @@
-"""Workers that leave with their jobs, once or repeatedly, and the retries that this costs."""
+"""Workers that leave with their jobs, once or repeatedly, and the worker losses that this costs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def comes_back(worker):
 
 @pytest.mark.rule("WMP-6.23")
 @pytest.mark.parametrize("how", LEAVING)
-def test_a_worker_that_takes_jobs_and_leaves_costs_each_job_one_retry(manager, how):
+def test_a_worker_that_takes_jobs_and_leaves_is_one_worker_loss_of_each_job(manager, how):
     submit(manager, b"a", b"b", max_worker_losses=1)
     thief = ScriptedWorker(manager, b"thief", link=b"1")
     for _ in range(3):
@@ -55,7 +55,7 @@ def test_a_job_that_its_worker_takes_away_again_and_again_is_given_ever_later(ma
 
 
 @pytest.mark.rule("WMP-6.23")
-def test_silence_and_done_lost_cost_a_retry_each_time(manager, worker):
+def test_silence_and_done_lost_are_a_worker_loss_each_time(manager, worker):
     submit(manager, b"a", max_worker_losses=2)
     for attempt in (1, 2):
         worker.give(1)

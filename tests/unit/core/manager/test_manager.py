@@ -326,7 +326,7 @@ def test_a_result_of_an_old_attempt_is_not_accepted(manager, worker):
 
 
 @pytest.mark.rule("WMP-6.4")
-def test_a_job_whose_retries_are_used_up_is_lost_with_a_reason(manager):
+def test_a_job_that_was_lost_too_often_ends_as_lost_with_a_reason(manager):
     submit(manager, b"poison", max_worker_losses=1)
     for index in (1, 2):
         worker = ScriptedWorker(manager, b"w%d" % index, link=b"l%d" % index)
@@ -378,7 +378,7 @@ def test_jobs_that_are_queued_again_keep_their_order(manager, worker, outcome):
 
 
 @pytest.mark.rule("WMP-6.5")
-def test_a_refusal_costs_no_retry_and_waits_for_the_next_report_of_the_worker(manager, worker):
+def test_a_refusal_is_no_worker_loss_and_waits_for_the_next_report_of_the_worker(manager, worker):
     submit(manager, b"job", max_worker_losses=1)
     (take,) = sent(worker.give(3, hold=5.0), Command.TAKE)
     assert take.fields[Field.MORE] is True  # the lock stays open
@@ -395,7 +395,7 @@ def test_a_refusal_costs_no_retry_and_waits_for_the_next_report_of_the_worker(ma
 
     (take,) = sent(worker.give(1), Command.TAKE)
     assert list(take.columns.attempts) == [3]
-    # The job has lost one lease, and has one retry.
+    # The job has lost one lease, and survives one loss.
     assert resolved(worker.bye()) == []
     assert manager.statistics().queued == 1
 
@@ -486,7 +486,7 @@ def test_a_cancelled_job_whose_worker_dies_is_not_given_again(manager, worker):
 
 
 @pytest.mark.rule("WMP-6.11")
-def test_a_job_handed_back_is_queued_again_and_costs_no_retry(manager, worker):
+def test_a_job_handed_back_is_queued_again_and_is_no_worker_loss(manager, worker):
     lease(manager, worker, b"job", max_worker_losses=0)
     assert resolved(worker.done([1], [b""], outcome=Outcome.CANCELLED)) == []
 
@@ -586,7 +586,7 @@ def test_jobs_of_one_queue_keep_their_order_however_they_were_handed_in(manager,
 def test_nothing_is_kept_of_batches_whose_jobs_are_gone(manager, worker):
     submit(manager, b"stays", priority=-1)
     for number in range(1000):
-        # The retries of each job differ, so each job has its own batch.
+        # max_worker_losses differs from job to job, so each job has its own batch.
         submit(manager, b"goes", max_worker_losses=number)
         if number % 2:
             manager.handle(Cancelled([manager._scheduler.last_id]), 0.0)

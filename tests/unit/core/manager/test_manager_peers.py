@@ -350,7 +350,7 @@ def test_bye_gives_the_leases_back_at_once(manager, worker):
 
 
 @pytest.mark.rule("WMP-6.17", "WMP-9.11")
-def test_bye_ends_resending_and_an_unsent_take_costs_no_retry(manager, worker):
+def test_bye_ends_resending_and_an_unsent_take_is_no_worker_loss(manager, worker):
     manager.handle(Submitted([1], [b"a"], Kind(), max_worker_losses=0), 0.0)
     (take,) = sent(worker.give(1), Command.TAKE)
     manager.handle(Undelivered(worker.link, take), 0.0)
@@ -401,7 +401,7 @@ ENDS = {
 
 @pytest.mark.rule("WMP-6.17")
 @pytest.mark.parametrize(("undelivered", "then", "end"), ENDS.values(), ids=ENDS)
-def test_a_lease_whose_take_never_left_costs_no_retry(manager, worker, undelivered, then, end):
+def test_a_lease_whose_take_never_left_is_no_worker_loss(manager, worker, undelivered, then, end):
     manager.handle(Submitted([1], [b"a"], Kind(), max_worker_losses=0), 0.0)
     (take,) = sent(worker.give(1), Command.TAKE)
     resolved = []

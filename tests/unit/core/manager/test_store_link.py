@@ -192,7 +192,7 @@ def test_a_lost_lease_gets_its_next_attempt_from_the_store(manager):
     assert (manager.row(id).attempt, manager.row(id).lost) == (2, 1)
 
 
-def test_a_refused_job_costs_no_retry(manager):
+def test_a_refused_job_is_no_worker_loss(manager):
     (id,) = manager.submit(b"one")
     worker = manager.worker()
     worker.give(1, hold=30)
@@ -204,7 +204,7 @@ def test_a_refused_job_costs_no_retry(manager):
     assert takes(other.give(1, hold=30)) == [(id, 2)]
 
 
-def test_a_job_whose_retries_are_used_up_is_a_dead_letter(manager):
+def test_a_job_that_was_lost_too_often_is_a_dead_letter(manager):
     (id,) = manager.submit(b"one", max_worker_losses=0)
     worker = manager.worker()
     worker.give(1, hold=30)

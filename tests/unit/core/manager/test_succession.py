@@ -388,7 +388,7 @@ def test_every_end_of_an_attempt_counts_in_the_store(manager, outcome, state, lo
 
 
 @pytest.mark.rule("WMP-14.8", "WMP-6.15")
-def test_a_lost_attempt_ends_the_job_when_the_retries_are_used_up(manager):
+def test_a_lost_attempt_ends_a_job_that_was_lost_too_often(manager):
     (id,) = granted(manager, b"one", max_worker_losses=0)
     other, worker = successor(manager)
 

@@ -134,7 +134,7 @@ def test_jobs_of_a_refused_take_go_out_alone_and_only_the_refused_job_pays(manag
 
 
 @pytest.mark.rule("WMP-7.11")
-def test_jobs_of_refused_takes_end_as_lost_when_their_retries_are_used_up(manager, worker):
+def test_jobs_of_refused_takes_end_as_lost_when_they_were_lost_too_often(manager, worker):
     lease(manager, worker, b"1", max_worker_losses=0)
 
     ((_, end, payload),) = resolved(refusal(worker, 1, Command.TAKE))

@@ -148,7 +148,7 @@ def a_route_is_no_lease(talk: ManagerConversation) -> None:
 
 @case("WMP-6.17", "WMP-6.4", "WMP-6.15")
 def retries_are_used_up(talk: ManagerConversation) -> None:
-    """A job that loses more leases than it has retries ends as lost."""
+    """A job that is lost more often than max_worker_losses allows ends as lost."""
     name = talk.submit(max_worker_losses=1)
     for _ in range(2):
         worker = talk.met()
@@ -179,7 +179,7 @@ def leaving_costs_one_retry(talk: ManagerConversation) -> None:
 
 @case("WMP-6.17")
 def what_never_left_costs_nothing(talk: ManagerConversation) -> None:
-    """A lease whose TAKE could not be sent does not count against the retries."""
+    """A lease whose TAKE could not be sent does not count as a worker loss."""
     worker, other = talk.met(), talk.met()
     worker.give(1, hold=talk.book.max_silence + 4.0)
     talk.settle()
@@ -208,7 +208,7 @@ def refused_job(talk: ManagerConversation) -> None:
 
 @case("WMP-6.5", profile="reliable")
 def refusals_cost_nothing(talk: ManagerConversation) -> None:
-    """DONE refused does not count against the retries."""
+    """DONE refused does not count as a worker loss."""
     worker = talk.met()
     name = talk.submit(max_worker_losses=0)
     refused = 0
@@ -440,7 +440,7 @@ def damaged_result(talk: ManagerConversation) -> None:
 
 @case("WMP-6.15")
 def lost_at_the_worker(talk: ManagerConversation) -> None:
-    """DONE lost counts against the retries; without retries left the job ends as lost."""
+    """DONE lost counts as a worker loss; above max_worker_losses the job ends as lost."""
     worker = talk.met()
     name = talk.submit(max_worker_losses=1)
     worker.done(worker.one(), outcome=Outcome.LOST, payloads=[b"killed by signal 9"])
