@@ -54,7 +54,7 @@ class Case:
     rates: Mapping[str, str] = field(factory=dict)
     """The size of the payloads (a key of ``SIZES``), by name of the figure."""
     latency: str = ""
-    """Begin of the names with ``_p50``, ``_p99`` and ``_cpu``; empty if these are not measured."""
+    """Start of the names with ``_p50``, ``_p99`` and ``_cpu``; empty if these are not measured."""
 
 
 @frozen

@@ -406,7 +406,7 @@ class KnowsNoDelays(Bend):
 @bent(M, "WMP-6.26")
 class KnowsNoSettings(Bend):
     def job(self, job: SubmittedJob) -> SubmittedJob:
-        return evolve(job, tries=None, wait=None)
+        return evolve(job, retries=None, wait=None)
 
 
 @bent(M, "WMP-6.26")

@@ -257,7 +257,7 @@ class Manager {
   failed(job, outcome, payload, waits, text) {
     const names = text?.includes("\n") ? text.slice(text.indexOf("\n") + 1).trim().split(/ +/).filter(Boolean) : ["builtins.Exception"];
     const allowed = outcome === OVERRUN || names.length > 0, word = outcome === OVERRUN ? "timeout" : "error";
-    const wait = job.tries === null ? waits : job.failed < job.tries ? waits ?? job.wait : null;
+    const wait = job.retries === null ? waits : job.failed < job.retries ? waits ?? job.wait : null;
     job.failed += 1;
     const due = now() + Number(wait ?? 0), late = due >= least(job.deadline, job.expiry);
     if (wait === null || wait === undefined || !allowed || late || job.cancelling) return this.end(job, job.cancelling ? "cancelled" : word, payload);
@@ -302,7 +302,7 @@ class Manager {
   // --- jobs ---
 
   submit(name, role, payload, ...options) {
-    const given = { timeout: null, retries: 3, priority: 0, expires: null, run_limit: null, delay: 0, tries: null, wait: 0 };
+    const given = { timeout: null, max_worker_losses: 3, priority: 0, expires: null, run_limit: null, delay: 0, retries: null, wait: 0 };
     for (const option of options) {
       const [word, value] = option.split("=");
       if (!(word in given)) return report("unknown", name, word);
@@ -356,8 +356,8 @@ class Manager {
       const job = this.jobs.get(id), worker = job.holder, counts = job.take <= worker.gone;
       const times = job.left.get(worker.key) ?? 0, theft = leaver !== null || cause.startsWith("the worker");
       if (theft && counts) job.left.set(worker.key, times + 1);
-      if (counts && !(theft && times)) job.retries -= 1; // WMP-6.17, WMP-6.23
-      if (job.retries >= 0 || job.cancelling) return true;
+      if (counts && !(theft && times)) job.max_worker_losses -= 1; // WMP-6.17, WMP-6.23
+      if (job.max_worker_losses >= 0 || job.cancelling) return true;
       this.end(job, "lost", Buffer.from(`${cause}; worker ${worker.key}, attempt ${job.attempt}`));
       return false;
     });
@@ -416,7 +416,7 @@ class Manager {
     const columns = { ids: column(({ id }) => id), attempts: column(({ attempt }) => attempt), payloads: column(({ payload }) => payload) };
     const optional = {
       left: column(({ deadline }) => left(deadline)), expires: column(({ expiry }) => left(expiry)), limits: column(({ run_limit: limit }) => limit),
-      failed: column(({ tries, failed }) => (tries === null ? failed : null)), checksums: column(({ payload }) => crc32(payload)),
+      failed: column(({ retries, failed }) => (retries === null ? failed : null)), checksums: column(({ payload }) => crc32(payload)),
     };
     for (const [name, values] of Object.entries(optional)) {
       if (values.some((value) => value !== null) || name === "failed") columns[name] = values;

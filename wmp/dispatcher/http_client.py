@@ -58,7 +58,7 @@ class BoundedAnswer:
 
     @property
     def text(self) -> str:
-        """Begin of the body, for people."""
+        """Start of the body, for people."""
         return printable(self.body[:200].decode("utf-8", "replace"))
 
     def json(self) -> Any:

@@ -101,7 +101,7 @@ class DispatcherMachine:
         return min([*waiting, *self._cooling.values()], default=None)
 
     def may_send(self, renewed: float, now: float) -> bool:
-        """Return whether a job may be sent (DSP-3.8); ``renewed``: begin of the last commit."""
+        """Return whether a job may be sent (DSP-3.8); ``renewed``: start of the last commit."""
         return now - renewed <= _FRESH
 
     def handle(self, event: DispatcherEvent, now: float) -> list[DispatcherAction]:

@@ -141,7 +141,7 @@ class JournalFormatter:
                     if seconds is not None
                 )
                 if event.retry is not None:
-                    within += f',"tries":{event.retry.times}'
+                    within += f',"retries":{event.retry.times}'
                 text = (
                     f'submitted",{self._kind(event.kind)},{jobs_of(event.ids)},'
                     f'"priority":{event.priority}{within},"max_worker_losses":{event.max_worker_losses}'

@@ -189,8 +189,8 @@ COLUMNS: Final[tuple[Column, ...]] = (
            "queued again"),
     Column("expires_in", _I, "submitted", "µs in which the jobs may be begun; absent without a "
            "limit"),
-    Column("tries", _I, "submitted", "number of times that the jobs are tried again after errors; "
-           "absent if the settings of their handlers decide"),
+    Column("retries", _I, "submitted", "maximum number of further attempts after errors; absent "
+           "if the settings of the handlers decide"),
     Column("delay", _I, "submitted", "µs until the jobs may be granted; absent without a "
            "delay"),
     Column("run_limit", _I, "submitted", "µs that one attempt may run; absent without a limit"),

@@ -186,3 +186,22 @@ def test_no_name_in_the_code_contains_a_replaced_word():
         if word in replaced()
     ]
     assert found == []
+
+
+RENAMED_ARGUMENTS = {"expire", "max_retries", "dead_worker_max_retries"}
+"""Names of arguments and settings that were replaced; a method may still be named by the verb."""
+
+
+def test_no_argument_and_no_setting_has_a_renamed_name():
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in FILES
+        for node in ast.walk(tree_of(path))
+        if (isinstance(node, ast.arg) and node.arg in RENAMED_ARGUMENTS)
+        or (
+            isinstance(node, ast.AnnAssign)
+            and isinstance(node.target, ast.Name)
+            and node.target.id in RENAMED_ARGUMENTS
+        )
+    ]
+    assert found == []

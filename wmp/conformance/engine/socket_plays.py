@@ -357,7 +357,7 @@ class SocketWire:
         }
         options = {
             **{key: None if t is None else round(t * self.unit) for key, t in times.items()},
-            "tries": job.tries,
+            "retries": job.retries,
             "max_worker_losses": job.max_worker_losses,
             "priority": job.priority or None,
         }

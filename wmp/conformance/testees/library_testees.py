@@ -140,8 +140,8 @@ class LibraryManager(_LibraryTestee):
             {} if job.max_worker_losses is None else {"max_worker_losses": job.max_worker_losses}
         )
         again = None
-        if job.tries is not None:
-            again = Retry(times=job.tries, backoff=job.wait or 0.0, jitter=False)
+        if job.retries is not None:
+            again = Retry(times=job.retries, backoff=job.wait or 0.0, jitter=False)
         event = Submitted(
             [id],
             [job.payload],
@@ -213,8 +213,8 @@ class LibraryStoredManager(LibraryManager):
         self._names[id] = job.name
         self._open.add(id)
         again = None
-        if job.tries is not None:
-            again = Retry(times=job.tries, backoff=job.wait or 0.0, jitter=False)
+        if job.retries is not None:
+            again = Retry(times=job.retries, backoff=job.wait or 0.0, jitter=False)
         max_worker_losses = 3 if job.max_worker_losses is None else job.max_worker_losses
         event = Submitted(
             [id],

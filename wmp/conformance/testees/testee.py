@@ -77,7 +77,7 @@ async def _manage(bind: Sequence[str], connect: Sequence[str], unit: int) -> Non
         "run_limit": lambda ms: int(ms) / 1000,
         "delay": lambda ms: int(ms) / 1000,
         "wait": lambda ms: int(ms) / 1000,
-        "tries": int,
+        "retries": int,
         "max_worker_losses": int,
         "priority": int,
     }
@@ -91,9 +91,9 @@ async def _manage(bind: Sequence[str], connect: Sequence[str], unit: int) -> Non
                         print("unknown", name, key)
                         return
                     chosen[key] = options[key](value)
-                if (tries := chosen.pop("tries", None)) is not None:
+                if (retries := chosen.pop("retries", None)) is not None:
                     wait = chosen.pop("wait", 0.0)
-                    chosen["retry"] = Retry(times=tries, backoff=wait, jitter=False)
+                    chosen["retry"] = Retry(times=retries, backoff=wait, jitter=False)
                 payload = b"" if data == "-" else bytes.fromhex(data)
                 job = jobs[name] = manager.submit_nowait(
                     payload, role=role, on_status=lambda status: report(name, status), **chosen

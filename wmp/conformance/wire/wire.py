@@ -56,10 +56,10 @@ class SubmittedJob:
     """Units for which one attempt may run."""
     delay: float | None = None
     """Units until the job may begin."""
-    tries: int | None = None
-    """Number of retries after any error, by settings of the job; None without settings."""
+    retries: int | None = None
+    """Number of further attempts after any error, by settings of the job; None without settings."""
     wait: float | None = None
-    """Units to wait before each of these retries."""
+    """Units to wait before each of these attempts."""
 
 
 @frozen

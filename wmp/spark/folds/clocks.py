@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from wmp.spark.folds.facts import Process
+from wmp.spark.folds.facts import ProcessKey
 from wmp.spark.folds.process_lines import ProcessLines
 from wmp.spark.session.arrow import Values
 
@@ -27,8 +27,8 @@ _Way = tuple[int, int]
 class Offset:
     """A row of ``offsets``."""
 
-    node: Process
-    peer: Process
+    node: ProcessKey
+    peer: ProcessKey
     offset: int
     error: int
     messages: int
@@ -61,15 +61,15 @@ class ClockSamples:
 
     _open: dict[Any, tuple[list[Any], list[Any]]] = field(factory=dict)
     """(process, time) of the lines of senders and receivers, by message on a connection."""
-    _ways: dict[tuple[Process, Process], _Way] = field(factory=dict)
+    _ways: dict[tuple[ProcessKey, ProcessKey], _Way] = field(factory=dict)
     """The results of messages about which no further line is expected, by sender and receiver."""
 
-    def add(self, samples: Iterable[tuple[Any, int, Process, int]]) -> None:
+    def add(self, samples: Iterable[tuple[Any, int, ProcessKey, int]]) -> None:
         """Add (message on a connection, 0 for sent and 1 for received, process, time) of lines."""
         for message, side, process, at in samples:
             self._open.setdefault(message, ([], []))[side].append((process, at))
 
-    def condense(self, is_over: Callable[[Process, int], bool]) -> None:
+    def condense(self, is_over: Callable[[ProcessKey, int], bool]) -> None:
         """Keep only the results of old messages, so that the samples do not grow forever.
 
         Args:
@@ -97,15 +97,15 @@ class ClockSamples:
 
 
 def _compare(
-    ways: dict[tuple[Process, Process], _Way], sent: tuple[Process, int],
-    received: tuple[Process, int],
+    ways: dict[tuple[ProcessKey, ProcessKey], _Way], sent: tuple[ProcessKey, int],
+    received: tuple[ProcessKey, int],
 ) -> None:  # fmt: skip
     took, way = received[1] - sent[1], (sent[0], received[0])
     minimum, messages = ways.get(way, (took, 0))
     ways[way] = min(minimum, took), messages + 1
 
 
-def clocks(found: Sequence[ProcessLines], pairs: Iterable[Offset]) -> dict[Process, Clock]:
+def clocks(found: Sequence[ProcessLines], pairs: Iterable[Offset]) -> dict[ProcessKey, Clock]:
     """Return a common clock: the shortest paths from the manager that began first.
 
     So the common clock does not change when more processes begin later.
@@ -117,7 +117,7 @@ def clocks(found: Sequence[ProcessLines], pairs: Iterable[Offset]) -> dict[Proce
     Returns:
         The clock of each process.
     """
-    near: dict[Process, list[tuple[Process, int, int]]] = defaultdict(list)
+    near: dict[ProcessKey, list[tuple[ProcessKey, int, int]]] = defaultdict(list)
     hosts = {process.key: process.start_columns.get("host") for process in found}
     walls = {process.key: process.wall[1] for process in found}
     for pair in pairs:
@@ -129,7 +129,7 @@ def clocks(found: Sequence[ProcessLines], pairs: Iterable[Offset]) -> dict[Proce
             offset = error = 0  # all processes of one machine share a monotonic clock
         near[pair.node].append((pair.peer, offset, error))
         near[pair.peer].append((pair.node, -offset, error))
-    known: dict[Process, Clock] = {}
+    known: dict[ProcessKey, Clock] = {}
     # A process without a path to the first process starts a new search, from its own wall clock.
     order = sorted(found, key=lambda one: (one.kind != "manager", one.first + one.wall[1], one.key))
     for beginning in (one.key for one in order):

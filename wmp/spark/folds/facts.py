@@ -19,10 +19,10 @@ from wmp.spark.folds.findings import FINDINGS
 from wmp.spark.folds.process_lines import LineNumbers
 from wmp.spark.session.arrow import Values
 
-Process = tuple[str, int]
+ProcessKey = tuple[str, int]
 """(identity, epoch)."""
 
-Job = tuple[str, int, int]
+JobKey = tuple[str, int, int]
 """(owner, epoch of the owner, number)."""
 
 Window = tuple[int, int]
@@ -71,7 +71,7 @@ class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):
     ========= ==== =========== =========== ================= ================== ================
     event     side peer        value       number            word               other
     ========= ==== =========== =========== ================= ================== ================
-    submitted  0               retries     deadline, µs                         priority
+    submitted  0               losses      deadline, µs                         priority
     asked      0
     declined   0
     granted    0   the worker  1: by the   of its TAKE                          its lock
@@ -118,7 +118,7 @@ class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):
     """``needs`` of a job or lane, ``via`` of a TAKE."""
 
     @property
-    def process(self) -> Process:
+    def process(self) -> ProcessKey:
         """The process that wrote the line."""
         return self.node, self.epoch
 
@@ -130,7 +130,9 @@ def process_number(*who: Any) -> int:
     return int.from_bytes(digest, "big", signed=True)
 
 
-def is_certain(processes: Sequence[Process] | None, known: Mapping[Process, KnownProcess]) -> bool:
+def is_certain(
+    processes: Sequence[ProcessKey] | None, known: Mapping[ProcessKey, KnownProcess]
+) -> bool:
     """Return whether a violation is certain that these processes show; None: in any case."""
     return processes is None or all(
         (one := known.get(who)) is not None and one.whole for who in processes
@@ -160,7 +162,7 @@ def rounded(micros: int) -> int:
 class FoldSink:
     """Collects the results of folds of one task."""
 
-    known: Mapping[Process, KnownProcess]
+    known: Mapping[ProcessKey, KnownProcess]
     closed: Mapping[tuple[Any, ...], LineNumbers] = {}
     """The jobs that earlier calls reported for good, and the messages without a target."""
     late: int = 0
@@ -173,7 +175,7 @@ class FoldSink:
     """Rows by the name of their table."""
     tables: defaultdict[str, list[pyarrow.Table]] = field(factory=lambda: defaultdict(list))
     """Further rows by the name of their table."""
-    facts: defaultdict[Job, list[Fact]] = field(factory=lambda: defaultdict(list))
+    facts: defaultdict[JobKey, list[Fact]] = field(factory=lambda: defaultdict(list))
     _counts: Counts = field(factory=dict)
     _amounts: defaultdict[tuple[Any, ...], list[int]] = field(factory=lambda: defaultdict(list))
     """Numbers that are not in the counts yet, by their key there."""
@@ -241,12 +243,12 @@ class FoldSink:
         line: tuple[str, int, int, int],
         lines: Sequence[tuple[str, int, int]] = (),
         *,
-        owner: Process | None = None,
+        owner: ProcessKey | None = None,
         job: int | None = None,
         attempt: int | None = None,
-        worker: Process | None = None,
+        worker: ProcessKey | None = None,
         lock: int | None = None,
-        others: Sequence[Process] = (),
+        others: Sequence[ProcessKey] = (),
         certain: bool = False,
     ) -> None:
         """Report a violation.

@@ -22,7 +22,7 @@ import msgspec
 import pyarrow
 from attrs import define, field
 
-from wmp.spark.folds.facts import Counts, Fact, FoldSink, Job, Process, process_number
+from wmp.spark.folds.facts import Counts, Fact, FoldSink, JobKey, ProcessKey, process_number
 from wmp.spark.folds.job_fold import JobFold, is_settled
 from wmp.spark.folds.manager_fold import ManagerFold
 from wmp.spark.folds.message_fold import MessageFold, parts_of_messages
@@ -44,7 +44,7 @@ _FULL: Final = 16_384
 FOLDS: Final[dict[str, type[ProcessFold]]] = {"manager": ManagerFold, "worker": WorkerFold}
 _COLLECTED: Final[tuple[str, ...]] = ("violations", "silence")
 """Rows that the calling process needs, and no task writes."""
-_FACTS: Final = msgspec.msgpack.Decoder(list[tuple[Job, list[Fact]]])
+_FACTS: Final = msgspec.msgpack.Decoder(list[tuple[JobKey, list[Fact]]])
 _order: Final = attrgetter("side", "node", "epoch", "n")
 
 Group = tuple[str, int, int]
@@ -100,7 +100,7 @@ class FoldTask:
     settles: bool = False
     found: Folded = field(factory=Folded)
     """Complete after :meth:`end`."""
-    _processes: dict[int, Process] = field(init=False)
+    _processes: dict[int, ProcessKey] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._processes = {process_number(*key): key for key in self.sink.known}
@@ -179,7 +179,7 @@ class FoldTask:
     # -- the facts of jobs
 
     def _fold_jobs(self, group: Group, rows: Iterable[Numbered]) -> None:
-        jobs: defaultdict[Job, list[Fact]] = defaultdict(list)
+        jobs: defaultdict[JobKey, list[Fact]] = defaultdict(list)
         new = self.settles
         for *_, rank, body in rows:
             new = new or rank != STATE
@@ -187,7 +187,7 @@ class FoldTask:
                 jobs[job] += facts
         if not new:
             return
-        kept: dict[Job, list[Fact]] = {}
+        kept: dict[JobKey, list[Fact]] = {}
         for job, facts in jobs.items():
             facts.sort(key=_order)
             before = self.sink.closed.get(job[:2])
@@ -239,8 +239,8 @@ def _open_group(state: bytes, apart: FoldSink) -> OpenGroup:
     return OpenGroup(state, tables, collected, apart.counts)
 
 
-def _packed_facts(facts: Iterable[tuple[Job, list[Fact]]], buckets: int) -> list[Numbered]:
-    parts: defaultdict[int, list[tuple[Job, list[Fact]]]] = defaultdict(list)
+def _packed_facts(facts: Iterable[tuple[JobKey, list[Fact]]], buckets: int) -> list[Numbered]:
+    parts: defaultdict[int, list[tuple[JobKey, list[Fact]]]] = defaultdict(list)
     for job, some in facts:
         # Jobs of one manager are numbered one after the other.
         parts[(process_number(*job[:2]) + job[2]) % buckets].append((job, some))
@@ -249,7 +249,7 @@ def _packed_facts(facts: Iterable[tuple[Job, list[Fact]]], buckets: int) -> list
 
 def divided(states: Iterable[Numbered], buckets: int) -> list[Numbered]:
     """Return the states of messages and jobs as those of another number of parts."""
-    facts: list[tuple[Job, list[Fact]]] = []
+    facts: list[tuple[JobKey, list[Fact]]] = []
     messages: list[tuple[tuple[Any, ...], bytes]] = []
     for kind, *_, body in states:
         if kind == "fact":

@@ -23,7 +23,7 @@ from wmp.core.protocol.outbound import MAX_RESENDS
 from wmp.core.worker import execution_lifecycle
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
 from wmp.message import Outcome, Peer
-from wmp.spark.folds.facts import Fact, FoldSink, Job, KnownProcess, Process
+from wmp.spark.folds.facts import Fact, FoldSink, JobKey, KnownProcess, ProcessKey
 from wmp.spark.folds.findings import FINDINGS
 from wmp.spark.folds.job_rows import OUTCOMES, JobRows
 
@@ -64,7 +64,7 @@ class _JobAtWorker:
 class JobFold:
     """A job with all its facts."""
 
-    job: Job
+    job: JobKey
     facts: Sequence[Fact]
     sink: FoldSink
     _owner: Peer = field(init=False)
@@ -76,7 +76,7 @@ class JobFold:
     """Attempt and outcome of each DONE that the manager received."""
     _stored: bool = False
     """Whether a store owns the job: any manager of the store may grant and end it."""
-    _workers: dict[int, Process] = field(factory=dict)
+    _workers: dict[int, ProcessKey] = field(factory=dict)
     """The worker to which each attempt of a stored job was granted."""
     _end: str | None = None
     """The end of a stored job that was reported first."""
@@ -102,7 +102,7 @@ class JobFold:
             # The lines of several managers have no common order, and one may have lost some.
             self._history.accepted(self._owner, self.job[2], _ANY)
         judged = self._stored or accepted
-        workers: defaultdict[Process, _JobAtWorker] = defaultdict(_JobAtWorker)
+        workers: defaultdict[ProcessKey, _JobAtWorker] = defaultdict(_JobAtWorker)
         for fact in facts:
             try:
                 if fact.side == 1:
@@ -265,7 +265,7 @@ class JobFold:
         )  # fmt: skip
 
 
-def is_settled(facts: Sequence[Fact], known: Mapping[Process, KnownProcess]) -> bool:
+def is_settled(facts: Sequence[Fact], known: Mapping[ProcessKey, KnownProcess]) -> bool:
     """Return whether a job has ended, and no further line about it is expected."""
     first = {fact.event: fact for fact in reversed(facts)}
     end = first.get("resolved")

@@ -11,7 +11,7 @@ from attrs import define, field
 from wmp.actions import End
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.message import Outcome
-from wmp.spark.folds.facts import Fact, FoldSink, Job
+from wmp.spark.folds.facts import Fact, FoldSink, JobKey
 
 OUTCOMES: Final = {int(outcome): outcome.name.lower() for outcome in Outcome}
 """The name of each outcome, as in the tables."""
@@ -30,7 +30,7 @@ _GIVEN_BACK: Final = {
 class JobRows:
     """Sorts the facts of a job by event, lease and lane, and makes rows of them."""
 
-    job: Job
+    job: JobKey
     facts: Sequence[Fact]
     sink: FoldSink
     first: dict[str, Fact] = field(factory=dict)

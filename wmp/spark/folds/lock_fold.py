@@ -8,7 +8,7 @@ from typing import Any
 from attrs import define, field
 
 from wmp.core.worker.locks import TRANSITIONS, LockInput, LockState
-from wmp.spark.folds.facts import FoldSink, KnownProcess, Process
+from wmp.spark.folds.facts import FoldSink, KnownProcess, ProcessKey
 from wmp.spark.journals.lines import LineRow
 
 
@@ -16,7 +16,7 @@ from wmp.spark.journals.lines import LineRow
 class SeenWake:
     """A WAKE that a worker received."""
 
-    manager: Process
+    manager: ProcessKey
     line: LineRow
     ready: int | None
     """When the last READY before it was sent."""
@@ -42,7 +42,7 @@ class LockFold:
     """A lock from its GIVE on."""
 
     give: LineRow
-    manager: Process
+    manager: ProcessKey
     wake: SeenWake | None
     """The WAKE that the GIVE answers."""
     number: int = field(init=False)

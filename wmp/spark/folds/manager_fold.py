@@ -19,7 +19,7 @@ from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Ticked, Undelivered
 from wmp.message import Columns, Command, Field, Message, Peer
-from wmp.spark.folds.facts import Process
+from wmp.spark.folds.facts import ProcessKey
 from wmp.spark.folds.process_fold import UNACCEPTED, ProcessFold, jobs_of
 from wmp.spark.journals.lines import LineRow
 
@@ -74,13 +74,13 @@ class ManagerFold(ProcessFold):
     _peer: Peer = field(init=False)
     _recorder: _LeaseRecorder = field(factory=_LeaseRecorder)
     _observer: Observer = field(init=False)
-    _served: dict[Process, tuple[int, int] | None] = field(factory=dict)
+    _served: dict[ProcessKey, tuple[int, int] | None] = field(factory=dict)
     """The times of the first and last READY or GIVE that was not ignored, by worker."""
     _credit: dict[int | None, list[int]] = field(factory=dict)
     """Credit of the last READY and the jobs of the WAKEs since then, by epoch of the worker."""
     _granting: tuple[int, int, str] | None = None
     """(n, at, command) of the first WAKE or TAKE since the last PONG with ``standby``."""
-    _store: Process | None = None
+    _store: ProcessKey | None = None
     """The store that owns the manager's stored jobs."""
 
     def __attrs_post_init__(self) -> None:
@@ -137,7 +137,7 @@ class ManagerFold(ProcessFold):
                 self.sink.bound(-times[0], "served", *both, "first")
                 self.sink.bound(times[1], "served", *both, "last")
 
-    def _owner(self, line: LineRow, job: int) -> Process:
+    def _owner(self, line: LineRow, job: int) -> ProcessKey:
         stored = self._store is not None and job < FIRST_UNSTORED
         return self._store if stored else (line.node, line.epoch)  # type: ignore[return-value]
 

@@ -18,7 +18,7 @@ import pyarrow
 from attrs import define, field
 
 from wmp.message import SENT_BY_MANAGERS, SENT_BY_WORKERS
-from wmp.spark.folds.facts import FoldSink, KnownProcess, Process, process_number
+from wmp.spark.folds.facts import FoldSink, KnownProcess, ProcessKey, process_number
 from wmp.spark.folds.process_lines import LineNumbers
 from wmp.spark.journals.schema import ddl
 from wmp.spark.session.arrow import schema_of
@@ -61,7 +61,7 @@ class MessageStream(NamedTuple):
     via: tuple[str, ...] | None
 
     @property
-    def process(self) -> Process:
+    def process(self) -> ProcessKey:
         """The process that wrote the lines."""
         return self.node, self.epoch
 
@@ -204,7 +204,7 @@ class _Ends:
         """0 for sent, 1 for received."""
         return self.each(attrgetter("side"))
 
-    def times(self, known: Mapping[Process, KnownProcess]) -> _Array:
+    def times(self, known: Mapping[ProcessKey, KnownProcess]) -> _Array:
         """Return the time of each line on the common clock."""
         return self.lines[:, 2] + self.each(lambda one: known[one.process].clock)
 
@@ -212,7 +212,7 @@ class _Ends:
         lines = map(_MessageLine._make, self.lines.tolist())
         return zip(map(self.streams.__getitem__, self.stream.tolist()), lines, strict=True)
 
-    def settled(self, known: Mapping[Process, KnownProcess]) -> _Array:
+    def settled(self, known: Mapping[ProcessKey, KnownProcess]) -> _Array:
         """Return for each line whether no process writes a further line about its message."""
         nodes: defaultdict[str, list[KnownProcess]] = defaultdict(list)
         for one in known.values():
@@ -297,7 +297,7 @@ def _add_links(first: _Ends, last: _Ends, sink: FoldSink) -> None:
 
 def _count_hops(received: _Ends, sent: _Ends, sink: FoldSink) -> None:
     """Count how long a device keeps messages, from neighbouring links."""
-    numbers: defaultdict[Process, int] = defaultdict(lambda: len(numbers))
+    numbers: defaultdict[ProcessKey, int] = defaultdict(lambda: len(numbers))
     device = lambda one: numbers[one.process]  # noqa: E731
     passed = (received.message == sent.message) & (received.hops + 1 == sent.hops)
     passed &= received.each(device) == sent.each(device)
@@ -310,7 +310,7 @@ def _count_hops(received: _Ends, sent: _Ends, sink: FoldSink) -> None:
 
 
 def _is_settled(
-    ends: Sequence[_End], known: Mapping[Process, KnownProcess],
+    ends: Sequence[_End], known: Mapping[ProcessKey, KnownProcess],
     nodes: Mapping[str, Sequence[KnownProcess]],
 ) -> bool:  # fmt: skip
     """Return whether no process writes a further line about a message.

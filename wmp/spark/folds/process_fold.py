@@ -9,7 +9,7 @@ from attrs import define, field
 
 from wmp.core.protocol.outbound import Arrival
 from wmp.message import ERROR_CODES, ErrorCode
-from wmp.spark.folds.facts import Fact, FoldSink, KnownProcess, Process
+from wmp.spark.folds.facts import Fact, FoldSink, KnownProcess, ProcessKey
 from wmp.spark.journals.lines import LineRow
 
 UNACCEPTED: Final = frozenset({
@@ -59,7 +59,7 @@ class ProcessFold:
         self.sink = sink  # type: ignore[assignment]
 
     def _fact(
-        self, line: LineRow, event: str, owner: Process, job: int, attempt: int | None = None,
+        self, line: LineRow, event: str, owner: ProcessKey, job: int, attempt: int | None = None,
         peer: str | None = None, peer_epoch: int | None = None, value: int | None = None,
         session: int | None = None, number: int | None = None, word: str | None = None,
         other: int | None = None, role: str | None = None, text: Any = None,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.spark.folds.clocks import Clock
-from wmp.spark.folds.facts import FoldSink, KnownProcess, Process
+from wmp.spark.folds.facts import FoldSink, KnownProcess, ProcessKey
 from wmp.spark.folds.process_lines import ProcessLines
 from wmp.spark.session.arrow import Values
 
@@ -18,8 +18,8 @@ _START: Final = ("kind", "label", "host", "pid", "release", "roles", "resources"
 
 
 def known_processes(
-    rows: Iterable[ProcessLines], clock: Mapping[Process, Clock], twice: Collection[Process]
-) -> dict[Process, KnownProcess]:
+    rows: Iterable[ProcessLines], clock: Mapping[ProcessKey, Clock], twice: Collection[ProcessKey]
+) -> dict[ProcessKey, KnownProcess]:
     """Return the facts of all processes that folds need.
 
     Args:
@@ -39,7 +39,7 @@ def known_processes(
     return found
 
 
-def nodes(rows: Iterable[ProcessLines], clock: Mapping[Process, Clock]) -> list[Values]:
+def nodes(rows: Iterable[ProcessLines], clock: Mapping[ProcessKey, Clock]) -> list[Values]:
     """Return the rows of the table ``nodes``."""
     made = []
     for row in rows:
@@ -100,7 +100,7 @@ def _check_turns(
     So only longer turns are reported, in which each process was served after the other.
     """
     ends = {row.key: row.numbers.highest for row in rows}
-    times: dict[tuple[Process, str], dict[int, list[int]]] = defaultdict(dict)
+    times: dict[tuple[ProcessKey, str], dict[int, list[int]]] = defaultdict(dict)
     for (node, epoch, worker, worker_epoch, end), (_, _, top) in served.items():
         times[(node, epoch), worker].setdefault(worker_epoch, [0, 0])[end == "last"] = abs(top)
     for (manager, worker), lives in times.items():

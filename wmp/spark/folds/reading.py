@@ -19,7 +19,7 @@ import msgspec
 import pyarrow
 from attrs import define, field
 
-from wmp.spark.folds.facts import Process, process_number
+from wmp.spark.folds.facts import ProcessKey, process_number
 from wmp.spark.folds.message_fold import MessageStream, parts_of_messages
 from wmp.spark.folds.process_lines import ProcessLines
 from wmp.spark.journals.lines import LineRow, event_table, packed_lines, parse
@@ -74,7 +74,7 @@ _encoded: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 class ReadPart:
     """The findings of a task beside the parts of the folds."""
 
-    processes: dict[Process, ProcessLines] = field(factory=dict)
+    processes: dict[ProcessKey, ProcessLines] = field(factory=dict)
     bad: dict[tuple[str, str], tuple[int, str]] = field(factory=dict)
     """(number of lines, an example) of bad lines, by file and reason."""
     samples: list[tuple[Any, ...]] = field(factory=list)
@@ -149,7 +149,7 @@ class ReadTask:
                 self.found.bad[file, line] = count + 1, min(example, words)
         if lines:
             self._events.append(event_table(lines, names))
-        own: defaultdict[Process, list[LineRow]] = defaultdict(list)
+        own: defaultdict[ProcessKey, list[LineRow]] = defaultdict(list)
         for line in lines:
             own[line.node, line.epoch].append(line)
         rows: list[Numbered] = []

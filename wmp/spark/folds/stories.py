@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from wmp.spark.folds.facts import MAX_OF_A_NAME, FoldSink, KnownProcess, Process, add_count
+from wmp.spark.folds.facts import MAX_OF_A_NAME, FoldSink, KnownProcess, ProcessKey, add_count
 from wmp.spark.folds.process_lines import LineNumbers
 from wmp.spark.journals.tables import Tables
 from wmp.spark.session.arrow import Values
@@ -48,7 +48,7 @@ def bounded(found: list[Values]) -> list[Values]:
 
 
 def find_lines(
-    tables: Tables, wanted: Mapping[Process, Sequence[int]], by: str, columns: Sequence[str]
+    tables: Tables, wanted: Mapping[ProcessKey, Sequence[int]], by: str, columns: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return the lines of processes whose column ``by`` is in the range of the given values.
 
@@ -75,13 +75,13 @@ def find_lines(
 
 
 def stories(
-    violations: Sequence[Values], tables: Tables, known: Mapping[Process, KnownProcess]
+    violations: Sequence[Values], tables: Tables, known: Mapping[ProcessKey, KnownProcess]
 ) -> dict[str, list[Values]]:
     """Return the rows of ``violation_events`` for each violation: its lines in the order of time.
 
     Lines of one node keep their order even if the clocks disagree.
     """
-    wanted: defaultdict[Process, list[int]] = defaultdict(list)
+    wanted: defaultdict[ProcessKey, list[int]] = defaultdict(list)
     for row in violations:
         for node, epoch, n in row[_EVENTS]:
             wanted[node, epoch].append(n)
@@ -123,11 +123,11 @@ def check_silences(silences: Sequence[Values], tables: Tables, sink: FoldSink) -
     ``max_silence``, and was idle before the worker's next message. A manager that was stopped in
     this time would instead receive many messages at once when it continues.
     """
-    wanted: defaultdict[Process, list[int]] = defaultdict(list)
+    wanted: defaultdict[ProcessKey, list[int]] = defaultdict(list)
     first = sorted(silences, key=lambda row: row[7:9])[: 2 * MAX_OF_A_NAME]
     for row in first:
         wanted[row[0], row[1]] += row[6:8]
-    lines: defaultdict[Process, list[tuple[int, int]]] = defaultdict(list)
+    lines: defaultdict[ProcessKey, list[tuple[int, int]]] = defaultdict(list)
     for line in find_lines(tables, wanted, "at", ("node", "epoch", "n", "at")):
         lines[line["node"], line["epoch"]].append((line["n"], line["at"]))
     for node, epoch, peer, peer_epoch, job, attempt, due, at, n, silent in first:
@@ -149,7 +149,7 @@ def check_silences(silences: Sequence[Values], tables: Tables, sink: FoldSink) -
 
 
 def check_twice(
-    found: Iterable[tuple[Process, Sequence[tuple[int, int]]]], tables: Tables, sink: FoldSink
+    found: Iterable[tuple[ProcessKey, Sequence[tuple[int, int]]]], tables: Tables, sink: FoldSink
 ) -> None:
     """Report different lines with one number, of very many only the first by their lines.
 

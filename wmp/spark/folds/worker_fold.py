@@ -14,7 +14,7 @@ from attrs import define, field
 from wmp.core.protocol.outbound import REFUSALS, Arrival
 from wmp.core.worker.locks import LockInput
 from wmp.message import ERROR_CODES, ErrorCode
-from wmp.spark.folds.facts import Process
+from wmp.spark.folds.facts import ProcessKey
 from wmp.spark.folds.lock_fold import LockFold, SeenWake
 from wmp.spark.folds.process_fold import ProcessFold, jobs_of
 from wmp.spark.journals.lines import LineRow
@@ -33,7 +33,7 @@ _REMEMBERED: Final = 60_000_000
 class _OpenLane:
     """A lane with jobs that have not ended."""
 
-    owner: Process
+    owner: ProcessKey
     needs: Mapping[str, int]
     begin: int
     since: int
@@ -50,7 +50,7 @@ class WorkerFold(ProcessFold):
     _locks: dict[int, LockFold] = field(factory=dict)
     _highest: int = 0
     """The greatest number of a lock."""
-    _wakes: dict[Process, SeenWake] = field(factory=dict)
+    _wakes: dict[ProcessKey, SeenWake] = field(factory=dict)
     """The WAKEs whose GIVE has not been sent yet."""
     _lanes: dict[int, _OpenLane] = field(factory=dict)
     _taken: dict[str, int] = field(factory=dict)
@@ -131,7 +131,7 @@ class WorkerFold(ProcessFold):
             case "DONE" if line.ids is not None:
                 self._answer(line, manager)
 
-    def _give(self, line: LineRow, manager: Process) -> None:
+    def _give(self, line: LineRow, manager: ProcessKey) -> None:
         lock = self._locks.get(line.lock)
         wake = self._wakes.pop(manager, None)
         if lock is not None or line.lock <= self._highest:
@@ -148,7 +148,7 @@ class WorkerFold(ProcessFold):
                 break
             self._locks.pop(number).report(self.me, self.sink)
 
-    def _answer(self, line: LineRow, manager: Process) -> None:
+    def _answer(self, line: LineRow, manager: ProcessKey) -> None:
         owner = (line.owner or manager[0], line.owner_epoch or manager[1])
         for job, attempt, outcome in jobs_of(line, line.outcomes):
             self._fact(
@@ -236,7 +236,7 @@ class WorkerFold(ProcessFold):
                 self._release(owner, job)
                 self._fact(line, "forgotten", owner, job, peer=line.about_peer)
 
-    def _release(self, owner: Process, job: int) -> LockFold | None:
+    def _release(self, owner: ProcessKey, job: int) -> LockFold | None:
         """Forget the lock of a job, and return it."""
         lock = self._locks.get(self._held.pop((*owner, job), 0))
         if lock is not None:

@@ -36,7 +36,7 @@ from wmp.spark.journals.schema import ddl
 from wmp.spark.session.arrow import schema_of
 
 UNKNOWN_VERSION: Final = "the journal has an unknown version"
-"""Begin of the error about a line of another version."""
+"""Start of the error about a line of another version."""
 EVENTS: Final = schema_of(ddl("events"))
 MAPS: Final = frozenset(c.name for c in COLUMNS if c.type in (Type.AMOUNTS, Type.NUMBERS))
 """The columns with a map."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from attrs import define, field
 
 from wmp.spark.folds.clocks import Clock, ClockSamples, Offset, clocks
-from wmp.spark.folds.facts import ALWAYS, Counts, KnownProcess, Process, Window, process_number
+from wmp.spark.folds.facts import ALWAYS, Counts, KnownProcess, ProcessKey, Window, process_number
 from wmp.spark.folds.folds import STATE, Folded, Group, OpenGroup, divided
 from wmp.spark.folds.message_fold import GONE
 from wmp.spark.folds.process_lines import LineNumbers
@@ -63,10 +63,10 @@ class Account:
     closed: dict[tuple[Any, ...], LineNumbers] = field(factory=dict)
     """The jobs, and messages without a target, whose rows do not change any more."""
     offsets: list[Offset] = field(factory=list)
-    clocks: dict[Process, Clock] = field(factory=dict)
-    twice: set[Process] = field(factory=set)
+    clocks: dict[ProcessKey, Clock] = field(factory=dict)
+    twice: set[ProcessKey] = field(factory=set)
     """The processes with different lines of one number."""
-    known: dict[Process, KnownProcess] = field(factory=dict)
+    known: dict[ProcessKey, KnownProcess] = field(factory=dict)
     """The facts of all processes that folds need."""
     repeated: int = 0
     """Number of lines that were left out, because an identical line was read."""

@@ -18,7 +18,7 @@ from attrs import define, field
 
 from wmp.actions import End
 from wmp.spark.folds.clocks import Clock
-from wmp.spark.folds.facts import ALWAYS, Counts, KnownProcess, Process, Window, is_certain
+from wmp.spark.folds.facts import ALWAYS, Counts, KnownProcess, ProcessKey, Window, is_certain
 from wmp.spark.folds.findings import FINDINGS
 from wmp.spark.folds.process_lines import ProcessLines
 from wmp.spark.folds.reading import ReadPart
@@ -162,7 +162,7 @@ class Totals:
         """Return the rows of ``requeues``."""
         return ((*key, entry[0]) for key, entry in self.counts["requeues"].items())
 
-    def findings(self, known: Mapping[Process, KnownProcess], checks: Counts) -> list[Values]:
+    def findings(self, known: Mapping[ProcessKey, KnownProcess], checks: Counts) -> list[Values]:
         """Return the rows of ``findings``; ``checks`` has further counts of violations."""
         found: Counter[tuple[str, bool]] = Counter()
         more = ((key[1:], entry) for key, entry in checks.items())
@@ -200,7 +200,7 @@ class Totals:
         for way, values in ways.items():
             yield (*way, *spread(values), direct)
 
-    def utilisation(self, known: Mapping[Process, KnownProcess]) -> Iterator[Values]:
+    def utilisation(self, known: Mapping[ProcessKey, KnownProcess]) -> Iterator[Values]:
         """Return the rows of ``utilisation``."""
         busy, had, length = self.counts["busy"], self.counts["had"], self.length
         for (node, epoch), one in known.items():
@@ -258,7 +258,7 @@ class Totals:
             )
 
     def summary(
-        self, found: ReadPart, clocks: Mapping[Process, Clock], repeated: int, missing: int,
+        self, found: ReadPart, clocks: Mapping[ProcessKey, Clock], repeated: int, missing: int,
         findings: Iterable[Values],
     ) -> list[Values]:  # fmt: skip
         """Return the rows of ``summary``; ``missing`` processes have left no journal."""
@@ -322,7 +322,7 @@ def drops(processes: Iterable[ProcessLines]) -> Iterator[Values]:
             yield (*one.key, reason, lines)
 
 
-def missing_nodes(processes: Mapping[Process, ProcessLines]) -> list[Values]:
+def missing_nodes(processes: Mapping[ProcessKey, ProcessLines]) -> list[Values]:
     """Return the rows of ``missing_nodes``."""
     named: Counter[tuple[str, int | None]] = Counter()
     for one in processes.values():

@@ -147,7 +147,7 @@ def a_route_is_no_lease(talk: ManagerConversation) -> None:
 
 
 @case("WMP-6.17", "WMP-6.4", "WMP-6.15")
-def retries_are_used_up(talk: ManagerConversation) -> None:
+def a_job_is_lost_too_often(talk: ManagerConversation) -> None:
     """A job that is lost more often than max_worker_losses allows ends as lost."""
     name = talk.submit(max_worker_losses=1)
     for _ in range(2):

@@ -136,7 +136,7 @@ def _fails(worker: PlayedWorker, job: HeldJob, **columns: object) -> None:
 def settings_of_a_job(talk: ManagerConversation) -> None:
     """A job with settings of its own is tried again as often as they allow, then ends."""
     worker = talk.met()
-    name = talk.submit(tries=1, wait=2.0, max_worker_losses=0)
+    name = talk.submit(retries=1, wait=2.0, max_worker_losses=0)
     job, failed = _failed_of(worker)
     talk.check(
         failed is None,
@@ -155,7 +155,7 @@ def settings_of_a_job(talk: ManagerConversation) -> None:
 def a_rejected_job(talk: ManagerConversation) -> None:
     """An error with an empty list of names is not tried again."""
     worker = talk.met()
-    name = talk.submit(tries=5, wait=0.1)
+    name = talk.submit(retries=5, wait=0.1)
     worker.done(worker.one(), outcome=Outcome.ERROR, payloads=[_ERROR], texts=["Reject: no\n"])
     talk.end_of(name, "error", rule="WMP-6.26")
 
