@@ -166,7 +166,7 @@ class Answer:
     frames: Frames | None
     """The reply; None if no reply came in the last try."""
     tries: int
-    """Number of tries that the request took."""
+    """Number of times that the request was sent."""
 
 
 ForeignEvent = (

@@ -25,7 +25,7 @@ _MASK: Final = (1 << 64) - 1
 
 @frozen
 class Backoff:
-    """Waits that grow: ``first`` seconds after the first failure, at most ``most``."""
+    """Waits that grow: ``first`` seconds after the first failure, at most ``maximum``."""
 
     first: float
     maximum: float
@@ -53,7 +53,7 @@ class Backoff:
 
 
 def exponential(first: float, maximum: float, factor: float = 2.0) -> Backoff:
-    """Return waits of ``first`` seconds, each ``factor`` times the one before, up to ``most``."""
+    """Return waits of ``first`` seconds, each ``factor`` times the one before, up to ``maximum``."""
     return Backoff(first, maximum, factor)
 
 

@@ -127,7 +127,7 @@ class BoundedClient:
             url: The address.
             content: The body.
             headers: Further headers.
-            most: Bytes of the answer that are read.
+            maximum: Bytes of the answer that are read.
 
         Raises:
             RequestFailed: No answer came in time, or what came is no HTTP.

@@ -57,7 +57,7 @@ def draw(
         testee: manager, worker or device.
         wire: Starts a testee for a case.
         examples: The number of conversations.
-        most: The maximum number of moves in one conversation.
+        maximum: Number of moves at most in one conversation.
         number: The seed: equal seeds draw equal conversations.
         sure: Starts a testee with a larger unit, at which a busy machine cannot cause a late
             answer. A failure is played again with this unit, and counts if it fails again.

@@ -131,7 +131,7 @@ class Batch:
         )
 
     def take(self, count: int, size: int, *, minimum: int) -> tuple[Part | None, int, int]:
-        """Take out up to ``count`` jobs and ``size`` payload bytes, at least ``least`` jobs.
+        """Take out up to ``count`` jobs and ``size`` payload bytes, at least ``minimum`` jobs.
 
         Returns:
             The jobs or None; their number; and the remaining bytes, which are negative when no

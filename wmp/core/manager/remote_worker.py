@@ -192,7 +192,7 @@ class RemoteWorker:
 
         Args:
             queue: The queue of the jobs.
-            most: Limit of the leases of one worker.
+            maximum: Limit of the leases of one worker.
         """
         held = self.held
         alone = held.get(queue.kind) if len(held) == 1 else None

@@ -74,7 +74,7 @@ class Stories:
     """The stories of the newest jobs of one machine.
 
     Args:
-        most: Jobs whose stories are kept; a new story replaces the oldest.
+        maximum: Jobs whose stories are kept; a new story replaces the oldest.
         me: (identity, epoch) of the machine, if it is a manager; None at a worker, whose jobs
             are kept by the manager that owns them.
     """

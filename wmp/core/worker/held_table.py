@@ -68,7 +68,7 @@ class HeldTable:
         Answered jobs are included until the manager has acknowledged them.
 
         Returns:
-            The lists; None for more than ``most`` jobs, or if a job has another owner, which PING
+            The lists; None for more than ``maximum`` jobs, or if a job has another owner, which PING
             cannot show.
         """
         if manager.stream is None:

@@ -63,7 +63,7 @@ class LinkState:
         """Return when the socket must be replaced if no message comes.
 
         The first time, this is after ``silence`` intervals. Then there is an additional backoff,
-        which doubles up to ``most``.
+        which doubles up to ``maximum``.
         """
         due = self.received_at + silence * interval
         if self.replaced:

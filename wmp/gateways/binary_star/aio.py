@@ -224,7 +224,7 @@ class StarClient(Requester[LazyClientMachine]):
         timeout: Seconds of one try.
         settle: Seconds between the end of a try and the next try, at the other node. Not less than
             ``max_silence`` of the nodes.
-        tries: Number of tries of a request; None for no limit.
+        tries: Sends of a request in all; None for no limit.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.

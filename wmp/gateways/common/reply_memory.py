@@ -24,8 +24,8 @@ class ReplyMemory:
 
     Args:
         seconds: Time for which a reply is remembered.
-        most: Limit of the remembered replies.
-        most_bytes: Limit of their bytes.
+        maximum: Limit of the remembered replies.
+        max_bytes: Limit of their bytes.
     """
 
     seconds: float

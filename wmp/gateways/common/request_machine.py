@@ -64,7 +64,7 @@ class LazyClientMachine:
 
     Args:
         timeout: Seconds of one try.
-        tries: Number of tries of a request; None for no limit.
+        tries: Sends of a request in all; None for no limit.
         servers: Number of servers. The first try goes to the server of the last reply, each
             further try to the next server (FREE-2.2).
         settle: Seconds between the end of a try and the next try (STAR-3.1).

@@ -38,7 +38,7 @@ class Failover(BlockingRequester[aio.Failover]):
     Args:
         endpoints: Addresses of the servers.
         timeout: Seconds of one try.
-        tries: Number of tries of a request. By default 3 with one server, else one for each server.
+        tries: Sends of a request in all. By default 3 with one server, else one for each server.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.
         transport: Options of the sockets.

@@ -42,7 +42,7 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
     Args:
         endpoint: Address of the broker.
         timeout: Seconds of one try.
-        tries: Number of tries of a request. Each try but the first has a new socket.
+        tries: Sends of a request in all. Each try but the first has a new socket.
         sockets: Maximum number of requests in progress. Further requests wait, in the order of the
             calls. A socket is opened when it is needed first.
         security: CURVE keys, with ``server_key``.

@@ -60,7 +60,7 @@ class MajordomoClientMachine:
 
     Args:
         timeout: Seconds of one try.
-        tries: Number of tries of a request.
+        tries: Sends of a request in all.
         sockets: Maximum number of sockets.
     """
 

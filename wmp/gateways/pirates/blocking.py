@@ -39,7 +39,7 @@ class LazyClient(BlockingRequester[aio.LazyClient]):
     Args:
         endpoint: Address of a REP or ROUTER socket.
         timeout: Seconds of one try.
-        tries: Number of tries of a request. Each try but the first has a new socket.
+        tries: Sends of a request in all. Each try but the first has a new socket.
         on_retry: Called on the loop with the number of each try but the first, before the try.
         security: CURVE keys, with ``server_key``.
         context: A ``zmq.Context`` to share.

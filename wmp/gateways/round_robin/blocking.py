@@ -127,7 +127,7 @@ class RoundRobinWorker(BlockingForeignProgram[aio.RoundRobinWorker]):
         slots: Number of messages at the same time. A server of this library gives 1000 at most,
             unless its ``max_slots`` is larger.
         timeout: Seconds until REGISTER is sent again.
-        tries: Number of tries of the first registration.
+        tries: Sends of the first registration in all.
         handshake: Seconds within which the server must answer PING.
         heartbeat: Seconds of silence after which the server gets PING.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.

@@ -67,7 +67,7 @@ class RoundRobinWorkerMachine:
         slots: Number of messages at the same time.
         times: Times of the connection.
         timeout: Seconds until REGISTER is sent again.
-        tries: Number of tries of the first registration.
+        tries: Sends of the first registration in all.
         limit: Maximum number of messages that wait for a handler.
     """
 

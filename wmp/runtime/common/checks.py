@@ -28,7 +28,7 @@ HEADERS: Final = 1024
 
 
 def check_count(name: str, value: object, minimum: int = 0, maximum: int = Limits.UINT) -> int:
-    """Return ``value`` if it is a whole number from ``least`` to ``most``.
+    """Return ``value`` if it is a whole number from ``minimum`` to ``maximum``.
 
     Raises:
         ConfigError: The value is not such a number.
@@ -46,12 +46,12 @@ def check_count(name: str, value: object, minimum: int = 0, maximum: int = Limit
 def check_seconds(
     name: str, value: object, *, maximum: float = SECONDS, zero: bool = True
 ) -> int | float:
-    """Return ``value`` if it is a finite number of seconds from 0 to ``most``.
+    """Return ``value`` if it is a finite number of seconds from 0 to ``maximum``.
 
     Args:
         name: Name of the argument, for the error.
         value: The argument.
-        most: The longest time that is allowed.
+        maximum: The longest time that is allowed.
         zero: Whether 0 is allowed.
 
     Raises:
@@ -105,7 +105,7 @@ def check_descriptors(what: str, needed: int) -> None:
 
 
 def check_text(name: str, value: object, maximum: int, minimum: int = 0) -> str:
-    """Return ``value`` if it is text of ``least`` to ``most`` bytes.
+    """Return ``value`` if it is text of ``minimum`` to ``maximum`` bytes.
 
     Raises:
         ConfigError: The value is not such a text.

@@ -75,8 +75,8 @@ def advance(
     Args:
         start: Positions of the last batch. A segment that is absent was not read yet.
         found: Segments, from :func:`find`.
-        most: Limit of the bytes in all, None for no limit. Segments share the limit evenly, so that
-        no node waits for another. A single line that is longer is read nevertheless.
+        maximum: Limit of the bytes in all, None for no limit. Segments share the limit evenly, so
+        that no node waits for another. A single line that is longer is read nevertheless.
         growing: Segments whose last step waits if the segment ends within a line, because the rest
         of the step may be written at this moment.
     """

@@ -233,7 +233,7 @@ class StoreSearch:
 def search_store(
     maximum: int, *, managers: int = 1, jobs: int = 1, kills: int = 1, ticks_left: int = 2
 ) -> StoreSearch:
-    """Visit the states of a :class:`StoreModel`, up to ``most``.
+    """Visit the states of a :class:`StoreModel`, up to ``maximum``.
 
     Raises:
         BrokenStorePromise: A promise is broken in some state.
