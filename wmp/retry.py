@@ -53,7 +53,7 @@ class Backoff:
 
 
 def exponential(first: float, maximum: float, factor: float = 2.0) -> Backoff:
-    """Return waits of ``first`` seconds, each ``factor`` times the one before, up to ``maximum``."""
+    """Return waits of ``first`` seconds, growing by ``factor``, up to ``maximum``."""
     return Backoff(first, maximum, factor)
 
 

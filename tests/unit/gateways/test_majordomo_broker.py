@@ -212,7 +212,9 @@ def test_a_request_survives_max_worker_losses_and_no_more():
             if number == attempts - 1:
                 (cause,) = broker.causes
                 assert cause.startswith(f"a request for the service {service.decode()!r}: the work")
-                assert cause.endswith("no retry is left: its connection ended")
+                assert cause.endswith(
+                    "max_worker_losses allows no further loss: its connection ended"
+                )
     assert broker.door.statistics().unanswered == {"lost": 2}
     assert broker.door.statistics().waiting == 0
 

@@ -68,8 +68,8 @@ class HeldTable:
         Answered jobs are included until the manager has acknowledged them.
 
         Returns:
-            The lists; None for more than ``maximum`` jobs, or if a job has another owner, which PING
-            cannot show.
+            The lists; None for more than ``maximum`` jobs, or if a job has another owner, which
+            PING cannot show.
         """
         if manager.stream is None:
             return None

@@ -164,7 +164,7 @@ def a_job_is_lost_too_often(talk: ManagerConversation) -> None:
 
 @case("WMP-6.23", profile="reliable")
 def leaving_costs_one_retry(talk: ManagerConversation) -> None:
-    """A worker that takes a job and leaves, again and again, costs the job one retry."""
+    """A worker that takes a job and leaves, again and again, counts as one worker loss."""
     worker = talk.met()
     name = talk.submit(max_worker_losses=1)
     for _ in range(3):
@@ -320,7 +320,7 @@ def status_is_no_result(talk: ManagerConversation) -> None:
 
 @case("WMP-6.11")
 def handed_back(talk: ManagerConversation) -> None:
-    """DONE cancelled without CANCEL hands the job back, and costs no retry."""
+    """DONE cancelled without CANCEL hands the job back, and is no worker loss."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(max_worker_losses=0)
     for _ in range(2):
