@@ -2,8 +2,8 @@
 
 1. A gateway takes the place of the queue, at its addresses. Clients and workers change nothing: a
    client sends its request again, and a worker sends READY on its new connection.
-2. Workers of WMP connect to the gateway beside the Pirate workers, which then end one by one.
-3. A manager of WMP takes the place of each client.
+2. WMP workers connect to the gateway beside the Pirate workers, which then end one by one.
+3. A WMP manager takes the place of each client.
 
 The queue here is a few lines of plain pyzmq, as in the ZeroMQ guide.
 """
@@ -72,7 +72,7 @@ with Gateway(*doors, bind="tcp://127.0.0.1:*") as gateway:
             pirate.close()
         wait_for(300)
         client.join()
-        print("2. workers of WMP have taken the place of the Pirate workers")
+        print("2. WMP workers have taken the place of the Pirate workers")
 with wmp.Manager() as manager, wmp.Worker(*manager.endpoints, handlers=bytes.upper):
     print("3. a manager asks for itself:", manager.submit(b"hello").result().decode())
 assert replies == [b"REQUEST %d" % number for number in range(300)]

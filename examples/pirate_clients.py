@@ -1,4 +1,4 @@
-"""Lazy Pirate clients are served by workers of WMP: the first end of a Pirate queue that moves.
+"""Lazy Pirate clients are served by WMP workers: the first end of a Pirate queue that moves.
 
 The door stands in the place of the queue. The clients change nothing, and may be other programs.
 """

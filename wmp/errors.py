@@ -110,7 +110,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class DecodeError(RemoteProtocolError, ValueError):
-    """The frames are no WMP message.
+    """The frames are not a WMP message.
 
     Attributes:
         code: The ERROR code with which a receiver answers (specs/wmp.md, "Errors").

@@ -1,7 +1,7 @@
 """Events and actions of machines that speak another protocol than WMP.
 
 Such a machine takes frames as they arrived, and gives frames. Of the other events and actions it
-uses those of :mod:`wmp.events` and :mod:`wmp.actions` that are not about messages of WMP.
+uses those of :mod:`wmp.events` and :mod:`wmp.actions` that are not about WMP messages.
 """
 
 from __future__ import annotations

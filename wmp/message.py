@@ -214,7 +214,7 @@ class ErrorCode:
     """Words of ``Field.CODE``."""
 
     MALFORMED: Final = "malformed"
-    """The frames are no message: bad CBOR, wrong types, missing fields."""
+    """The frames are not a message: bad CBOR, wrong types, missing fields."""
     VERSION: Final = "version"
     """The message has another version of the protocol."""
     COMMAND: Final = "command"

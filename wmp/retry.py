@@ -157,7 +157,7 @@ def _checked(name: str) -> str:
     """Return the qualified name of a type of errors.
 
     Raises:
-        ConfigError: The name has no module, and is no error of Python itself.
+        ConfigError: The name has no module, and is not a built-in exception.
     """
     if "." in name:
         return name
@@ -165,7 +165,7 @@ def _checked(name: str) -> str:
     if isinstance(found, type) and issubclass(found, BaseException):
         return _name(found)
     raise ConfigError(
-        f"on contains {name!r}, which is no error of Python itself; expected a class, or a name "
+        f"on contains {name!r}, which is not a built-in exception; expected a class, or a name "
         "with its module, such as 'requests.exceptions.Timeout'"
     )
 

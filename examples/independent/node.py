@@ -1,4 +1,4 @@
-"""The common part of a worker and a manager of WMP/1, written from `specs/wmp.md` alone.
+"""The common part of a worker and a WMP manager/1, written from `specs/wmp.md` alone.
 
 It has names, routes, sessions and their numbers, and the refusals that come before all other work.
 """

@@ -1,4 +1,4 @@
-"""A manager of WMP/1, profile `core`, in plain pyzmq and cbor2, from `specs/wmp.md` alone.
+"""A WMP manager/1, profile `core`, in plain pyzmq and cbor2, from `specs/wmp.md` alone.
 
 python manager.py tcp://127.0.0.1:5570                   then type: submit NAME ROLE HEX
 """

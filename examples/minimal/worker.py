@@ -1,4 +1,4 @@
-"""A worker of WMP/1, profile `core`, in plain pyzmq and cbor2, from `specs/wmp.md` alone.
+"""A WMP worker/1, profile `core`, in plain pyzmq and cbor2, from `specs/wmp.md` alone.
 
 python worker.py tcp://127.0.0.1:5570[,tcp://…]          your work goes into HANDLERS
 """

@@ -186,5 +186,5 @@ def test_a_job_does_not_wait_for_an_increment_that_never_comes(monkeypatch, abla
     server.exec(b"c", b"0002", b"\x01")
     server.answer(b"w", frames)
     server.wait(2.0)
-    # A worker of WMP can have the job only in the manager.
+    # A WMP worker can have the job only in the manager.
     assert server.machine.manager.statistics().queued == int(not ablated)

@@ -1,6 +1,6 @@
 """Several dispatchers in virtual time: no job is lost, and no worker gets too many.
 
-Managers of workers of WMP take jobs of the same queue.
+Managers of WMP workers take jobs of the same queue.
 """
 
 from __future__ import annotations

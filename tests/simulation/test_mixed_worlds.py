@@ -1,4 +1,4 @@
-"""Worlds of clients and workers of other protocols beside nodes of WMP, with faults."""
+"""Worlds of clients and workers of other protocols beside WMP nodes, with faults."""
 
 from __future__ import annotations
 

@@ -438,7 +438,7 @@ def test_tests_that_cannot_be_simulated_are_refused():
 
     async def a_test(world): ...
 
-    with pytest.raises(ConfigError, match="is no plain `def`"):
+    with pytest.raises(ConfigError, match="is not a plain `def`"):
         simulate(a_test)
     with pytest.raises(ConfigError, match="there is no fault 'x'"):
         simulate(faults="x")

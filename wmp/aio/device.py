@@ -73,7 +73,7 @@ class Device(AsyncServer[DeviceSettings]):
             )
         if dialed and security is not None and security.allowed and security.managers is None:
             raise ConfigError(
-                "security has allowed= and no managers=, so no list names the managers that may "
+                "security sets allowed= but not managers=, so no list names the managers that may "
                 "dial in to bind_managers=; add their public keys as managers="
             )
         for endpoint in above:

@@ -87,7 +87,7 @@ class AsyncProgram(AsyncPart):
 
 
 class AsyncNode(AsyncPart, Generic[_SettingsT]):
-    """A node of WMP.
+    """A WMP node.
 
     Args:
         settings: Settings of the machine.
@@ -123,4 +123,4 @@ class AsyncNode(AsyncPart, Generic[_SettingsT]):
 
 
 class AsyncServer(AsyncNode[_SettingsT], AsyncProgram):
-    """A node of WMP that may be a whole program."""
+    """A WMP node that may be a whole program."""

@@ -130,7 +130,7 @@ class Standby:
             async with asyncio.timeout(timeout):
                 if not await self._soon():
                     logger.warning(
-                        "manager at %s: waits to be active: on standby; this node of the pair "
+                        "manager at %s: waiting on standby to become active; this node of the pair "
                         "needs its peer, or a request or worker as its vote",
                         ", ".join(self._node.endpoints),
                     )

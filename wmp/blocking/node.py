@@ -175,7 +175,7 @@ class BlockingProgram(BlockingPart[_ProgramT]):
 
 
 class BlockingNode(BlockingPart[_Inner]):
-    """A node of WMP."""
+    """A WMP node."""
 
     def _shown(self) -> str:
         return named(self.identity)
@@ -196,4 +196,4 @@ class BlockingNode(BlockingPart[_Inner]):
 
 
 class BlockingServer(BlockingNode[_Serving], BlockingProgram[_Serving]):
-    """A node of WMP that may be a whole program."""
+    """A WMP node that may be a whole program."""

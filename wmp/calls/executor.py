@@ -48,7 +48,7 @@ _PAUSE: Final = 0.1
 """Seconds between two tries of ``shutdown`` to cancel calls."""
 
 _VALUES: Final = ("bytes", "text")
-"""Codecs whose payloads are no arrays."""
+"""Codecs whose payloads are not arrays."""
 
 _open: weakref.WeakSet[Executor] = weakref.WeakSet()
 _exited = False
@@ -272,7 +272,7 @@ class Executor(concurrent.futures.Executor):
         path = path_of(fn)
         if path is None:
             raise TypeError(
-                f"{fn!r} cannot be called by import path, because it is no public function of a "
+                f"{fn!r} cannot be called by import path, because it is not a public function of a "
                 "module that workers can import; move it to such a module, or use "
                 "Executor(manager, pickle=True) and workers with --pickle"
             )

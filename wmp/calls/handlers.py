@@ -41,14 +41,14 @@ def resolve(module: str, name: str) -> Callable[..., Any]:
     found: Any = sys.modules[module]
     for part in name.split("."):
         if part.startswith("_"):
-            raise LookupError(f"{name!r} is not public; the names of calls have no leading _")
+            raise LookupError(f"{name!r} is not public; the names of calls must not start with _")
         try:
             found = getattr(found, part)
         except AttributeError:
             raise LookupError(f"the module {module!r} has no function {name!r}") from None
     if not callable(found) or getattr(found, "__module__", None) != module:
         raise LookupError(
-            f"{name!r} is no function of the module {module!r} itself; start the worker with the "
+            f"{name!r} is not defined in the module {module!r}; start the worker with the "
             "function's own module"
         )
     made: Callable[..., Any] = found
@@ -79,7 +79,7 @@ def path_of(function: Any) -> tuple[str, str] | None:
 
 
 def set_environment(variables: Mapping[str, str]) -> None:
-    """Set variables of the environment, as an initializer: before a library reads them."""
+    """Set environment variables, as an initializer: before a library reads them."""
     os.environ.update(variables)
 
 
@@ -113,8 +113,8 @@ class ModuleCalls:
             case [str() as name, list() as columns]:
                 return list(map(self._function(name), *columns))
         raise TypeError(
-            "a call by import path is no array of a name, a list of arguments and a dict of named "
-            "arguments, or of a name and a list of columns"
+            "a call by import path must be an array of a name, a list of arguments and a dict of "
+            "named arguments, or of a name and a list of columns"
         )
 
     def _function(self, name: str) -> Callable[..., Any]:

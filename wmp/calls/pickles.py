@@ -99,7 +99,7 @@ def split_call(payload: bytes) -> tuple[bytes, memoryview]:
     """Return the pickles of the function and of the arguments of a payload.
 
     Raises:
-        ValueError: The payload is no pickled call.
+        ValueError: The payload is not a pickled call.
     """
     if len(payload) < _LENGTH.size:
         raise ValueError(f"a pickled call has {len(payload)} bytes; expected at least 4")

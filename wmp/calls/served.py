@@ -40,7 +40,7 @@ def handlers_of(*modules: str, pickle: bool = False) -> dict[str, Handler]:
             if names.setdefault(task.role, task.path) != task.path:
                 raise ConfigError(
                     f"the tasks {names[task.role]} and {task.path} have the role {task.role!r}; "
-                    "give each task a role of its own"
+                    "give each task its own role"
                 )
             made[task.role] = task.handler
     if pickle:

@@ -63,7 +63,7 @@ _ELSEWHERE: Final = {
 """The methods of tasks of Celery, RQ and others, and what does the same here."""
 
 _VALUES: Final = ("bytes", "text")
-"""Codecs whose payloads are no arrays."""
+"""Codecs whose payloads are not arrays."""
 
 
 def current_job() -> RunningJob:

@@ -123,7 +123,7 @@ def command(
         given = (bind, connect, bind_managers, identity, label)
         if any((*given, secret, server, allowed, managers, journal)):
             raise click.UsageError(
-                f"no option may stand before {context.invoked_subcommand}, also not in the "
+                f"put no option before {context.invoked_subcommand}, also not in the "
                 "environment (WMP_DEVICE_…); put the settings into the TOML file",
                 context,
             )

@@ -47,7 +47,7 @@ def read_token(path: Path | None) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--token-file {path} cannot be read: {error}") from error
     if not token or not token.isprintable() or " " in token:
-        raise ConfigError(f"--token-file {path} has no token; expected one line of text")
+        raise ConfigError(f"--token-file {path} contains no token; expected one line of text")
     return token
 
 
@@ -95,7 +95,7 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
     "--bind",
     metavar="ENDPOINT",
     multiple=True,
-    help="Address for workers of WMP, which do jobs of the same queue; repeat for each.",
+    help="Address for WMP workers, which do jobs of the same queue; repeat for each.",
 )
 @click.option(
     "--address", metavar="URL", help="URL of this dispatcher for its workers; default: --http."
@@ -146,7 +146,7 @@ def dispatcher(
     """Take jobs over HTTP, keep them in a store, and give them to workers.
 
     Any number of dispatchers share one store on one host. HTTP workers register at any of them
-    (wmp worker --dispatcher). Workers of WMP connect to the addresses of --bind. Ctrl-C or SIGTERM
+    (wmp worker --dispatcher). WMP workers connect to the addresses of --bind. Ctrl-C or SIGTERM
     ends the dispatcher; the others take over what runs.
     """
     check_extra()

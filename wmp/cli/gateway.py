@@ -101,7 +101,7 @@ def _door_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--bind",
     metavar="ENDPOINT",
     multiple=True,
-    help="Address for workers of WMP, which then do requests of the clients, too.",
+    help="Address for WMP workers, which then do requests of the clients, too.",
 )
 @click.option(
     "--connect",
@@ -134,7 +134,7 @@ def _door_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--open",
     "opened",
     is_flag=True,
-    help="Let the addresses of the other protocol be open to the network without keys.",
+    help="Open the addresses of the other protocol to the network without keys.",
 )
 @click.option(
     "--titanic",
@@ -180,7 +180,7 @@ def gateway(
     """Serve clients and workers of other protocols, in the place of their queue or broker.
 
     The other programs change nothing. Requests of clients are jobs of a manager inside the
-    gateway. Workers of the other protocol do them, and with --bind also workers of WMP. With
+    gateway. Workers of the other protocol do them, and with --bind also WMP workers. With
     --connect the workers of the other protocol do jobs of other managers. Ctrl-C or SIGTERM:
     take no further request, answer those in progress, then exit with 0. Of two gateways
     with --star one serves the clients. Exit code 3: both were active, or both passive.
@@ -191,7 +191,7 @@ def gateway(
     if config is not None:
         if any((*flags, opened, secret, server, allowed, journal)):
             raise click.UsageError(
-                "no other option may stand beside --config; put the settings into the TOML file",
+                "--config excludes every other option; put the settings into the TOML file",
                 context,
             )
         return asyncio.run(_serve(load_gateway(config)))
@@ -324,7 +324,7 @@ def _describe(definition: GatewayDefinition) -> str:
         guard = "keys" if door.keys else "open, no keys" if door.open else "local, no keys"
         lines.append(f"  {door.side:7}  {door.protocol:15}  {where}  {door.describe()}  {guard}")
     lines += [
-        f"  binds to     {', '.join(definition.bind) or 'nothing for workers of WMP'}",
+        f"  binds to     {', '.join(definition.bind) or 'nothing for WMP workers'}",
         f"  connects to  {', '.join(definition.connect) or 'no manager'}",
         f"  titanic      {definition.titanic or 'none'}",
         f"  star         {_star_in_words(definition.star)}",
@@ -388,7 +388,7 @@ async def _serve(definition: GatewayDefinition) -> int:
             side = "clients and workers" if door.side == "both" else door.side
             complain(_PROGRAM, f"{side} of {door.protocol} connect to {', '.join(bound)}")
         if definition.bind:
-            complain(_PROGRAM, f"workers of WMP connect to {', '.join(made.endpoints)}")
+            complain(_PROGRAM, f"WMP workers connect to {', '.join(made.endpoints)}")
         try:
             await made.run(definition.drain_timeout or None)
         except TimeoutError:

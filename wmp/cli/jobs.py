@@ -92,9 +92,13 @@ def jobs() -> None:
 @_STORE
 @_filters
 @click.option(
-    "--limit", metavar="NUMBER", type=click.IntRange(1), default=100, help="Print at most so many."
+    "--limit",
+    metavar="NUMBER",
+    type=click.IntRange(1),
+    default=100,
+    help="Print at most this many jobs.",
 )
-@click.option("--after", metavar="NUMBER", type=int, default=0, help="Begin behind this job.")
+@click.option("--after", metavar="NUMBER", type=int, default=0, help="Start after this job.")
 @_JSON
 def _list(
     store: str,
@@ -111,7 +115,7 @@ def _list(
     for job in found[:limit]:
         print(json.dumps(_fields(job)) if as_json else _line(job))
     if len(found) > limit:
-        complain(_PROGRAM, f"there are more jobs; go on with --after {found[limit - 1].id}")
+        complain(_PROGRAM, f"there are more jobs; continue with --after {found[limit - 1].id}")
     elif not found:
         complain(_PROGRAM, "no job matches")
     return 0
@@ -288,7 +292,7 @@ def _backup(store: str, copy: Path) -> int:
 @jobs.command(
     name="restored",
     cls=ProgramCommand,
-    short_help="Begin a new generation of a store.",
+    short_help="Start a new generation of a store.",
     epilog="""
     wmp jobs restored jobs.db
     """,

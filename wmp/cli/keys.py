@@ -30,7 +30,7 @@ def keys(name: str) -> int:
     public, secret = Path(f"{name}.key"), Path(f"{name}.key_secret")
     for path in (public, secret):
         if path.exists():
-            raise ConfigError(f"{path} exists already; remove it first, or choose another name")
+            raise ConfigError(f"{path} already exists; remove it first, or choose another name")
     if not public.parent.is_dir():
         raise ConfigError(f"there is no folder {public.parent}; make the folder first")
     try:

@@ -134,7 +134,8 @@ def report(
         raise ConfigError("--idle needs --follow; add --follow, or leave out --idle")
     if follow and (since or until or compare):
         raise ConfigError(
-            "--since, --until and --compare do not go with --follow; leave out --follow, or them"
+            "--since, --until and --compare cannot be combined with --follow; leave out --follow, "
+            "or leave out these flags"
         )
     if follow:
         return guarded(lambda: _follow(journals, out, master, idle, as_json, quiet))

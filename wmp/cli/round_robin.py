@@ -52,7 +52,7 @@ def _common(function: _F) -> _F:
             "--do",
             "script",
             metavar="COMMANDS",
-            help="Run these commands, divided by ;, and end. Default: standard input.",
+            help="Run these commands, separated by semicolons, and end. Default: standard input.",
         ),
         click.option(
             "-d",
@@ -71,7 +71,7 @@ def _common(function: _F) -> _F:
 @click.group(
     name="round-robin",
     cls=ProgramGroup,
-    short_help="Run a server, worker or client of the round robin.",
+    short_help="Run a round-robin server, worker or client.",
     epilog="""
     wmp round-robin server -d 1
     wmp round-robin worker -d 5
@@ -116,9 +116,11 @@ def round_robin() -> None:
     "--bind",
     metavar="ENDPOINT",
     multiple=True,
-    help="Address for workers of WMP, which then do messages of the role round-robin, too.",
+    help="Address for WMP workers, which then do messages of the role round-robin, too.",
 )
-@click.option("--open", "opened", is_flag=True, help="Be open to the network without keys.")
+@click.option(
+    "--open", "opened", is_flag=True, help="Open the addresses to the network without keys."
+)
 @key_flags(connects=False, binds=True)
 @verbose
 def _server(
@@ -175,7 +177,7 @@ def _server(
     with terminated(), server:
         console.note(f"clients and workers connect to {', '.join(server.addresses)}")
         if bind:
-            console.note(f"workers of WMP connect to {', '.join(server.endpoints)}")
+            console.note(f"WMP workers connect to {', '.join(server.endpoints)}")
         return console.run(script)
 
 

@@ -72,7 +72,7 @@ def load(stream: BytesIO, depth: int) -> Any:
     """Decode one item, and leave the stream directly behind the item.
 
     Raises:
-        Wrong: The bytes are no CBOR, or CBOR that WMP-2.2 forbids.
+        Wrong: The bytes are not CBOR, or CBOR that WMP-2.2 forbids.
     """
     try:
         return cbor2.load(

@@ -79,11 +79,11 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
     """Decode the columns, and put the payload frames in place of the nulls.
 
     Raises:
-        Wrong: The bytes are no columns, or not the columns of this command.
+        Wrong: The bytes are not columns, or not the columns of this command.
     """
     frame = frames[1]
     if not len(frame) or not 0xA0 <= frame[0] < 0xB8:
-        raise InvalidPart("the frame is no map of fewer than 24 columns")
+        raise InvalidPart("the frame is not a map of fewer than 24 columns")
     stream = BytesIO(frame)
     table = load(stream, 2) if len(frame) <= _WHOLE else _load_by_column(stream, limits)
     if stream.read(1):
@@ -96,7 +96,7 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
         raise InvalidPart(f"the columns lack {missing}")
     ids = table[IDS]
     if type(ids) is not list or not ids:
-        raise InvalidPart("ids is no array of 1 entry or more")
+        raise InvalidPart("ids is not an array of 1 entry or more")
     count = len(ids)
     if count > limits.jobs:
         raise InvalidPart(

@@ -47,7 +47,7 @@ def decode(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
     ``about peer`` and ``roles`` become tuples.
 
     Raises:
-        DecodeError: The frames are no message; its ``code`` is the code for the answer.
+        DecodeError: The frames are not a message; its ``code`` is the code for the answer.
     """
     if not frames:
         raise DecodeError(_EMPTY)
@@ -146,7 +146,7 @@ def _checked_to(command: Command, to: Any, limits: CodecLimits) -> Path:
 
 
 def _refusal(head: Any) -> DecodeError:
-    """Return the reason why the decoded value is no head of this version (WMP-2.1, WMP-10.4)."""
+    """Return the reason why the decoded value is not a head of this version (WMP-2.1, WMP-10.4)."""
     source, number = _salvage(head)
     code = ErrorCode.MALFORMED
     version = head[0] if type(head) is list and head else None

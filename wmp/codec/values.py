@@ -65,7 +65,7 @@ def unpack_frames(payload: Frame) -> tuple[bytes, ...]:
     """Decode a payload of the codec ``frames``.
 
     Raises:
-        DecodeError: The payload is no array of one byte string or more.
+        DecodeError: The payload is not an array of one byte string or more.
     """
     value = unpack_value(payload)
     if type(value) is not list or not value or set(map(type, value)) != {bytes}:

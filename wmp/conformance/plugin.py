@@ -23,9 +23,7 @@ _plan: pytest.StashKey[RunPlan] = pytest.StashKey()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
-    group = parser.getgroup(
-        "wmp-conformance", "test a peer of WMP (pytest --pyargs wmp.conformance)"
-    )
+    group = parser.getgroup("wmp-conformance", "test a WMP peer (pytest --pyargs wmp.conformance)")
     add = group.addoption
     add(
         "--wmp-role",

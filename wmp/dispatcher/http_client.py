@@ -65,7 +65,7 @@ class BoundedAnswer:
         """Return the value of the body.
 
         Raises:
-            ValueError: The body is no JSON, or is too long.
+            ValueError: The body is not JSON, or is too long.
         """
         if not self.whole:
             raise ValueError(f"the answer has more than {len(self.body)} bytes")
@@ -130,7 +130,7 @@ class BoundedClient:
             maximum: Bytes of the answer that are read.
 
         Raises:
-            RequestFailed: No answer came in time, or what came is no HTTP.
+            RequestFailed: No answer came in time, or what came is not HTTP.
         """
         try:
             async with (

@@ -18,7 +18,7 @@ from wmp.dispatcher.json_text import read_json, write_json
 from wmp.errors import ConfigError
 
 _PLACES: Final = ("body", "query", "path", "header", "[key]")
-"""Parts of the place of an error that are no names of fields."""
+"""Parts of the place of an error that are not names of fields."""
 
 
 class JsonAnswer(JSONResponse):
@@ -81,7 +81,7 @@ class _StrictRequest(Request):
         try:
             return read_json(body)
         except ValueError as error:
-            raise HTTPException(400, f"the body is no JSON: {error}") from error
+            raise HTTPException(400, f"the body is not JSON: {error}") from error
 
 
 class StrictRoute(APIRoute):

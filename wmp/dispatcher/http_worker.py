@@ -1,4 +1,4 @@
-"""An HTTP worker: a small HTTP server before a worker of WMP in the same process (DSP-5)."""
+"""An HTTP worker: a small HTTP server before a WMP worker in the same process (DSP-5)."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from wmp.store.contract import StoredJob
 from wmp.store.stored_job import StoredJobState
 
 CODEC: Final = "json"
-"""Codec of the payloads: workers of WMP decode it themselves."""
+"""Codec of the payloads: WMP workers decode it themselves."""
 
 _State = StoredJobState
 
@@ -117,7 +117,7 @@ def status_of(job: StoredJob, dispatch: DispatchRecord | None) -> str:
 
 
 def failure_payload(result: Any) -> bytes:
-    """Return what the store keeps of a failed job, in the form of workers of WMP."""
+    """Return what the store keeps of a failed job, in the form of WMP workers."""
     if isinstance(result, dict) and set(result) >= {"error", "message"}:
         return pack_error(str(result["error"]), str(result["message"]))
     return pack_error(_AS_JSON, write_json(result).decode())

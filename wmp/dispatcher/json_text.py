@@ -14,7 +14,7 @@ def read_json(text: bytes | str) -> Any:
     """Return the value of a JSON text that can be written again as JSON.
 
     Raises:
-        ValueError: The text is no JSON, is nested too deep, or has a number that JSON has not.
+        ValueError: The text is not JSON, is nested too deep, or has a number that JSON has not.
     """
     try:
         value = json.loads(text, parse_constant=_no_constant, parse_float=_finite)
@@ -29,9 +29,9 @@ def read_json(text: bytes | str) -> Any:
 
 
 def read_stored_json(payload: bytes) -> Any:
-    """Return the value of a stored payload; what is no JSON is returned as text.
+    """Return the value of a stored payload; what is not JSON is returned as text.
 
-    Workers of WMP store what they like. The documents of their jobs stay readable.
+    WMP workers store what they like. The documents of their jobs stay readable.
     """
     try:
         return read_json(payload)
@@ -45,7 +45,7 @@ def write_json(value: Any) -> bytes:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:

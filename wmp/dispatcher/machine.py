@@ -71,9 +71,9 @@ class DispatcherMachine:
 
     settings: DispatcherSettings
     wants: Callable[[], Mapping[str, Sequence[int]]] = _no_wants
-    """Returns the waiting requests of workers of WMP, by type."""
+    """Returns the waiting requests of WMP workers, by type."""
     offers: Callable[[], Collection[str]] = _no_offers
-    """Returns the types that the connected workers of WMP know."""
+    """Returns the types that the connected WMP workers know."""
     _running: set[type[DispatcherStep]] = field(factory=set)
     """The periodic steps that are under way."""
     _due: dict[type[DispatcherStep], float] = field(factory=dict)

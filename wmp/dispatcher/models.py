@@ -44,7 +44,7 @@ def plain_text(text: str) -> str:
 
 def _host(text: str) -> str:
     if not text or set(text) & set("/?#@[]\\ %<>\"'{}|^`"):
-        raise ValueError("is no name or address of a host")
+        raise ValueError("is not a host name or address")
     return plain_text(text)
 
 
@@ -61,7 +61,7 @@ def _id(text: str) -> str:
 def _header_name(text: str) -> str:
     if not _HEADER_NAME.fullmatch(text):
         raise ValueError(
-            "is no name of a header; expected 1 to 100 letters, digits or signs without spaces"
+            "is not a header name; expected 1 to 100 letters, digits or signs without spaces"
         )
     return text
 
@@ -108,7 +108,7 @@ def _milliseconds(value: Any) -> Any:
         try:
             date = datetime.fromisoformat(value)
         except ValueError:
-            raise ValueError("is no date of ISO 8601, for example 2026-01-31T12:00:00Z") from None
+            raise ValueError("is not an ISO 8601 date, for example 2026-01-31T12:00:00Z") from None
         if date.tzinfo is None:
             date = date.replace(tzinfo=UTC)
         try:

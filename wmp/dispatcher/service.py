@@ -61,8 +61,8 @@ class Dispatcher:
         settings: The settings.
         address: URL to which workers send completions.
         token: Bearer token for workers.
-        wants: Returns the waiting requests of workers of WMP, by type.
-        offers: Returns the types that the connected workers of WMP know.
+        wants: Returns the waiting requests of WMP workers, by type.
+        offers: Returns the types that the connected WMP workers know.
         label: Label of the instance in the store.
         transport: Carries the requests; for tests.
     """

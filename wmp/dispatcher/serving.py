@@ -29,7 +29,7 @@ _EVERY: Final = ("0.0.0.0", "::")
 
 
 class _StoreManager(aio.Manager):
-    """The manager of a dispatcher, for workers of WMP."""
+    """The manager of a dispatcher, for WMP workers."""
 
     def wants(self) -> Mapping[str, Sequence[int]]:
         """Return what the waiting requests of workers want, by role (DSP-3.7)."""
@@ -64,7 +64,7 @@ async def serve_dispatcher(
         store: Path of a store on SQLite, or URL of one on PostgreSQL.
         http: HOST:PORT to listen on.
         settings: The settings.
-        bind: Endpoints for workers of WMP.
+        bind: Endpoints for WMP workers.
         address: URL of this dispatcher for workers; by default made of ``http``.
         allow_hosts: Further names and addresses of this dispatcher (DSP-6.10).
         token: Bearer token.
@@ -100,7 +100,7 @@ async def serve_dispatcher(
                 async with server:
                     report(f"dispatcher {dispatcher.number} serves {server.url} with store {store}")
                     if manager is not None:
-                        report(f"workers of WMP connect to {', '.join(manager.endpoints)}")
+                        report(f"WMP workers connect to {', '.join(manager.endpoints)}")
                     await stopped.wait()
             finally:
                 if manager is not None:

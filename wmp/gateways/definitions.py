@@ -3,7 +3,7 @@
 ::
 
     [gateway]
-    bind = "tcp://127.0.0.1:5570"             # for workers of WMP; one address or a list
+    bind = "tcp://127.0.0.1:5570"             # for WMP workers; one address or a list
     connect = ["tcp://127.0.0.1:5580"]        # managers whose jobs the foreign workers do
     identity = "orders"                       # stable name on the wire, by default random
     label = "orders"                          # name for people

@@ -58,7 +58,7 @@ def column(values: Sequence[Any], entry: Callable[[Any], str] | None = None) -> 
 
     Args:
         values: The entries.
-        entry: Makes JSON of an entry that is no plain integer.
+        entry: Makes JSON of an entry that is not a plain integer.
     """
     if not values:
         return "[]"
@@ -229,4 +229,4 @@ _MAKES: Final[Mapping[int, _Make]] = {
     Field.RESOURCES: object_of,
     Field.ABOUT: _command,
 }
-"""Functions that make JSON of values that are no integers."""
+"""Functions that make JSON of values that are not integers."""

@@ -193,7 +193,7 @@ def _opened(payload: Any) -> tuple[pyarrow.RecordBatch, ResultRequest, pyarrow.S
     """Return the rows of a payload, the request, and the schema that the handler's result has.
 
     Raises:
-        TypeError: The payload is no table (ROWS-3.5).
+        TypeError: The payload is not a table (ROWS-3.5).
     """
     if not isinstance(payload, pyarrow.RecordBatch):
         raise TypeError(

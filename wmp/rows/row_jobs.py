@@ -215,7 +215,7 @@ class _Partition:
             result = job.result()
             return None if schema is None else fit(result, schema)
         except ClosedError:
-            raise  # an end of the manager is no error of the rows
+            raise  # an end of the manager is not an error of the rows
         except (WMPError, ValueError, TypeError, AttributeError) as error:
             failed = self._failed(piece, error)
             if self._request.error is None or schema is None:

@@ -68,12 +68,12 @@ with tempfile.TemporaryDirectory() as folder:
     with Gateway(door, bind=manager_address) as gateway:
         served("step 1, the gateway in the place of the broker")
 
-        # Step 2: workers of WMP take the places of the old ones, one by one.
+        # Step 2: WMP workers take the places of the old ones, one by one.
         with wmp.Worker(manager_address, handlers={"shout": shout}):
             served("step 2, both kinds of workers")
             for worker in workers:
                 worker.end()
-            served("step 2, workers of WMP alone")
+            served("step 2, WMP workers alone")
             client.end()
 
     # Step 3: a manager takes the place of the gateway. Its clients are programs of WMP.

@@ -139,12 +139,12 @@ class KillRun:
         for place in range(dispatchers):
             first = ("--http", "127.0.0.1:0", "--bind", "tcp://127.0.0.1:*")
             one = _KilledProgram(
-                (*base, *first), self.folder, f"dispatcher{place}", "workers of WMP connect to"
+                (*base, *first), self.folder, f"dispatcher{place}", "WMP workers connect to"
             )
             one.start()
             text = one.wait_ready()
             url = text.split(" serves ")[1].split()[0]
-            endpoint = text.split("workers of WMP connect to ")[1].split()[0]
+            endpoint = text.split("WMP workers connect to ")[1].split()[0]
             # The next start has the same ports.
             one.argv = [*base, "--http", url.removeprefix("http://"), "--bind", endpoint]
             self.dispatchers.append(one)

@@ -32,11 +32,11 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def dispatcher(folder: Path) -> Iterator[tuple[Program, str, str]]:
-    """Yield a dispatcher, its URL, and its address for workers of WMP."""
+    """Yield a dispatcher, its URL, and its address for WMP workers."""
     argv = ("--store", "jobs.db", "--http", "127.0.0.1:0", "--bind", "tcp://127.0.0.1:*")
     with wmp("dispatcher", *argv, cwd=folder) as program:
         url = program.wait_for_line("serves http").split(" serves ")[1].split()[0]
-        endpoint = program.wait_for_line("workers of WMP connect to").split()[-1]
+        endpoint = program.wait_for_line("WMP workers connect to").split()[-1]
         yield program, url, endpoint
         program.signal(signal.SIGTERM)
         assert program.ends() == 0
@@ -88,7 +88,7 @@ def test_the_lines_of_the_example_work(folder: Path, dispatcher: tuple[Program, 
             assert answer == {"status": "s", "result": {"run": 1, "width": 320}}
         program.signal(signal.SIGTERM)
         assert program.ends() == 0
-    # A worker of WMP does jobs of the same queue.
+    # A WMP worker does jobs of the same queue.
     with wmp(*lines[6].split()[1:], cwd=folder) as program:
         program.wait_for_line("connected to manager")
         second = curl(folder, lines[2].replace("picture-1", "picture-2"))

@@ -63,7 +63,7 @@ SAYS = {
     ),
     "move_a_queue.py": (
         r"1\. the gateway has taken the place of the queue",
-        r"2\. workers of WMP have taken the place of the Pirate workers",
+        r"2\. WMP workers have taken the place of the Pirate workers",
         r"3\. a manager asks for itself: HELLO\nall 300 requests have their replies",
     ),
     "own_policy.py": (r"worker far did \d jobs", r"worker near did (1\d|20) jobs"),

@@ -1,4 +1,4 @@
-"""The front door: clients of the Pirate patterns are served by workers of WMP."""
+"""The front door: clients of the Pirate patterns are served by WMP workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gateways: clients and workers of other protocols, and nodes of WMP, serve each other."""
+"""Gateways: clients and workers of other protocols, and WMP nodes, serve each other."""
 
 from __future__ import annotations
 

@@ -285,7 +285,7 @@ def test_majordomo_clients_are_served_by_both_kinds_of_workers(way):
         stack.enter_context(wmp.Worker(below, handlers={"shout": handler("wmp")}))
         (address,) = broker.doors[0]
         client = stack.enter_context(MajordomoClient(address, tries=1, timeout=WAIT))
-        wait_until(lambda: client.has("shout"), "a worker of WMP")
+        wait_until(lambda: client.has("shout"), "a WMP worker")
         stack.enter_context(worker(address, handler("majordomo")))
         # Without this worker the other one would get both of the first requests.
         wait_until(lambda: broker.workers().get("majordomo/shout"), "a worker of Majordomo")

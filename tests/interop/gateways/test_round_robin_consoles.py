@@ -149,7 +149,7 @@ def test_a_server_may_have_workers_of_wmp(capsys):
     code, lines = run(capsys, "server", "-d", "1", *bind, "--do", "workers", "tcp://127.0.0.1:*")
     assert code == 0
     assert lines[0].startswith("clients and workers connect to tcp://127.0.0.1:")
-    assert lines[1].startswith("workers of WMP connect to tcp://127.0.0.1:")
+    assert lines[1].startswith("WMP workers connect to tcp://127.0.0.1:")
 
 
 # -- commands, errors and levels

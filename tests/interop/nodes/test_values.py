@@ -50,7 +50,7 @@ def test_objects_and_arrays_go_there_and_back() -> None:
             doubled = manager.submit(large, role="double").result(WAIT)
             assert (doubled == large * 2).all()
             failed = manager.submit({"name": "Ada"}, role="shift")
-            with pytest.raises(wmp.JobFailed, match="the payload is no Booking"):
+            with pytest.raises(wmp.JobFailed, match="the payload is not a valid Booking"):
                 failed.result(WAIT)
 
 

@@ -95,7 +95,7 @@ def test_an_active_gateway_that_is_killed_is_replaced_each_time(folder, rounds):
 
         def start(name):
             made = stack.enter_context(run_wmp("gateway", "--config", f"{name}.toml"))
-            made.wait_for_line("workers of WMP connect to")
+            made.wait_for_line("WMP workers connect to")
             return made
 
         gateways = {name: start(name) for name in ROLES}
@@ -130,7 +130,7 @@ def test_exit_codes_of_wrong_roles_and_of_two_active_gateways(folder):
         DEFINITION.format(own="b", other="a", role="primary"), encoding="utf-8"
     )
     with run_wmp("gateway", "--config", "a.toml") as one:
-        one.wait_for_line("workers of WMP connect to")
+        one.wait_for_line("WMP workers connect to")
         with run_wmp("gateway", "--config", "c.toml") as two:
             wait_until(lambda: (one.process.poll(), two.process.poll()) != (None, None))
             ended = one if one.process.poll() is not None else two
@@ -141,7 +141,7 @@ def test_exit_codes_of_wrong_roles_and_of_two_active_gateways(folder):
 @pytest.mark.rule("STAR-2.4")
 def test_an_active_gateway_that_was_stopped_for_too_long_meets_another(folder):
     with Program(*WMP, "gateway", "--config", "a.toml") as one:
-        one.wait_for_line("workers of WMP connect to")
+        one.wait_for_line("WMP workers connect to")
         with Program(*WMP, "gateway", "--config", "b.toml") as two:
             two.wait_for_line("passive")
             worker = wmp.Worker("ipc://wmp-a", "ipc://wmp-b", handlers=bytes.upper)

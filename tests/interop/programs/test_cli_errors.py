@@ -71,7 +71,7 @@ CASES = [
     ("worker work:shout --secret a.key_secret", r"--secret needs --server FILE: the .key file"),
     ("worker work:shout --connect inproc://x", r"inproc reaches only nodes of the same process"),
     ("worker --role a --role b --role a -- wc", r"--role names 'a' twice"),
-    ("worker work:handlers --role a", r"work:handlers has roles of its own; leave out --role"),
+    ("worker work:handlers --role a", r"work:handlers sets its own roles; leave out --role"),
     ("worker ready:worker --slots 3", r"--slots cannot change ready:worker"),
     ("worker -- nosuchcommand", r"'nosuchcommand' was not found .*give its path"),
     ("worker --", r"the command is empty"),
@@ -157,7 +157,7 @@ DEVICE_CASES = [
     ("run nowhere.toml", r"cannot read nowhere.toml: no such file"),
     ("check .", r"cannot read \.: is a directory"),
     ("check broken.toml", r"broken.toml is not TOML: .*line 1"),
-    ("--bind ipc://x run broken.toml", r"no option may stand before run"),
+    ("--bind ipc://x run broken.toml", r"put no option before run"),
 ]
 
 
@@ -254,5 +254,5 @@ def test_keys_are_for_their_owner_and_never_overwritten(forks, folder):
 
     assert secret.stat().st_mode & 0o077 == 0
     assert b"secret-key" not in (folder / "ada.key").read_bytes()
-    assert "exists already" in complaint(forks.run(*WMP, "keys", "ada", cwd=folder))
+    assert "already exists" in complaint(forks.run(*WMP, "keys", "ada", cwd=folder))
     assert secret.read_bytes() == before

@@ -364,7 +364,7 @@ def test_a_failed_job_halts_the_run(folder):
         mapped.feed(b"fine\nbad\n")
         assert mapped.ends() == 1
         assert mapped.stdout == b"FINE\n"
-        assert "no further job was begun because of --halt now,fail=1" in mapped.stderr
+        assert "no further job was started because of --halt now,fail=1" in mapped.stderr
     assert [line.split("\t")[8] for line in (folder / "log").read_text().splitlines()[1:]] == [
         "shout stdin:1",
         "shout stdin:2",

@@ -47,5 +47,5 @@ def test_the_journals_of_a_mixed_fleet_show_no_violation(tmp_path):
     totals = Totals()
     totals.add(sink.counts)
     shares = [row[-1] for row in totals.utilisation(sink.known) if row[-3] > 0]
-    assert len(shares) >= 2  # of the group of the Pirates, and of the worker of WMP
+    assert len(shares) >= 2  # of the group of the Pirates, and of the WMP worker
     assert all(share > 0 for share in shares)

@@ -286,7 +286,7 @@ def test_unreadable_lines_may_be_the_cause_of_a_violation(wmp, tmp_path):
         ("old --out s3://bucket/out --follow", "expected a folder of this machine"),
         ("old --out out --idle 3", "wmp: --idle needs --follow"),
         ("old --out out --compare old", "wmp: there is no report in old to compare"),
-        ("old --out out --follow --since 2026-01-01", "do not go with --follow"),
+        ("old --out out --follow --since 2026-01-01", "cannot be combined with --follow"),
         ("old --out out --since noon", "since is 'noon'; expected a time such as 2026-11-23"),
         ("old --out out --master nonsense", "wmp: the master is 'nonsense'; expected a master URL"),
         ("old --out out --master local[x] --follow", "wmp: the master is 'local[x]'; expected"),

@@ -348,7 +348,7 @@ def test_the_arguments_of_a_task_have_the_annotated_types() -> None:
     size = PaperSize(3, date(2020, 1, 2))
 
     assert measured.handler(sent, running()) == (size, (5,), date(2020, 1, 3), {"x": 1})
-    with pytest.raises(TypeError, match="the argument size is no PaperSize: "):
+    with pytest.raises(TypeError, match="the argument size is not a valid PaperSize: "):
         measured.handler([[7], {}], running())
 
 

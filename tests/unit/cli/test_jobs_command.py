@@ -77,7 +77,10 @@ def test_jobs_are_listed_and_filtered(wmp, path, four):
     code, out, err = wmp("jobs", "list", path, "--state", "ok", "--state", "error", "--json")
     assert [json.loads(line)["state"] for line in out.splitlines()] == ["error", "ok"]
     code, out, err = wmp("jobs", "list", path, "--limit", 1, "--after", 2)
-    assert (len(out.splitlines()), err) == (1, "wmp: there are more jobs; go on with --after 3\n")
+    assert (len(out.splitlines()), err) == (
+        1,
+        "wmp: there are more jobs; continue with --after 3\n",
+    )
     assert wmp("jobs", "list", path, "--role", "none") == (0, "", "wmp: no job matches\n")
 
 

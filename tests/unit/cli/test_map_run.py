@@ -90,8 +90,8 @@ def test_other_inputs_under_the_numbers_of_the_log_are_an_error(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("hello\n", "is no job log: its first line is 'hello'"),
-        ("hello", "is no job log: its first line is 'hello'"),
+        ("hello\n", "is not a job log: its first line is 'hello'"),
+        ("hello", "is not a job log: its first line is 'hello'"),
         (HEADER + "one\n", "line 2 is 'one'; expected nine columns"),
     ],
 )

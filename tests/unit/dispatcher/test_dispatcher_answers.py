@@ -141,7 +141,7 @@ def test_a_wrong_value_is_described_in_words(request_: str, text: str, tmp_path:
         (
             {"type": "a", "callback": {"hostname": "h", "headers": {"a b": "c"}}},
             (
-                "callback.headers.a b: is no name of a header; expected 1 to 100 letters, digits "
+                "callback.headers.a b: is not a header name; expected 1 to 100 letters, digits "
                 "or signs without spaces"
             ),
         ),

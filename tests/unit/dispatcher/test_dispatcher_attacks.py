@@ -265,7 +265,7 @@ def test_a_result_with_half_a_surrogate_pair_is_reported(tmp_path: Path) -> None
                 job = (await client.get(f"{JOBS}{id}")).json()
                 if job["execution"]["ended"]:
                     break
-            # A worker of WMP has no such text; the job fails and states so.
+            # A WMP worker has no such text; the job fails and states so.
             assert job["status"] in "sf", job
 
     run(test)

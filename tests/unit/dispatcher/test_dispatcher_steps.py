@@ -325,7 +325,7 @@ def test_a_type_that_no_worker_knows_is_found_with_the_cause(world: World) -> No
 
     for _ in range(3):
         party.pinged(worker, 0, error="refused")
-    # A job of the type runs, as far as known: perhaps at a worker of WMP of another dispatcher.
+    # A job of the type runs, as far as known: perhaps at a WMP worker of another dispatcher.
     assert found() == {}
     party.check()
     dead = "the workers that know the type 'render' are dead or have resigned"

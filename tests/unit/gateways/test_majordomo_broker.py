@@ -535,7 +535,7 @@ def test_the_broker_answers_for_itself():
     assert asked(b"mmi.", b"x") == (b"501",)
     broker.leave(b"w")
     assert asked(b"mmi.service", b"echo") == (b"404",)
-    broker.door.offered = lambda role: role == "echo"  # a worker of WMP
+    broker.door.offered = lambda role: role == "echo"  # a WMP worker
     assert asked(b"mmi.service", b"echo") == (b"200",)
     assert asked(b"mmi.service", b"other") == (b"404",)
 

@@ -600,7 +600,7 @@ def test_a_job_goes_back_when_increment_does_not_follow_response():
     server.answer(b"w", frames)
     assert server.machine.manager.statistics().queued == 0
     server.wait(0.6)
-    # A worker of WMP may have them now.
+    # A WMP worker may have them now.
     assert server.machine.manager.statistics().queued == 2
     server.increment(b"w")
     assert [frames[3] for _, frames in server.emitted] == [b"0002"]

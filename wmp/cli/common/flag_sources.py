@@ -1,6 +1,6 @@
 """Flags from the environment and from a TOML file.
 
-A flag of the command line comes first, then the variable of the environment, then the file, then
+A flag of the command line comes first, then the environment variable, then the file, then
 the default. The variable of ``--drain-timeout`` of ``wmp worker`` is ``WMP_WORKER_DRAIN_TIMEOUT``.
 In the file it is ``drain-timeout`` in the table ``[worker]``.
 """
@@ -23,7 +23,7 @@ from wmp.runtime.common.renamed import new_name, remedy_for
 from wmp.runtime.executors.job_log import LOG_FORMAT
 
 CONFIG: Final = "WMP_CONFIG"
-"""Variable of the environment with the name of the TOML file."""
+"""Environment variable with the name of the TOML file."""
 
 _UNSET: Final = ("help", "version", "config")
 """Flags that have no value to set."""
@@ -32,12 +32,12 @@ _ARGUMENTS: Final = ("target", "file")
 """Arguments that may be set like a flag."""
 
 _SHORT_NOTE: Final = (
-    "Every flag can also be set by a variable of the environment, {variable} for {flag}. The "
+    "Every flag can also be set by an environment variable, {variable} for {flag}. The "
     "command line comes first."
 )
 
 _NOTE: Final = (
-    "Every flag can also be set by a variable of the environment, {variable} for {flag}, or by "
+    "Every flag can also be set by an environment variable, {variable} for {flag}, or by "
     "{key} in the table [{table}] of the TOML file that --config or WMP_CONFIG names. The command "
     "line comes first, then the environment, then the file."
 )
@@ -139,7 +139,7 @@ def given_by(context: click.Context, name: str) -> str | None:
 
 
 def _report_misspelt(context: click.Context) -> None:
-    """Report each variable of the environment whose name is almost that of a flag.
+    """Report each environment variable whose name is almost that of a flag.
 
     It is not an error: others, such as Kubernetes, set variables with the same prefix.
 

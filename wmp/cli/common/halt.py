@@ -40,7 +40,7 @@ class HaltRule:
         """Read a rule; None for ``never``.
 
         Raises:
-            ConfigError: The text is no rule.
+            ConfigError: The text is not a rule.
         """
         given = _SHORT.get(text, text)
         if re.fullmatch(r"\d+%", given):

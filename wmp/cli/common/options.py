@@ -177,7 +177,7 @@ def security_of(
     """Read the keys that options name; None when no option names a key.
 
     Raises:
-        ConfigError: A file is no key, or an option lacks another option that it needs.
+        ConfigError: A file is not a key, or an option lacks another option that it needs.
     """
     if secret is None:
         flags = {"--server": server, "--allowed": allowed, "--managers": managers}

@@ -19,7 +19,7 @@ class ProgressBar:
     """Shows progress, and prints lines without tearing the bar.
 
     The bar is drawn on stderr. If stdout is a terminal too, results and the library's log lines are
-    printed above the bar. If stderr is no terminal, there is no bar.
+    printed above the bar. If stderr is not a terminal, there is no bar.
 
     Args:
         program: The program's name, with which warnings begin.
@@ -76,7 +76,7 @@ class ProgressBar:
     def print(self, line: bytes) -> None:
         """Print the bytes of a line, which end with a newline.
 
-        On stdout that is no terminal, the bytes are not changed.
+        On stdout that is not a terminal, the bytes are not changed.
         """
         if self._progress is not None and self._above:
             self._progress.console.out(line.decode("utf-8", "replace"), end="", highlight=False)

@@ -68,10 +68,8 @@ _SEEDS: Final = 1_000_000
 @click.option("--no-kill", is_flag=True, help="Kill no worker while the jobs run.")
 @click.option("--chaos", is_flag=True, help="Kill every process in turn, and start it again.")
 @click.option("--store", is_flag=True, help="As --chaos, and keep jobs and results in a store.")
-@click.option(
-    "--star", is_flag=True, help="Run a pair of managers, and kill the one that is active."
-)
-@click.option("--spark", is_flag=True, help="Let tasks of Spark be the managers and the workers.")
+@click.option("--star", is_flag=True, help="Run a pair of managers, and kill the active manager.")
+@click.option("--spark", is_flag=True, help="Use Spark tasks as the managers and the workers.")
 @click.option(
     "--seed",
     type=click.IntRange(0),

@@ -131,7 +131,7 @@ def _cat(
             print(json.dumps(line, separators=(",", ":")) if as_json else crew.words(line))
     sys.stdout.flush()
     if not reader.lines:
-        complain(_PROGRAM, "the journal is empty: it has no lines")
+        complain(_PROGRAM, "the journal is empty: it contains no lines")
     elif not shown:
         complain(_PROGRAM, f"none of {counted(reader.lines, 'line')} matches the filters")
     if reader.bad:

@@ -57,7 +57,7 @@ _TURN: Final = 0.1
 @click.command(
     name="map",
     cls=ProgramCommand,
-    short_help="Have workers process files, or the lines of stdin.",
+    short_help="Let workers process files, or the lines of stdin.",
     epilog="""
     wmp map --role wc *.txt                     each file is a job
     wmp map --role resolve --lines hosts.txt    each line of a file is a job
@@ -74,7 +74,7 @@ _TURN: Final = 0.1
     "--bind",
     metavar="ENDPOINT",
     multiple=True,
-    help=f"Address to which workers connect; default {HOME}, and none with --connect.",
+    help=f"Address to which workers connect; default {HOME}, or none with --connect.",
 )
 @click.option(
     "--connect",
@@ -117,7 +117,7 @@ _TURN: Final = 0.1
     help="Each job must begin within SECONDS, or it fails.",
 )
 @click.option(
-    "--delay", metavar="SECONDS", type=float, help="Let no job begin until SECONDS have passed."
+    "--delay", metavar="SECONDS", type=float, help="Start no job until SECONDS have passed."
 )
 @click.option(
     "--run-limit",
@@ -146,7 +146,7 @@ _TURN: Final = 0.1
     default="never",
     show_default=True,
     help=(
-        "Begin no further job after some jobs failed, succeeded or ended: soon,fail=N, "
+        "Start no further job after some jobs failed, succeeded or ended: soon,fail=N, "
         "soon,success=N or soon,done=N, where N is a number or a percentage of all jobs. With now "
         "instead of soon, running jobs are stopped too."
     ),
@@ -297,7 +297,7 @@ def map_command(
             _PROGRAM, f"{failed} of {counted(feed.count - feed.skipped - run.left, 'job')} failed"
         )
     if run.halted is not None:
-        complain(_PROGRAM, f"no further job was begun because of --halt {run.halted.rule}")
+        complain(_PROGRAM, f"no further job was started because of --halt {run.halted.rule}")
         return run.halted.code
     return FAILED if failed else 0
 

@@ -58,7 +58,7 @@ class JobLog:
         role: Role of the jobs; the lines name it.
 
     Raises:
-        ConfigError: The file cannot be read or written, or is no job log.
+        ConfigError: The file cannot be read or written, or is not a job log.
     """
 
     def __init__(self, name: str, role: str, *, resume: bool = False, failed: bool = False) -> None:
@@ -150,7 +150,7 @@ class JobLog:
         ]
         if first != _HEADER:
             raise ConfigError(
-                f"{self._path} is no job log: its first line is {first[:80]!r}; expected the "
+                f"{self._path} is not a job log: its first line is {first[:80]!r}; expected the "
                 "columns Seq, Host, Starttime, … separated by tabs"
             )
         for place, line in enumerate(lines, 2):

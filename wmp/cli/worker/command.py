@@ -302,7 +302,7 @@ def worker(
             _refuse_own_flags(context, target)
             if dispatcher:
                 raise click.UsageError(
-                    f"{target} is a worker of WMP; with --dispatcher name a function or a mapping",
+                    f"{target} is a WMP worker; with --dispatcher name a function or a mapping",
                     context,
                 )
             check_addresses(None, connect=connect)
@@ -310,7 +310,7 @@ def worker(
             return _serve(found, connect, wait, drain_timeout, sources=sources)
         if isinstance(found, Mapping | ModuleType):
             if role:
-                raise click.UsageError(f"{target} has roles of its own; leave out --role", context)
+                raise click.UsageError(f"{target} sets its own roles; leave out --role", context)
             handlers = found if isinstance(found, Mapping) else handlers_of(target)
             if isinstance(found, ModuleType) and not tasks_of(target):
                 complain(
@@ -393,7 +393,7 @@ def _refuse_own_flags(context: click.Context, target: str) -> None:
         source = given_by(context, name.replace("-", "_"))
         if source is not None:
             raise click.UsageError(
-                f"--{name} cannot change {target}, a worker with settings of its own; leave out "
+                f"--{name} cannot change {target}, a worker with its own settings; leave out "
                 f"--{name} of {source}",
                 context,
             )

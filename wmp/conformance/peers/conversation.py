@@ -179,7 +179,7 @@ class Conversation:
         self.wire.send(connection, frames)
 
     def read(self, frames: Sequence[Frame]) -> Message | None:
-        """Read frames; None when they are no message."""
+        """Read frames; None when they are not a message."""
         try:
             return codec.decode(frames)
         except DecodeError:

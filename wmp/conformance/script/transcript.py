@@ -25,7 +25,7 @@ class TranscriptLine:
     """``>`` to the testee, ``<`` from the testee, ``#`` for a remark."""
     frames: tuple[Frame, ...] = ()
     message: Message | None = None
-    """The message in ``frames``; None when they are no message."""
+    """The message in ``frames``; None when they are not a message."""
     text: str = ""
     """The line as text."""
 

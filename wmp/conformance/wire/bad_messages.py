@@ -37,7 +37,7 @@ NOISE: tuple[list[Frame], ...] = (
     [b"\x5b\xff\xff\xff\xff\xff\xff\xff\xff"],
     [bytes(range(256))],
 )
-"""Frames that are no message of any version."""
+"""Frames that are not a message of any version."""
 
 CODES = (
     ErrorCode.UNKNOWN,
@@ -190,12 +190,12 @@ def bad_columns(good: Message) -> Iterator[BadMessage]:
         return BadMessage(rule, what, [head, made[empty:], *payloads])
 
     yield BadMessage("WMP-2.8", "no columns", [head])
-    yield BadMessage("WMP-2.8", "columns that are no map", [head, b"\x80", *rest])
+    yield BadMessage("WMP-2.8", "columns that are not a map", [head, b"\x80", *rest])
     yield bad("WMP-2.8", "no ids", {key: full[key] for key in full if key != 1})
     yield bad("WMP-2.8", "no payloads", {key: full[key] for key in full if key != 5})
     yield bad("WMP-2.8", "no jobs", {key: [] for key in full})
     yield bad("WMP-2.8", "columns of different lengths", {**full, 2: [*full[2], 1, 1]})
-    yield bad("WMP-2.8", "ids that are no array", {**full, 1: 1})
+    yield bad("WMP-2.8", "ids that are not an array", {**full, 1: 1})
     yield bad("WMP-2.8", "an id that is a text", {**full, 1: ["x"] * len(full[1])})
     yield BadMessage("WMP-2.9", "a payload frame too many", [head, frame, *rest, b"too many"])
     yield bad("WMP-2.9", "a null without a payload frame", {**full, 5: [None] * len(full[1])})

@@ -104,7 +104,7 @@ def check_codec(
 
     Args:
         encode: Converts a plain message to frames.
-        decode: Converts frames to a plain message. For frames that are no message it raises any
+        decode: Converts frames to a plain message. For frames that are not a message it raises any
             exception; its ``code`` is compared with the ERROR codes of section 10.
         examples: The number of drawn messages of each kind.
         number: The seed.

@@ -123,7 +123,7 @@ def check_head(frames: Sequence[Frame], *, announces: bool = False) -> tuple[int
         raise Broken("WMP-2.1", f"the head begins with {first[:3].hex()}; expected 8501")
     head = read_cbor(first, "head")
     if not isinstance(head, list) or len(head) != 5:
-        raise Broken("WMP-2.1", "the head is no array of five items")
+        raise Broken("WMP-2.1", "the head is not an array of five items")
     _, command, to, source, fields = head
     if type(command) is not int or not 1 <= command <= 12 or first[2] != command:
         raise Broken("WMP-2.1", f"command {command!r} is unknown; expected 1 to 12")
@@ -158,7 +158,7 @@ def _check_path(path: Any, name: str) -> None:
 
 def _check_fields(command: int, fields: Any, required: Sequence[int]) -> None:
     if not isinstance(fields, dict):
-        raise Broken("WMP-2.3", "the fields are no map")
+        raise Broken("WMP-2.3", "the fields are not a map")
     for key, value in fields.items():
         if isinstance(key, str):
             continue
@@ -192,7 +192,7 @@ def _check_columns(command: int, directed: bool, frames: Sequence[Frame]) -> Non
         raise Broken("WMP-2.8", f"the message of command {command} has columns; expected none")
     columns = read_cbor(bytes(frames[1]), "columns")
     if not isinstance(columns, dict):
-        raise Broken("WMP-2.8", "the columns are no map")
+        raise Broken("WMP-2.8", "the columns are not a map")
     if len(columns) >= 24:
         raise Broken("WMP-2.3", f"the message has {len(columns)} columns; expected fewer than 24")
     missing = [_COLUMNS[key] for key in _NEEDED.get(command, (1, 2)) if key not in columns]
@@ -202,7 +202,7 @@ def _check_columns(command: int, directed: bool, frames: Sequence[Frame]) -> Non
         )
     ids = columns[1]
     if not isinstance(ids, list) or not 1 <= len(ids) <= 4096:
-        raise Broken("WMP-2.8", "the column ids is no array of 1 to 4096 items")
+        raise Broken("WMP-2.8", "the column ids is not an array of 1 to 4096 items")
     for key, column in columns.items():
         name = _COLUMNS.get(key, "")
         if not name:

@@ -33,7 +33,7 @@ def refusal(
 
 
 def garbled(me: Peer, link: Link, error: DecodeError) -> list[Send]:
-    """Answer frames that are no message. An ERROR gets no answer.
+    """Answer frames that are not a message. An ERROR gets no answer.
 
     The answer names the session and number of a numbered message, so that its sender can send
     another message under the number (WMP-10.7). A device also names the receiver.

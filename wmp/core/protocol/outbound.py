@@ -223,7 +223,7 @@ class Outbound(Generic[_Receiver, _Action]):
         self.actions += error_replies.refusal(self.me, link, message, code, text, peer)
 
     def refuse_garbled(self, link: Link, error: DecodeError) -> None:
-        """Drop frames that are no message and answer with ERROR (WMP-10.2)."""
+        """Drop frames that are not a message and answer with ERROR (WMP-10.2)."""
         self.drop(error.code, link, None, str(error))
         self.actions += error_replies.garbled(self.me, link, error)
 

@@ -157,7 +157,7 @@ class Finish:
     status: str
     """``s``, ``f`` or ``x``."""
     payload: bytes
-    """The result, or the error in the form of workers of WMP."""
+    """The result, or the error in the form of WMP workers."""
 
     def run(self, store: StoreTransaction) -> Completed:
         """Run the step."""

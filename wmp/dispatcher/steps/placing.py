@@ -42,7 +42,7 @@ class Placed:
     cooling: Sequence[tuple[int, int]] = ()
     """Number and attempt of each job that waits for the second step."""
     left: int = 0
-    """Number of jobs that were left to workers of WMP."""
+    """Number of jobs that were left to WMP workers."""
     more: bool = False
     """Whether further jobs may be dispatched at once."""
     next_due: int | None = None
@@ -55,7 +55,7 @@ def share(count: int, free: Sequence[int], wants: Sequence[int]) -> int:
     Args:
         count: Number of jobs.
         free: Free places of each HTTP worker.
-        wants: Number of jobs that each waiting request of a worker of WMP wants.
+        wants: Number of jobs that each waiting request of a WMP worker wants.
     """
     if not wants:
         return min(count, sum(free))
@@ -78,7 +78,7 @@ class Place:
 
     settings: DispatcherSettings
     wants: Mapping[str, Sequence[int]] = {}
-    """Waiting requests of workers of WMP, by type."""
+    """Waiting requests of WMP workers, by type."""
 
     def run(self, store: StoreTransaction) -> Placed:
         """Run the step."""

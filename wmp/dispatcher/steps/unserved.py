@@ -20,11 +20,11 @@ from wmp.store.transaction import StoreTransaction
 class LookForUnserved:
     """Finds the types of queued jobs that no worker knows.
 
-    A type of which a job runs has a worker, perhaps a worker of WMP at another dispatcher.
+    A type of which a job runs has a worker, perhaps a WMP worker at another dispatcher.
     """
 
     offers: Collection[str] = ()
-    """Types that the connected workers of WMP know."""
+    """Types that the connected WMP workers know."""
 
     def run(self, store: StoreTransaction) -> Sequence[WaitingRow]:
         """Run the step."""
@@ -47,7 +47,7 @@ def why_queued(store: StoreTransaction, job: StoredJob, offers: Collection[str])
     Args:
         store: The transaction.
         job: The job.
-        offers: Types that the connected workers of WMP know.
+        offers: Types that the connected WMP workers know.
     """
     if job.state is not StoredJobState.QUEUED:
         return None
@@ -57,7 +57,7 @@ def why_queued(store: StoreTransaction, job: StoredJob, offers: Collection[str])
     if role in offers:
         return None
     if not for_http(job.kind):
-        return "only a worker of WMP can do the job, and none that knows the type is connected here"
+        return "only a WMP worker can do the job, and none that knows the type is connected here"
     workers = WorkerRecord.all(store)
     cause = _unserved(role, workers, offers)
     if cause:

@@ -90,7 +90,7 @@ class BinaryStar(AsyncPart):
         if max_silence <= heartbeat:
             raise ConfigError(
                 f"max_silence is {max_silence:g} s and heartbeat is {heartbeat:g} s; expected more "
-                "than one heartbeat, so that a late message is no silence"
+                "than one heartbeat, so that a late message does not count as silence"
             )
         self._machine = StarMachine(StarRole(role), heartbeat, max_silence)
         self._seen = self._machine.state

@@ -67,7 +67,7 @@ def as_body(value: object) -> Frames:
     """Return the frames of a body.
 
     Raises:
-        TypeError: The value is no body.
+        TypeError: The value is not a body.
     """
     if isinstance(value, str):
         return (value.encode(),)

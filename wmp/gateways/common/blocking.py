@@ -116,7 +116,7 @@ class BlockingRequester(BlockingPart[_RequesterT]):
         Raises:
             NoReply: No reply came in time.
             ClosedError: The client is not started, was closed, or was closed during the call.
-            TypeError: The body is no body.
+            TypeError: The body is not a body.
         """
         return self._portal.call(self._inner.request(body))
 

@@ -64,7 +64,7 @@ IGNORED: Final[Mapping[tuple[RequestState, RequestInput], str]] = {
     (_S.ENDED, _I.WITHDRAW): _NONE,
     (_S.PENDING, _I.REQUEST): _ONE,
     (_S.PENDING, _I.UNSENT): "the request was not sent",
-    (_S.PENDING, _I.REPLY): "the request was not sent, so this is no reply to it",
+    (_S.PENDING, _I.REPLY): "the request was not sent, so this is not a reply to it",
     (_S.SENT, _I.REQUEST): _ONE,
     (_S.SENT, _I.CONNECTED): "a request is sent once in a try",
 }

@@ -62,7 +62,7 @@ class Requester(AsyncPart, Generic[_MachineT]):
         Raises:
             NoReply: No reply came in time.
             ClosedError: The client is not started, was closed, or was closed during the call.
-            TypeError: The body is no body.
+            TypeError: The body is not a body.
         """
         frames = as_body(body)
         self._node.serving()

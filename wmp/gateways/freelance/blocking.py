@@ -182,7 +182,7 @@ class FreelanceServer(BlockingForeignProgram[aio.FreelanceServer]):
         model: ``"agent"``, ``"shotgun"`` or ``"failover"``: the model of the clients.
         name: For agents that have a ROUTER, as those of the guide: the address by which they
             connect. By default the first address of ``bind``, with the actual port.
-        guide: Whether an empty frame behind the sequence is no part of the body, as the Python
+        guide: Whether an empty frame behind the sequence is not part of the body, as the Python
             client of the guide sends it.
         remember: Seconds for which a reply is kept for repetitions of a request of an agent.
         slots: Number of requests that are done at the same time.

@@ -97,8 +97,8 @@ class MajordomoClient(AsyncPart):
         Raises:
             NoReply: No reply came within ``timeout`` in the last try.
             ClosedError: The client is not started, was closed, or was closed during the call.
-            ConfigError: The service is no name.
-            TypeError: The body is no body.
+            ConfigError: The service is not a name.
+            TypeError: The body is not a body.
         """
         name, frames = service_frame(service), body_frames(body)
         self._node.serving()
@@ -123,7 +123,7 @@ class MajordomoClient(AsyncPart):
         Raises:
             NoReply: No reply came within ``timeout`` in the last try.
             ClosedError: As for ``request``.
-            ConfigError: The service is no name.
+            ConfigError: The service is not a name.
         """
         return await self.request("mmi.service", service_frame(service)) == b"200"
 

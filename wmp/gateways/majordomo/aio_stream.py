@@ -96,8 +96,8 @@ class MajordomoStreamClient(AsyncPart):
 
         Raises:
             ClosedError: The client is not started or was closed.
-            ConfigError: The service is no name.
-            TypeError: The body is no body.
+            ConfigError: The service is not a name.
+            TypeError: The body is not a body.
         """
         while not self._try_send(service, body):
             await self._wait()

@@ -32,7 +32,7 @@ def service_frame(name: object) -> bytes:
     """Return the frame of a service's name.
 
     Raises:
-        ConfigError: The value is no name.
+        ConfigError: The value is not a name.
     """
     if isinstance(name, str | bytes):
         frame = name.encode() if isinstance(name, str) else name
@@ -47,7 +47,7 @@ def body_frames(body: object) -> Frames:
     """Return the frames of the body of a request or a reply.
 
     Raises:
-        TypeError: The value is no body.
+        TypeError: The value is not a body.
     """
     frames = as_body(body)
     if len(frames) > MAX_BODY:
@@ -184,7 +184,7 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
                 request waits for a reply.
             ClosedError: The worker is not started, was closed or has ended.
             TimeoutError: No request came in time. The reply was sent; call again without one.
-            TypeError: The reply is no body.
+            TypeError: The reply is not a body.
         """
         if not self._receives:
             raise ConfigError("this worker has a handler; make a worker without one to call recv()")

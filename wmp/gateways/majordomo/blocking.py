@@ -98,8 +98,8 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
         Raises:
             NoReply: No reply came within ``timeout`` in the last try.
             ClosedError: The client is not started, was closed, or was closed during the call.
-            ConfigError: The service is no name.
-            TypeError: The body is no body.
+            ConfigError: The service is not a name.
+            TypeError: The body is not a body.
         """
         return self._portal.call(self._inner.request(service, body))
 
@@ -109,7 +109,7 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
         Raises:
             NoReply: No reply came within ``timeout`` in the last try.
             ClosedError: As for ``request``.
-            ConfigError: The service is no name.
+            ConfigError: The service is not a name.
         """
         return self._portal.call(self._inner.has(service))
 
@@ -183,8 +183,8 @@ class MajordomoStreamClient(BlockingPart[aio_stream.MajordomoStreamClient]):
 
         Raises:
             ClosedError: The client is not started or was closed.
-            ConfigError: The service is no name.
-            TypeError: The body is no body.
+            ConfigError: The service is not a name.
+            TypeError: The body is not a body.
         """
         if not self._inner._try_send(service, body):
             self._portal.call(self._inner.send(service, body))
@@ -297,7 +297,7 @@ class MajordomoWorker(BlockingForeignProgram[aio_worker.MajordomoWorker]):
                 request waits for a reply.
             ClosedError: The worker is not started, was closed or has ended.
             TimeoutError: No request came in time. The reply was sent; call again without one.
-            TypeError: The reply is no body.
+            TypeError: The reply is not a body.
         """
         return self._portal.call(self._inner.recv(reply, timeout))
 

@@ -349,7 +349,7 @@ class MajordomoWorkers:
         try:
             body = from_payload(run.kind.codec, run.payloads[0])
         except DecodeError:  # its submitter named another codec than that of the payload
-            error = pack_error("UnfitPayload", "the payload is no list of frames")
+            error = pack_error("UnfitPayload", "the payload is not a list of frames")
             actions.append(_end(group, run, Outcome.ERROR, error))
             return
         if len(body) > MAX_BODY:

@@ -97,7 +97,7 @@ _SHORT_HERE: Final = {
 
 
 def as_service(name: Frame) -> str | None:
-    """Return the name of a service as text; None for bytes that are no name (MDP-1.4)."""
+    """Return the name of a service as text; None for bytes that are not a name (MDP-1.4)."""
     if not 0 < len(name) <= Limits.TEXT:
         return None
     try:

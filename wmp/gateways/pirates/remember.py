@@ -103,7 +103,7 @@ class _Remembering:
         """Return the key of a request; None for a request that is done each time.
 
         Raises:
-            TypeError: The key is no key.
+            TypeError: The key is not a key.
         """
         key = self._key(body)
         if isinstance(key, list):

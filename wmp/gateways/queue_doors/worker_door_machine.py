@@ -1,4 +1,4 @@
-"""A back door as a machine: foreign workers do jobs of a worker of WMP.
+"""A back door as a machine: foreign workers do jobs of a WMP worker.
 
 The workers of one door are one group: they do the same jobs. The door holds no queue: jobs arrive
 as ``Run`` of a lane when a worker is free. A lane has one job, or some quick jobs that its worker

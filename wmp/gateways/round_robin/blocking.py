@@ -43,7 +43,7 @@ class RoundRobinServer(Gateway):
     Args:
         bind: Endpoints for clients and workers.
         name: Name of the server for original clients and workers; by default its first address.
-        commands: Roles of the messages by command, for workers of WMP.
+        commands: Roles of the messages by command, for WMP workers.
         max_queue: Maximum number of messages that wait; the newest is dropped. None: no limit.
         max_worker_losses: Number of lost workers that a TRACKEXEC survives.
         timeout: Seconds within which a message must be done; None for no limit.
@@ -51,7 +51,7 @@ class RoundRobinServer(Gateway):
         max_slots: Maximum number of slots of one worker. A worker that registers more gets so many.
         heartbeat: Seconds of silence after which a worker gets PING. After three such times the
             worker has left.
-        workers_of_wmp: Endpoints for workers of WMP and devices.
+        workers_of_wmp: Endpoints for WMP workers and devices.
         watch: Called on the loop with a line about each message, for people.
         open: Whether the door may be open to the network without keys.
         security: CURVE keys.
@@ -251,8 +251,8 @@ class RoundRobinClient(BlockingPart[aio.RoundRobinClient]):
         Raises:
             NoReply: No answer came within ``timeout``, or the message could not be sent.
             ClosedError: The client is not started, was closed, or was closed during the call.
-            ConfigError: The command is no command.
-            TypeError: An argument is no bytes or text.
+            ConfigError: The command is not a command.
+            TypeError: An argument is not bytes or text.
         """
         return self._portal.call(self._inner.call(command, *arguments, tracked=tracked))
 

@@ -61,7 +61,7 @@ class ClientMessages:
     _left: set[int] = field(factory=set, init=False)
     """Jobs without a client that have not ended."""
     _arrived: dict[str, tuple[list[int], list[Frame]]] = field(factory=dict, init=False)
-    """Numbers and payloads that are no jobs yet, by role."""
+    """Numbers and payloads that are not jobs yet, by role."""
 
     def __len__(self) -> int:
         return len(self._by_number)

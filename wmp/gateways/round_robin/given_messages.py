@@ -108,7 +108,7 @@ class GivenMessages:
     def refuse_payload(self, run: Run) -> None:
         """End a job whose submitter named another codec than that of the payload."""
         self._end(
-            run, Outcome.ERROR, pack_error("UnfitPayload", "the payload is no list of frames")
+            run, Outcome.ERROR, pack_error("UnfitPayload", "the payload is not a list of frames")
         )
 
     def answer(self, given: GivenMessage, body: Frames) -> None:

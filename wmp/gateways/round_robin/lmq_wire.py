@@ -54,7 +54,7 @@ _BYTES: Final = {one: bytes((one,)) for one in LmqType}
 
 
 def read_lmq(frames: Frames) -> LmqMessage | None:
-    """Read any frames; return None for frames that are no message (RR-1.6)."""
+    """Read any frames; return None for frames that are not a message (RR-1.6)."""
     count = len(frames)
     if not 5 <= count <= MAX_FRAMES:
         return None

@@ -35,7 +35,7 @@ def unpack_stream(data: bytes) -> int:
     """Check the data of a stream; return the number of its bytes.
 
     Raises:
-        DecodeError: The data is no finished stream of raw bytes.
+        DecodeError: The data is not a finished stream of raw bytes.
     """
     if len(data) < _HEAD or data[1:3] != b"R\x08" or data[:1] not in (b"0", b"2"):
         raise DecodeError(f"a stream of {len(data)} bytes has no head; expected 2R and a handle")

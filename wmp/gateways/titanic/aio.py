@@ -327,5 +327,5 @@ class Titanic(AsyncProgram):
 
 
 def _id_of(frames: list[bytes]) -> str:
-    """Return the id that a client sent; a text that is no id for other frames."""
+    """Return the id that a client sent; a text that is not an id for other frames."""
     return frames[0].decode("ascii", "replace") if len(frames) == 1 else ""

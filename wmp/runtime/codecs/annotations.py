@@ -91,7 +91,7 @@ def _checked(annotation: Any, what: str) -> Converter | None:
             hint = ""
             if isinstance(value, bytes):
                 hint = "; submit values with wmp.Manager(codec='cbor') or codec='cbor-tags'"
-            raise TypeError(f"{what} is no {name}: {error}{hint}") from error
+            raise TypeError(f"{what} is not a valid {name}: {error}{hint}") from error
 
     return argument
 

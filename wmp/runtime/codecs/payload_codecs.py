@@ -43,7 +43,7 @@ def register_codec(
             them to ``pickle`` unless all peers have keys and are trusted.
 
     Raises:
-        ConfigError: The name is taken by another codec, or is no name; or an argument is no
+        ConfigError: The name is taken by another codec, or is not a name; or an argument is no
             function.
     """
     given: object = name  # not all callers are type-checked
@@ -155,7 +155,7 @@ def _decode_json(frame: Frame) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 # The modules of tagged values are imported at their first use: they would make every start slower.

@@ -164,7 +164,7 @@ def make_array(tag: int, data: object) -> Any:
     """Return the array of one dimension with the items of a byte string; it is read-only.
 
     Raises:
-        DecodeError: The bytes are no whole number of items, or numpy is not installed.
+        DecodeError: The bytes are not a whole number of items, or numpy is not installed.
     """
     if not isinstance(data, bytes | memoryview):
         raise DecodeError(f"tag {tag} has no byte string; expected the items of an array")

@@ -124,7 +124,7 @@ def check_role(role: object) -> str:
     """Return ``role`` if it is a valid role.
 
     Raises:
-        ConfigError: The value is no role.
+        ConfigError: The value is not a role.
     """
     return check_text("a role", role, Limits.TEXT, 1)
 
@@ -172,7 +172,7 @@ def check_headers(name: str, headers: object) -> dict[str, object]:
             data = value.encode() if isinstance(value, str) else value
             size += len(key.encode()) + 12 + (len(data) if isinstance(data, bytes) else 0)
         except UnicodeEncodeError as error:
-            raise ConfigError(f"{name}: {key!r} has text that is not UTF-8: {error}") from None
+            raise ConfigError(f"{name}: {key!r} contains text that is not UTF-8: {error}") from None
     if size > HEADERS:
         raise ConfigError(
             f"{name} take {size} bytes; expected at most {HEADERS}: {_shown(headers)}"

@@ -1,4 +1,4 @@
-"""The driver of a machine that speaks another protocol: raw frames in place of messages of WMP."""
+"""The driver of a machine that speaks another protocol: raw frames in place of WMP messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ForeignDriver(Driver):
 
     Args:
         answer: Takes the ends of requests. None for a machine without requests.
-        submit: Takes the jobs of a door. None for a machine that is no door.
+        submit: Takes the jobs of a door. None for a machine that is not a door.
         cancel: Takes the numbers of jobs of a door that nobody waits for.
         report_lost: Whether the machine gets ``Left`` when the connection of a DEALER ends.
         others: Arguments of the driver.
@@ -82,7 +82,7 @@ class ForeignDriver(Driver):
         self._inbox.schedule()
 
     def _take_posted(self) -> None:
-        # A message that came before a request is no reply to the request.
+        # A message that came before a request is not a reply to the request.
         if self._inbox.entries:
             self._sockets.look()
             if self._sockets.readable:

@@ -49,7 +49,7 @@ class Refusals:
         self._drop()
 
     def garbled(self, link: Link, error: DecodeError, now: float) -> bool:
-        """Return whether the machine answers frames that are no message; count them if not."""
+        """Return whether the machine answers frames that are not a message; count them if not."""
         devices = hops(error.source)
         self.refused(link, devices, error.code, now)
         if self._throttle.answers(now):

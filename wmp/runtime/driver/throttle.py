@@ -48,9 +48,9 @@ _RACES: Final = frozenset(
 _GARBLED: Final = frozenset(
     (ErrorCode.MALFORMED, ErrorCode.LIMIT, ErrorCode.VERSION, ErrorCode.COMMAND)
 )
-"""Reasons for which frames are no message. No honest peer sends such frames again and again."""
+"""Reasons for which frames are not a message. No honest peer sends such frames again and again."""
 _SLOW: Final = 0.01
-"""Part of a budget that grows again, for frames that are no message. A node with little CPU time
+"""Part of a budget that grows again, for frames that are not a message. A node with little CPU time
 reads few messages a second, and a budget that grows fast would never be used up there.
 """
 _UNASKED: Final = 1 / 8
@@ -70,7 +70,7 @@ _IDLE: Final = 8.0
 _REST: Final = 0.02
 """Limit of the seconds of rest. The messages of honest peers are late by the rest."""
 _ANSWERS: Final = 200
-"""Number of ERRORs a second with which the node answers frames that are no message."""
+"""Number of ERRORs a second with which the node answers frames that are not a message."""
 _MAX: Final = 50_000
 """Maximum number of budgets that are remembered. Above this limit all budgets begin anew."""
 
@@ -197,7 +197,7 @@ class Throttle:
         return min(_REST, _IDLE * (now - self._first))
 
     def answers(self, now: float) -> bool:
-        """Return whether frames that are no message should be answered with ERROR."""
+        """Return whether frames that are not a message should be answered with ERROR."""
         return self._take("answers", 1.0, _ANSWERS, now)
 
     def forget(self, link: Link) -> None:

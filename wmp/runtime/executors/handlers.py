@@ -143,7 +143,7 @@ class RunningJob:
 
         Raises:
             ValueError: The fraction is out of range, or both arguments are missing.
-            TypeError: The fraction is no number, or the text is no text.
+            TypeError: The fraction is not a number, or the text is not text.
         """
         if fraction is None and text is None:
             raise ValueError("report() has no argument; expected a fraction, a text or both")
@@ -172,7 +172,7 @@ class RunningJob:
 def as_handlers(handlers: Mapping[str, Handler] | Handler | None) -> dict[str, Handler]:
     """Turn a worker's argument into a mapping of roles to handlers.
 
-    A callable that is no mapping serves the role ``default``.
+    A callable that is not a mapping serves the role ``default``.
     """
     if handlers is None:
         return {}
@@ -190,11 +190,11 @@ def serve(role: str, handler: Handler, retry: Retry | None = None) -> Served:
         retry: Settings that name the errors after which a job is tried again.
 
     Raises:
-        ConfigError: The handler cannot be called as a handler, or the role is no role.
+        ConfigError: The handler cannot be called as a handler, or the role is not a role.
     """
     given: object = role  # not all callers are type-checked
     if not isinstance(given, str) or not given:
-        raise ConfigError(f"a role is {role!r}; expected text that is not empty")
+        raise ConfigError(f"a role is {role!r}; expected non-empty text")
     if len(role.encode("utf-8", "replace")) > Limits.TEXT:
         raise ConfigError(
             f"the role {role[:40]!r}… is too long; expected at most {Limits.TEXT} bytes"

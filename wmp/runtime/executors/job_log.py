@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol, TextIO
 
 LOG_FORMAT: Final = "WMP_LOG_FORMAT"
-"""Variable of the environment with the layout of log lines, so that worker processes have the
+"""Environment variable with the layout of log lines, so that worker processes have the
 layout too: ``text`` or ``json``.
 """
 

@@ -406,7 +406,7 @@ class ProcessExecutor:
             case ("broken", text):
                 child.problem = f"worker process {child.pid} failed: {text}"
                 # The child may have no job that could be lost with this cause.
-                _log.warning("worker: %s; another process takes its place", child.problem)
+                _log.warning("worker: %s; a new process takes its place", child.problem)
                 return
             case ("doing", text):
                 child.doing = text

@@ -67,7 +67,7 @@ class ResultBuffer:
             id, outcome, size = _HEAD.unpack_from(self._memory, at)
             at += _HEAD.size
             if outcome >= len(_OUTCOMES) or at + size > end:
-                break  # a handler wrote into this memory; the bytes from here on are no result
+                break  # a handler wrote into this memory; the bytes from here on are not a result
             ids.append(id)
             outcomes.append(_OUTCOMES[outcome])
             payloads.append(bytes(self._memory[at : at + size]))

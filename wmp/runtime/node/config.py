@@ -124,7 +124,7 @@ def _check_apart(tables: Iterable[ConfigTable], devices: Iterable[DeviceDefiniti
                 if owner is not table and (meets(endpoint, other) or meets(other, endpoint)):
                     raise ConfigError(
                         f"{table.file}: {table.name} binds {endpoint}, an address of "
-                        f"{owner.name}; give each device an address of its own"
+                        f"{owner.name}; give each device its own address"
                     )
             bound[endpoint] = table
 
@@ -149,7 +149,7 @@ def _device(table: ConfigTable) -> DeviceDefinition:
         if any(meets(endpoint, own) for own in bind):
             raise ConfigError(
                 f"{table.file}: {table.name}.bind_managers is {endpoint}, the address for workers; "
-                "give managers an address of their own"
+                "give managers their own address"
             )
     for endpoint in connect:
         if any(meets(endpoint, own) for own in (*bind, *managers)):

@@ -72,7 +72,7 @@ def make_label(label: str | None) -> str:
     """Return the name of this node for people; for None the host and the process.
 
     Raises:
-        ConfigError: The name is no text, or longer than 1024 bytes.
+        ConfigError: The name is not text, or longer than 1024 bytes.
     """
     if label is None:
         return f"{socket.gethostname()}:{os.getpid()}"

@@ -84,7 +84,7 @@ class Connections:
         self._keys: dict[int, bytes] = {}
         self.active: set[bytes] = set()
         self._garbled: set[bytes] = set()
-        """Keys of connections that sent frames that are no message."""
+        """Keys of connections that sent frames that are not a message."""
         self._ended: set[bytes] = set()
         """Keys of connections that ended before their first message was read."""
         self._parted: set[bytes] = set()
@@ -117,11 +117,11 @@ class Connections:
         return True
 
     def useless(self, descriptor: int) -> bool:
-        """Return whether a connection has sent nothing, or frames that are no message."""
+        """Return whether a connection has sent nothing, or frames that are not a message."""
         return descriptor not in self._keys or self.is_garbled(descriptor)
 
     def is_garbled(self, descriptor: int) -> bool:
-        """Return whether a connection has sent frames that are no message."""
+        """Return whether a connection has sent frames that are not a message."""
         return self._keys.get(descriptor) in self._garbled
 
     def gone(self, descriptor: int) -> bytes | None:

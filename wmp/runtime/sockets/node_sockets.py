@@ -49,7 +49,7 @@ class NodeSockets:
         schedule: Requests a turn soon, because there may be a message to read.
         connected: Called with the number of a link that is connected.
         disconnected: Called at the end of a connection of the ROUTER, with the routing id, and
-            whether frames came that are no message.
+            whether frames came that are not a message.
         failed: Called with ``handshake`` or ``accept`` and a description of the failure.
         closed: Called with the reason and a description when a connection is closed.
 

@@ -55,7 +55,7 @@ _open: Final[set[zmq.Socket[bytes]]] = set()
 
 If a node was not closed, the garbage collector finalises the node, its context and its sockets in
 any order. A context that is finalised first would wait for its sockets for ever. These sockets
-refer only to their context. So the sockets and the context are no garbage until the finaliser of
+refer only to their context. So the sockets and the context are not garbage until the finaliser of
 the node closes them.
 """
 

@@ -84,7 +84,7 @@ class Security:
         try:
             public = zmq.curve_public(self.secret_key)
         except (ValueError, zmq.ZMQError) as error:
-            raise ConfigError(f"the secret key is no CURVE key in Z85: {error}") from error
+            raise ConfigError(f"the secret key is not a Z85-encoded CURVE key: {error}") from error
         if public != self.public_key:
             raise ConfigError(
                 "the public key does not belong to the secret key; "
@@ -249,8 +249,8 @@ class Gate:
         except zmq.ZMQError as error:
             self.socket.close()
             raise ConfigError(
-                "another node of this zmq.Context has an allow list already; "
-                "give each node with Security(allowed=...) a context of its own"
+                "another node of this zmq.Context already has an allow list; "
+                "give each node with Security(allowed=...) its own context"
             ) from error
 
     def answer(self) -> None:

@@ -53,7 +53,7 @@ def open_progress(total: int | None) -> MapProgress:
 
 
 class _RichBar:
-    """A bar of rich. If stderr is no terminal, only the last state is printed."""
+    """A bar of rich. If stderr is not a terminal, only the last state is printed."""
 
     def __init__(self, total: int | None) -> None:
         # Any, because a type checker may run without rich.

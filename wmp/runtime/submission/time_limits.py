@@ -45,7 +45,7 @@ class TimeLimits:
         """Check the user's times: a wrong number would end the machine, and all jobs with it.
 
         Raises:
-            ConfigError: A time is no number of seconds above 0.
+            ConfigError: A time is not a number of seconds above 0.
         """
         for name in ("timeout", "expires", "run_limit"):
             value = getattr(self, name)

@@ -199,7 +199,7 @@ def make_worker(plan: MemberPlan, resources: Mapping[str, int]) -> blocking.Work
         resources: Amounts that Spark gave to the task. The plan's own amounts override them.
 
     Raises:
-        ConfigError: The target cannot be imported, or is no handler.
+        ConfigError: The target cannot be imported, or is not a handler.
     """
     settings = dict(plan.settings)
     settings["resources"] = {**resources, **(settings.get("resources") or {})}

@@ -171,7 +171,7 @@ class Tables:
         return path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()), path
 
     def remove(self, *names: str) -> None:
-        """Remove tables of an earlier release or call; a table that is absent is no error."""
+        """Remove tables of an earlier release or call; a table that is absent is not an error."""
         for name in names:
             if self.far:
                 files, path = self._hadoop(name)

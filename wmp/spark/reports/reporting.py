@@ -86,7 +86,7 @@ def report(
     Raises:
         ConfigError: A journal does not exist, or has an unknown version; there is no Java; another
         report is being written there; there is no report to compare; ``since`` or ``until`` is no
-        time, or ``until`` is not after ``since``; ``master`` is no master URL.
+        time, or ``until`` is not after ``since``; ``master`` is not a master URL.
         WMPError: Spark did not start.
     """
     paths = [journals] if isinstance(journals, (str, Path)) else list(journals)
@@ -144,7 +144,7 @@ def _check_master(master: str | None) -> None:
     """Check a master URL. Spark would report a wrong URL late, and a small journal needs no Spark.
 
     Raises:
-        ConfigError: It is no master URL.
+        ConfigError: It is not a master URL.
     """
     if master is not None and not _MASTER.fullmatch(master):
         raise ConfigError(
@@ -157,7 +157,7 @@ def check_out(out: str | Path) -> str:
     """Return the directory or URL to write to; make the directory if it does not exist.
 
     Raises:
-        ConfigError: It is no directory, or cannot be made or written to.
+        ConfigError: It is not a directory, or cannot be made or written to.
     """
     if is_far(str(out)):
         return str(out)
@@ -209,7 +209,7 @@ def tables_in(
         few: Whether a new session reads few lines.
 
     Raises:
-        ConfigError: ``master`` is no master URL; or as :func:`check_out` and :func:`alone`.
+        ConfigError: ``master`` is not a master URL; or as :func:`check_out` and :func:`alone`.
     """
     _check_master(master)
     where = check_out(out)

@@ -1,4 +1,4 @@
-"""Clients and workers of Majordomo, and workers of WMP, around a broker, in virtual time."""
+"""Clients and workers of Majordomo, and WMP workers, around a broker, in virtual time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SERVICES = (b"red", b"blue")
 
 _TIMES = MajordomoTimes(1.0, 3.0, 0.5, 2.0)
 _WMP = -1
-"""Number of the port of workers of WMP, which is no door."""
+"""Number of the port of WMP workers, which is not a door."""
 
 
 def _majordomo_worker(service: bytes) -> Any:
@@ -48,7 +48,7 @@ class MajordomoWorld(ForeignWorld):
     """A seeded world of Majordomo.
 
     Args:
-        wmp_workers: Number of workers of WMP, which do the requests of all services, too.
+        wmp_workers: Number of WMP workers, which do the requests of all services, too.
         settings: Further settings of the door.
         new_worker: Makes the machine of a Majordomo worker's process for a service.
     """

@@ -1,7 +1,7 @@
 """Majordomo and WMP around one broker, under the same service names, with faults.
 
-Clients of Majordomo and a manager of WMP give the same broker work. Workers of Majordomo and
-workers of WMP do it; those of WMP connect to the broker directly, or through a device. Messages of
+Clients of Majordomo and a WMP manager give the same broker work. Workers of Majordomo and
+WMP workers do it; those of WMP connect to the broker directly, or through a device. Messages of
 WMP cross every connection as frames, through the real codec.
 """
 
@@ -42,10 +42,10 @@ class MixedMajordomoWorld(MixedWorld, MajordomoWorld):
     Without clients the broker has no manager of its own: its workers serve the manager above only.
 
     Args:
-        direct: Number of workers of WMP that connect to the broker.
-        behind: Number of workers of WMP behind a device.
-        above: Whether the broker's workers serve a manager of WMP above the broker, too.
-        beside: Number of workers of WMP that connect to the manager above.
+        direct: Number of WMP workers that connect to the broker.
+        behind: Number of WMP workers behind a device.
+        above: Whether the broker's workers serve a WMP manager above the broker, too.
+        beside: Number of WMP workers that connect to the manager above.
     """
 
     direct: int = 0

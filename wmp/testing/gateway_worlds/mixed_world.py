@@ -1,9 +1,9 @@
 """Fleets of both kinds around a gateway, in virtual time and with faults.
 
-- :class:`ServedByWmp`: Lazy Pirate clients, a gateway, a device, and workers of WMP.
-- :class:`ServingWmp`: a manager of WMP, a gateway, and foreign workers of two protocols.
+- :class:`ServedByWmp`: Lazy Pirate clients, a gateway, a device, and WMP workers.
+- :class:`ServingWmp`: a WMP manager, a gateway, and foreign workers of two protocols.
 
-Messages of WMP cross every connection as frames, through the real codec.
+WMP messages cross every connection as frames, through the real codec.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _GATEWAY = "gateway"
 
 @define(eq=False)
 class WmpNode:
-    """The process of a node of WMP.
+    """The process of a WMP node.
 
     Args:
         name: Name of the node.
@@ -82,7 +82,7 @@ class _WmpConnection:
 
 @define(eq=False, kw_only=True)
 class MixedWorld(ForeignWorld):
-    """A seeded world with nodes of WMP beside the foreign ones.
+    """A seeded world with WMP nodes beside the foreign ones.
 
     Args:
         run_limit: Seconds for which a job of a manager may run; None for no limit.
@@ -93,7 +93,7 @@ class MixedWorld(ForeignWorld):
     """How the jobs of the manager ended, by number."""
     _jobs: dict[int, bytes] = field(factory=dict, init=False)
     fleet: dict[str, WmpNode] = field(factory=dict, init=False)
-    """The nodes of WMP by name, without the gateway."""
+    """The WMP nodes by name, without the gateway."""
     _uplinks: dict[str, _WmpConnection] = field(factory=dict, init=False)
     """The connections by the name of the lower node; each has at most one."""
     _epochs: Any = field(factory=lambda: count(5000), init=False)
@@ -109,7 +109,7 @@ class MixedWorld(ForeignWorld):
     # -- processes
 
     def start_wmp(self, name: str) -> None:
-        """Start a process of a node of WMP; its neighbours connect to it."""
+        """Start a process of a WMP node; its neighbours connect to it."""
         node = self.fleet[name]
         if node.machine is None:
             node.life += 1
@@ -118,7 +118,7 @@ class MixedWorld(ForeignWorld):
             self._connect_around(name)
 
     def kill_wmp(self, name: str, seconds: float) -> None:
-        """End a process of a node of WMP; start another one after some seconds."""
+        """End a process of a WMP node; start another one after some seconds."""
         node = self.fleet[name]
         if node.machine is not None:
             node.machine = node.paused = None
@@ -126,7 +126,7 @@ class MixedWorld(ForeignWorld):
             self.after(seconds, self.start_wmp, name)
 
     def pause_wmp(self, name: str, seconds: float) -> None:
-        """Stop the process of a node of WMP for some seconds."""
+        """Stop the process of a WMP node for some seconds."""
         node = self.fleet[name]
         if node.machine is not None and node.paused is None:
             node.paused = []
@@ -184,7 +184,7 @@ class MixedWorld(ForeignWorld):
             self._feed(below, Connected(0))
 
     def _feed(self, name: str, event: object) -> None:
-        """Give an event to a node of WMP or to the gateway."""
+        """Give an event to a WMP node or to the gateway."""
         if name == _GATEWAY:
             self._at_gateway(self._epoch, event)
             return
@@ -276,10 +276,10 @@ class MixedWorld(ForeignWorld):
             result = b"did " + bytes(run.payloads[0])
             self._feed(name, Finished(run.lane, run.ids, [Outcome.OK], [result]))
 
-    # -- jobs of a manager of WMP
+    # -- jobs of a WMP manager
 
     def _submit(self) -> None:
-        """Let the manager of WMP named ``manager`` submit some jobs, again and again."""
+        """Let the WMP manager named ``manager`` submit some jobs, again and again."""
         if self.asking:
             first = len(self._jobs) + 1
             ids = range(first, first + self.draw.randint(1, 6))
@@ -330,7 +330,7 @@ class MixedWorld(ForeignWorld):
 
 @define(eq=False, kw_only=True)
 class ServedByWmp(MixedWorld):
-    """Lazy Pirate clients whose requests are done by workers of WMP behind a device."""
+    """Lazy Pirate clients whose requests are done by WMP workers behind a device."""
 
     def __attrs_post_init__(self) -> None:
         for number in range(self.clients):
@@ -398,7 +398,7 @@ class ServedByWmp(MixedWorld):
 
 @define(eq=False, kw_only=True)
 class ServingWmp(MixedWorld):
-    """A manager of WMP whose jobs are done by Paranoid Pirates and ping-pong workers."""
+    """A WMP manager whose jobs are done by Paranoid Pirates and ping-pong workers."""
 
     def __attrs_post_init__(self) -> None:
         self.gateway_above = "manager"

@@ -46,7 +46,7 @@ _FOREIGN = (
 
 
 class HandlerCrash(BaseException):
-    """Raised in a handler whose process ends. It is no Exception, so few handlers catch it."""
+    """Raised in a handler whose process ends. It is not an Exception, so few handlers catch it."""
 
 
 @define(eq=False)

@@ -113,7 +113,7 @@ def _played(test: Callable[..., None], trial: Trial) -> Callable[..., None]:
         )
     if inspect.iscoroutinefunction(test) or inspect.isgeneratorfunction(test):
         raise ConfigError(
-            f"{name} is no plain `def`, which simulate needs; only its handlers may be async"
+            f"{name} is not a plain `def`, which simulate needs; only its handlers may be async"
         )
 
     @functools.wraps(test)

@@ -34,7 +34,7 @@ def snapshot(machine: Machine, now: float) -> Snapshot:
     """Return a value that is equal for two states that behave the same from ``now`` on.
 
     Args:
-        machine: The machine; its settings are no part of the value.
+        machine: The machine; its settings are not part of the value.
         now: Seconds on the machine's clock.
     """
     return canonical([outline_of(machine)], now)

@@ -36,7 +36,7 @@ class DispatcherFaults:
     resign: float = 0.0
     """A worker resigns, does its jobs to the end, and registers again later."""
     manager_crash: float = 0.0
-    """A manager of workers of WMP ends; another one begins."""
+    """A manager of WMP workers ends; another one begins."""
     drift: float = 0.0
     """How much faster or slower than time the clocks of dispatchers run at most."""
 
@@ -89,7 +89,7 @@ class WorldDispatcher:
 
 @define(eq=False)
 class WorldManager:
-    """A manager whose workers of WMP do jobs of the same queue."""
+    """A manager whose WMP workers do jobs of the same queue."""
 
     me: StoreInstance
     places: int

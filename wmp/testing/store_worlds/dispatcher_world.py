@@ -116,7 +116,7 @@ class DispatcherWorld:
         return WorldManager(self.store.begin(b"m", "manager"), self.random.randint(1, 2))
 
     def _wants(self) -> dict[str, list[int]]:
-        """Return what the waiting requests of workers of WMP want."""
+        """Return what the waiting requests of WMP workers want."""
         wants = [one.places - len(one.held) for one in self.masters if len(one.held) < one.places]
         return {_ROLE: wants} if wants else {}
 

@@ -540,7 +540,7 @@ def test_a_handler_gets_the_annotated_type_also_in_another_process() -> None:
     for one in (serve("r", visit), served):
         assert one.convert is not None
         assert one.convert({"when": "2024-02-29"}) == Visit(DAY)
-        with pytest.raises(TypeError, match=r"the payload is no Visit: .*codec='cbor'"):
+        with pytest.raises(TypeError, match=r"the payload is not a valid Visit: .*codec='cbor'"):
             one.convert(b"x")
     assert serve("r", mistaken).convert is None
     assert serve("r", bytes.upper).convert is None

@@ -86,7 +86,7 @@ def both_ways_up(talk: DeviceConversation) -> None:
 
 @case("WMP-8.12")
 def a_goodbye_ends_it(talk: DeviceConversation) -> None:
-    """After BYE without ``to`` the connection is no manager's, until its next message."""
+    """After BYE without ``to`` the connection is not a manager's, until its next message."""
     below, _ = talk.joined()
     dialed = talk.dialed()
     _come(talk, dialed, below)

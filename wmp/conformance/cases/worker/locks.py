@@ -298,7 +298,7 @@ def no_for_a_released_lock(talk: WorkerConversation) -> None:
     manager.no(lock.number)
     manager.clear()
     manager.no(lock.number)
-    manager.never(Command.ERROR, what="NO for a lock that was released already is no mistake")
+    manager.never(Command.ERROR, what="NO for a lock that was released already is not a mistake")
 
 
 @case("WMP-4.13", profile="secure")
