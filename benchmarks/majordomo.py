@@ -31,7 +31,7 @@ from wmp.gateways import (
     Gateway,
     MajordomoClient,
     MajordomoDoor,
-    MajordomoStreamClient,
+    MajordomoPipelinedClient,
     MajordomoWorker,
 )
 
@@ -250,7 +250,7 @@ def measure_cycles(cycles: int) -> dict[str, float]:
         endpoint = _child(stack, "broker()").receive()["endpoint"]
         _child(stack, f"echo_worker({endpoint!r})").receive()
         client = stack.enter_context(MajordomoClient(endpoint))
-        stream = stack.enter_context(MajordomoStreamClient(endpoint))
+        pipelined = stack.enter_context(MajordomoPipelinedClient(endpoint))
         begin = time.perf_counter()
         for _ in range(cycles):
             assert client.request("echo", b"Hello world") == b"Hello world"
@@ -260,9 +260,9 @@ def measure_cycles(cycles: int) -> dict[str, float]:
                 _child(stack, f"echo_worker({endpoint!r})").receive()
             begin = time.perf_counter()
             for _ in range(cycles):
-                stream.send("echo", b"Hello world")
+                pipelined.send("echo", b"Hello world")
             for _ in range(cycles):
-                assert stream.recv(20) == ("echo", b"Hello world")
+                assert pipelined.recv(20) == ("echo", b"Hello world")
             rates[name] = cycles / (time.perf_counter() - begin)
     return rates
 

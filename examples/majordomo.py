@@ -9,8 +9,8 @@ from wmp.gateways import (
     Gateway,
     MajordomoClient,
     MajordomoDoor,
+    MajordomoPipelinedClient,
     MajordomoService,
-    MajordomoStreamClient,
     MajordomoWorker,
     remember,
 )
@@ -32,7 +32,7 @@ with Gateway(door, bind="tcp://127.0.0.1:*") as broker:
         MajordomoWorker(address, "echo", lambda body: body),
         wmp.Worker(*broker.endpoints, handlers={"book": book}),
         MajordomoClient(address, timeout=10) as client,
-        MajordomoStreamClient(address) as stream,
+        MajordomoPipelinedClient(address) as pipelined,
     ):
         print("echo:", client.request("echo", b"Hello world").decode())
 
@@ -42,7 +42,7 @@ with Gateway(door, bind="tcp://127.0.0.1:*") as broker:
 
         # Many requests on one socket; replies have no number.
         for number in range(1000):
-            stream.send("echo", b"%d" % number)
-        print("sum of the replies:", sum(int(stream.recv(10)[1]) for _ in range(1000)))
+            pipelined.send("echo", b"%d" % number)
+        print("sum of the replies:", sum(int(pipelined.recv(10)[1]) for _ in range(1000)))
 
         print("is there a service:", client.has("echo"), client.has("nobody"))

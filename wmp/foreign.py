@@ -26,17 +26,17 @@ from wmp.events import (
 from wmp.message import Frame
 
 __all__ = [
-    "Answer",
-    "Answered",
     "Arrived",
     "Disband",
     "Dismissed",
     "Emit",
+    "EndRequest",
     "ForeignAction",
     "ForeignEvent",
     "Frames",
     "Left",
     "Of",
+    "RepliesArrived",
     "Requested",
     "Settled",
     "Staff",
@@ -84,7 +84,7 @@ class Settled:
 
 
 @frozen
-class Answered:
+class RepliesArrived:
     """The messages of workers in a turn have arrived: a gateway gives its workers further requests
     before it passes the results on. ``Settled`` follows.
     """
@@ -159,7 +159,7 @@ class Of:
 
 
 @frozen
-class Answer:
+class EndRequest:
     """End a request of the application."""
 
     id: int
@@ -187,5 +187,7 @@ ForeignEvent = (
     | Drained
     | Closed
 )
-ForeignAction = Emit | Answer | Submitted | Cancelled | Run | Interrupt | Reconnect | Drop | Halt
+ForeignAction = (
+    Emit | EndRequest | Submitted | Cancelled | Run | Interrupt | Reconnect | Drop | Halt
+)
 """``Submitted`` and ``Cancelled`` are actions of a door: the jobs go to a manager."""

@@ -13,7 +13,7 @@ from wmp.actions import Reconnect
 from wmp.events import Connected
 from wmp.foreign import Arrived, Emit, Requested, Unsent, Withdrawn
 from wmp.gateways.majordomo.client_machine import MajordomoClientMachine
-from wmp.gateways.majordomo.stream_machine import MajordomoStreamMachine
+from wmp.gateways.majordomo.pipelined_machine import MajordomoPipelinedMachine
 from wmp.gateways.majordomo.worker_machine import MajordomoTimes, MajordomoWorkerMachine
 
 READY = (b"", W, b"\x01", b"echo")
@@ -95,7 +95,7 @@ def test_a_client_answers_each_request_once_and_has_one_on_each_socket(steps):
     )
 )
 def test_a_stream_answers_or_loses_each_request_once(steps):
-    stream = Driven(MajordomoStreamMachine(1.0, window=3))
+    stream = Driven(MajordomoPipelinedMachine(1.0, window=3))
     sockets = {0: Socket()}
     asked = ended = 0
     for step, *arguments in steps:

@@ -6,7 +6,7 @@ import pytest
 
 from wmp.actions import Reconnect
 from wmp.events import Connected, Ticked
-from wmp.foreign import Answer, Arrived, Emit, Requested, Settled, Voted
+from wmp.foreign import Arrived, Emit, EndRequest, Requested, Settled, Voted
 from wmp.gateways.binary_star.machine import StarMachine, StarRole
 from wmp.gateways.common.request_machine import LazyClientMachine
 
@@ -40,7 +40,7 @@ class Stage:
                     self.ask(Arrived(action.port, b"", action.frames))
             elif isinstance(action, Reconnect):
                 self.ask(Connected(action.link))
-            elif isinstance(action, Answer):
+            elif isinstance(action, EndRequest):
                 self.answers.append(self.now)
 
     def run(self, until):

@@ -7,7 +7,7 @@
 - Round robin on the LMQ layer (``specs/round-robin.md``): :class:`RoundRobinServer`,
   :class:`RoundRobinWorker`, :class:`RoundRobinClient`.
 - Majordomo 0.1 and Titanic (``specs/majordomo.md``): :class:`MajordomoClient`,
-  :class:`MajordomoStreamClient`, :class:`MajordomoWorker`, :class:`Titanic`.
+  :class:`MajordomoPipelinedClient`, :class:`MajordomoWorker`, :class:`Titanic`.
 - Freelance (``specs/freelance.md``): :class:`Failover`, :class:`Shotgun`, :class:`Agent`,
   :class:`FreelanceServer`.
 - Binary Star (``specs/binary-star.md``): :class:`BinaryStar`, :class:`StarClient`.
@@ -31,7 +31,7 @@ if typing.TYPE_CHECKING:
     from wmp.gateways.gateway.blocking import Gateway
     from wmp.gateways.majordomo.blocking import (
         MajordomoClient,
-        MajordomoStreamClient,
+        MajordomoPipelinedClient,
         MajordomoWorker,
     )
     from wmp.gateways.majordomo.door import MajordomoDoor, MajordomoService
@@ -62,8 +62,8 @@ __all__ = [
     "LazyServer",
     "MajordomoClient",
     "MajordomoDoor",
+    "MajordomoPipelinedClient",
     "MajordomoService",
-    "MajordomoStreamClient",
     "MajordomoWorker",
     "ParanoidWorker",
     "PingPongWorker",
@@ -97,7 +97,7 @@ _HOMES: typing.Final = {
     "MajordomoClient": "majordomo.blocking",
     "MajordomoDoor": "majordomo.door",
     "MajordomoService": "majordomo.door",
-    "MajordomoStreamClient": "majordomo.blocking",
+    "MajordomoPipelinedClient": "majordomo.blocking",
     "MajordomoWorker": "majordomo.blocking",
     "ParanoidWorker": "pirates.blocking",
     "PingPongWorker": "ping_pong.blocking",

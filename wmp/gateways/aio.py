@@ -11,7 +11,7 @@ if typing.TYPE_CHECKING:
     from wmp.gateways.freelance.aio import Agent, Failover, FreelanceServer, Shotgun
     from wmp.gateways.gateway.aio import Gateway
     from wmp.gateways.majordomo.aio_client import MajordomoClient
-    from wmp.gateways.majordomo.aio_stream import MajordomoStreamClient
+    from wmp.gateways.majordomo.aio_pipelined import MajordomoPipelinedClient
     from wmp.gateways.majordomo.aio_worker import MajordomoWorker
     from wmp.gateways.majordomo.door import MajordomoDoor, MajordomoService
     from wmp.gateways.ping_pong.aio import PingPongWorker
@@ -40,8 +40,8 @@ __all__ = [
     "LazyServer",
     "MajordomoClient",
     "MajordomoDoor",
+    "MajordomoPipelinedClient",
     "MajordomoService",
-    "MajordomoStreamClient",
     "MajordomoWorker",
     "ParanoidWorker",
     "PingPongWorker",
@@ -75,7 +75,7 @@ _HOMES: typing.Final = {
     "MajordomoClient": "majordomo.aio_client",
     "MajordomoDoor": "majordomo.door",
     "MajordomoService": "majordomo.door",
-    "MajordomoStreamClient": "majordomo.aio_stream",
+    "MajordomoPipelinedClient": "majordomo.aio_pipelined",
     "MajordomoWorker": "majordomo.aio_worker",
     "ParanoidWorker": "pirates.aio",
     "PingPongWorker": "ping_pong.aio",

@@ -18,8 +18,8 @@ from wmp.gateways import (
     Gateway,
     MajordomoClient,
     MajordomoDoor,
+    MajordomoPipelinedClient,
     MajordomoService,
-    MajordomoStreamClient,
     MajordomoWorker,
 )
 from wmp.gateways import aio as aio_majordomo
@@ -78,7 +78,7 @@ def test_our_client_and_worker_at_the_broker_of_the_guide():
         GuideBroker(1.0) as broker,
         worker(broker.endpoint, heartbeat=1.0),
         MajordomoClient(broker.endpoint) as client,
-        MajordomoStreamClient(broker.endpoint) as stream,
+        MajordomoPipelinedClient(broker.endpoint) as stream,
     ):
         assert client.request("shout", b"hello") == b"HELLO"
         assert client.has("shout")
@@ -148,7 +148,7 @@ def test_the_log_of_the_broker_has_the_error_of_a_handler_of_wmp(caplog):
     with (
         Gateway(MajordomoDoor(ANY), bind=ANY) as broker,
         wmp.Worker(*broker.endpoints, handlers={"book": fail}),
-        MajordomoStreamClient(broker.doors[0][0]) as client,
+        MajordomoPipelinedClient(broker.doors[0][0]) as client,
     ):
         client.send("book", b"x")
         text = "no reply: a request for the service 'book': the handler failed: ValueError: no such"
@@ -161,7 +161,7 @@ def test_the_classes_for_asyncio():
             aio_gateway.Gateway(MajordomoDoor(ANY)) as broker,
             aio_majordomo.MajordomoWorker(broker.doors[0][0], "shout", shout) as shouter,
             aio_majordomo.MajordomoClient(broker.doors[0][0], sockets=4) as client,
-            aio_majordomo.MajordomoStreamClient(broker.doors[0][0], limit=3) as stream,
+            aio_majordomo.MajordomoPipelinedClient(broker.doors[0][0], limit=3) as stream,
         ):
             bodies = [b"body %d" % number for number in range(30)]
             replies = await asyncio.gather(*(client.request("shout", one) for one in bodies))
@@ -251,7 +251,7 @@ def test_a_client_names_the_service_without_a_worker(endpoint):
 def test_a_stream_client_reports_lost_requests():
     with zmq.Context() as context, context.socket(zmq.ROUTER) as deaf:
         port = deaf.bind_to_random_port("tcp://127.0.0.1")
-        with MajordomoStreamClient(f"tcp://127.0.0.1:{port}", timeout=0.2) as stream:
+        with MajordomoPipelinedClient(f"tcp://127.0.0.1:{port}", timeout=0.2) as stream:
             with pytest.raises(NoReply, match=r"within 0\.01 s"):
                 stream.recv(0.01)
             stream.send("shout", b"1")

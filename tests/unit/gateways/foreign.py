@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from wmp.actions import Drop, Halt, Interrupt, Reconnect, Run
 from wmp.codec import pack_error, pack_frames
 from wmp.events import Connected, Finished, Ticked
-from wmp.foreign import Answer, Arrived, Emit
+from wmp.foreign import Arrived, Emit, EndRequest
 from wmp.message import Outcome
 
 
@@ -88,7 +88,7 @@ class Driven:
     @property
     def answers(self) -> list[tuple[int, tuple[bytes, ...] | None, int]]:
         """The requests that the last step ended."""
-        return [(a.id, a.frames, a.tries) for a in self.actions if isinstance(a, Answer)]
+        return [(a.id, a.frames, a.tries) for a in self.actions if isinstance(a, EndRequest)]
 
     @property
     def interrupted(self) -> list[int]:

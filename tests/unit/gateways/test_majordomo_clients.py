@@ -10,7 +10,7 @@ from wmp.actions import Reconnect
 from wmp.events import Connected, Drained
 from wmp.foreign import Arrived, Emit, Requested, Unsent, Withdrawn
 from wmp.gateways.majordomo.client_machine import MajordomoClientMachine
-from wmp.gateways.majordomo.stream_machine import MajordomoStreamMachine
+from wmp.gateways.majordomo.pipelined_machine import MajordomoPipelinedMachine
 
 
 class Client(Driven):
@@ -141,7 +141,7 @@ def test_a_request_waits_for_the_connection_and_a_client_that_drains_ends():
 
 @pytest.mark.rule("MDP-6.3")
 def test_many_requests_share_the_socket_of_a_stream_client():
-    client = Client(MajordomoStreamMachine(5.0, window=2))
+    client = Client(MajordomoPipelinedMachine(5.0, window=2))
     for number in range(3):
         client.ask(number, b"%d" % number)
     client.up()
@@ -158,7 +158,7 @@ def test_many_requests_share_the_socket_of_a_stream_client():
 
 @pytest.mark.rule("MDP-6.3")
 def test_the_requests_of_a_silent_broker_count_as_lost():
-    client = Client(MajordomoStreamMachine(5.0, window=2))
+    client = Client(MajordomoPipelinedMachine(5.0, window=2))
     client.up()
     for number in range(3):
         client.ask(number, b"x")
@@ -174,7 +174,7 @@ def test_the_requests_of_a_silent_broker_count_as_lost():
 
 
 def test_a_stream_client_that_drains_waits_for_its_replies():
-    client = Client(MajordomoStreamMachine(5.0))
+    client = Client(MajordomoPipelinedMachine(5.0))
     client.up()
     client.ask(1, b"x")
     client.feed(Drained())
@@ -203,7 +203,7 @@ def test_a_request_is_sent_again_on_a_connection_that_was_made_again():
 @pytest.mark.rule("MDP-6.6")
 @pytest.mark.parametrize("event", [Connected(0), Unsent(0, b"")], ids=["again", "unsent"])
 def test_the_requests_of_a_stream_are_lost_with_their_connection(event):
-    client = Client(MajordomoStreamMachine(5.0, window=3))
+    client = Client(MajordomoPipelinedMachine(5.0, window=3))
     client.up()
     client.up()  # nothing was sent, so nothing is lost
     assert client.opened == []
@@ -225,7 +225,7 @@ def test_the_requests_of_a_stream_are_lost_with_their_connection(event):
 
 @pytest.mark.rule("MDP-6.5")
 def test_a_stream_takes_no_reply_of_a_service_that_it_did_not_ask():
-    client = Client(MajordomoStreamMachine(5.0))
+    client = Client(MajordomoPipelinedMachine(5.0))
     client.up()
     client.ask(1, b"x")
     client.ask(2, b"x")

@@ -38,7 +38,7 @@ SHARED_GATEWAYS = {
     "LazyClient",
     "LazyServer",
     "MajordomoClient",
-    "MajordomoStreamClient",
+    "MajordomoPipelinedClient",
     "MajordomoWorker",
     "ParanoidWorker",
     "PingPongWorker",

@@ -10,7 +10,7 @@ import pytest
 
 from wmp.actions import Acknowledge, Decline, Write
 from wmp.events import Begun, Cancelled, Finished, Submitted, Ticked, Undelivered
-from wmp.foreign import Answer, Emit
+from wmp.foreign import Emit, EndRequest
 from wmp.message import Command, Message, Outcome
 from wmp.runtime.driver.driver import Action, Driver
 from wmp.runtime.driver.foreign_driver import ForeignDriver
@@ -120,7 +120,7 @@ class Performers:
 
 
 STORED = {Write, Acknowledge, Decline}
-FOREIGN = {Answer, Cancelled, Emit, Submitted}
+FOREIGN = {EndRequest, Cancelled, Emit, Submitted}
 nothing = Performers().nothing
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from wmp.aio.node import AsyncPart
 from wmp.errors import ConfigError
-from wmp.foreign import Answer, Emit, Settled, Voted
+from wmp.foreign import Emit, EndRequest, Settled, Voted
 from wmp.gateways.binary_star.lifecycle import StarState
 from wmp.gateways.binary_star.machine import StarMachine, StarRole, StarStatistics
 from wmp.gateways.common.request_machine import LazyClientMachine, LazyClientStatistics
@@ -266,7 +266,7 @@ class StarClient(Requester[LazyClientMachine]):
         )
         super().__init__(machine, node)
 
-    def _explain(self, action: Answer) -> str:
+    def _explain(self, action: EndRequest) -> str:
         return (
             f"no reply from {' and '.join(self._node.connect)} in "
             f"{counted(action.tries, 'try', 'tries')} of {self._machine.timeout:g} s; check that "

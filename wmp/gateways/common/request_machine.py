@@ -24,10 +24,10 @@ from wmp.events import (
     Ticked,
 )
 from wmp.foreign import (
-    Answer,
     Arrived,
     Dismissed,
     Emit,
+    EndRequest,
     ForeignAction,
     ForeignEvent,
     Left,
@@ -117,7 +117,7 @@ class LazyClientMachine:
                     actions.append(self._drop("no request"))
                 else:
                     self._replies += 1
-                    actions.append(Answer(self._queue.popleft().id, frames[1:], self._try))
+                    actions.append(EndRequest(self._queue.popleft().id, frames[1:], self._try))
             case Connected(link):
                 assert isinstance(link, int)  # a client has DEALERs
                 self._up.add(link)
@@ -199,7 +199,7 @@ class LazyClientMachine:
             return
         self._step(_Input.SPENT)
         self._abandoned += 1
-        actions.append(Answer(self._queue.popleft().id, None, self._try))
+        actions.append(EndRequest(self._queue.popleft().id, None, self._try))
 
     def _replace(self, actions: list[ForeignAction]) -> None:
         self._up.discard(self._server)

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, NoReply
-from wmp.foreign import Answer, Requested, Withdrawn
+from wmp.foreign import EndRequest, Requested, Withdrawn
 from wmp.gateways.common.aio import Body, ForeignMachine, as_body, from_body
 from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.node.node import Node
@@ -22,7 +22,7 @@ class Requester(AsyncPart, Generic[_MachineT]):
     """Sends requests by a machine.
 
     Args:
-        machine: Gives an ``Answer`` to each ``Requested``.
+        machine: Gives an ``EndRequest`` to each ``Requested``.
         node: Serves the machine.
         report_lost: Whether the machine gets ``Left`` when a connection ends.
     """
@@ -81,7 +81,7 @@ class Requester(AsyncPart, Generic[_MachineT]):
         finally:
             del self._futures[number]
 
-    def _answer(self, action: Answer) -> None:
+    def _answer(self, action: EndRequest) -> None:
         future = self._futures.get(action.id)
         if future is None or future.done():
             return
@@ -91,7 +91,7 @@ class Requester(AsyncPart, Generic[_MachineT]):
             future.set_exception(NoReply(self._explain(action)))
 
     @abstractmethod
-    def _explain(self, action: Answer) -> str:
+    def _explain(self, action: EndRequest) -> str:
         """Return the text of the error of a request without a reply."""
 
     def _halted(self, error: Exception | None) -> None:

@@ -20,10 +20,10 @@ from wmp.events import (
     Ticked,
 )
 from wmp.foreign import (
-    Answer,
     Arrived,
     Dismissed,
     Emit,
+    EndRequest,
     ForeignAction,
     ForeignEvent,
     Frames,
@@ -235,7 +235,7 @@ class AgentClientMachine:
                 break
             del self._calls[oldest]
             self._abandoned += 1
-            actions.append(Answer(call.id, None, call.sent))
+            actions.append(EndRequest(call.id, None, call.sent))
 
     # -- requests
 
@@ -272,7 +272,7 @@ class AgentClientMachine:
             actions.append(self._drop("no request"))  # FREE-4.6
             return
         self._replies += 1
-        actions.append(Answer(call.id, frames[1:], call.sent))
+        actions.append(EndRequest(call.id, frames[1:], call.sent))
 
     def _drop(self, reason: str) -> Drop:
         self._dropped[reason] += 1

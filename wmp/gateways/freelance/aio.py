@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from wmp.errors import ConfigError
-from wmp.foreign import Answer
+from wmp.foreign import EndRequest
 from wmp.gateways.common.aio import ForeignProgram, make_node
 from wmp.gateways.common.client_wire import AgentWire, ClientWire, ReqWire, ShotgunWire
 from wmp.gateways.common.request_machine import LazyClientMachine, LazyClientStatistics
@@ -78,7 +78,7 @@ class Failover(Requester[LazyClientMachine]):
         )
         super().__init__(machine, node)
 
-    def _explain(self, action: Answer) -> str:
+    def _explain(self, action: EndRequest) -> str:
         return (
             f"no reply from {', '.join(self._node.connect)} in "
             f"{counted(action.tries, 'try', 'tries')} of {self._machine.timeout:g} s; check that a "
@@ -124,7 +124,7 @@ class Shotgun(Requester[ShotgunClientMachine]):
         machine = ShotgunClientMachine(check_seconds("timeout", timeout, zero=False))
         super().__init__(machine, node)
 
-    def _explain(self, action: Answer) -> str:
+    def _explain(self, action: EndRequest) -> str:
         reached = (
             f"the request was sent to {counted(action.tries, 'server')}"
             if action.tries
@@ -208,7 +208,7 @@ class Agent(Requester[AgentClientMachine]):
         """Addresses of the servers that are alive, in their order."""
         return tuple(self._node.connect[one] for one in self._machine.statistics().alive)
 
-    def _explain(self, action: Answer) -> str:
+    def _explain(self, action: EndRequest) -> str:
         servers = ", ".join(self._node.connect)
         if not servers:
             return "no reply: the agent has no server; call connect() with the address of a server"

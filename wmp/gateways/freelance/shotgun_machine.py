@@ -20,10 +20,10 @@ from wmp.events import (
     Ticked,
 )
 from wmp.foreign import (
-    Answer,
     Arrived,
     Dismissed,
     Emit,
+    EndRequest,
     ForeignAction,
     ForeignEvent,
     Frames,
@@ -152,13 +152,13 @@ class ShotgunClientMachine:
             actions.append(self._drop("no request"))  # FREE-3.2
             return
         self._replies += 1
-        actions.append(Answer(shot.id, frames[2:], shot.sent))
+        actions.append(EndRequest(shot.id, frames[2:], shot.sent))
 
     def _abandon(self, actions: list[ForeignAction]) -> None:
         """End the oldest request without a reply."""
         shot = self._shots.pop(next(iter(self._shots)))
         self._abandoned += 1
-        actions.append(Answer(shot.id, None, shot.sent))
+        actions.append(EndRequest(shot.id, None, shot.sent))
 
     def _drop(self, reason: str) -> Drop:
         self._dropped[reason] += 1

@@ -7,9 +7,9 @@ which the gateway connects. Messages between these machines pass as values and a
 
 ``handle`` gives an event to one machine and then works on a queue: each action that concerns
 another machine of this gateway becomes an event of that machine. Ends of jobs and changed numbers
-of workers wait for ``Settled``, so that each costs one step a turn. ``Answered`` before ``Settled``
-lets the worker machines begin their next jobs first: their foreign workers need not wait until the
-manager has taken the results.
+of workers wait for ``Settled``, so that each costs one step a turn. ``RepliesArrived`` before
+``Settled`` lets the worker machines begin their next jobs first: their foreign workers need not
+wait until the manager has taken the results.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from wmp.events import (
     Undelivered,
 )
 from wmp.foreign import (
-    Answered,
     Arrived,
     Disband,
     Dismissed,
     Emit,
     Left,
     Of,
+    RepliesArrived,
     Settled,
     Staff,
     Unsent,
@@ -100,7 +100,7 @@ could give a group the epoch that it had before, or a lower one.
 _MANAGER = "manager"
 _DEVICE = "device"
 
-_Part = str | int
+_MachineKey = str | int
 """The manager, the device, the number of a door; or ``/`` and the name of a group."""
 
 
@@ -129,31 +129,31 @@ class GatewayMachine:
     """Number of groups so far."""
     _again: dict[str, tuple[Staff, int]] = field(factory=dict, init=False)
     """The newest reports about groups that are ending, with their doors."""
-    _ends: tuple[_Part, ...] = field(default=(), init=False)
+    _ends: tuple[_MachineKey, ...] = field(default=(), init=False)
     """The machine at the end of each link of a group: the manager's is always the first."""
-    _queue: deque[tuple[_Part, object]] = field(factory=deque, init=False)
+    _queue: deque[tuple[_MachineKey, object]] = field(factory=deque, init=False)
     _out: list[Any] = field(factory=list, init=False)
     _busy: dict[str, WorkerGroup] = field(factory=dict, init=False)
     """Groups with facts that wait for ``Settled``."""
-    _timers: Timers[_Part] = field(factory=Timers, init=False)
-    _due: dict[_Part, float | None] = field(factory=dict, init=False)
-    _stepped: dict[_Part, Any] = field(factory=dict, init=False)
+    _timers: Timers[_MachineKey] = field(factory=Timers, init=False)
+    _due: dict[_MachineKey, float | None] = field(factory=dict, init=False)
+    _stepped: dict[_MachineKey, Any] = field(factory=dict, init=False)
     """The machines that got an event since their deadlines were noted."""
     _stirred: dict[int, None] = field(factory=dict, init=False)
     """The doors that got an event from outside since ``Settled``."""
-    _records: dict[_Part, Record] = field(factory=dict, init=False)
-    _unrecorded: dict[_Part, ManagerSettings | WorkerSettings | DeviceSettings] = field(
+    _records: dict[_MachineKey, Record] = field(factory=dict, init=False)
+    _unrecorded: dict[_MachineKey, ManagerSettings | WorkerSettings | DeviceSettings] = field(
         factory=dict, init=False
     )
     """Settings of the machines whose journals begin with their first step."""
-    _open: set[_Part] = field(factory=set, init=False)
+    _open: set[_MachineKey] = field(factory=set, init=False)
     """The machines that have not ended."""
     _up: set[int] = field(factory=set, init=False)
     """Numbers of the upstream links that are connected."""
     _draining: bool = field(default=False, init=False)
     _refusing: bool = field(default=False, init=False)
     """Whether the front doors take no further requests."""
-    _asked: set[_Part] = field(factory=set, init=False)
+    _ending: set[_MachineKey] = field(factory=set, init=False)
     """The machines that were asked to end."""
     _halted: bool = field(default=False, init=False)
     _error: Exception | None = field(default=None, init=False)
@@ -161,7 +161,7 @@ class GatewayMachine:
     def __attrs_post_init__(self) -> None:
         terms = self.terms
         self._open.update(range(len(self.doors)))
-        ends: list[_Part] = []
+        ends: list[_MachineKey] = []
         if self.manager is not None:
             ends.append(_MANAGER)
             self._add(_MANAGER, self.manager.settings)
@@ -194,7 +194,7 @@ class GatewayMachine:
         if type(event) is Arrived:
             self._stirred[event.port] = None
             self._at_door(event.port, event, now)
-        elif type(event) is Answered:
+        elif type(event) is RepliesArrived:
             # Messages of the worker machines to their managers wait for the next event.
             self._settle_groups(now)
             return self._end_step(now)
@@ -235,8 +235,8 @@ class GatewayMachine:
         self._settle(now)
 
     @property
-    def answered(self) -> bool:
-        """Return whether ``Answered`` would let workers begin further jobs."""
+    def has_replies(self) -> bool:
+        """Return whether ``RepliesArrived`` would let workers begin further jobs."""
         return bool(self._busy)
 
     def _end_step(self, now: float) -> list[Any]:
@@ -249,14 +249,14 @@ class GatewayMachine:
     def _note_deadlines(self) -> None:
         """Note the deadlines of the machines that got an event."""
         due_of = self._due
-        for part, machine in self._stepped.items():
+        for key, machine in self._stepped.items():
             due = machine.deadline()
-            if due != due_of.get(part):
-                due_of[part] = due
+            if due != due_of.get(key):
+                due_of[key] = due
                 if due is None:
-                    self._timers.clear(part)
+                    self._timers.clear(key)
                 else:
-                    self._timers.set(part, due)
+                    self._timers.set(key, due)
         self._stepped.clear()
 
     def statistics(self) -> GatewayStatistics:
@@ -268,11 +268,11 @@ class GatewayMachine:
     # -- the machines
 
     def _add(
-        self, part: _Part, settings: ManagerSettings | WorkerSettings | DeviceSettings
+        self, key: _MachineKey, settings: ManagerSettings | WorkerSettings | DeviceSettings
     ) -> None:
-        self._open.add(part)
+        self._open.add(key)
         if self.recorder_of is not None:
-            self._unrecorded[part] = settings
+            self._unrecorded[key] = settings
 
     def _group(self, staff: Staff, door: int, now: float) -> WorkerGroup:
         """Return the group that a door reports; make its worker machine at the first report."""
@@ -318,49 +318,49 @@ class GatewayMachine:
         for action in door.handle(event, now):
             self._from_door(number, action, now)
 
-    def _give(self, part: _Part, event: Any, now: float) -> None:
+    def _give(self, key: _MachineKey, event: Any, now: float) -> None:
         """Give one event to one machine."""
-        if type(part) is int:
-            self._at_door(part, event, now)
-        elif part not in self._open:
+        if type(key) is int:
+            self._at_door(key, event, now)
+        elif key not in self._open:
             return
-        elif part == _MANAGER:
+        elif key == _MANAGER:
             assert self.manager is not None
-            self._step(part, event, self.manager.handle(event, now), now)
-        elif part == _DEVICE:
+            self._step(key, event, self.manager.handle(event, now), now)
+        elif key == _DEVICE:
             assert self.device is not None
-            self._step(part, event, self.device.handle(event, now), now)
+            self._step(key, event, self.device.handle(event, now), now)
         else:
-            assert isinstance(part, str)
-            group = self.groups[part[1:]]
-            self._step(part, event, group.worker.handle(event, now), now)
+            assert isinstance(key, str)
+            group = self.groups[key[1:]]
+            self._step(key, event, group.worker.handle(event, now), now)
 
-    def _step(self, part: _Part, event: object, actions: Sequence[Any], now: float) -> None:
+    def _step(self, key: _MachineKey, event: object, actions: Sequence[Any], now: float) -> None:
         """Record a step of one machine of WMP, and pass its actions on."""
         if self.recorder_of is not None:
-            if part in self._unrecorded:
-                self._records[part] = self.recorder_of(self._unrecorded.pop(part))
-            if (record := self._records.get(part)) is not None:
+            if key in self._unrecorded:
+                self._records[key] = self.recorder_of(self._unrecorded.pop(key))
+            if (record := self._records.get(key)) is not None:
                 record(event, actions, now)
-        if part == _MANAGER:
-            self._stepped[part] = self.manager
+        if key == _MANAGER:
+            self._stepped[key] = self.manager
             for action in actions:
                 self._from_manager(action, now)
-        elif part == _DEVICE:
+        elif key == _DEVICE:
             for action in actions:
                 self._from_device(action)
         else:
-            assert isinstance(part, str)
-            group = self.groups[part[1:]]
-            self._stepped[part] = group.worker
+            assert isinstance(key, str)
+            group = self.groups[key[1:]]
+            self._stepped[key] = group.worker
             for action in actions:
                 self._from_group(group, action, now)
 
     def _work(self, now: float) -> None:
         queue = self._queue
         while queue:
-            part, event = queue.popleft()
-            self._give(part, event, now)
+            key, event = queue.popleft()
+            self._give(key, event, now)
 
     def _settle(self, now: float) -> None:
         """Give the worker machines what waits for the end of a turn."""
@@ -403,7 +403,7 @@ class GatewayMachine:
             group = self.groups.get(action.group)
             if group is not None and not group.disbanded:
                 group.disbanded = True
-                self._asked.add(group.key)
+                self._ending.add(group.key)
                 self._queue.append((group.key, Drained()))
         elif kind is Halt:
             self._ended(number, action.error)
@@ -477,12 +477,12 @@ class GatewayMachine:
     def _ticked(self, now: float) -> None:
         self._note_deadlines()
         due = self._timers.due(now)
-        for part in due:
-            self._due[part] = None
+        for key in due:
+            self._due[key] = None
         # After a pause of this process the signs of life of the groups must come before the manager
         # looks for them.
-        for part in sorted(due, key=_order):
-            self._give(part, Ticked(), now)
+        for key in sorted(due, key=_order):
+            self._give(key, Ticked(), now)
             self._work(now)
 
     # -- the end
@@ -491,9 +491,9 @@ class GatewayMachine:
         """Forget a group that was disbanded; make it anew if it has workers again."""
         del self.groups[group.name], self._by_number[group.number]
         self._timers.clear(group.key)
-        for part in (self._due, self._stepped, self._records, self._unrecorded):
-            part.pop(group.key, None)
-        self._asked.discard(group.key)
+        for table in (self._due, self._stepped, self._records, self._unrecorded):
+            table.pop(group.key, None)
+        self._ending.discard(group.key)
         again = self._again.pop(group.name, None)
         if again is not None:
             staff, door = again
@@ -501,8 +501,8 @@ class GatewayMachine:
             made.places = staff.places
             self._busy[made.key] = made
 
-    def _ended(self, part: _Part, error: Exception | None) -> None:
-        self._open.discard(part)
+    def _ended(self, key: _MachineKey, error: Exception | None) -> None:
+        self._open.discard(key)
         if error is not None and self._error is None:
             self._error = error
             self._draining = True
@@ -525,15 +525,15 @@ class GatewayMachine:
             number in self._open and self.doors[number].open_requests() for number in self.fronts
         ):
             return
-        stages: tuple[set[_Part], ...] = (
+        stages: tuple[set[_MachineKey], ...] = (
             self._open & {_MANAGER},
-            {part for part in self._open if isinstance(part, str) and part.startswith("/")},
-            {part for part in self._open if isinstance(part, int)},
+            {key for key in self._open if isinstance(key, str) and key.startswith("/")},
+            {key for key in self._open if isinstance(key, int)},
         )
         for stage in stages:
-            for part in sorted(stage - self._asked, key=str):
-                self._asked.add(part)
-                self._give(part, Drained(), now)
+            for key in sorted(stage - self._ending, key=str):
+                self._ending.add(key)
+                self._give(key, Drained(), now)
                 self._work(now)
             self._settle(now)
             if stage & self._open:
@@ -542,8 +542,8 @@ class GatewayMachine:
 
     def _close(self, now: float) -> None:
         """End all machines at once; the groups send BYE to their managers."""
-        for part in sorted(self._open, key=_order):
-            self._give(part, Closed(), now)
+        for key in sorted(self._open, key=_order):
+            self._give(key, Closed(), now)
             self._work(now)
         self._halt()
 
@@ -553,8 +553,8 @@ class GatewayMachine:
             self._out.append(Halt(self._error))
 
 
-def _order(part: _Part) -> int:
+def _order(key: _MachineKey) -> int:
     """Return the place of a machine: groups, doors, the manager, the device."""
-    if isinstance(part, int):
+    if isinstance(key, int):
         return 1
-    return 0 if part.startswith("/") else 2 if part == _MANAGER else 3
+    return 0 if key.startswith("/") else 2 if key == _MANAGER else 3

@@ -8,7 +8,7 @@ from itertools import count
 
 from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, NoReply
-from wmp.foreign import Answer, Requested, Withdrawn
+from wmp.foreign import EndRequest, Requested, Withdrawn
 from wmp.gateways.common.aio import Body, from_body, make_node
 from wmp.gateways.common.request_machine import LazyClientStatistics
 from wmp.gateways.majordomo.aio_worker import body_frames, service_frame
@@ -127,7 +127,7 @@ class MajordomoClient(AsyncPart):
         """
         return await self.request("mmi.service", service_frame(service)) == b"200"
 
-    def _answer(self, action: Answer) -> None:
+    def _answer(self, action: EndRequest) -> None:
         future = self._futures.get(action.id)
         if future is None or future.done():
             return

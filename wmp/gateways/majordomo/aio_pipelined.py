@@ -8,12 +8,12 @@ from collections import deque
 
 from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, NoReply
-from wmp.foreign import Answer, Requested
+from wmp.foreign import EndRequest, Requested
 from wmp.gateways.common.aio import Body, from_body, make_node
 from wmp.gateways.majordomo.aio_worker import body_frames, service_frame
-from wmp.gateways.majordomo.stream_machine import (
-    MajordomoStreamMachine,
-    MajordomoStreamStatistics,
+from wmp.gateways.majordomo.pipelined_machine import (
+    MajordomoPipelinedMachine,
+    MajordomoPipelinedStatistics,
 )
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.driver.foreign_driver import ForeignDriver
@@ -22,7 +22,7 @@ from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import Context
 
 
-class MajordomoStreamClient(AsyncPart):
+class MajordomoPipelinedClient(AsyncPart):
     """Sends many requests to a Majordomo broker over one socket, as the second client of the guide.
 
     Replies come in the order in which the workers end, and have no number: a reply names its
@@ -53,13 +53,13 @@ class MajordomoStreamClient(AsyncPart):
         context: Context | None = None,
         transport: Transport | None = None,
     ) -> None:
-        self._machine = MajordomoStreamMachine(
+        self._machine = MajordomoPipelinedMachine(
             check_seconds("timeout", timeout, zero=False), check_count("window", window, 1)
         )
         self._limit = check_count("limit", limit, 1)
         super().__init__(
             make_node(
-                "majordomo stream client",
+                "majordomo pipelined client",
                 connect=(endpoint,),
                 security=security,
                 context=context,
@@ -158,7 +158,7 @@ class MajordomoStreamClient(AsyncPart):
         self._changed.clear()
         await self._changed.wait()
 
-    def _answer(self, action: Answer) -> None:
+    def _answer(self, action: EndRequest) -> None:
         assert self._changed is not None
         if action.frames is None:
             self._lost += action.tries
@@ -181,6 +181,6 @@ class MajordomoStreamClient(AsyncPart):
     async def _abort(self) -> None:
         await self.close()
 
-    def statistics(self) -> MajordomoStreamStatistics:
+    def statistics(self) -> MajordomoPipelinedStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""
         return self._machine.statistics()

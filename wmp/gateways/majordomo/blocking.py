@@ -1,5 +1,5 @@
 # Twin of wmp/gateways/majordomo/aio_client.py; written by specs/build_blocking.py.
-# Twin of wmp/gateways/majordomo/aio_stream.py; written by specs/build_blocking.py.
+# Twin of wmp/gateways/majordomo/aio_pipelined.py; written by specs/build_blocking.py.
 # Twin of wmp/gateways/majordomo/aio_worker.py; written by specs/build_blocking.py.
 """Clients and workers of Majordomo 0.1 (specs/majordomo.md).
 
@@ -25,8 +25,8 @@ from wmp.gateways.common.aio import DRAIN_TIMEOUT, Body
 from wmp.gateways.common.blocking import BlockingForeignProgram
 from wmp.gateways.common.request_machine import LazyClientStatistics
 from wmp.gateways.common.worker_machine import ForeignWorkerStatistics
-from wmp.gateways.majordomo import aio_client, aio_stream, aio_worker
-from wmp.gateways.majordomo.stream_machine import MajordomoStreamStatistics
+from wmp.gateways.majordomo import aio_client, aio_pipelined, aio_worker
+from wmp.gateways.majordomo.pipelined_machine import MajordomoPipelinedStatistics
 from wmp.runtime.executors.handlers import Handler
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
@@ -122,7 +122,7 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
         return self._look(self._inner.statistics)
 
 
-class MajordomoStreamClient(BlockingPart[aio_stream.MajordomoStreamClient]):
+class MajordomoPipelinedClient(BlockingPart[aio_pipelined.MajordomoPipelinedClient]):
     """Sends many requests to a Majordomo broker over one socket, as the second client of the guide.
 
     Replies come in the order in which the workers end, and have no number: a reply names its
@@ -153,7 +153,7 @@ class MajordomoStreamClient(BlockingPart[aio_stream.MajordomoStreamClient]):
         context: Context | None = None,
         transport: Transport | None = None,
     ) -> None:
-        inner = aio_stream.MajordomoStreamClient(
+        inner = aio_pipelined.MajordomoPipelinedClient(
             endpoint,
             timeout=timeout,
             window=window,
@@ -162,7 +162,7 @@ class MajordomoStreamClient(BlockingPart[aio_stream.MajordomoStreamClient]):
             context=context,
             transport=transport,
         )
-        super().__init__("majordomo stream client", inner, lambda _: inner.close())
+        super().__init__("majordomo pipelined client", inner, lambda _: inner.close())
 
     def start(self) -> None:
         """Open the socket; ``with`` calls this method. Idempotent.
@@ -206,7 +206,7 @@ class MajordomoStreamClient(BlockingPart[aio_stream.MajordomoStreamClient]):
         """Close the socket. Requests without a reply are given up. Idempotent."""
         self._shut(0.0)
 
-    def statistics(self) -> MajordomoStreamStatistics:
+    def statistics(self) -> MajordomoPipelinedStatistics:
         """Return a snapshot of the counts of requests and dropped messages."""
         return self._look(self._inner.statistics)
 

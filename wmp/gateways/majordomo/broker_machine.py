@@ -259,8 +259,8 @@ class MajordomoDoorMachine:
     def _inform(self, port: int, peer: bytes, request: ClientRequest) -> Emit:
         """Return the reply of a service of the broker itself, 8/MMI."""
         if request.service == _LOOKUP:
-            asked = as_service(request.body[0]) if len(request.body) == 1 else None
-            known = asked is not None and self._served(asked)
+            requested = as_service(request.body[0]) if len(request.body) == 1 else None
+            known = requested is not None and self._served(requested)
             code = b"200" if known else b"404"
         else:
             code = b"501"

@@ -297,12 +297,12 @@ class MajordomoWorkers:
 
     def _result(self, group: str, run: Run, body: Frames) -> Of:
         """Return the end of a job with a reply."""
-        asked = run.kind.codec
-        if len(body) > 1 and asked != FRAMES_CODEC and run.manager != self.terms.home:
+        requested = run.kind.codec
+        if len(body) > 1 and requested != FRAMES_CODEC and run.manager != self.terms.home:
             text = f"the reply has {len(body)} frames; submit the job with the codec 'frames'"
             return _end(group, run, Outcome.ERROR, pack_error("SeveralFrames", text))
-        codec, payload = to_payload(body, as_list=asked == FRAMES_CODEC)
-        other = None if codec == asked or not codec else codec
+        codec, payload = to_payload(body, as_list=requested == FRAMES_CODEC)
+        other = None if codec == requested or not codec else codec
         return Of(group, Finished(run.lane, run.ids, [Outcome.OK], [payload], codec=other))
 
     def left(self, peer: bytes, cause: str, actions: list[WorkersAction]) -> None:

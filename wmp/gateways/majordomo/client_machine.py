@@ -13,10 +13,10 @@ from wmp.actions import Drop, Halt, Reconnect
 from wmp.core.protocol.timers import Timers
 from wmp.events import Begun, Closed, Connected, Drained, Finished, Recalled, Reported, Ticked
 from wmp.foreign import (
-    Answer,
     Arrived,
     Dismissed,
     Emit,
+    EndRequest,
     ForeignAction,
     ForeignEvent,
     Frames,
@@ -191,7 +191,7 @@ class MajordomoClientMachine:
         else:
             self._step(socket, _Input.REPLY)
             self._replies += 1
-            actions.append(Answer(request.id, reply[1], socket.tries))
+            actions.append(EndRequest(request.id, reply[1], socket.tries))
             self._end(socket, request)
 
     def _end(self, socket: _RequestSocket, request: Requested) -> None:
@@ -213,7 +213,7 @@ class MajordomoClientMachine:
             return
         self._step(socket, _Input.SPENT)
         self._abandoned += 1
-        actions.append(Answer(request.id, None, socket.tries))
+        actions.append(EndRequest(request.id, None, socket.tries))
         self._end(socket, request)
 
     def _replace(self, socket: _RequestSocket, actions: list[ForeignAction]) -> None:

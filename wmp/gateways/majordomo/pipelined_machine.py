@@ -15,10 +15,10 @@ from attrs import define, field, frozen
 from wmp.actions import Drop, Halt, Reconnect
 from wmp.events import Begun, Closed, Connected, Drained, Finished, Recalled, Reported, Ticked
 from wmp.foreign import (
-    Answer,
     Arrived,
     Dismissed,
     Emit,
+    EndRequest,
     ForeignAction,
     ForeignEvent,
     Frames,
@@ -36,7 +36,7 @@ _LOST: Final = 0
 
 
 @frozen
-class MajordomoStreamStatistics:
+class MajordomoPipelinedStatistics:
     """Counts of an asynchronous client; a snapshot."""
 
     requests: int
@@ -50,12 +50,12 @@ class MajordomoStreamStatistics:
 
 
 @define(eq=False)
-class MajordomoStreamMachine:
+class MajordomoPipelinedMachine:
     """Sans-I/O asynchronous client, on the DEALER number 0.
 
-    The frames of a request are the name of the service and the body. Each reply is an ``Answer``
-    with the number 1 and the same frames. An ``Answer`` with the number 0 has no frames: its
-    ``tries`` is the number of requests that count as lost.
+    The frames of a request are the name of the service and the body. Each reply is an
+    ``EndRequest`` with the number 1 and the same frames. An ``EndRequest`` with the number 0 has no
+    frames: its ``tries`` is the number of requests that count as lost.
 
     Args:
         timeout: Seconds without a reply after which the requests that were sent count as lost.
@@ -133,9 +133,9 @@ class MajordomoStreamMachine:
             self._halt(actions)
         return actions
 
-    def statistics(self) -> MajordomoStreamStatistics:
+    def statistics(self) -> MajordomoPipelinedStatistics:
         """Return a snapshot for people and programs."""
-        return MajordomoStreamStatistics(
+        return MajordomoPipelinedStatistics(
             self._requests, self._replies, self._lost, len(self._queue), dict(self._dropped)
         )
 
@@ -158,14 +158,14 @@ class MajordomoStreamMachine:
         self._sent -= 1
         self._replies += 1
         self._silent_at = now + self.timeout
-        actions.append(Answer(1, (service, *body), 1))
+        actions.append(EndRequest(1, (service, *body), 1))
 
     def _begin_anew(self, actions: list[ForeignAction]) -> None:
         """Count the requests that were sent as lost, and replace the socket."""
         self._up = False
         if self._sent:
             self._lost += self._sent
-            actions.append(Answer(_LOST, None, self._sent))
+            actions.append(EndRequest(_LOST, None, self._sent))
             self._sent = 0
             self._sent_to.clear()
         actions.append(Reconnect(0))

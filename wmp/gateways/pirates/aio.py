@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from wmp.events import Ticked
-from wmp.foreign import Answer
+from wmp.foreign import EndRequest
 from wmp.gateways.common.aio import ForeignProgram, ForeignWorker, make_node
 from wmp.gateways.common.pirate_wire import ParanoidWire, SimpleWire
 from wmp.gateways.common.request_machine import LazyClientMachine, LazyClientStatistics
@@ -69,7 +69,7 @@ class LazyClient(Requester[LazyClientMachine]):
 
     def _watch(self, event: object, actions: Sequence[object], now: float) -> None:
         """Report a try without a reply, if another try follows."""
-        if type(event) is not Ticked or not actions or any(type(a) is Answer for a in actions):
+        if type(event) is not Ticked or not actions or any(type(a) is EndRequest for a in actions):
             return
         number, of = self._machine.attempt, self._machine.tries
         logger.warning(
@@ -85,7 +85,7 @@ class LazyClient(Requester[LazyClientMachine]):
             except Exception:
                 logger.exception("lazy client: on_retry raised; the request goes on")
 
-    def _explain(self, action: Answer) -> str:
+    def _explain(self, action: EndRequest) -> str:
         return (
             f"no reply from {self._node.connect[0]} in {counted(action.tries, 'try', 'tries')} of "
             f"{self._machine.timeout:g} s; check that the server at this address runs, and if it "

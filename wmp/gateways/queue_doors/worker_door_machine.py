@@ -362,13 +362,13 @@ class BackDoorMachine:
     ) -> None:
         """End a job with a reply."""
         run = bundle.run
-        asked = run.kind.codec
-        if len(body) > 1 and asked != FRAMES_CODEC and run.manager != self.settings.home:
+        requested = run.kind.codec
+        if len(body) > 1 and requested != FRAMES_CODEC and run.manager != self.settings.home:
             text = f"the reply has {len(body)} frames; submit the job with the codec 'frames'"
             earlier = bundle.end(Outcome.ERROR, pack_error("SeveralFrames", text), now)
         else:
-            codec, payload = to_payload(body, as_list=asked == FRAMES_CODEC)
-            other = None if codec == asked or not codec else codec
+            codec, payload = to_payload(body, as_list=requested == FRAMES_CODEC)
+            other = None if codec == requested or not codec else codec
             earlier = bundle.end(Outcome.OK, payload, now, other)
         if earlier is not None:
             actions.append(Of(self.settings.group, earlier))

@@ -14,7 +14,7 @@ import attrs
 from wmp.actions import Drop
 from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, ConfigError, NoReply
-from wmp.foreign import Answer, Arrived, Emit, Frames, Requested, Withdrawn
+from wmp.foreign import Arrived, Emit, EndRequest, Frames, Requested, Withdrawn
 from wmp.gateways.common.aio import ForeignProgram, make_node
 from wmp.gateways.gateway.aio import Gateway
 from wmp.gateways.gateway.machine import GatewayMachine
@@ -290,7 +290,7 @@ class RoundRobinWorker(ForeignProgram[RoundRobinWorkerMachine]):
             await self.close(0.0)
             raise
 
-    def _answer(self, action: Answer) -> None:
+    def _answer(self, action: EndRequest) -> None:
         if self._registered is not None and not self._registered.done():
             self._registered.set_result(None)
 
@@ -408,7 +408,7 @@ class RoundRobinClient(AsyncPart):
         finally:
             del self._futures[number], self._called[number]
 
-    def _answer(self, action: Answer) -> None:
+    def _answer(self, action: EndRequest) -> None:
         future = self._futures.get(action.id)
         if future is None or future.done():
             return

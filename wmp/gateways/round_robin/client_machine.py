@@ -13,10 +13,10 @@ from wmp.actions import Drop, Halt
 from wmp.core.protocol.timers import Timers
 from wmp.events import Begun, Closed, Connected, Drained, Finished, Recalled, Reported, Ticked
 from wmp.foreign import (
-    Answer,
     Arrived,
     Dismissed,
     Emit,
+    EndRequest,
     ForeignAction,
     ForeignEvent,
     Frames,
@@ -134,7 +134,7 @@ class RoundRobinClientMachine:
                         actions.append(self._drop("not sent"))
                     else:
                         self._abandoned += 1
-                        actions.append(Answer(number, None, 1))
+                        actions.append(EndRequest(number, None, 1))
             case Withdrawn(ids):
                 for number in ids:
                     self._forget(number)
@@ -185,7 +185,7 @@ class RoundRobinClientMachine:
                     self._tried[id] = self._until[request.id]
                 self._forget(request.id)
                 if request.id > 0:
-                    actions.append(Answer(request.id, (), 1))  # RR-7.3
+                    actions.append(EndRequest(request.id, (), 1))  # RR-7.3
             else:
                 self._ids[request.id] = id
                 self._sent[id] = request.id
@@ -204,7 +204,7 @@ class RoundRobinClientMachine:
             else:
                 self._replies += 1
                 self._forget(number)
-                actions.append(Answer(number, message.arguments, 1))
+                actions.append(EndRequest(number, message.arguments, 1))
         elif message.type in (LmqType.EXEC, LmqType.TRACKEXEC):
             actions.append(self._drop("a client does no messages"))
 

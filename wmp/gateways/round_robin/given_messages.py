@@ -115,13 +115,13 @@ class GivenMessages:
         """Take the RESPONSE of a worker."""
         run, worker = given.run, given.worker
         self.table.answer(worker)
-        asked = run.kind.codec
-        if len(body) > 1 and asked != FRAMES_CODEC and run.manager != self.terms.home:
+        requested = run.kind.codec
+        if len(body) > 1 and requested != FRAMES_CODEC and run.manager != self.terms.home:
             text = f"the reply has {len(body)} frames; submit the job with the codec 'frames'"
             self.finish(given, Outcome.ERROR, pack_error("SeveralFrames", text), over=True)
         else:
-            codec, payload = to_payload(body or (b"",), as_list=asked == FRAMES_CODEC)
-            other = None if codec == asked or not codec else codec
+            codec, payload = to_payload(body or (b"",), as_list=requested == FRAMES_CODEC)
+            other = None if codec == requested or not codec else codec
             if given.asker is not None:
                 given.asker.answer = (payload, body, worker.peer)
             self.finish(given, Outcome.OK, payload, codec=other, over=True)

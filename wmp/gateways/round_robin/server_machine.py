@@ -108,7 +108,7 @@ class RoundRobinDoorMachine:
     _workers: dict[bytes, SlotWorker] = field(factory=dict, init=False)
     """The registered workers, and those that have messages after DEREGISTER."""
     _given: GivenMessages = field(init=False)
-    _asked: ClientMessages = field(init=False)
+    _open_messages: ClientMessages = field(init=False)
     _pending: deque[tuple[Run, float]] = field(factory=deque, init=False)
     """Jobs for slots that become free at once, and the times of their arrival.
 
@@ -127,7 +127,7 @@ class RoundRobinDoorMachine:
     _dropped: Counter[str] = field(factory=Counter, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._asked = ClientMessages(self.terms, self.numbers)
+        self._open_messages = ClientMessages(self.terms, self.numbers)
         self._given = GivenMessages(self.terms, self.table)
 
     def deadline(self) -> float | None:
@@ -143,7 +143,7 @@ class RoundRobinDoorMachine:
             case Arrived(port, peer, frames):
                 self._take(port, peer, frames, now, actions)
             case Settled():
-                actions.extend(self._asked.hand_over())
+                actions.extend(self._open_messages.hand_over())
             case Of(_, what):
                 self._order(what, now, actions)
             case Resolve(ids, ends, payloads):
@@ -175,7 +175,7 @@ class RoundRobinDoorMachine:
         if places != self._reported:
             self._reported = places
             actions.append(Staff(self.terms.group, self.terms.served, places))
-        if self._leaving and not (self._asked or self._given or self._pending):
+        if self._leaving and not (self._open_messages or self._given or self._pending):
             self._halt(actions)
         return actions
 
@@ -195,7 +195,7 @@ class RoundRobinDoorMachine:
 
     def open_requests(self) -> int:
         """Return the number of messages of clients in progress."""
-        return len(self._asked)
+        return len(self._open_messages)
 
     def statistics(self) -> RoundRobinDoorStatistics:
         """Return a snapshot for people and programs."""
@@ -204,8 +204,8 @@ class RoundRobinDoorMachine:
             self.table.free,
             self._requests,
             self._replies,
-            len(self._asked),
-            len(self._asked) - self._given.at_home,
+            len(self._open_messages),
+            len(self._open_messages) - self._given.at_home,
             self._given.lost,
             dict(self._unanswered),
             dict(self._dropped),
@@ -367,13 +367,13 @@ class RoundRobinDoorMachine:
             actions.append(self._drop("draining"))
             return
         # A message that finds a free slot does not wait.
-        waiting = len(self._asked) - self._given.at_home
+        waiting = len(self._open_messages) - self._given.at_home
         full = terms.max_queue is not None and waiting >= terms.max_queue + self.table.free
-        if full or self._asked.size + size > terms.limit_bytes:
+        if full or self._open_messages.size + size > terms.limit_bytes:
             actions.append(self._drop("limit"))  # RR-5.3
             return
         self._requests += 1
-        self._asked.add(port, peer, message, size)
+        self._open_messages.add(port, peer, message, size)
 
     def _end_request(
         self,
@@ -383,7 +383,7 @@ class RoundRobinDoorMachine:
         codec: str | None,
         actions: list[RoundRobinDoorAction],
     ) -> None:
-        asker = self._asked.forget(number)
+        asker = self._open_messages.forget(number)
         if asker is None:
             return  # The client left, or the job is another door's.
         if end is not End.OK:
@@ -429,14 +429,14 @@ class RoundRobinDoorMachine:
     def _run(self, run: Run, now: float, actions: list[RoundRobinDoorAction]) -> None:
         terms = self.terms
         home = run.manager == terms.home
-        asker = self._asked.get(run.ids[0]) if home else None
+        asker = self._open_messages.get(run.ids[0]) if home else None
         arguments = None if asker is None else asker.arguments
         if arguments is None:
             arguments = read_payload(run.kind.codec, run.payloads[0])
         if arguments is None:
             self._given.refuse_payload(run)
             return
-        unwanted = home and self._asked.left(run.ids[0])  # RR-3.7
+        unwanted = home and self._open_messages.left(run.ids[0])  # RR-3.7
         worker = None if unwanted else self.table.take()
         if worker is None:
             if unwanted or len(self._pending) >= self.table.owed:
@@ -485,7 +485,7 @@ class RoundRobinDoorMachine:
     def _left(self, peer: bytes, cause: str, actions: list[RoundRobinDoorAction]) -> None:
         if (worker := self._workers.get(peer)) is not None:
             self._leave(worker, cause)
-        count, jobs = self._asked.forget_all(peer)
+        count, jobs = self._open_messages.forget_all(peer)
         if count:
             self._dropped["client left"] += count
         if jobs:

@@ -13,10 +13,10 @@ from wmp.codec import pack_frames
 from wmp.errors import NoReply
 from wmp.events import Begun, Closed, Connected, Drained, Finished, Recalled, Reported, Ticked
 from wmp.foreign import (
-    Answer,
     Arrived,
     Dismissed,
     Emit,
+    EndRequest,
     ForeignAction,
     ForeignEvent,
     Frames,
@@ -60,7 +60,7 @@ class RoundRobinWorkerStatistics:
 
 @define(eq=False)
 class RoundRobinWorkerMachine:
-    """Sans-I/O worker, on the DEALER number 0. The registration ends by ``Answer`` number 0.
+    """Sans-I/O worker, on the DEALER number 0. The registration ends by ``EndRequest`` number 0.
 
     Args:
         roles: Roles of the handlers, by command.
@@ -204,7 +204,7 @@ class RoundRobinWorkerMachine:
             actions.append(self._drop("other reply"))
             return
         self.registered = self._ever = True
-        actions.append(Answer(0, (), self._try))
+        actions.append(EndRequest(0, (), self._try))
 
     def _ticked(self, now: float, actions: list[ForeignAction]) -> None:
         if self._register and not self.registered and now >= self._due_at:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import zmq
 
 from wmp.events import Cancelled, Submitted
-from wmp.foreign import Answer, Arrived, Emit, Frames, Left, Settled, Unsent
+from wmp.foreign import Arrived, Emit, EndRequest, Frames, Left, Settled, Unsent
 from wmp.message import Frame
 from wmp.runtime.driver.driver import Action, Driver
 from wmp.runtime.driver.inbox import Event
@@ -47,7 +47,7 @@ class ForeignDriver(Driver):
     def __init__(
         self,
         *args: Any,
-        answer: Callable[[Answer], None] | None = None,
+        answer: Callable[[EndRequest], None] | None = None,
         submit: Callable[[Submitted], None] | None = None,
         cancel: Callable[[Cancelled], None] | None = None,
         report_lost: bool = False,
@@ -55,7 +55,7 @@ class ForeignDriver(Driver):
     ) -> None:
         self._own: dict[type[Action], Callable[[Any], None] | None] = {
             Emit: self._emit,
-            Answer: answer,
+            EndRequest: answer,
             Submitted: submit,
             Cancelled: cancel,
         }

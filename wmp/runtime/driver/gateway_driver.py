@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final, Protocol
 
 from wmp.events import Disconnected, Garbled, Received, Undelivered
-from wmp.foreign import Answered, Arrived, Emit, Left, Settled, Unsent
+from wmp.foreign import Arrived, Emit, Left, RepliesArrived, Settled, Unsent
 from wmp.runtime.driver.driver import Driver, Machine
 from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.driver.inbox import Event
 from wmp.runtime.sockets.ports import Port
 
-_ANSWERED: Final = Answered()
+_REPLIES_ARRIVED: Final = RepliesArrived()
 
 
-class _AnsweredMachine(Machine, Protocol):
+class _MachineWithReplies(Machine, Protocol):
     @property
-    def answered(self) -> bool:
-        """Whether ``Answered`` would let workers begin further jobs."""
+    def has_replies(self) -> bool:
+        """Whether ``RepliesArrived`` would let workers begin further jobs."""
 
 
 class GatewayDriver(ForeignDriver):
@@ -32,7 +32,7 @@ class GatewayDriver(ForeignDriver):
     """
 
     from_peers: ClassVar[tuple[type[Event], ...]] = (
-        Answered,
+        RepliesArrived,
         Arrived,
         Unsent,
         Left,
@@ -45,7 +45,7 @@ class GatewayDriver(ForeignDriver):
     router_is_foreign: ClassVar[bool] = False
 
     def __init__(
-        self, machine: _AnsweredMachine, *args: Any, doors: Sequence[Port], **others: Any
+        self, machine: _MachineWithReplies, *args: Any, doors: Sequence[Port], **others: Any
     ) -> None:
         super().__init__(machine, *args, **others)
         self._gateway = machine
@@ -69,8 +69,8 @@ class GatewayDriver(ForeignDriver):
             self._take_raw(raw)
 
     def _settle(self) -> None:
-        if self._gateway.answered:
-            self._feed(_ANSWERED)
+        if self._gateway.has_replies:
+            self._feed(_REPLIES_ARRIVED)
         super()._settle()
 
     def _part(self, routing_id: bytes) -> None:

@@ -15,14 +15,14 @@ from attrs import frozen
 
 from wmp.actions import Resolve
 from wmp.events import DeviceEvent, ManagerEvent, Submitted, WorkerEvent
-from wmp.foreign import Answered, ForeignEvent
+from wmp.foreign import ForeignEvent, RepliesArrived
 from wmp.message import Frame, Kind
 from wmp.retry import Retry
 from wmp.runtime.common.threads import ThreadEnded
 from wmp.store.job_terms import StoredTerms
 
-Event = ManagerEvent | WorkerEvent | DeviceEvent | ForeignEvent | Resolve | Answered
-"""``Resolve`` is an event of a door, whose jobs have ended, and ``Answered`` of a gateway."""
+Event = ManagerEvent | WorkerEvent | DeviceEvent | ForeignEvent | Resolve | RepliesArrived
+"""``Resolve`` is an event of a door, whose jobs have ended, and ``RepliesArrived`` of a gateway."""
 
 
 @frozen

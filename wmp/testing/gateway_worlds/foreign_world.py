@@ -23,7 +23,17 @@ from wmp.codec import pack_frames
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Connected, Finished, Ticked
-from wmp.foreign import Answer, Answered, Arrived, Emit, Frames, Left, Requested, Settled, Unsent
+from wmp.foreign import (
+    Arrived,
+    Emit,
+    EndRequest,
+    Frames,
+    Left,
+    RepliesArrived,
+    Requested,
+    Settled,
+    Unsent,
+)
 from wmp.gateways.common.ping_pong_wire import PingPongWire
 from wmp.gateways.common.pirate_wire import ParanoidWire, SimpleWire
 from wmp.gateways.common.request_machine import LazyClientMachine
@@ -383,7 +393,7 @@ class ForeignWorld:
         if self._gateway_paused is not None:
             self._gateway_paused.append((self._at_gateway, (epoch, event)))
             return
-        for one in (event, Answered(), Settled()):
+        for one in (event, RepliesArrived(), Settled()):
             self._perform_gateway(self.gateway.handle(one, self.now))
         self._plan_gateway()
 
@@ -468,7 +478,7 @@ class ForeignWorld:
                 self.after(0.01, self._connect, node.name, node.life)
             case Run():
                 self._begin(node, action)
-            case Answer():
+            case EndRequest():
                 self._answer(node, action)
             case Interrupt() | Halt() | _:
                 pass
@@ -518,7 +528,7 @@ class ForeignWorld:
             node.body = b"%d of %s" % (number, name.encode())
             self._happen(name, Requested(number, (node.body,)))
 
-    def _answer(self, node: ForeignNode, action: Answer) -> None:
+    def _answer(self, node: ForeignNode, action: EndRequest) -> None:
         if action.frames is None:
             self.abandoned += 1
         else:

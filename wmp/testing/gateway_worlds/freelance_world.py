@@ -15,7 +15,7 @@ from attrs import define, field
 from wmp.actions import Interrupt, Reconnect, Run
 from wmp.codec import pack_frames
 from wmp.events import Connected, Finished, Ticked
-from wmp.foreign import Answer, Arrived, Emit, Frames, Left, Requested, Unsent
+from wmp.foreign import Arrived, Emit, EndRequest, Frames, Left, Requested, Unsent
 from wmp.gateways.common.client_wire import AgentWire, ClientWire, ReqWire, ShotgunWire
 from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.common.server_machine import LazyServerMachine
@@ -189,7 +189,7 @@ class FreelanceWorld:
             match action:
                 case Emit(port, _, frames):
                     self._from_client(self._links[client, port], frames)
-                case Answer(id, frames):
+                case EndRequest(id, frames):
                     self._answer(client, id, frames)
                 case Reconnect(int(port)):
                     self._reopen(self._links[client, port])

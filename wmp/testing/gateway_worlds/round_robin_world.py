@@ -14,7 +14,7 @@ from wmp.codec import pack_frames, unpack_frames
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Drained, Finished
-from wmp.foreign import Answer, Arrived, Frames, Left, Requested, Unsent
+from wmp.foreign import Arrived, EndRequest, Frames, Left, Requested, Unsent
 from wmp.gateways.gateway.door_machine import DoorContext
 from wmp.gateways.gateway.machine import GatewayMachine, GatewaySettings
 from wmp.gateways.round_robin.client_machine import RoundRobinClientMachine
@@ -107,7 +107,7 @@ class RoundRobinWorld(ForeignWorld):
             type = b"\x04" if self.tracked else b"\x03"
             self._happen(name, Requested(number, (type, _COMMAND, node.body)))
 
-    def _answer(self, node: ForeignNode, action: Answer) -> None:
+    def _answer(self, node: ForeignNode, action: EndRequest) -> None:
         if node.name.startswith("worker"):
             return  # the worker is registered
         if self.tracked:
