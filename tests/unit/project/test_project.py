@@ -227,6 +227,20 @@ def test_the_machines_of_gateways_are_listed_as_sans_io():
     assert sans_io_modules_of_gateways() == machines
 
 
+def test_the_gateway_knows_no_protocol():
+    folder = PACKAGE / "gateways" / "gateway"
+    imported = {
+        (path.name, node.module)
+        for path in folder.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("wmp.gateways")
+    }
+    known = ("wmp.gateways.common.", "wmp.gateways.gateway")
+
+    assert ("aio.py", "wmp.gateways.gateway.door") in imported
+    assert not [found for found in imported if not found[1].startswith(known)]
+
+
 def test_no_file_outgrows_its_noun():
     sizes = {
         path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
