@@ -205,16 +205,12 @@ class Submissions:
 
     def abandon(self, ids: Sequence[int], make_error: Callable[[], Exception]) -> None:
         """End jobs here with an error, on the driver's thread, and cancel them at their workers."""
-        found = [(id, self._owners.pop(id, None)) for id in ids]
-        open_ids = [id for id, owner in found if owner is not None]
+        open_ids = [id for id in ids if id in self._owners]
         if open_ids:
             with self._lock:
                 self._open = None
                 self._post(Cancelled(open_ids))
-            settle_each(
-                (owner, (id, make_error(), b"", 0)) for id, owner in found if owner is not None
-            )
-            self._wake(len(open_ids))
+            self._end(open_ids, make_error)
 
     def check_process(self) -> None:
         """Raise ClosedError in a fork of the manager's process: no job ends here."""
@@ -347,30 +343,25 @@ class Submissions:
         """Report that jobs are stored; jobs that joined another job get its number."""
         for id, found in (action.joined or {}).items():
             with self._lock:
-                owner = self._owners.pop(id, None)
-                key = self._key_of.pop(id, None)
+                key = self._key_of.get(id)
+                (owner,), _ = self._forget([id])
                 if owner is None:
                     continue
                 owner._given(found, 1)
-                self._bytes -= self._sizes.pop(id, 0)
                 if found in self._owners:
                     self._shares.setdefault(found, []).append(owner)
                 else:
                     self._owners[found] = owner
                 if key is not None:
+                    self._keys[key] = owner
                     self._key_of[found] = key
         self._confirm(action.ids)
 
     def decline(self, action: Decline) -> None:
         """End jobs that the store does not take."""
         error = StoreFull(action.text)
-        self._forget_keys(action.ids)
-        owners = [(id, self._owners.pop(id, None)) for id in action.ids]
-        for id in action.ids:
-            self._bytes -= self._sizes.pop(id, 0)
-        settle_each([(owner, (id, error, b"", 0)) for id, owner in owners if owner is not None])
+        self._end(action.ids, lambda: error)
         self._confirm(action.ids)
-        self._wake(len(owners))
 
     def _confirm(self, ids: Sequence[int]) -> None:
         with self._lock:
@@ -388,14 +379,14 @@ class Submissions:
         owners: list[JobOwner | None] = []
         problem: BaseException | None = None
         try:
-            if self._key_of:
-                self._forget_keys(action.ids)
-            if self._sizes:
+            if self._key_of or self._sizes or self._shares or self.stopping:
                 with self._lock:
-                    self._bytes -= sum(map(self._sizes.pop, action.ids, repeat(0)))
-            owners = list(map(self._owners.pop, action.ids, repeat(None)))
-            if self._shares:
-                self._settle_shares(action)
+                    owners, shares = self._forget(action.ids)
+                if shares:
+                    self._settle_shares(action, shares)
+            else:
+                # Almost all jobs are in this table only, and the call of a method would cost more.
+                owners = list(map(self._owners.pop, action.ids, repeat(None)))
             count = len(owners)
             first = owners[0]
             if (
@@ -429,7 +420,10 @@ class Submissions:
             if freed:
                 self._wake(freed)
         except BaseException as error:
-            for id, owner in zip(action.ids, owners or self._take(action.ids), strict=True):
+            if not owners:
+                with self._lock:
+                    owners, _ = self._forget(action.ids)
+            for id, owner in zip(action.ids, owners, strict=True):
                 if owner is not None:
                     give_up(owner, [id], error)
             self._wake(len(action.ids))
@@ -437,22 +431,46 @@ class Submissions:
         if problem is not None:
             raise problem
 
-    def _take(self, ids: Sequence[int]) -> list[JobOwner | None]:
-        """Remove the owners of jobs and return them."""
-        return list(map(self._owners.pop, ids, repeat(None)))
+    def _forget(
+        self, ids: Sequence[int]
+    ) -> tuple[list[JobOwner | None], dict[int, list[JobOwner]]]:
+        """Remove jobs from all tables; call this method under the lock.
 
-    def _settle_shares(self, action: Resolve) -> None:
-        """Deliver the ends of jobs to their further owners."""
-        rows = zip(action.ids, action.ends, action.payloads, action.attempts, strict=True)
-        settle_each([(owner, row) for row in rows for owner in self._shares.pop(row[0], ())])
-
-    def _forget_keys(self, ids: Sequence[int]) -> None:
-        """Allow new jobs under the keys of these jobs."""
-        with self._lock:
+        Returns:
+            The owner of each job, None for a job that has ended, and the further owners of the
+            jobs that several submissions joined.
+        """
+        owners = list(map(self._owners.pop, ids, repeat(None)))
+        if self._key_of:
             for id in ids:
                 key = self._key_of.pop(id, None)
                 if key is not None:
                     self._keys.pop(key, None)
+        if self._sizes:
+            self._bytes -= sum(map(self._sizes.pop, ids, repeat(0)))
+        shares = {}
+        if self._shares:
+            shares = {id: self._shares.pop(id) for id in ids if id in self._shares}
+        if self.stopping:
+            self.stopping.difference_update(ids)
+        return owners, shares
+
+    def _end(self, ids: Sequence[int], make_error: Callable[[], Exception]) -> None:
+        """End jobs here with errors, at all their owners."""
+        with self._lock:
+            owners, shares = self._forget(ids)
+        settle_each(
+            (owner, (id, make_error(), b"", 0))
+            for id, first in zip(ids, owners, strict=True)
+            for owner in (first, *shares.get(id, ()))
+            if owner is not None
+        )
+        self._wake(len(ids))
+
+    def _settle_shares(self, action: Resolve, shares: dict[int, list[JobOwner]]) -> None:
+        """Deliver the ends of jobs to their further owners."""
+        rows = zip(action.ids, action.ends, action.payloads, action.attempts, strict=True)
+        settle_each([(owner, row) for row in rows for owner in shares.get(row[0], ())])
 
     def notify(self, action: Notify) -> None:
         """Deliver a job's progress to its owner."""
@@ -481,25 +499,22 @@ class Submissions:
         """
         self.refuse(error)
         with self._lock:
-            owners, self._owners = self._owners, {}
-            self._keys.clear()
-            self._key_of.clear()
-            self._sizes.clear()
-            self._bytes = 0
+            ids = list(self._owners)
             waits = self._numbers.waits
-            unstored = {id for id in owners if not self.is_stored(id) or waits(id)}
+            unstored = {id for id in ids if not self.is_stored(id) or waits(id)}
+            owners, shares = self._forget(ids)
             wakes = self._numbers.confirm_all()
-            shares, self._shares = self._shares, {}
         try:
             settle_each(
-                (one, (id, self._closed(id, stored=id not in unstored), b"", 0))
-                for id, owner in owners.items()
-                for one in (owner, *shares.get(id, ()))
+                (owner, (id, self._closed(id, stored=id not in unstored), b"", 0))
+                for id, first in zip(ids, owners, strict=True)
+                for owner in (first, *shares.get(id, ()))
+                if owner is not None
             )
         finally:
             for wake in wakes:
                 wake()
-        return [id for id in owners if not self.is_stored(id)]
+        return [id for id in ids if not self.is_stored(id)]
 
     def _closed(self, id: int = 0, *, stored: bool = False) -> ClosedError | OnStandby:
         cause = self._error
