@@ -60,7 +60,7 @@ adds = st.fixed_dictionaries(
         "priority": st.sampled_from([0, 0, -1, 2]),
         "delay": st.sampled_from([0, 0, 0, 700, 1]),
         "timeout": st.sampled_from([None, None, None, 3000]),
-        "expires": st.sampled_from([None, None, None, 2000]),
+        "expires_in_ms": st.sampled_from([None, None, None, 2000]),
         "unique": st.sampled_from(["open", "kept"]),
         "reserve": st.booleans(),
     }

@@ -415,7 +415,7 @@ def _fields(job: StoredJob) -> dict[str, Any]:
         "created": when(job.created),
         "due": when(job.due),
         "deadline": when(job.deadline),
-        "expires": when(job.expires),
+        "expires": when(job.expires_at_ms),
         "ended": when(job.ended),
         "purge": when(job.purge),
     }

@@ -44,7 +44,7 @@ class StoredJob:
     submitter: int | None
     """Number of the instance that submitted the job and has not learned of its end."""
     deadline: int | None
-    expires: int | None
+    expires_at_ms: int | None
     created: int
     ended: int | None
     purge: int | None

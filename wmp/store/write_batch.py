@@ -42,7 +42,7 @@ class NewJobs:
     """Milliseconds from the transaction until the jobs are due."""
     timeout: int | None = None
     """Milliseconds from then until the deadline."""
-    expires: int | None = None
+    expires_in_ms: int | None = None
     """Milliseconds from then until the jobs may not be begun any more."""
     keys: Sequence[str | None] | None = None
     """None when no job has a key."""
@@ -127,7 +127,8 @@ class ReservedJobs:
     failed: Sequence[int]
     terms: Sequence[StoredTerms]
     deadlines: Sequence[int | None]
-    expires: Sequence[int | None]
+    expires_at_ms: Sequence[int | None]
+    """Times on the clock of the store, since 1970."""
     more: bool
     """Whether further jobs of the kind are due."""
     next_due: int | None

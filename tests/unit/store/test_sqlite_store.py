@@ -250,7 +250,7 @@ def test_jobs_are_reserved_by_priority_then_time_then_number(store, clock):
     client = Client(store)
     low = client.add(b"a", b"b")
     late = client.add(b"c", delay=2000)
-    client.add(b"d", expires=1000)
+    client.add(b"d", expires_in_ms=1000)
     client.add(b"e", timeout=1000)
     clock.move(1)
     soon = client.add(b"f", delay=500)
@@ -365,21 +365,21 @@ def test_jobs_are_reserved_with_their_add_if_none_of_the_kind_waits(store):
 @pytest.mark.rule("STORE-4.1", "STORE-4.4")
 def test_times_of_a_delayed_job_count_from_its_start(store, clock):
     client = Client(store)
-    (id,) = client.add(b"x", delay=1000, timeout=3000, expires=2000)
+    (id,) = client.add(b"x", delay=1000, timeout=3000, expires_in_ms=2000)
     job = client.job(id)
     assert (job.created, job.due) == (NOW, NOW + 1000)
-    assert (job.deadline, job.expires) == (NOW + 4000, NOW + 3000)
+    assert (job.deadline, job.expires_at_ms) == (NOW + 4000, NOW + 3000)
     clock.move(1)
     reserved = client.reserve()
-    assert (reserved.deadlines, reserved.expires) == ([NOW + 4000], [NOW + 3000])
+    assert (reserved.deadlines, reserved.expires_at_ms) == ([NOW + 4000], [NOW + 3000])
 
 
 @pytest.mark.rule("STORE-4.5")
 def test_a_sweep_ends_jobs_whose_time_has_passed(store, clock):
     client = Client(store)
-    (expired,) = client.add(b"a", expires=1000)
+    (expired,) = client.add(b"a", expires_in_ms=1000)
     (overdue,) = client.add(b"b", timeout=1000)
-    begun, running = client.add(b"c", b"d", timeout=1000, expires=500, priority=1)
+    begun, running = client.add(b"c", b"d", timeout=1000, expires_in_ms=500, priority=1)
     client.reserve(2)
     client.change(Input.SUCCEED, [begun], [1], payloads=[b""])
     clock.move(0.9)
@@ -563,7 +563,7 @@ def test_an_ended_job_is_forgotten_at_once_and_an_open_one_is_not(store):
 @pytest.mark.parametrize("state", ENDED)
 def test_an_ended_job_is_revived_whatever_its_end(store, clock, state):
     client = Client(store)
-    (id,) = client.add(b"x", timeout=1000, expires=900)
+    (id,) = client.add(b"x", timeout=1000, expires_in_ms=900)
     client.reserve()
     client.change(Input.REPEAT, [id], [1], costs=[1])
     if state is State.CANCELLED:
@@ -581,7 +581,13 @@ def test_an_ended_job_is_revived_whatever_its_end(store, clock, state):
     clock.move(5)
     assert client.change(Input.REVIVE, [id]) == [State.QUEUED]
     job = client.job(id)
-    assert (job.lost, job.failed, job.deadline, job.expires, job.purge) == (0, 0, None, None, None)
+    assert (job.lost, job.failed, job.deadline, job.expires_at_ms, job.purge) == (
+        0,
+        0,
+        None,
+        None,
+        None,
+    )
     assert (job.due, job.result, job.attempt) == (NOW + 5000, None, 2)
     assert client.reserve().attempts == [3]
 

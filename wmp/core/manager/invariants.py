@@ -101,7 +101,7 @@ def _check_parts(
                 "a job must have a timer if it has a deadline, and only then"
             )
         elif part.holder is None:
-            assert (part.limits.expires is not None) == (id in timers), (
+            assert (part.limits.expires_at is not None) == (id in timers), (
                 "a waiting job must have a timer if it has an expiry, and only then"
             )
         if part.holder is None:
@@ -184,7 +184,7 @@ def _count(
             for id in batch.ids:
                 assert id not in parts, "a job of a batch must have no record before it is granted"
                 limits = batch.limits
-                ends = batch.deadline is not None or (limits and limits.expires is not None)
+                ends = batch.deadline is not None or (limits and limits.expires_at is not None)
                 assert bool(ends) == (id in timers), (
                     "a job of a batch must have a timer if it has a deadline or an expiry, and "
                     "only then"

@@ -143,7 +143,7 @@ _MAX_HISTORY: Final = 32
 class JobLimits:
     """Limits that few jobs have. Jobs that were submitted together share one object."""
 
-    expires: float | None = None
+    expires_at: float | None = None
     """Time after which the job may not be begun, on the clock of ``now``."""
     run: float | None = None
     """Seconds for which one attempt may run."""
@@ -152,7 +152,7 @@ class JobLimits:
 
     def expired(self, now: float) -> bool:
         """Return whether no attempt may begin any more: the expiry has passed (WMP-6.19)."""
-        return self.expires is not None and self.expires <= now
+        return self.expires_at is not None and self.expires_at <= now
 
 
 @frozen

@@ -256,8 +256,8 @@ class Leases:
         self._parts[job.id] = job
         if job.deadline is None and job.limits is None:
             return
-        expires = None if job.limits is None else job.limits.expires
-        times = [at for at in (job.deadline, expires) if at is not None]
+        expires_at = None if job.limits is None else job.limits.expires_at
+        times = [at for at in (job.deadline, expires_at) if at is not None]
         if times:
             self.timers.set(job.id, min(times))
 
@@ -427,7 +427,7 @@ def _limited(columns: Columns, parts: Sequence[Part], now: float) -> Columns:
     for part in parts:
         count = 1 if type(part) is JobRecord else len(part.ids)  # type: ignore[union-attr]
         limits = part.limits
-        expires += [None if limits is None else _left(limits.expires, now)] * count
+        expires += [None if limits is None else _left(limits.expires_at, now)] * count
         runs += [None if limits is None else _left(limits.run, 0.0)] * count
         own = limits is not None and limits.retry is not None
         failed += [None if own else part.failed if type(part) is JobRecord else 0] * count

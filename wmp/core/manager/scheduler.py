@@ -116,9 +116,9 @@ class Scheduler:
         limits, first = None, deadline
         some = event.expires is not None or event.run_limit is not None
         if some or event.retry is not None:
-            expires = None if event.expires is None else begin + event.expires
-            limits = JobLimits(expires, event.run_limit, event.retry)
-            first = _earlier(deadline, expires)
+            expires_at = None if event.expires is None else begin + event.expires
+            limits = JobLimits(expires_at, event.run_limit, event.retry)
+            first = _earlier(deadline, expires_at)
         self.last_id = max(self.last_id, event.ids[-1])
         if first is not None:
             self.timers.set_all(event.ids, first)

@@ -27,7 +27,7 @@ def is_stored(job: JobRecord) -> bool:
 def records_of(kind: Kind, reserved: ReservedJobs, store_now: int, now: float) -> list[JobRecord]:
     """Make the records of jobs that a reservation brought."""
     records = []
-    for id, attempt, payload, priority, lost, failed, terms, deadline, expires in zip(
+    for id, attempt, payload, priority, lost, failed, terms, deadline, expires_at_ms in zip(
         reserved.ids,
         reserved.attempts,
         reserved.payloads,
@@ -36,10 +36,10 @@ def records_of(kind: Kind, reserved: ReservedJobs, store_now: int, now: float) -
         reserved.failed,
         reserved.terms,
         reserved.deadlines,
-        reserved.expires,
+        reserved.expires_at_ms,
         strict=True,
     ):
-        times = (_later(deadline, store_now, now), _later(expires, store_now, now))
+        times = (_later(deadline, store_now, now), _later(expires_at_ms, store_now, now))
         job = _record(id, payload, kind, priority, terms, *times)
         job.attempt, job.lost, job.failed = attempt, lost, failed
         if id in reserved.histories:
@@ -50,7 +50,7 @@ def records_of(kind: Kind, reserved: ReservedJobs, store_now: int, now: float) -
 
 def record_of(row: StoredJob, store_now: int, now: float) -> JobRecord:
     """Make the record of a job that this instance has reserved."""
-    times = (_later(row.deadline, store_now, now), _later(row.expires, store_now, now))
+    times = (_later(row.deadline, store_now, now), _later(row.expires_at_ms, store_now, now))
     job = _record(row.id, row.payload or b"", row.kind, row.priority, row.terms, *times)
     job.attempt, job.lost, job.failed = row.attempt, row.lost, row.failed
     if row.history:
@@ -65,11 +65,11 @@ def _record(
     priority: int,
     terms: StoredTerms,
     deadline: float | None,
-    expires: float | None,
+    expires_at: float | None,
 ) -> JobRecord:
     limits = None
-    if expires is not None or terms.run_limit is not None or terms.retry is not None:
-        limits = JobLimits(expires, terms.run_limit, terms.retry)
+    if expires_at is not None or terms.run_limit is not None or terms.retry is not None:
+        limits = JobLimits(expires_at, terms.run_limit, terms.retry)
     return JobRecord(
         id, payload, kind, priority, terms.max_worker_losses, deadline, limits=limits, reserved=True
     )
@@ -79,8 +79,8 @@ def limits_of(event: Submitted, now: float) -> JobLimits | None:
     """Return the limits of jobs that were just stored."""
     if event.expires is None and event.run_limit is None and event.retry is None:
         return None
-    expires = None if event.expires is None else now + event.expires
-    return JobLimits(expires, event.run_limit, event.retry)
+    expires_at = None if event.expires is None else now + event.expires
+    return JobLimits(expires_at, event.run_limit, event.retry)
 
 
 def wait_after_refusals(job: JobRecord) -> int:

@@ -78,7 +78,7 @@ class SqlWriter(ABC):
             "instance": self.me if reserved else None,
             "submitter": self.me,
             "deadline": None if new.timeout is None else due + new.timeout,
-            "expires": None if new.expires is None else due + new.expires,
+            "expires": None if new.expires_in_ms is None else due + new.expires_in_ms,
             "created": self.now,
         }
         if new.keys is None or not any(key is not None for key in new.keys):
@@ -188,7 +188,7 @@ class SqlWriter(ABC):
             failed=[row[4] for row in rows],
             terms=[self._terms.terms(self.connection, row[5]) for row in rows],
             deadlines=[row[6] for row in rows],
-            expires=[row[7] for row in rows],
+            expires_at_ms=[row[7] for row in rows],
             more=more,
             next_due=next_due,
             histories=self.rows.failures(self.connection, [row[0] for row in rows if row[1] > 1]),

@@ -184,8 +184,8 @@ def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
     limits = job.limits
     if job.deadline is not None:
         pen.times.append(job.deadline)
-    if limits is not None and limits.expires is not None:
-        pen.times.append(limits.expires)
+    if limits is not None and limits.expires_at is not None:
+        pen.times.append(limits.expires_at)
     refusing = []
     for identity, refusal in sorted(job.refused.items(), key=_by_identity) if job.refused else ():
         # The number of reports that the worker must still send before it gets the job again. An
@@ -206,7 +206,7 @@ def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
         job.priority,
         job.max_worker_losses,
         job.deadline is not None,
-        limits and (limits.expires is not None, limits.run, limits.retry),
+        limits and (limits.expires_at is not None, limits.run, limits.retry),
         job.failed,
         job.state,
         job.attempt,
