@@ -31,6 +31,9 @@ ROOT = Path(__file__).parents[1]
 BY_HAND = {"Manager"}
 """Classes whose blocking form is more than a twin: its jobs are futures of another kind."""
 
+_PROTOCOLS = {"PairNode": ("wmp.blocking.manager", "BlockingPairNode")}
+"""Module and name of the blocking form of each protocol that parameters may have."""
+
 _WIDTH = 100
 _SHARED = "wmp.aio.node"
 """The module whose classes have their twins in ``wmp.blocking.node``, which is not generated."""
@@ -178,13 +181,16 @@ class _Parameters:
     ) -> None:
         stars = sign if sign.startswith("*") else ""
         assert argument.annotation is not None
-        text = f"{stars}{argument.arg}: {source[argument.annotation]}"
+        annotation = source[argument.annotation]
+        for name, (_, blocking) in _PROTOCOLS.items():
+            annotation = re.sub(rf"\b{name}\b", blocking, annotation)
+        text = f"{stars}{argument.arg}: {annotation}"
         self.declared.append(text if default is None else f"{text} = {source[default]}")
         imports.add_names(source, argument.annotation, default)
         value = argument.arg
         names = {n.id for n in ast.walk(argument.annotation) if isinstance(n, ast.Name)}
-        if names & PUBLIC.keys():
-            optional = "None" in source[argument.annotation]
+        if names & (PUBLIC.keys() | _PROTOCOLS.keys()):
+            optional = "None" in annotation
             value = f"{value}._inner"
             value = f"None if {argument.arg} is None else {value}" if optional else value
         self.passed.append(f"{sign}{value}")
@@ -208,6 +214,8 @@ class _Imports:
                 continue
             if node.id in PUBLIC:
                 self.add(home(PUBLIC[node.id]), node.id)
+            elif node.id in _PROTOCOLS:
+                self.add(*_PROTOCOLS[node.id])
             else:
                 self.add(source.imports.get(node.id, source.module), node.id)
 
