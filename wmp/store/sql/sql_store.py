@@ -97,7 +97,7 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         """Make the table of records, if the store may be without one."""
 
     def _committed(self, writer: _Writer) -> None:
-        """Tell other processes of changes, if the database does not."""
+        """Report changes to other processes, if the database does not."""
 
     def _read_clock(self, connection: Any) -> int:
         """Return the time in milliseconds since 1970."""
