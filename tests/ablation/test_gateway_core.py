@@ -7,9 +7,9 @@ import pytest
 from wmp.actions import End, Resolve
 from wmp.balance import least_recently_used
 from wmp.codec import pack_frames
+from wmp.core.manager.job_ends import JobEnds
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.machine import ManagerMachine
-from wmp.core.manager.scheduler import Scheduler
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.errors import DecodeError
@@ -109,12 +109,12 @@ def test_a_worker_that_takes_each_result_in_a_step_of_its_own(gathered, monkeypa
 @pytest.mark.parametrize("unstarted", [True, False])
 def test_a_manager_that_interrupts_what_a_client_that_left_has_begun(unstarted, monkeypatch):
     if not unstarted:
-        cancel = Scheduler.cancel
+        cancel = JobEnds.cancel
 
         def interrupt(self, ids, now, *, unstarted=False):
             cancel(self, ids, now)
 
-        monkeypatch.setattr(Scheduler, "cancel", interrupt)
+        monkeypatch.setattr(JobEnds, "cancel", interrupt)
     gateway = PlainGateway(1)
     gateway.ask(b"a", b"b")
     gateway.feed(Left(FRONT, b"c"))

@@ -12,6 +12,7 @@ from attrs import evolve
 
 from wmp.core.manager.delayed_jobs import DelayedJobs
 from wmp.core.manager.failures import Failures
+from wmp.core.manager.job_ends import JobEnds
 from wmp.core.manager.job_lifecycle import JobLimits, JobRecord
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.scheduler import Scheduler
@@ -66,14 +67,14 @@ def further_attempts(patch: Patch) -> None:
 def expiry_in_the_queue(patch: Patch) -> None:
     """WMP-6.20: a job that waits does not end at its expiry, and is granted after it."""
     patch.setattr(JobLimits, "expired", lambda self, now: False)
-    max_silence = Scheduler.expire
+    max_silence = JobEnds.expire
 
-    def wait(self: Scheduler, id: int, now: float) -> None:
+    def wait(self: JobEnds, id: int, now: float) -> None:
         job = self.find(id)
         if job is None or (job.deadline is not None and job.deadline <= now):
             max_silence(self, id, now)
 
-    patch.setattr(Scheduler, "expire", wait)
+    patch.setattr(JobEnds, "expire", wait)
     patch.setattr(ManagerMachine, "check_invariants", lambda self: None)
 
 

@@ -15,6 +15,7 @@ from attrs import evolve
 from wmp.checks import canonical
 from wmp.core.manager import machine as manager_module
 from wmp.core.manager.announcements import Announcements
+from wmp.core.manager.job_ends import JobEnds
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.protocol.outbound import Arrival, Stream
@@ -160,7 +161,7 @@ def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
 
 
 def test_a_manager_that_grants_a_cancelled_job_is_found(monkeypatch):
-    cancel = Scheduler.cancel
+    cancel = JobEnds.cancel
 
     def keep(self, ids, now, **options):
         jobs = {id: job for id in ids if (job := self.leases.record(id)) is not None}
@@ -171,7 +172,7 @@ def test_a_manager_that_grants_a_cancelled_job_is_found(monkeypatch):
                 job.state = job.state.QUEUED
                 self.queues.get(job.kind).put_back(job)
 
-    monkeypatch.setattr(Scheduler, "cancel", keep)
+    monkeypatch.setattr(JobEnds, "cancel", keep)
     explored = found(PLANS["cancel"], SearchOrder.MIXED)
     assert explored.violation.name in ("cancelled stays cancelled", "one end for each job")
 

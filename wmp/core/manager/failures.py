@@ -16,8 +16,8 @@ from wmp.core.manager.delayed_jobs import DelayedJobs
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
 from wmp.core.manager.leases import Leases, Returned
 from wmp.core.manager.remote_worker import RemoteWorker
-from wmp.core.manager.store_link import StoreLink
 from wmp.core.manager.store_writes import FIRST_UNSTORED
+from wmp.core.manager.stored_changes import StoredChanges
 from wmp.message import Limits, Outcome, printable
 
 _OVERRUN: Final = (
@@ -37,8 +37,8 @@ class Failures:
     delayed: DelayedJobs
     epoch: int
     """Epoch of the manager, which makes jitter differ from start to start."""
-    store: StoreLink | None = None
-    """The stored jobs; None without a store."""
+    changes: StoredChanges | None
+    """The changes of stored jobs; None without a store."""
 
     def settle(self, worker: RemoteWorker, returned: Returned, now: float) -> bool:
         """Settle a job whose attempt ended as error or overrun; its lease is over.
@@ -55,8 +55,8 @@ class Failures:
         if again is not None and self._has_time(job, now + again):
             job.record(worker.name, now, summary)
             job.step(JobInput.AGAIN)
-            if self.store is not None and job.id < FIRST_UNSTORED:
-                self.store.again(job, again)
+            if self.changes is not None and job.id < FIRST_UNSTORED:
+                self.changes.again(job, again)
             else:
                 self.delayed.add(now + again, job)
             return True

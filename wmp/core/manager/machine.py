@@ -179,7 +179,7 @@ class ManagerMachine:
             case Relieved():
                 self._relieve(now)
             case Cancelled(ids, unstarted):
-                self._scheduler.cancel(ids, now, unstarted=unstarted)
+                self._scheduler.ends.cancel(ids, now, unstarted=unstarted)
             case Drained():
                 self._draining = True
                 if store is not None:
@@ -225,7 +225,7 @@ class ManagerMachine:
 
     def state(self, id: int) -> JobState:
         """Return the state of a job by its number; ENDED for an unknown number."""
-        job = self._scheduler.find(id)
+        job = self._scheduler.ends.find(id)
         return JobState.ENDED if job is None else job.state
 
     def unserved(self, id: int) -> str:
@@ -233,7 +233,7 @@ class ManagerMachine:
 
         Empty for every other job.
         """
-        job = self._scheduler.find(id)
+        job = self._scheduler.ends.find(id)
         if job is None or job.state is not JobState.QUEUED:
             return ""
         rows = waiting_rows((self._scheduler.queues.get(job.kind),), self._workers.values())
@@ -570,7 +570,7 @@ class ManagerMachine:
         """
         match timer:
             case int() as id:
-                self._scheduler.expire(id, now)
+                self._scheduler.ends.expire(id, now)
             case AnnounceTimer(link):
                 self._announcements.announce(link, now)
             case DueTimer():

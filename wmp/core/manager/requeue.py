@@ -20,8 +20,8 @@ from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
 from wmp.core.manager.leases import Leases, Returned
 from wmp.core.manager.queues import Queue, Queues
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
-from wmp.core.manager.store_link import StoreLink
 from wmp.core.manager.store_writes import FIRST_UNSTORED
+from wmp.core.manager.stored_changes import StoredChanges
 from wmp.message import Frame, Limits, Outcome, printable
 
 CONNECTION_ENDED: Final = "the connection ended"
@@ -51,10 +51,10 @@ class Requeue:
     leases: Leases
     queues: Queues
     failures: Failures
+    changes: StoredChanges | None
+    """The changes of stored jobs; None without a store."""
     counts: Counter[str] = field(factory=Counter)
     """Number of jobs that were queued again, by cause."""
-    store: StoreLink | None = None
-    """The stored jobs; None without a store."""
 
     def lose(
         self,
@@ -159,8 +159,8 @@ class Requeue:
             self.leases.end(job, End.CANCELLED, b"")  # the job was being cancelled
             return []
         self.counts[cause] += 1
-        if self.store is not None and job.id < FIRST_UNSTORED:
-            self.store.repeat(job, cost)
+        if self.changes is not None and job.id < FIRST_UNSTORED:
+            self.changes.repeat(job, cost)
             return []
         queue = self.queues.get(job.kind)
         queue.put_back(job)

@@ -2,7 +2,8 @@
 
 Spec §3 to §5. :mod:`wmp.core.manager.worker_selection` chooses the workers that are woken and the
 open GIVEs that are served. :mod:`wmp.core.manager.leases` holds the granted jobs, and
-:mod:`wmp.core.manager.requeue` handles the jobs that come back. Routes, numbering and liveness
+:mod:`wmp.core.manager.requeue` handles the jobs that come back.
+:mod:`wmp.core.manager.job_ends` ends jobs without results. Routes, numbering and liveness
 belong to :mod:`wmp.core.manager.machine`, which owns one scheduler.
 """
 
@@ -17,6 +18,7 @@ from attrs import define, field
 from wmp.actions import End, Notify
 from wmp.core.manager.delayed_jobs import DelayedJobs
 from wmp.core.manager.failures import Failures
+from wmp.core.manager.job_ends import JobEnds
 from wmp.core.manager.job_lifecycle import JobInput, JobLimits, JobRecord, JobState
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.ownership import Ownership
@@ -25,15 +27,16 @@ from wmp.core.manager.remote_worker import Give, ManagerOutbound, RemoteWorker, 
 from wmp.core.manager.requeue import REFUSED, SEPARATED, Requeue
 from wmp.core.manager.store_link import StoreLink
 from wmp.core.manager.store_writes import FIRST_UNSTORED
+from wmp.core.manager.stored_changes import StoredChanges
 from wmp.core.manager.stored_records import is_stored
+from wmp.core.manager.succession import Succession
 from wmp.core.manager.timers import DueTimer, HoldTimer, ManagerTimers, WakeTimer
-from wmp.core.manager.wait_causes import WaitCauses
 from wmp.core.manager.worker_selection import WorkerSelection
 from wmp.core.protocol.outbound import Kept
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import LocalProtocolError
 from wmp.events import InstanceBegun, StoreFilled, Submitted, Woken, Written
-from wmp.message import Columns, Command, Field, Kind, Limits, Link, Message
+from wmp.message import Columns, Command, Field, Kind, Link, Message
 
 _MAX_GIVES = 64
 """Limit of the held GIVEs of one worker; further GIVEs are answered at once."""
@@ -57,14 +60,13 @@ class Scheduler:
     timers: ManagerTimers
     selection: WorkerSelection
     queues: Queues = field(factory=Queues)
+    stored: bool = False
+    """Whether the manager has a store."""
     ownership: Ownership = field(init=False)
     leases: Leases = field(init=False)
     delayed: DelayedJobs = field(init=False)
     requeue: Requeue = field(init=False)
-    causes: WaitCauses = field(init=False)
-    """Texts about jobs that waited until their time had passed."""
-    stored: bool = False
-    """Whether the manager has a store."""
+    ends: JobEnds = field(init=False)
     store: StoreLink | None = field(default=None, init=False)
     """The stored jobs; None without a store."""
     last_id: int = 0
@@ -72,26 +74,22 @@ class Scheduler:
     """Number of open GIVEs of all workers."""
 
     def __attrs_post_init__(self) -> None:
-        self.delayed = DelayedJobs(self.queues.batches)
-        self.ownership = Ownership(self.outbound.me, int(self.settings.orphan_ttl * 1000))
-        self.leases = Leases(self.outbound, self.timers)
-        self.causes = WaitCauses(self.leases)
-        failures = Failures(self.leases, self.delayed, self.settings.epoch)
-        self.requeue = Requeue(self.outbound, self.leases, self.queues, failures)
-        if self.stored:
+        # Each object knows only those before it.
+        outbound, queues, timers = self.outbound, self.queues, self.timers
+        self.delayed = DelayedJobs(queues.batches)
+        self.ownership = ownership = Ownership(outbound.me, int(self.settings.orphan_ttl * 1000))
+        self.leases = leases = Leases(outbound, timers)
+        self.causes = WaitCauses(leases)
+        changes = StoredChanges(leases) if self.stored else None
+        failures = Failures(leases, self.delayed, self.settings.epoch, changes)
+        self.requeue = Requeue(outbound, leases, queues, failures, changes)
+        self.ends = JobEnds(outbound, leases, queues, timers, self.delayed, ownership, changes)
+        if changes is not None:
             self.last_id = FIRST_UNSTORED - 1
+            succession = Succession(outbound, leases, ownership, changes, self.ends, failures)
             self.store = StoreLink(
-                self.outbound,
-                self.leases,
-                self.queues,
-                self.timers,
-                self.offer,
-                self.cancel,
-                self.withdraw,
-                self.ownership,
+                outbound, leases, queues, timers, ownership, changes, self.ends, succession
             )
-            failures.store = self.requeue.store = self.store
-            self.store.succession.fail = failures.settle
 
     # -- from the application
 
@@ -141,7 +139,7 @@ class Scheduler:
         """
         if self.store is None:
             raise LocalProtocolError("the manager has no store; expected no event of a store")
-        self.store.handle(event, now)
+        self._offer_all(self.store.handle(event, now), now)
 
     def release(self, now: float) -> None:
         """Queue the jobs whose start time has come, and offer them to workers (WMP-6.24)."""
@@ -159,78 +157,7 @@ class Scheduler:
         if due is not None:
             self.timers.set(DueTimer(), due if due > now else now + 0.001)
 
-    def cancel(self, ids: Iterable[int], now: float, *, unstarted: bool = False) -> None:
-        """End jobs that wait; send CANCEL for leased jobs (WMP-6.10, 6.12).
-
-        ``unstarted``: jobs that their workers have begun go on, and end with their results.
-        """
-        leased: dict[bytes, list[JobRecord]] = {}
-        for id in ids:
-            job = self.find(id)
-            if job is None:
-                if self.store is not None:
-                    self.store.cancel(id)
-                continue
-            was = job.state
-            if not job.step(JobInput.CANCEL):
-                continue
-            if was is JobState.QUEUED or was is JobState.DELAYED:
-                self._leave_queue(job, was)
-                self.leases.end(job, End.CANCELLED, b"")
-            elif job.holder is not None:
-                leased.setdefault(job.holder, []).append(job)
-                if self.store is not None:
-                    self.store.cancel(id)
-        for holder, jobs in leased.items():
-            self._send_cancel(self.leases.workers[holder], jobs, now, unstarted=unstarted)
-
-    def expire(self, id: int, now: float) -> None:
-        """End a job whose deadline (WMP-6.8) or expiry (WMP-6.20) passed."""
-        job = self.find(id)
-        if job is None:
-            return
-        due = job.deadline is not None and job.deadline <= now
-        if not due and self.leases.is_leased(id):
-            # Only the worker knows whether it has begun the job. A job without a lease ends here.
-            if job.deadline is not None:
-                self.timers.set(id, job.deadline)
-            return
-        was = job.state
-        job.step(JobInput.EXPIRE)
-        if was is JobState.QUEUED or was is JobState.DELAYED:
-            self._leave_queue(job, was)
-            text = self.causes.ended(job, was, "timed out" if due else "expired", now)
-            self.leases.end(job, End.TIMEOUT, text)
-        elif job.holder is not None:
-            worker = self.leases.workers[job.holder]
-            if was is JobState.LEASED:
-                self._send_cancel(worker, [job], now)
-            self.leases.release(worker, job)
-            where = f"timed out at worker {worker.name}"
-            lost = "" if worker.link is not None else "; the connection to this worker is lost"
-            self.leases.end(job, End.TIMEOUT, f"{where}{lost}".encode())
-
-    def withdraw(self, id: int, now: float) -> None:
-        """Forget a stored job that ended elsewhere; its worker need not do it."""
-        job = self.find(id)
-        if job is None:
-            return
-        was = job.state
-        job.step(JobInput.EXPIRE)
-        if job.holder is None:
-            self._leave_queue(job, was)
-        else:
-            worker = self.leases.workers[job.holder]
-            if was is JobState.LEASED:
-                self._send_cancel(worker, [job], now)
-            self.leases.release(worker, job)
-        self.leases.forget(job)
-
     # -- the jobs that have not ended
-
-    def find(self, id: int) -> JobRecord | None:
-        """Return the record of a job; make a record for a job that was never granted."""
-        return self.leases.record(id) or self.queues.batches.find(id)
 
     def stored_kinds(self) -> Mapping[Kind, int]:
         """Return the kinds of which jobs wait in the store, with their numbers as far as known."""
@@ -559,7 +486,7 @@ class Scheduler:
                 for job in [part] if type(part) is JobRecord else list(part.waiting()):  # type: ignore[union-attr]
                     count -= 1
                     job.step(JobInput.EXPIRE)
-                    text = self.causes.ended(job, JobState.QUEUED, "expired", now)
+                    text = self.ends.causes.ended(job, JobState.QUEUED, "expired", now)
                     self.leases.end(job, End.TIMEOUT, text)
             if good:
                 return good, count
@@ -613,39 +540,12 @@ class Scheduler:
     def _no(self, worker: RemoteWorker, lock: int, now: float) -> None:
         self.outbound.push(worker, Command.NO, {Field.LOCK: lock}, None, now)
 
-    def _send_cancel(
-        self,
-        worker: RemoteWorker,
-        jobs: Sequence[JobRecord],
-        now: float,
-        *,
-        unstarted: bool = False,
-    ) -> None:
-        """Send CANCEL for these jobs to the worker that holds them."""
-        for owner, mine in self.ownership.groups(jobs):
-            for start in range(0, len(mine), Limits.JOBS):
-                some = mine[start : start + Limits.JOBS]
-                columns = Columns([job.id for job in some], [job.attempt for job in some])
-                fields: dict[int | str, Any] = {Field.MANAGER: owner}
-                if unstarted:
-                    fields[Field.UNSTARTED] = True
-                self.outbound.push(worker, Command.CANCEL, fields, columns, now)
-
     def _forget_give(self, give: Give) -> None:
         worker = give.worker
         if worker.gives.pop(give.lock, None) is not None:
             self.held_gives -= 1
             self.timers.clear(HoldTimer(worker.identity, give.lock))
             self.selection.update(worker)
-
-    def _leave_queue(self, job: JobRecord, was: JobState) -> None:
-        """Count a job that ended while it waited, in its queue or for its start time."""
-        if was is JobState.DELAYED:
-            self.delayed.count_out(job)
-            return
-        queue = self.queues.get(job.kind)
-        queue.count_out(job)
-        self.queues.tidy(queue)
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:

@@ -10,13 +10,14 @@ for the store. ``specs/store.md`` section 12 lists the duties of this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, inf
 from typing import Final, assert_never
 
 from attrs import define, field
 
 from wmp.actions import JOINED, Acknowledge, Decline, End, FailedAttempt, Note, Write
+from wmp.core.manager.job_ends import JobEnds
 from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.core.manager.leases import Leases
 from wmp.core.manager.ownership import Ownership
@@ -27,9 +28,8 @@ from wmp.core.manager.store_writes import (
     FIRST_UNSTORED,
     ChangeColumns,
     NewStoredJobs,
-    PendingWrites,
-    WriteUnderWay,
 )
+from wmp.core.manager.stored_changes import StoredChanges
 from wmp.core.manager.stored_records import (
     failure_of,
     history_of,
@@ -38,7 +38,6 @@ from wmp.core.manager.stored_records import (
     milliseconds,
     record_of,
     records_of,
-    wait_after_refusals,
 )
 from wmp.core.manager.succession import Succession
 from wmp.core.manager.timers import ManagerTimers, StoreDueTimer, SweepTimer
@@ -94,37 +93,27 @@ class StoreLink:
         leases: All jobs that are leased or have a record.
         queues: The waiting jobs.
         timers: Timers of the manager.
-        offer: Offers the jobs of a queue to workers.
-        cancel: Cancels jobs, as the submitter does.
-        withdraw: Forgets a job that ended elsewhere, and ends its lease.
         ownership: The owners of jobs on the wire.
+        changes: The changes that wait for the store.
+        job_ends: Ends jobs without results.
+        succession: Takes over jobs whose leases began elsewhere.
     """
 
     outbound: ManagerOutbound
     leases: Leases
     queues: Queues
     timers: ManagerTimers
-    offer: Callable[[Queue, float], None]
-    cancel_jobs: Callable[[Iterable[int], float], None]
-    withdraw: Callable[[int, float], None]
     ownership: Ownership
+    changes: StoredChanges
+    job_ends: JobEnds
+    succession: Succession
     demand: StoreDemand = field(init=False)
-    succession: Succession = field(init=False)
     draining: bool = False
-    frozen: list[JobRecord] | None = None
-    """Reserved jobs that may not be granted, because the validity was not renewed in time; None
-    while jobs may be granted."""
     _begun: bool = False
     _step: int = 0
     _renewed: float = -inf
     """When the last write was sent that was answered."""
     _sweep: bool = False
-    _pending: PendingWrites = field(factory=PendingWrites)
-    _under_way: WriteUnderWay | None = None
-    _repeating: dict[int, JobRecord] = field(factory=dict)
-    """Jobs that wait for the answer to REPEAT, by number."""
-    _cancelled: set[int] = field(factory=set)
-    """Jobs whose cancellation waits for its answer."""
     _watched: dict[int, None] = field(factory=dict)
     """Open jobs whose ends no news have, because another instance submitted them."""
     _histories: dict[int, Sequence[FailedAttempt]] = field(factory=dict)
@@ -139,21 +128,11 @@ class StoreLink:
 
     def __attrs_post_init__(self) -> None:
         self.demand = StoreDemand(self.leases, self.queues)
-        self.succession = Succession(
-            self.outbound,
-            self.leases,
-            self._pending,
-            self.cancel_jobs,
-            self.withdraw,
-            self.repeat,
-            self._changing,
-            self.ownership,
-        )
 
     @property
     def idle(self) -> bool:
         """Whether everything is written."""
-        waits = self._under_way is not None or self._pending or self._repeating
+        waits = self.changes.under_way is not None or self.changes.pending or self.changes.repeating
         return not waits and not self.succession.questions
 
     # -- from the application
@@ -180,17 +159,7 @@ class StoreLink:
                     event.unique,
                     reserve=end == free,
                 )
-                self._pending.add(new, event)
-
-    def cancel(self, id: int) -> None:
-        """Cancel a job in the store, unless that is under way."""
-        if id < FIRST_UNSTORED and id not in self._cancelled:
-            self._cancelled.add(id)
-            self._pending.of(_In.CANCEL).add(id, 0)
-            for job in self.frozen or ():
-                if job.id == id:
-                    self.frozen = [other for other in self.frozen or () if other is not job]
-                    self._release([job])
+                self.changes.pending.add(new, event)
 
     # -- from workers: jobs that were granted elsewhere
 
@@ -200,21 +169,6 @@ class StoreLink:
 
     # -- from workers: a lease is over
 
-    def repeat(self, job: JobRecord, cost: int) -> None:
-        """Ask for another attempt of a job whose lease ended without an outcome."""
-        self.leases.forget(job)
-        self._repeating[job.id] = job
-        failure = failure_of(job.history, job.attempt)
-        self._pending.of(_In.REPEAT).add(job.id, job.attempt, cost=cost, job=job, failure=failure)
-
-    def again(self, job: JobRecord, wait: float) -> None:
-        """Queue a job whose attempt failed in the store, until its time comes."""
-        self.leases.forget(job)
-        failure = failure_of(job.history, job.attempt)
-        self._pending.of(_In.AGAIN).add(
-            job.id, job.attempt, wait=ceil(wait * 1000), job=job, failure=failure
-        )
-
     def take_ends(self) -> None:
         """Write the ends of this step; those that the store has confirmed are reported instead."""
         ended = self.leases.take_ended(FIRST_UNSTORED)
@@ -222,14 +176,14 @@ class StoreLink:
             ids, ends, payloads, attempts, histories = ended
             self._histories.update(histories)
             if ends.count(End.OK) == len(ends):
-                self._pending.of(_In.SUCCEED).extend(ids, attempts, payloads)
+                self.changes.pending.of(_In.SUCCEED).extend(ids, attempts, payloads)
             else:
                 for id, end, payload, attempt in zip(ids, ends, payloads, attempts, strict=True):
                     if end is End.CANCELLED:
-                        self.cancel(id)
-                        self._pending.of(_In.RELEASE).add(id, attempt)
+                        self.changes.cancel(id)
+                        self.changes.pending.of(_In.RELEASE).add(id, attempt)
                     else:
-                        self._pending.of(_INPUTS[end]).add(
+                        self.changes.pending.of(_INPUTS[end]).add(
                             id,
                             attempt,
                             payload,
@@ -241,14 +195,14 @@ class StoreLink:
             self._report(columns)
         rows, self._rows = self._rows, {}
         for id, (end, payload, attempt) in rows.items():
-            self._cancelled.discard(id)
+            self.changes.cancelled.discard(id)
             self._watched.pop(id, None)
             history = self._histories.pop(id, None)
             self.leases.report_end(id, end, payload, attempt, history)
 
     def _report(self, columns: ChangeColumns) -> None:
         """Report results, all at once if nothing else is known about these jobs."""
-        if self._cancelled or self._watched or self._histories:
+        if self.changes.cancelled or self._watched or self._histories:
             for id, payload, attempt in zip(
                 columns.ids, columns.payloads, columns.attempts, strict=True
             ):
@@ -261,12 +215,12 @@ class StoreLink:
     def check(self, now: float) -> None:
         """Grant no stored job when the last renewal is too old: another instance may have the
         jobs soon. Called before each step, because messages may come before the time."""
-        if self.frozen is None and now - self._renewed > _GRANT_FOR:
-            self.frozen = []
+        if self.changes.frozen is None and now - self._renewed > _GRANT_FOR:
+            self.changes.frozen = []
             for queue in self.queues:
-                self.frozen += queue.withdraw(is_stored)
+                self.changes.frozen += queue.withdraw(is_stored)
                 self.queues.tidy(queue)
-            for job in self.frozen:
+            for job in self.changes.frozen:
                 self.leases.forget(job)
 
     def tick(self, now: float) -> None:
@@ -284,8 +238,8 @@ class StoreLink:
         self.draining = True
         for queue in self.queues:
             self._give_back(queue, [job for job in queue.records() if is_stored(job)])
-        frozen, self.frozen = self.frozen or [], []
-        self._release(frozen)
+        frozen, self.changes.frozen = self.changes.frozen or [], []
+        self.changes.release(frozen)
 
     def _give_back(self, queue: Queue, jobs: Sequence[JobRecord]) -> None:
         if jobs:
@@ -294,30 +248,25 @@ class StoreLink:
             self.queues.tidy(queue)
             for job in jobs:
                 self.leases.forget(job)
-            self._release(jobs)
-
-    def _release(self, jobs: Iterable[JobRecord]) -> None:
-        columns = self._pending.of(_In.RELEASE)
-        for job in jobs:
-            columns.add(job.id, job.attempt, wait=wait_after_refusals(job), job=job)
+            self.changes.release(jobs)
 
     def flush(self, now: float, *, last: bool = False) -> None:
         """Write what was gathered, unless a write is under way."""
-        if not self._begun or (self._under_way is not None and not last):
+        if not self._begun or (self.changes.under_way is not None and not last):
             return
         reservations = () if self.draining or last else self.demand.reservations(now)
-        due = self._pending or reservations or self._look_soon or self.succession.questions
+        due = self.changes.pending or reservations or self._look_soon or self.succession.questions
         if not due and (last or not self._sweep):
             if (when := self.demand.next_due()) < inf and not self.draining:
                 self.timers.set(StoreDueTimer(), max(when, now + 0.001))
             return
         self._step += 1
-        verify, self._pending.verify = self._pending.verify, False
+        verify, self.changes.pending.verify = self.changes.pending.verify, False
         look = self._looked() if self._sweep or self._look_soon else ()
         self._look_soon = False
         rows = self.succession.ask()
         sweep, self._sweep = self._sweep and not last, False
-        self._under_way, batch = self._pending.take(
+        self.changes.under_way, batch = self.changes.pending.take(
             self._step, now, sweep=sweep, reservations=reservations, look=look, whole=last
         )
         self.succession.step = self._step + 1
@@ -340,35 +289,38 @@ class StoreLink:
 
     # -- from the store
 
-    def handle(self, event: InstanceBegun | Written | StoreFilled | Woken, now: float) -> None:
-        """Act on an event of the store."""
+    def handle(
+        self, event: InstanceBegun | Written | StoreFilled | Woken, now: float
+    ) -> Sequence[Queue]:
+        """Act on an event of the store; return the queues that got jobs."""
         match event:
             case InstanceBegun():
                 self.begun(event, now)
             case Written():
-                self.written(event, now)
+                return self.written(event, now)
             case StoreFilled():
                 self.filled(event)
             case Woken():
                 self.woken(event, now)
             case _:
                 assert_never(event)
+        return ()
 
     def begun(self, event: InstanceBegun, now: float) -> None:
         """Begin anew as another instance (STORE-1.3)."""
-        under_way, self._under_way = self._under_way, None
+        under_way, self.changes.under_way = self.changes.under_way, None
         self.ownership.store = event.store
         self.succession.begin(event.number)
         if self._begun:
-            self._pending.begin_anew(under_way)
+            self.changes.pending.begin_anew(under_way)
             for queue in self.queues:
                 for job in queue.withdraw(is_stored):
                     self.leases.forget(job)
                 self.queues.tidy(queue)
-            self._repeating.clear()
-            self.frozen, self._renewed = [], -inf
+            self.changes.repeating.clear()
+            self.changes.frozen, self._renewed = [], -inf
             self._watched.update(dict.fromkeys(event.owned))
-            adopted = self._pending.of(_In.ADOPT)
+            adopted = self.changes.pending.of(_In.ADOPT)
             for worker in self.leases.workers.values():
                 for job in self.leases.of(worker):
                     if is_stored(job):
@@ -378,7 +330,7 @@ class StoreLink:
 
     def filled(self, event: StoreFilled) -> None:
         """Refuse the jobs for which the store has no space, and those that wait behind them."""
-        refused, under_way = self._pending.refuse_adds(), self._under_way
+        refused, under_way = self.changes.pending.refuse_adds(), self.changes.under_way
         if under_way is not None and under_way.step == event.step:
             refused += under_way.adds
             under_way.adds = ()
@@ -396,26 +348,26 @@ class StoreLink:
     def woken(self, event: Woken, now: float) -> None:
         """Act on what other processes wrote."""
         for job in event.ended:
-            self._pending.receive(job.id)
+            self.changes.pending.receive(job.id)
             self._ended_elsewhere(job, now)
         for id in event.cancelling:
-            frozen = any(job.id == id for job in self.frozen or ())
+            frozen = any(job.id == id for job in self.changes.frozen or ())
             if frozen or self.leases.record(id) is not None:
-                self.cancel_jobs([id], now)
-            elif id not in self._changing():
-                self._pending.verify = True  # the answer that reserved the job was lost
+                self.job_ends.cancel([id], now)
+            elif id not in self.changes.changing():
+                self.changes.pending.verify = True  # the answer that reserved the job was lost
         self.demand.wake(event.kinds, now)
 
-    def written(self, event: Written, now: float) -> None:
-        """Act on the answer to a write."""
-        under_way, answer = self._under_way, event.answer
+    def written(self, event: Written, now: float) -> Sequence[Queue]:
+        """Act on the answer to a write; return the queues that got jobs."""
+        under_way, answer = self.changes.under_way, event.answer
         if under_way is None or under_way.step != event.step:
             self.outbound.drop("late answer of the store")
-            return
-        self._under_way = None
+            return ()
+        self.changes.under_way = None
         self._renewed = max(self._renewed, under_way.sent_at)
-        if self.frozen is not None and now - self._renewed <= _GRANT_FOR:
-            frozen, self.frozen = self.frozen, None
+        if self.changes.frozen is not None and now - self._renewed <= _GRANT_FOR:
+            frozen, self.changes.frozen = self.changes.frozen, None
             for job in frozen:
                 self._enter(job)
         certain = event.held is None
@@ -424,7 +376,7 @@ class StoreLink:
         for (what, columns), changed in zip(under_way.changes, answer.changes, strict=True):
             self._changed(what, columns, changed, now)
         for swept in answer.swept:
-            self.withdraw(swept.id, now)
+            self.job_ends.withdraw(swept.id, now)
             self._end(swept.id, swept.state, _SWEPT_TEXTS.get(swept.state, b""), swept.attempt)
         for wanted, reserved in zip(under_way.reservations, answer.reserved, strict=False):
             self._reserved(wanted.kind, reserved, answer, now)
@@ -433,16 +385,7 @@ class StoreLink:
             self._compare(event.held, answer, now)
         self._look(under_way.look, event.seen, now)
         touched, self._touched = self._touched, {}
-        for kind in touched:
-            self.offer(self.queues.get(kind), now)
-
-    def _changing(self) -> set[int]:
-        """Return the numbers of the jobs with changes that wait for the store."""
-        ids = self._pending.changed()
-        if self._under_way is not None:
-            for _, columns in self._under_way.changes:
-                ids.update(columns.ids)
-        return ids
+        return [self.queues.get(kind) for kind in touched]
 
     def _added(self, add: NewStoredJobs, answer: AddAnswer, now: float, *, certain: bool) -> None:
         new, kind = add.new, add.new.kind
@@ -477,9 +420,9 @@ class StoreLink:
                 joined[id] = found
                 self._watched[found] = None
                 self._look_soon = True
-                if id in self._cancelled:
-                    self._cancelled.discard(id)
-                    self.cancel(found)
+                if id in self.changes.cancelled:
+                    self.changes.cancelled.discard(id)
+                    self.changes.cancel(found)
             elif state is _State.RESERVED and reserved:
                 terms = new.terms
                 self._enter(
@@ -532,10 +475,10 @@ class StoreLink:
             answer.attempts,
             strict=True,
         ):
-            self._repeating.pop(id, None)
-            wanted = what is not _In.CANCEL or id in self._cancelled
+            self.changes.repeating.pop(id, None)
+            wanted = what is not _In.CANCEL or id in self.changes.cancelled
             if what is _In.CANCEL:
-                self._cancelled.discard(id)
+                self.changes.cancelled.discard(id)
             if state is _State.ABSENT:
                 if wanted:  # else the job has joined another one, which is cancelled instead
                     self._end(id, _State.CANCELLED, _GONE, attempt)
@@ -573,13 +516,14 @@ class StoreLink:
         for worker in self.leases.workers.values():
             for job in self.leases.of(worker):
                 if is_stored(job) and job.id not in mine:
-                    self.withdraw(job.id, now)  # another instance has the job, or it has ended
-        settled = self._pending.changed() | self.succession.results()
+                    # Another instance has the job, or the job has ended.
+                    self.job_ends.withdraw(job.id, now)
+        settled = self.changes.pending.changed() | self.succession.results()
         for id, row in mine.items():
             if self.leases.record(id) is not None or id in settled:
                 continue
             if row.state is _State.CANCELLING:
-                self._pending.of(_In.RELEASE).add(id, row.attempt)
+                self.changes.pending.of(_In.RELEASE).add(id, row.attempt)
                 continue
             self._enter(record_of(row, answer.now, now))
 
@@ -594,7 +538,7 @@ class StoreLink:
                 self._ended_elsewhere(job, now)
 
     def _ended_elsewhere(self, job: StoredJob, now: float) -> None:
-        self.withdraw(job.id, now)
+        self.job_ends.withdraw(job.id, now)
         payload = job.result if job.result is not None else _SWEPT_TEXTS.get(job.state, b"")
         if job.history and job.ended is not None:
             self._histories.setdefault(job.id, history_of(job.history, job.ended, now))
@@ -605,7 +549,7 @@ class StoreLink:
 
     def _enter_all(self, jobs: list[JobRecord]) -> None:
         """Queue jobs of one kind and priority that this instance has reserved."""
-        if self._cancelled or self.draining or self.frozen is not None:
+        if self.changes.cancelled or self.draining or self.changes.frozen is not None:
             for job in jobs:
                 self._enter(job)
             return
@@ -617,10 +561,10 @@ class StoreLink:
 
     def _enter(self, job: JobRecord, *, back: bool = False) -> None:
         """Queue a job that this instance has reserved."""
-        if job.id in self._cancelled or self.draining:
-            self._pending.of(_In.RELEASE).add(job.id, job.attempt, job=job)
-        elif self.frozen is not None:
-            self.frozen.append(job)
+        if job.id in self.changes.cancelled or self.draining:
+            self.changes.pending.of(_In.RELEASE).add(job.id, job.attempt, job=job)
+        elif self.changes.frozen is not None:
+            self.changes.frozen.append(job)
         else:
             self.leases.keep(job)
             queue = self.queues.get(job.kind)

@@ -12,17 +12,20 @@ This module also knows which DONEs are not written yet. Until they are, messages
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 from attrs import define, field
 
 from wmp.actions import End, Note
+from wmp.core.manager.failures import Failures
+from wmp.core.manager.job_ends import JobEnds
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
-from wmp.core.manager.leases import Leases, Returned
+from wmp.core.manager.leases import Leases
 from wmp.core.manager.ownership import Ownership
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker
-from wmp.core.manager.store_writes import FIRST_UNSTORED, PendingWrites
+from wmp.core.manager.store_writes import FIRST_UNSTORED
+from wmp.core.manager.stored_changes import StoredChanges
 from wmp.core.manager.stored_records import failure_of, record_of
 from wmp.core.protocol.outbound import Stream
 from wmp.message import Columns, Command, Field, Frame, Limits, Outcome, printable
@@ -79,24 +82,18 @@ class Succession:
     Args:
         outbound: Takes actions.
         leases: All jobs that are leased or have a record.
-        pending: The next batch.
-        cancel_jobs: Cancels jobs, as the submitter does.
-        withdraw: Forgets a job, and ends its lease.
-        repeat: Asks the store for another attempt of a job.
-        changing: Returns the jobs with changes that are not written.
         ownership: The owners of jobs on the wire.
+        changes: The changes that wait for the store.
+        job_ends: Ends jobs without results.
+        failures: Settles jobs whose attempt failed.
     """
 
     outbound: ManagerOutbound
     leases: Leases
-    pending: PendingWrites
-    cancel_jobs: Callable[[Iterable[int], float], None]
-    withdraw: Callable[[int, float], None]
-    repeat: Callable[[JobRecord, int], None]
-    changing: Callable[[], Container[int]]
     ownership: Ownership
-    fail: Callable[[RemoteWorker, Returned, float], bool] = field(init=False)
-    """Settles a job whose attempt failed. The scheduler sets this."""
+    changes: StoredChanges
+    job_ends: JobEnds
+    failures: Failures
     number: int = 0
     """Number of this instance in the store."""
     step: int = 1
@@ -142,8 +139,8 @@ class Succession:
                 old.append((id, attempt))
             elif id not in self.questions and id not in self._asked and id < FIRST_UNSTORED:
                 unknown.append(id)
-        changing = self.changing() if unknown else ()
-        adopted = self.pending.of(_In.ADOPT)
+        changing = self.changes.changing() if unknown else ()
+        adopted = self.changes.pending.of(_In.ADOPT)
         for id in unknown[: max(0, _MAX_QUESTIONS - len(self.questions))]:
             if id not in changing:
                 self.questions[id] = StoreQuestion(worker, worker.stream, held[id])
@@ -212,7 +209,7 @@ class Succession:
         """Act on the answer to a write."""
         asked, self._asked = self._asked, {}
         self._settled.clear()
-        changing = self.changing() if asked else ()
+        changing = self.changes.changing() if asked else ()
         rows = {row.id: row for row in seen} if asked else {}
         old: dict[RemoteWorker, list[tuple[int, int]]] = {}
         taken: dict[RemoteWorker, list[JobRecord]] = {}
@@ -237,7 +234,7 @@ class Succession:
             self.outbound.actions.append(note)
             cancelled = [id for id in ids if rows[id].state is _State.CANCELLING]
             if cancelled:
-                self.cancel_jobs(cancelled, now)
+                self.job_ends.cancel(cancelled, now)
         self._note_written(step)
 
     def results(self) -> set[int]:
@@ -272,9 +269,9 @@ class Succession:
         """Lease a job to the worker that holds it, in the same attempt."""
         if not self._is_there(question.worker, question.stream):
             if row.state is _State.CANCELLING:
-                self.pending.of(_In.RELEASE).add(job.id, job.attempt, job=job)
+                self.changes.pending.of(_In.RELEASE).add(job.id, job.attempt, job=job)
             else:
-                self.repeat(job, 0)
+                self.changes.repeat(job, 0)
             return
         self.leases.adopt(question.worker, job)
         taken.setdefault(question.worker, []).append(job)
@@ -295,7 +292,7 @@ class Succession:
         job = record_of(row, store_now, now)
         job.reserved = False
         if known is not None:
-            self.withdraw(id, now)
+            self.job_ends.withdraw(id, now)
         job.step(JobInput.GRANT)
         if row.state is _State.CANCELLING:
             job.step(JobInput.CANCEL)
@@ -305,7 +302,9 @@ class Succession:
             job.step(JobInput.RESULT)
             self.leases.end(job, End.OK, question.payload)
         elif outcome == Outcome.ERROR or outcome == Outcome.OVERRUN:
-            self.fail(worker, (job, outcome, question.payload, question.text, question.wait), now)
+            self.failures.settle(
+                worker, (job, outcome, question.payload, question.text, question.wait), now
+            )
         else:
             self._come_back(job, outcome, question.payload, worker, now)
 
@@ -313,7 +312,7 @@ class Succession:
         self, job: JobRecord, outcome: int, payload: Frame, worker: RemoteWorker, now: float
     ) -> None:
         """Queue a job again whose attempt is over without a result, or end it."""
-        adopted = self.pending.of(_In.ADOPT)
+        adopted = self.changes.pending.of(_In.ADOPT)
         if job.id not in adopted.ids:
             adopted.add(job.id, job.attempt)
         lost = outcome == Outcome.LOST
@@ -325,8 +324,10 @@ class Succession:
         if lost and job.lost + 1 > job.max_worker_losses and job.state is JobState.LEASED:
             failure = failure_of(job.history, job.attempt)
             data = f"{worker.name}\n{text}".encode()
-            self.pending.of(_In.SPEND).add(job.id, job.attempt, data, cost=1, failure=failure)
+            self.changes.pending.of(_In.SPEND).add(
+                job.id, job.attempt, data, cost=1, failure=failure
+            )
         else:
             job.lost += lost
             job.step(JobInput.LOSE if lost else JobInput.RETURN)
-            self.repeat(job, int(lost))
+            self.changes.repeat(job, int(lost))

@@ -98,7 +98,7 @@ def test_refused_jobs_wait_again_and_the_others_end(manager, worker):
     leased(manager, worker)
     assert len(ends(answer(worker, [1, 2, 3], [OK, REFUSED, OK]))) == 2
     assert manager.statistics().queued == 1
-    assert manager._scheduler.find(2).attempt == 1
+    assert manager._scheduler.ends.find(2).attempt == 1
     assert len(ends(answer(worker, [4, 5]))) == 2
 
 

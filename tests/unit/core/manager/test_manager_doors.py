@@ -35,7 +35,7 @@ def test_the_codec_of_a_result_is_reported_if_the_job_has_another(manager, worke
     lease(manager, worker, b"a", b"b")
     if broken:  # the jobs have records then
         manager.handle(Cancelled([3]), 0.0)
-        manager._scheduler.find(1)
+        manager._scheduler.ends.find(1)
 
     (resolve,) = worker.done([1], codec="frames")
     assert resolve.codecs == {1: "frames"}
