@@ -14,6 +14,7 @@ from wmp.cli.common.entry_point import complain
 from wmp.cli.common.options import ProgramCommand, check_addresses, security_of, verbose
 from wmp.cli.common.options import keys as key_flags
 from wmp.errors import ConfigError
+from wmp.runtime.common.checks import check_private
 
 _PROGRAM: Final = "wmp"
 
@@ -38,12 +39,14 @@ def read_token(path: Path | None) -> str | None:
     """Return the bearer token of a file.
 
     Raises:
-        ConfigError: The file cannot be read, or has no token of printable characters.
+        ConfigError: The file cannot be read, other users can read it (DSP-6.13), or it has no token
+            of printable characters.
     """
     if path is None:
         return None
     try:
         token = path.read_text(encoding="ascii").strip()
+        check_private("the token", path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--token-file {path} cannot be read: {error}") from error
     if not token or not token.isprintable() or " " in token:

@@ -16,7 +16,7 @@ from wmp.cli.common.options import ProgramCommand
 from wmp.cli.common.waiting_job import when, why_waiting
 from wmp.message import counted, printable
 from wmp.store.contract import JobFilter, StoredJob
-from wmp.store.opening import ReadableStore, open_reader, open_writer
+from wmp.store.opening import ReadableStore, open_reader, open_writer, printable_place
 from wmp.store.stored_job import ENDED, OPEN, StoredJobInput, StoredJobState
 from wmp.store.write_batch import JobChanges, StoredFailure, WriteBatch
 from wmp.stored_results import newest, outcome_of
@@ -202,7 +202,7 @@ def _stat(store: str, check: bool, as_json: bool) -> int:
         for name, value in summary.items():
             print(f"{name:<11}{value:>12}")
     for text in damage:
-        complain(_PROGRAM, f"{store} is damaged: {text}")
+        complain(_PROGRAM, f"{printable_place(store)} is damaged: {text}")
     return FAILED if damage else 0
 
 

@@ -22,6 +22,7 @@ from wmp.dispatcher.settings import DispatcherSettings
 from wmp.errors import ConfigError
 from wmp.runtime.node.signals import caught, on_signals
 from wmp.runtime.sockets.security import Security
+from wmp.store.opening import printable_place
 from wmp.store.transaction import TransactingStore
 
 _LOCAL: Final = "inproc://http-worker"
@@ -98,7 +99,10 @@ async def serve_dispatcher(
                 await manager.start()
             try:
                 async with server:
-                    report(f"dispatcher {dispatcher.number} serves {server.url} with store {store}")
+                    report(
+                        f"dispatcher {dispatcher.number} serves {server.url} with store "
+                        f"{printable_place(store)}"
+                    )
                     if manager is not None:
                         report(f"WMP workers connect to {', '.join(manager.endpoints)}")
                     await stopped.wait()

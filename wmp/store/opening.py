@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qsl
 
 from wmp.errors import ConfigError
 from wmp.store.contract import JobFilter, KnownInstance, StoredJob
 from wmp.store.stored_job import StoredJobState
 from wmp.store.transaction import TransactingStore
+
+_PASSWORD: Final = re.compile("password=[^&]*", re.IGNORECASE)
+"""A password among the parameters of a URL."""
 
 
 class ReadableStore(Protocol):
@@ -74,6 +79,20 @@ def is_url(place: str | os.PathLike[str]) -> bool:
             "postgresql://USER@HOST:PORT/DATABASE"
         )
     return True
+
+
+def printable_place(place: str | os.PathLike[str]) -> str:
+    """Return the place of a store for people: a URL without user, password and parameters.
+
+    A password that was not quoted may contain ``/``, ``?`` or ``@``, and no part of it is returned.
+    """
+    text = os.fspath(place)
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        return text
+    location, _, query = _PASSWORD.sub("", rest).rpartition("@")[2].partition("?")
+    schema = dict(parse_qsl(query)).get("schema")
+    return f"{scheme}://{location}" + (f"?schema={schema}" if schema else "")
 
 
 def make_store(place: str | os.PathLike[str], **settings: Any) -> WritableStore:

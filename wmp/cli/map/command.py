@@ -45,6 +45,7 @@ from wmp.retry import Retry
 from wmp.runtime.common.checks import check_role, check_seconds
 from wmp.runtime.manager.unserved_log import logger as unserved_logger
 from wmp.runtime.submission.time_limits import TimeLimits
+from wmp.store.opening import printable_place
 
 logger = logging.getLogger("wmp")
 
@@ -258,7 +259,9 @@ def map_command(
     if retries is not None:
         order["retry"] = Retry(times=retries)
     run = MapRun(rule)
-    left = "running jobs were cancelled" if store is None else f"the jobs stay in {store}"
+    left = "running jobs were cancelled"
+    if store is not None:
+        left = f"the jobs stay in {printable_place(store)}"
     try:
         with contextlib.ExitStack() as stack:
             if joblog is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Final
@@ -101,6 +102,21 @@ def check_descriptors(what: str, needed: int) -> None:
         raise TransportError(
             f"{what} needs {needed} file descriptors, but only {limit - used} of the {limit} of "
             "this process are left; close files or other nodes, or raise the limit (ulimit -n)"
+        )
+
+
+def check_private(what: str, path: str | os.PathLike[str]) -> None:
+    """Check that other users can neither read nor write the file of a secret.
+
+    Raises:
+        ConfigError: They can.
+        OSError: The file cannot be looked up.
+    """
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if os.name == "posix" and mode & 0o077:
+        raise ConfigError(
+            f"{what} in {os.fspath(path)} can be read by other users (mode {mode:04o}); run: "
+            f"chmod 600 {os.fspath(path)}"
         )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import stat
 from collections.abc import Iterable
 
 import zmq
@@ -18,6 +17,7 @@ import zmq.utils.z85
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
+from wmp.runtime.common.checks import check_private
 
 _PEERS, _MANAGERS = b"wmp", b"wmp-managers"
 """ZAP domains: of the ROUTER for all peers, and of the ROUTER to which managers dial in."""
@@ -162,12 +162,7 @@ class Security:
             raise ConfigError(f"cannot read CURVE keys: {error}") from error
         if secret is None:
             raise ConfigError(f"{os.fspath(path)} has no secret key; name the .key_secret file")
-        mode = stat.S_IMODE(os.stat(path).st_mode)
-        if os.name == "posix" and mode & 0o077:
-            raise ConfigError(
-                f"the secret key in {os.fspath(path)} can be read by other users "
-                f"(mode {mode:04o}); run: chmod 600 {os.fspath(path)}"
-            )
+        check_private("the secret key", path)
         return cls(
             public_key=public,
             secret_key=secret,

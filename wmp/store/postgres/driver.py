@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from attrs import frozen
+from attrs import field, frozen
 
 from wmp.errors import ConfigError, StoreError, StoreFull, StoreUnavailable, StoreUnusable
 
@@ -14,6 +14,11 @@ SCHEMA: Final = "wmp"
 """Default of the schema that has the tables of a store."""
 
 _NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}\Z")
+_PORTS: Final = re.compile(r"[0-9,]*\Z")
+_EXPECTED: Final = (
+    "expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE; in a password, write %2F for /, %3A "
+    "for :, %40 for @, %3F for ?, %23 for # and %25 for %"
+)
 
 
 def load_driver() -> Any:
@@ -36,7 +41,7 @@ def load_driver() -> Any:
 class StoreUrl:
     """The URL of a store: ``postgresql://user@host:5432/database?schema=wmp``."""
 
-    conninfo: str
+    conninfo: str = field(repr=False)
     """The arguments for libpq."""
     schema: str
     name: str
@@ -50,7 +55,10 @@ class StoreUrl:
             ConfigError: The URL is wrong, or the extra is not installed.
         """
         psycopg = load_driver()
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise ConfigError(f"the URL of the store is wrong; {_EXPECTED}") from None
         if parts.scheme not in ("postgresql", "postgres"):
             raise ConfigError(
                 f"the URL of a store begins with {parts.scheme!r}; expected postgresql://"
@@ -67,13 +75,14 @@ class StoreUrl:
         try:
             found = psycopg.conninfo.conninfo_to_dict(conninfo)
         except psycopg.ProgrammingError as error:
-            raise ConfigError(
-                f"the URL of the store is wrong: {_one_line(error)}; expected "
-                "postgresql://USER@HOST:PORT/DATABASE"
-            ) from error
+            # libpq quotes the part that is wrong, which may be the password.
+            text = _one_line(error).partition(': "')[0]
+            raise ConfigError(f"the URL of the store is wrong: {text}; {_EXPECTED}") from None
         host = found.get("host") or found.get("hostaddr") or ""
         shown = _quoted(host)
         if found.get("port"):
+            if not _PORTS.match(found["port"]):
+                raise ConfigError(f"the port in the URL of the store is no number; {_EXPECTED}")
             shown += f":{found['port']}"
         name = f"postgresql://{shown}/{found.get('dbname', '')}"
         return StoreUrl(conninfo, schema, name if schema == SCHEMA else f"{name}?schema={schema}")
