@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.interop.dispatcher.dispatcher_kills import KillRun
@@ -94,6 +95,32 @@ def test_the_lines_of_the_example_work(folder: Path, dispatcher: tuple[Program, 
         second = curl(folder, lines[2].replace("picture-1", "picture-2"))
         line = lines[3].replace("000000000000000000000001", str(second["_id"]))
         assert wait_ended(folder, line)["result"] == {"run": 1, "width": 320}
+
+
+def code_for(url: str, host: str, path: str) -> int:
+    """Return the code of the answer to a request with this ``Host``."""
+    return httpx.get(url + path, headers={"Host": host}, timeout=WAIT, trust_env=False).status_code
+
+
+@pytest.mark.rule("DSP-6.10")
+def test_the_flag_allow_host_adds_names(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "wmp.toml").write_text('[dispatcher]\nallow-host = ["a.example", "b.example"]\n')
+    argv = ("--store", "jobs.db", "--http", "127.0.0.1:0", "--address", "http://c.example:80/")
+    jobs = "/dispatcher/jobs/"
+    with wmp("dispatcher", *argv, "--config", "wmp.toml", cwd=folder) as program:
+        url = program.wait_for_line("serves http").split(" serves ")[1].split()[0]
+        names = ("a.example:8081", "b.example", "c.example", "evil.example")
+        assert [code_for(url, one, jobs) for one in names] == [200, 200, 200, 403]
+        assert code_for(url, "evil.example", "/healthz") == 200
+    place = ("--http", "127.0.0.1:0", "--hostname", "d.example", "--allow-host", "e.example")
+    with wmp("worker", "work:handlers", "--dispatcher", url, *place, cwd=folder) as program:
+        url = program.wait_for_line("worker serves http").split(" serves ")[1].split()[0]
+        names = ("d.example", "e.example", "evil.example")
+        assert [code_for(url, one, "/health_check/") for one in names] == [200, 200, 403]
+    monkeypatch.setitem(ENVIRON, "WMP_DISPATCHER_ALLOW_HOST", "http://f.example")
+    with wmp("dispatcher", *argv, cwd=folder) as program:
+        program.wait_for_line("--allow-host is 'http://f.example'; expected a name or an address")
+        assert program.ends() == 2
 
 
 @pytest.mark.rule("DSP-5.9", "DSP-5.10")
