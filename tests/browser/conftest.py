@@ -37,11 +37,11 @@ FLAGS = (
     "--disable-sync",
     "--metrics-recording-only",
     "--hide-scrollbars",
-    # No access to any network: the page must bring along everything that it needs, or get it from
-    # a server that the test starts.
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
     "--proxy-server=127.0.0.1:9",
 )
+# No access to any network: the page must bring along everything that it needs.
+NO_NETWORK = "--host-resolver-rules=MAP * ~NOTFOUND"
+LOOPBACK = f"{NO_NETWORK}, EXCLUDE 127.0.0.1"
 _ANSWER = re.compile(r'<html[^>]* data-answer="([^"]*)"')
 
 
@@ -55,11 +55,11 @@ class Browser:
 
     def dom(self, page: Path) -> str:
         """Return the HTML of the page after its scripts have run."""
-        return self.dom_of(page.resolve().as_uri())
+        return self._run("--dump-dom", page.resolve().as_uri())
 
     def dom_of(self, url: str) -> str:
-        """Return the HTML of the page of a URL, which may be one of a server on loopback."""
-        return self._run("--dump-dom", url)
+        """Return the HTML of a page of a server at 127.0.0.1, which can reach other ports there."""
+        return self._run("--dump-dom", url, network=LOOPBACK)
 
     def ask(self, page: Path, expression: str) -> Any:
         """Return the value of an expression of JavaScript in the loaded page.
@@ -94,10 +94,10 @@ class Browser:
         assert png.is_file(), f"{self.program} made no picture of {page}"
         return png
 
-    def _run(self, *words: str) -> str:
+    def _run(self, *words: str, network: str = NO_NETWORK) -> str:
         profile = self.folder / "profile"
         process = subprocess.Popen(
-            [self.program, *FLAGS, f"--user-data-dir={profile}", *words],
+            [self.program, *FLAGS, network, f"--user-data-dir={profile}", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
