@@ -69,7 +69,8 @@ class HostCheck:
 
     The browser of a developer lets a page of evil.example read from this server when the name
     evil.example begins to lead to 127.0.0.1; ``Host`` shows the name. Starlette's
-    ``TrustedHostMiddleware`` cannot read the address ``[::1]:8081``.
+    ``TrustedHostMiddleware`` compares texts, so it cannot allow all addresses of loopback or the
+    address at which a connection arrived, and its answer does not name the host.
 
     Args:
         hosts: Names and addresses of the server besides those of loopback.
