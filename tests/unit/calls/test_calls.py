@@ -61,7 +61,7 @@ def test_a_call_by_import_path_has_arguments_or_columns() -> None:
 @pytest.mark.rule("CALL-2.1")
 @pytest.mark.parametrize("wrong", [None, [], ["add"], ["add", 1], [1, [], {}], ["add", [], []], {}])
 def test_a_payload_that_is_no_call_is_an_error(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="no array of a name"):
+    with pytest.raises(TypeError, match="an array of a name"):
         ModuleCalls(MODULE)(wrong)
 
 
@@ -396,5 +396,5 @@ def test_two_tasks_of_one_role_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(functions, "other", other, raising=False)
 
-    with pytest.raises(ConfigError, match=r"have the role 'scale'; give each task a role"):
+    with pytest.raises(ConfigError, match=r"have the role 'scale'; give each task its own role"):
         wmp.handlers_of(MODULE)
