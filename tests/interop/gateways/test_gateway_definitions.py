@@ -173,7 +173,7 @@ def test_flags_do_the_same_and_kill_ends_a_worker(folder):
         ((), "the gateway has no door; expected --ping-pong"),
         (("--majordomo", "tcp://0.0.0.0:9"), "add --open to serve"),
         (("--simple-pirate", "ipc://a", "ipc://b", "--titanic", "t"), "add --majordomo"),
-        (("--config", "x.toml", "--open"), "no other option may stand beside --config"),
+        (("--config", "x.toml", "--open"), "--config excludes every other option"),
         (("--simple-pirate", "tcp://0.0.0.0:9", "-", "--bind", "ipc://w"), "add --open to serve"),
         (("--simple-pirate", "ipc://a", "-"), "no worker could do the requests"),
         (("kill", "zz", "--control", "c"), "expected hex digits"),
