@@ -233,7 +233,7 @@ def test_a_definition_is_read_into_its_fields(folder):
         ('[device]\nbind = "ipc://a"', "device.connect is missing; expected an address such as"),
         (
             '[device]\nbind = "ipc://a"\nbind_managers = "ipc://a"',
-            "device.bind_managers is ipc://a, the address for workers; give managers an address",
+            "device.bind_managers is ipc://a, the address for workers; give managers their own",
         ),
         (f"[device]\n{GOOD}max_managers = 0", "device.max_managers is 0; expected a whole number"),
         ("[device]\nbind = 5571", "device.bind is 5571; expected an address such as"),
