@@ -79,7 +79,6 @@ class Scheduler:
         self.delayed = DelayedJobs(queues.batches)
         self.ownership = ownership = Ownership(outbound.me, int(self.settings.orphan_ttl * 1000))
         self.leases = leases = Leases(outbound, timers)
-        self.causes = WaitCauses(leases)
         changes = StoredChanges(leases) if self.stored else None
         failures = Failures(leases, self.delayed, self.settings.epoch, changes)
         self.requeue = Requeue(outbound, leases, queues, failures, changes)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 
-from wmp.aio.standby import PairNode
+from wmp.blocking.manager import BlockingPairNode
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.common.blocking import BlockingDrainingProgram
 from wmp.gateways.gateway import aio
@@ -67,7 +67,7 @@ class Gateway(BlockingDrainingProgram[aio.Gateway]):
         identity: bytes | str | None = None,
         label: str | None = None,
         max_silence: float = 6.0,
-        star: PairNode | None = None,
+        star: BlockingPairNode | None = None,
         security: Security | None = None,
         context: Context | None = None,
         transport: Transport | None = None,
@@ -80,7 +80,7 @@ class Gateway(BlockingDrainingProgram[aio.Gateway]):
             identity=identity,
             label=label,
             max_silence=max_silence,
-            star=star,
+            star=None if star is None else star._inner,
             security=security,
             context=context,
             transport=transport,
