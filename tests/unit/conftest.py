@@ -9,8 +9,9 @@ import pytest
 
 from tests.unit.core.manager.managers import make
 from tests.unit.runtime.posts import Opener, Posts
+from tests.waiting import WAIT
 from wmp.core.manager.machine import ManagerMachine
-from wmp.runtime.executors import Pool, ProcessLimits, open_pool
+from wmp.runtime.executors import Pool, ProcessLimits, open_pool, restart_policy
 from wmp.testing.peers.scripted_worker import ScriptedWorker
 
 
@@ -31,8 +32,9 @@ def posts() -> Posts:
 
 
 @pytest.fixture
-def opened(posts: Posts) -> Iterator[Opener]:
+def opened(posts: Posts, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
     """Open and start pools that are closed at the end."""
+    monkeypatch.setattr(restart_policy, "_START_TIMEOUT", WAIT)  # on a busy machine a start is slow
     pools = []
 
     def opener(

@@ -16,7 +16,7 @@ import pytest
 
 from tests.interop.dispatcher.dispatcher_kills import KillRun
 from tests.interop.programs.programs import ENVIRON, ROOT, Program, wmp
-from tests.waiting import RUN, WAIT
+from tests.waiting import RUN
 
 pytestmark = pytest.mark.interop
 
@@ -45,7 +45,7 @@ def dispatcher(folder: Path) -> Iterator[tuple[Program, str, str]]:
 
 def curl(folder: Path, line: str) -> dict[str, object]:
     done = subprocess.run(
-        line, shell=True, cwd=folder, env=ENVIRON, capture_output=True, timeout=WAIT, check=True
+        line, shell=True, cwd=folder, env=ENVIRON, capture_output=True, timeout=RUN, check=True
     )
     found: dict[str, object] = json.loads(done.stdout)
     return found

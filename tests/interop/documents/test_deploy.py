@@ -16,7 +16,7 @@ import zmq.auth
 
 import wmp
 from tests.interop.programs.programs import ROOT
-from tests.waiting import WAIT
+from tests.waiting import RUN
 from wmp.cli.device import command as device
 from wmp.cli.map.command import map_command
 from wmp.cli.worker.command import worker
@@ -90,7 +90,7 @@ def test_systemd_reads_the_units(path: Path, tmp_path: Path):
         ["systemd-analyze", "verify", "--man=no", str(copy)],
         capture_output=True,
         text=True,
-        timeout=WAIT,
+        timeout=RUN,
     )
 
     ours = [line for line in checked.stderr.splitlines() if path.stem.rstrip("@") in line]
@@ -147,7 +147,7 @@ def test_the_keys_of_a_pod_can_be_loaded(name: str, tmp_path: Path):
     (copy,) = pod["initContainers"]
     *shell, line = copy["command"]
     line = line.replace("/secret/", f"{secret}/").replace("/keys/", f"{keys}/")
-    subprocess.run([*shell, line], check=True, timeout=WAIT)
+    subprocess.run([*shell, line], check=True, timeout=RUN)
 
     assert wmp.Security.load(keys / f"{name}.key_secret", allowed=keys).allowed
 
@@ -175,7 +175,7 @@ def test_the_batch_file_of_slurm():
     assert set(options) == SBATCH
     (drain,) = re.findall(r"DRAIN_TIMEOUT=(\d+)", text)
     assert options["signal"] == f"TERM@{int(drain) + 30}"
-    checked = subprocess.run(["bash", "-n", path], capture_output=True, text=True, timeout=WAIT)
+    checked = subprocess.run(["bash", "-n", path], capture_output=True, text=True, timeout=RUN)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
@@ -187,10 +187,10 @@ def test_the_batch_file_starts_a_worker_with_its_settings(tmp_path: Path):
     start = ["bash", str(DEPLOY / "slurm" / "workers.sbatch")]
 
     found = subprocess.run(
-        start, env={**env, "MANAGER": "tcp://a:1"}, capture_output=True, text=True, timeout=WAIT
+        start, env={**env, "MANAGER": "tcp://a:1"}, capture_output=True, text=True, timeout=RUN
     )
     assert found.stdout == "wmp worker tcp://a:1 2\n"
-    missing = subprocess.run(start, env=env, capture_output=True, text=True, timeout=WAIT)
+    missing = subprocess.run(start, env=env, capture_output=True, text=True, timeout=RUN)
     assert "set MANAGER to the address of the manager" in missing.stderr
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import WAIT
+from tests.waiting import RUN
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -27,7 +27,7 @@ def test_a_job_passes_few_files_and_functions():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=WAIT,
+        timeout=RUN,
         check=True,
     )
     way = json.loads(run.stdout)

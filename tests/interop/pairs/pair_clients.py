@@ -50,7 +50,7 @@ class PairClients:
 
     def _ask(self, client: int) -> None:
         number = 0
-        with StarClient(*self._doors, timeout=0.7, settle=1.3, tries=self._tries) as asker:
+        with StarClient(*self._doors, timeout=1.0, settle=2.1, tries=self._tries) as asker:
             while not self._ended.is_set():
                 number += 1
                 body, began = b"%d of %d" % (number, client), time.monotonic()

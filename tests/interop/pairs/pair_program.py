@@ -14,7 +14,7 @@ import wmp
 from wmp.gateways import BinaryStar, FrontDoor
 
 OTHER = {"a": "b", "b": "a"}
-HEARTBEAT = 0.6
+HEARTBEAT = 1.0
 
 
 def main() -> int:

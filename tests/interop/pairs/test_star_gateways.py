@@ -34,7 +34,7 @@ bind = "ipc://door-{own}"
 role = "{role}"
 local = "ipc://state-{own}"
 remote = "ipc://state-{other}"
-heartbeat = 0.6
+heartbeat = 1.0
 """
 DOORS = ("ipc://door-a", "ipc://door-b")
 ROLES = {"a": "primary", "b": "backup"}

@@ -13,7 +13,7 @@ import zmq.auth
 
 import wmp
 from tests.interop.programs.programs import ENVIRON, WMP, WMP_DEVICE
-from tests.waiting import WAIT
+from tests.waiting import RUN
 
 pytestmark = pytest.mark.interop
 
@@ -119,7 +119,7 @@ def run(*argv, cwd):
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=WAIT,
+        timeout=RUN,
         stdin=subprocess.DEVNULL,
         env=ENVIRON,
     )

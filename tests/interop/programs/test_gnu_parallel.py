@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.programs.programs import ROOT
-from tests.waiting import WAIT
+from tests.waiting import RUN
 
 pytestmark = pytest.mark.interop
 
@@ -41,7 +41,7 @@ def run(script: str, folder: Path) -> tuple[str, list[list[str]]]:
         },
         capture_output=True,
         text=True,
-        timeout=WAIT,
+        timeout=RUN,
     )
     assert ended.returncode == 0, ended.stderr
     first, *lines = (folder / "log").read_text().splitlines()

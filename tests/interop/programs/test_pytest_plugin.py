@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import wmp.testing.handlers.trial  # noqa: F401 - a run forgets what it imports first
-from tests.waiting import WAIT
+from tests.waiting import RUN
 
 pytest_plugins = "pytester"
 
@@ -217,7 +217,7 @@ def test_pytest_is_not_needed_without_it():
         "    assert world.submit(b'a').result() == b'A'\n"
         "test()"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=WAIT)
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=RUN)
 
 
 def test_it_is_installed_as_a_plugin():

@@ -15,8 +15,13 @@ import zmq
 from pyspark.resource import ResourceInformation
 
 import wmp
+<<<<<<< HEAD:tests/spark/fleet/test_fleet_member.py
 from tests.spark.fleet.fleet_work import plain
 from tests.waiting import WAIT
+=======
+from tests.spark.fleet_work import plain
+from tests.waiting import RUN, WAIT
+>>>>>>> a97e0157 (Let tests stand stalls of a second at a load of 60):tests/spark/test_fleet_member.py
 from wmp.errors import ConfigError, TransportError
 from wmp.spark import ship
 from wmp.spark.fleet import member as fleet_member
@@ -217,7 +222,7 @@ def test_shipped_modules_are_imported_from_the_file(tmp_path):
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         capture_output=True,
         text=True,
-        timeout=WAIT,
+        timeout=RUN,
     )
     assert ran.stdout.strip() == str(tmp_path / "sent.zip" / "wmp" / "__init__.py"), ran.stderr
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pyarrow
 import pytest
 
-from tests.waiting import WAIT
+from tests.waiting import RUN
 from wmp.errors import ConfigError
 from wmp.spark.session import session
 from wmp.spark.session.java import ensure_java
@@ -51,7 +51,7 @@ def test_without_one_the_wheel_s_is_used(bare):
     # Spark passes this flag, and a reduced Java runtime refuses it.
     command = [java, "--add-modules=jdk.incubator.vector", "-version"]
     said = subprocess.run(
-        command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}, timeout=WAIT
+        command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}, timeout=RUN
     )
     assert said.returncode == 0, said.stderr
     assert 'version "21' in said.stderr
@@ -132,7 +132,7 @@ except Exception as error:
 
 def test_without_the_extra_the_error_names_what_to_install():
     ran = subprocess.run(
-        [sys.executable, "-c", MISSING], capture_output=True, text=True, timeout=WAIT
+        [sys.executable, "-c", MISSING], capture_output=True, text=True, timeout=RUN
     )
 
     assert ran.stdout.startswith("ConfigError the pipeline needs pyspark")

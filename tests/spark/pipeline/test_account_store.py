@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import WAIT
+from tests.waiting import RUN
 from wmp.errors import ConfigError, WMPError
 from wmp.spark.folds.folds import Group, OpenGroup
 from wmp.spark.pipeline import account_store
@@ -125,7 +125,7 @@ def test_a_kill_during_a_save_leaves_the_save_before(tmp_path):
     (path,) = tmp_path.iterdir()
     size = path.stat().st_size
 
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=WAIT)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=RUN)
 
     assert killed.returncode == 9
     assert path.stat().st_size > size

@@ -11,7 +11,7 @@ import build_blocking
 import pytest
 
 import wmp
-from tests.waiting import WAIT
+from tests.waiting import RUN
 from wmp import aio, blocking, gateways
 from wmp.gateways import aio as aio_gateways
 
@@ -170,7 +170,7 @@ def test_an_unknown_name_of_the_top_level_is_an_attribute_error() -> None:
 )
 def test_an_import_loads_no_sockets_and_no_event_loop(script: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=WAIT, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=RUN, check=True
     )
 
     assert done.stdout.strip() in ("False", "set()")

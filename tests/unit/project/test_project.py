@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.house import ROOT, house_files
-from tests.waiting import WAIT
+from tests.waiting import RUN
 from wmp import errors
 
 PACKAGE = ROOT / "wmp"
@@ -154,7 +154,7 @@ def test_every_arrow_runs_down():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=WAIT,
+        timeout=RUN,
     )
 
     assert found.returncode == 0, found.stdout + found.stderr
@@ -190,7 +190,7 @@ def test_the_core_imports_with_io_blocked():
     script = BARE.format(package=str(PACKAGE), modules=modules)
 
     found = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=WAIT
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=RUN
     )
 
     assert found.returncode == 0, found.stderr

@@ -21,7 +21,7 @@ import zmq
 
 import wmp
 import wmp.aio
-from tests.waiting import WAIT, wait_until
+from tests.waiting import RUN, WAIT, wait_until
 from wmp.runtime.node import node
 
 pytest.importorskip("resource", reason="no limit of file descriptors on this system")
@@ -92,7 +92,7 @@ def test_a_node_starts_or_says_how_many_descriptors_there_are(tmp_path: Path) ->
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=WAIT,
+        timeout=RUN,
     )
     assert done.returncode == 0, done.stderr
     blocks = re.findall(r"^(\w+)-(\d+)\n(.*)\nended: (\d+)\n", done.stdout, re.MULTILINE)
@@ -273,7 +273,7 @@ def test_a_node_left_at_the_end_of_the_program_warns_if_python_shows_it(
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=WAIT,
+        timeout=RUN,
     )
     assert done.returncode == 0
     assert ("ResourceWarning: unclosed manager " in done.stderr) is seen

@@ -16,7 +16,7 @@ import pytest
 
 import wmp
 from tests.unit.runtime.pool_handlers import report
-from tests.waiting import WAIT, gone
+from tests.waiting import RUN, WAIT, gone
 from wmp.cli.map import feed
 from wmp.cli.worker.command import _ManagerWatch
 from wmp.cli.worker.source_watch import SourceWatch
@@ -232,7 +232,7 @@ def test_a_child_whose_thread_ends_exits_and_is_replaced(ended: str, tmp_path: P
         env={"PYTHONPATH": str(ROOT), "MARK": str(tmp_path / "mark"), "ENDED": ended},
         capture_output=True,
         text=True,
-        timeout=WAIT,
+        timeout=RUN,
     )
     assert done.stdout == "b'a'\n", done.stderr
     assert "MemoryError: a defect of the test" in done.stderr

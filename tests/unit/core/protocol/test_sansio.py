@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.waiting import WAIT
+from tests.waiting import RUN
 
 CONVERSATION = """
 import builtins, sys
@@ -46,7 +46,7 @@ print(sorted((id, end.value, payload) for (_, id), (end, payload) in network.res
 
 def test_a_conversation_needs_no_socket_loop_or_clock():
     done = subprocess.run(
-        [sys.executable, "-c", CONVERSATION], capture_output=True, text=True, timeout=WAIT
+        [sys.executable, "-c", CONVERSATION], capture_output=True, text=True, timeout=RUN
     )
 
     assert done.returncode == 0, done.stderr
