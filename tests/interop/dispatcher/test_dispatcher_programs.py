@@ -16,7 +16,7 @@ import pytest
 
 from tests.interop.dispatcher.dispatcher_kills import KillRun
 from tests.interop.programs.programs import ENVIRON, ROOT, Program, wmp
-from tests.waiting import RUN
+from tests.waiting import RUN, WAIT
 
 pytestmark = pytest.mark.interop
 

@@ -15,13 +15,8 @@ import zmq
 from pyspark.resource import ResourceInformation
 
 import wmp
-<<<<<<< HEAD:tests/spark/fleet/test_fleet_member.py
 from tests.spark.fleet.fleet_work import plain
-from tests.waiting import WAIT
-=======
-from tests.spark.fleet_work import plain
 from tests.waiting import RUN, WAIT
->>>>>>> a97e0157 (Let tests stand stalls of a second at a load of 60):tests/spark/test_fleet_member.py
 from wmp.errors import ConfigError, TransportError
 from wmp.spark import ship
 from wmp.spark.fleet import member as fleet_member

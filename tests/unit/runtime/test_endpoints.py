@@ -86,7 +86,7 @@ def test_keys_are_checked_and_the_secret_is_not_shown() -> None:
     other = Security.generate()
     with pytest.raises(ConfigError, match="does not belong to the secret key"):
         Security(public_key=other.public_key, secret_key=security.secret_key)
-    with pytest.raises(ConfigError, match="no CURVE key"):
+    with pytest.raises(ConfigError, match="not a Z85-encoded CURVE key"):
         Security(public_key=security.public_key, secret_key=40 * " ")
     with pytest.raises(ConfigError, match="collection"):
         Security.generate(allowed=security.public_key)  # type: ignore[arg-type]
