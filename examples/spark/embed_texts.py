@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import wmp
 from wmp.spark import Fleet, map_rows
-from wmp.spark.session.session import start_session
+from wmp.spark.session import start_session
 
 HERE = Path(__file__).parent
 SCHEMA = "id long, vector array<double>"

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from tests.unit.store.stores import KIND, TERMS, Client, Clock
+from tests.waiting import WAIT
 from wmp.errors import ConfigError, InstanceEnded, StoreUnusable
 from wmp.message import Kind
 from wmp.store.contract import JobFilter, QueuedKind
@@ -237,21 +238,24 @@ def test_notifications_reach_those_whom_they_concern_and_are_sent_once_in_10_ms(
         assert client.store.wait(reader, 0.0)  # the first look needs no notification
     ids = [one.add(b"x")[0] for _ in range(20)]
     assert len(sent) == 1
+    # Each notification is received before the next one is sent, so that none arrives late.
+    for client in (two, three):
+        assert client.store.wait(reader, WAIT)
     now[0] += 0.011
     one.store.wait(reader, 0.0)
     assert len(sent) == 2
-    assert two.store.wait(reader, 5.0)
-    assert three.store.wait(reader, 5.0)
+    for client in (two, three):
+        assert client.store.wait(reader, WAIT)
     assert not two.store.wait(reader, 0.0)
     # An end concerns the submitter only.
     two.reserve(1)
     two.change(Input.SUCCEED, ids[:1], [1], payloads=[b"r"])
-    assert one.store.wait(reader, 5.0)
+    assert one.store.wait(reader, WAIT)
     assert not three.store.wait(reader, 0.0)
     # A cancellation concerns the instance that has reserved the job.
     two.reserve(1)
     one.change(Input.CANCEL, ids[1:2])
-    assert two.store.wait(reader, 5.0)
+    assert two.store.wait(reader, WAIT)
     assert not three.store.wait(reader, 0.0)
     # Without a notification a process looks every two seconds.
     now[0] += 2.0

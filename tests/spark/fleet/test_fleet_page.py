@@ -11,14 +11,15 @@ import pytest
 from tests.interop.programs.programs import ENVIRON, ROOT
 
 PAGE = (ROOT / "docs" / "fleets.md").read_text(encoding="utf-8")
-CODE = re.compile(r"^(This .*?)\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"((?:^.+\n)+)\n```\w+\n([\s\S]*?)^```$", re.MULTILINE)
+"""A block of code, with the paragraph before it."""
 
 
 @pytest.mark.rule("FLEET-1.4")
 def test_the_program_of_the_page_prints_what_the_page_states(tmp_path):
     (about_work, work), (about_program, program) = CODE.findall(PAGE)
     (name,) = re.findall(r"`(\w+\.py)`", about_work)
-    (expected,) = re.findall(r"it prints `(.+?)`", about_program)
+    (expected,) = re.findall(r"prints `(.+?)`", about_program)
     (tmp_path / name).write_text(work, encoding="utf-8")
     (tmp_path / "program.py").write_text(program, encoding="utf-8")
     # The program has a session of its own: the executors find the module in its folder.
