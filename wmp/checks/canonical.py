@@ -36,8 +36,8 @@ Snapshot = tuple[Hashable, ...]
 """A canonical state: it can be compared, hashed, and read in a debugger. Its form may change."""
 
 _FAR: Final = 1 << 50
-"""Value that is added to times in microseconds to make them positive, because CPython has one
-hash for -1 and -2.
+"""Value that is added to times in microseconds to make them positive, because CPython uses the
+same hash for -1 and -2.
 """
 
 DOWN: Final = "down"
@@ -61,7 +61,7 @@ class Outline:
 
 @define(eq=False)
 class Pen:
-    """Collects times and numbers while a shape is made, always in the same order."""
+    """Collects times and numbers while a shape is built, always in the same order."""
 
     times: list[float] = field(factory=list)
     past: list[tuple[float, float]] = field(factory=list)
@@ -84,7 +84,7 @@ class Pen:
             numbers.append(number)
 
     def outline(self, shape: Hashable) -> Outline:
-        """Make an outline of a shape and the collected times and numbers."""
+        """Return the outline of a shape and the collected times and numbers."""
         numbers = tuple([(series, tuple(found)) for series, found in self._numbers.items()])
         return Outline(shape, tuple(self.times), tuple(self.past), tuple(self.ahead), numbers)
 
@@ -170,7 +170,7 @@ def stream_shape(
         sends = message.sends if at_manager and message.command is Command.TAKE else 0
         columned = columns and _columns_shape(columns)
         kept.append((message.command, shape, columned, sends, message.replaced))
-    # A gap that was reported before the last message in order has no meaning any more.
+    # A gap that was reported before the last message in order no longer matters.
     return tuple(kept), stream._asked == stream.received + 1, stream.unacked_bytes
 
 
@@ -244,7 +244,7 @@ def _fields_shape(
     mine, theirs = (UP, DOWN) if command in _BY_WORKERS else (DOWN, UP)
     sender = worker if command in _BY_WORKERS else manager
     about_lock = fields.get(Field.ABOUT) == Command.GIVE
-    for key, value in fields.items():  # the fields of one command are always made in one order
+    for key, value in fields.items():  # the fields of one command are always built in one order
         if key == Field.NUMBER:
             pen.place((mine, manager, worker, session), value)
         elif key == Field.ACK and session:

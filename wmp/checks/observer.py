@@ -125,7 +125,7 @@ class Observer:
             self._tried_again(me, contacts[sender[0]], now)
         self.ended = ()
         for identity, contact in contacts.items():
-            if contact.grown:  # the leases that ended in this step do not count any more
+            if contact.grown:  # the leases that ended in this step no longer count
                 self._weigh(me, (identity, contact.epoch), contact)
 
     def _submitted(self, me: Peer, event: Submitted, now: float) -> None:
@@ -229,7 +229,7 @@ class Observer:
     ) -> None:
         """Record the changes of a worker's leases that its message causes."""
         if message.command is Command.ERROR:
-            return  # ERROR is no sign of life, because a device may have sent it
+            return  # ERROR is not a sign of life, because a device may have sent it
         contact = self._meet(me, contacts, message.sender, now)
         contact.link = None if message.hops else link
         command, fields, columns = message.command, message.fields, message.columns

@@ -14,7 +14,7 @@ cbor2 decodes, and is set to refuse tags, indefinite lengths, duplicate keys and
 (WMP-2.2, WMP-12.3). ``cbor2>=6.1,<7`` is needed: 6.1 is the first version that can refuse duplicate
 keys. Some data is well-formed but not deterministic: a longer integer than needed, keys out of
 order, a double that a half would hold. Such data is accepted, because the check would have to
-encode every message again. Only the first three bytes of a head must be exactly those of WMP-2.1.
+encode every message again. Only the first three bytes of a head are fixed (WMP-2.1).
 
 Limits are checked before the limited data is decoded (WMP-2.10). A large columns frame is decoded
 column by column, each after a check of its length: 16 MiB of one-byte items would become a gigabyte

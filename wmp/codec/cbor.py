@@ -98,7 +98,7 @@ def check_plain(value: Any, depth: int, lowest: int, highest: int) -> None:
     these.
 
     Raises:
-        ValueError: The value is not plain; the text has its type.
+        ValueError: The value is not plain; the text names its type.
     """
     kind = base_type(type(value), _PLAIN)
     if kind is int:

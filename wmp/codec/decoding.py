@@ -163,7 +163,7 @@ def _refusal(head: Any) -> DecodeError:
     elif not 1 <= number <= len(Command):
         code, text = ErrorCode.COMMAND, f"the command is {number}; expected 1 to {len(Command)}"
     else:
-        # The three bytes of WMP-2.1 have another encoding, or bytes follow the array.
+        # The three bytes of WMP-2.1 are encoded differently, or bytes follow the array.
         text = "bytes follow the array, or its header, version or command is longer than a byte"
     return DecodeError(f"head: {text}", code=code, source=source, command=number)
 
@@ -187,7 +187,7 @@ def _checked_path(path: Any, limits: CodecLimits) -> Path:
     if type(path) is not list:
         raise InvalidPart(f"a path is of type {kind_of(path)}; expected an array")
     size = len(path)
-    if size == 2:  # almost all paths have no devices, and this check is short
+    if size == 2:  # almost all paths contain no devices, and this check is short
         identity, epoch = path
         if (
             type(identity) is bytes

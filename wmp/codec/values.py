@@ -91,7 +91,7 @@ def _sendable(text: str) -> str:
     if len(text) > _ERROR_TEXT:
         half = _ERROR_TEXT // 2
         text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-    # Lone surrogates (from undecodable file names) have no UTF-8 encoding.
+    # Lone surrogates (from undecodable file names) cannot be encoded as UTF-8.
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -51,7 +51,7 @@ class Announcements:
             self.announce(link, now)
 
     def disconnected(self, link: Link) -> None:
-        """Announce the manager no more over a link whose connection ended."""
+        """Stop announcing the manager over a link whose connection ended."""
         if isinstance(link, int) and link in self._connected:
             del self._connected[link]
             self.outbound.timers.clear(AnnounceTimer(link))

@@ -1,6 +1,6 @@
 """Delayed jobs: submitted with a delay, or to be tried again later.
 
-Theory of operation. A heap has one entry for each batch of jobs with one time, and for each record.
+Theory of operation. A heap contains an entry for each batch of jobs with one time and each record.
 A job that ends before its time leaves its batch at once. An empty batch, or the record of an ended
 job, stays in the heap until it is first or is cleared with others. So adding, ending and releasing
 a job cost O(log n), and a million jobs of one time cost no more than a million jobs that wait for
@@ -19,7 +19,7 @@ from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
 from wmp.core.manager.queues import Batch, Batches
 
 _DEAD: Final = 64
-"""Number of ended entries that the heap may have beyond the number of waiting entries."""
+"""Maximum number of ended entries in the heap beyond the number of waiting entries."""
 
 _MAX: Final = 4096
 """Maximum number of entries that one step releases, because a step must stay short."""
@@ -37,7 +37,7 @@ class DelayedJobs:
     """Number of heap entries of jobs that ended before their start time."""
     _heap: list[tuple[float, int, Batch | JobRecord]] = field(factory=list)
     _ties: int = 0
-    """Number of entries made so far. Entries with the same time are released in this order."""
+    """Number of entries added so far. Entries with the same time are released in this order."""
 
     def add(self, due: float, part: Batch | JobRecord, count: int = 1) -> None:
         """Keep ``count`` jobs until ``due``."""

@@ -1,8 +1,9 @@
 """Jobs whose attempt failed: whether they are tried again, and when (WMP-6.25 to 6.27).
 
-A job with settings is tried again by the names of the error's types, which DONE has. Without
-settings the worker decides, and DONE has the time to wait. Either way the job waits here and holds
-no lease meanwhile. A failure is not a worker loss: those are lost leases.
+If a job has settings, the names of the error's types, which DONE contains, decide whether the job
+is tried again. Without settings the worker decides, and DONE contains the time to wait. Either way
+the job waits here and holds no lease meanwhile. A failure is not a worker loss, because a worker
+loss is a lost lease.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _OVERRUN: Final = (
     "builtins.OSError",
     "builtins.Exception",
 )
-"""The error names of an overrun: those of ``JobTimeout``."""
+"""The error names of an overrun, which are the names of ``JobTimeout``."""
 
 
 @define(eq=False)
@@ -94,7 +95,7 @@ class Failures:
 
     @staticmethod
     def _read(returned: Returned) -> tuple[str, tuple[str, ...] | None]:
-        """Return the text of the error, and the names of its types if DONE has them."""
+        """Return the text of the error, and the names of its types if DONE contains them."""
         _, outcome, payload, text, _ = returned
         if outcome == Outcome.OVERRUN:
             cut = bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace")

@@ -148,7 +148,7 @@ def _check_queues(
 def _count(
     queue: Queue, timers: ManagerTimers, parts: Mapping[int, JobRecord | Grant]
 ) -> tuple[int, int]:
-    """Return the number of waiting jobs of a queue, and the number of its dead places."""
+    """Return the number of waiting jobs of a queue, and of ended jobs in its lines."""
     waiting = dead = 0
     assert queue._order == sorted(-priority for priority in queue._lines), (
         "a queue must list its priorities from high to low"

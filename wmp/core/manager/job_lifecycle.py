@@ -54,7 +54,7 @@ class JobInput(IntEnum):
     SPEND = 5
     """The lease is lost, and max_worker_losses does not allow this loss."""
     CANCEL = 6
-    """The submitter wants no result any more."""
+    """The submitter no longer wants a result."""
     EXPIRE = 7
     """The job's deadline passed; or its expiry passed while it had no lease."""
     DUE = 8

@@ -63,7 +63,7 @@ class Leases:
     _ids: list[int] = field(factory=list)
     """Numbers of the jobs that ended in this step.
 
-    The next three lists have one entry for each of them.
+    Each of the next three lists contains one entry for each number.
     """
     _ends: list[End] = field(factory=list)
     _payloads: list[Frame] = field(factory=list)
@@ -71,7 +71,7 @@ class Leases:
     _histories: dict[int, Sequence[FailedAttempt]] = field(factory=dict)
     """Histories of the jobs that were tried again, by number of the job."""
     _codecs: dict[int, str] = field(factory=dict)
-    """Codecs of results that are not those of their jobs, by number of the job."""
+    """Codecs of results that differ from the codec of the job, by number of the job."""
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -92,8 +92,8 @@ class Leases:
             limited = limited or part.limits is not None
             if type(part) is JobRecord:
                 limited = limited or part.failed > 0
-                # The table has one step for a grant: from QUEUED. All jobs of a queue are in the
-                # state QUEUED.
+                # The table allows a grant only from QUEUED, and all jobs of a queue are in this
+                # state.
                 part.state = GRANTED
                 if part.reserved:
                     part.reserved = False
@@ -252,7 +252,7 @@ class Leases:
         worker.hold(job.kind, 1)
 
     def keep(self, job: JobRecord) -> None:
-        """Know a stored job that waits for a worker."""
+        """Add the record of a stored job that waits for a worker."""
         self._parts[job.id] = job
         if job.deadline is None and job.limits is None:
             return
@@ -262,7 +262,7 @@ class Leases:
             self.timers.set(job.id, min(times))
 
     def forget(self, job: JobRecord) -> None:
-        """Know a job without a lease no more; its end is not reported."""
+        """Forget a job without a lease; its end is not reported."""
         self._parts.pop(job.id, None)
         if job.deadline is not None or job.limits is not None:
             self.timers.clear(job.id)

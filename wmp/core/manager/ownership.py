@@ -1,8 +1,8 @@
 """The owners of a manager's jobs on the wire: the manager itself, or the store that it serves.
 
 Stored jobs belong to the store (WMP-14.1), so that another manager of the store can take them over.
-All messages about jobs name one owner. The number of a job shows its owner: those of stored jobs
-are below ``FIRST_UNSTORED``.
+Every message about jobs names one owner. The number of a job shows its owner: the numbers of stored
+jobs are below ``FIRST_UNSTORED``.
 """
 
 from __future__ import annotations

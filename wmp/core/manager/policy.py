@@ -1,4 +1,4 @@
-"""Input and output of a balancing policy. ``wmp.balance`` has the built-in policies."""
+"""Input and output of a balancing policy. ``wmp.balance`` contains the built-in policies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Jobs:
 
 @frozen
 class Offer:
-    """A worker that could do these jobs: its state when the policy was asked."""
+    """A worker that could do these jobs: its state when the policy was called."""
 
     identity: bytes
     """Stable name of the worker on the wire."""

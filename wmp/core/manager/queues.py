@@ -4,8 +4,8 @@ There is a queue for each kind (role, needs, codec). Each queue has a line for e
 cost of a step for one job does not grow with the number of jobs, kinds and workers; it grows only
 with the few priorities in use.
 
-A million jobs may wait. Each waiting job is a number and a payload in the columns of its batch, and
-no object that a garbage collector would visit. Jobs that leave a batch together stay together in
+A million jobs may wait. Each waiting job is a number and a payload in the columns of its batch, not
+an object that a garbage collector would visit. Jobs that leave a batch together stay together in
 their grant until an event other than a result concerns one of them
 (:mod:`wmp.core.manager.leases`).
 """
@@ -31,11 +31,11 @@ GRANTED: Final = TRANSITIONS[JobState.QUEUED, JobInput.GRANT]
 FEW: Final = 8
 """Maximum number of jobs of a queue that are checked for a refusal by a worker."""
 _DEAD = 64
-"""Number of places of ended jobs that the lines of a queue may have beyond the number of waiting
+"""Maximum number of entries of ended jobs in the lines of a queue beyond the number of waiting
 jobs.
 """
 _MAX = 256
-"""Limit of the jobs in a batch. To add or remove a job moves at most this number of jobs."""
+"""Limit of the jobs in a batch. Adding or removing a job moves at most this number of jobs."""
 _SPENT = 64
 """Number of empty batches that may be kept beyond the number of batches with jobs."""
 
@@ -56,7 +56,7 @@ class Grant:
     left: int
     """Number of the jobs that have not ended."""
     holder: bytes | None = None
-    """Identity of the worker that holds the leases; None until the TAKE is made."""
+    """Identity of the worker that holds the leases; None until the TAKE is built."""
     take: int = 0
     """Number of the TAKE that granted the jobs."""
     limits: JobLimits | None = None
@@ -223,7 +223,7 @@ class Batches:
         limits: JobLimits | None,
         due: float | None,
     ) -> list[Batch]:
-        """Add jobs behind all others; return the batches that were made for them."""
+        """Add jobs behind all others; return the batches that were created for them."""
         batch = self._all[-1] if self._all and not self._sealed else None
         self._sealed = False
         place, made = 0, []
@@ -254,14 +254,14 @@ class Batches:
         return self._all[place - 1] if place else None
 
     def seal(self) -> None:
-        """Let no more jobs join the newest batch."""
+        """Close the newest batch, so that no further jobs join the batch."""
         self._sealed = True
 
     def remove(self, job: JobRecord) -> bool:
         """Remove a job that ended while it waited.
 
         Returns:
-            Whether other jobs still use its place in the line.
+            Whether other jobs still use its entry in the line.
         """
         batch = None if job.attempt else self.at(job.id)
         if batch is not None:  # the job was never granted
@@ -358,7 +358,7 @@ class Queue:
         self.waiting += 1
 
     def count_out(self, job: JobRecord) -> None:
-        """Count a job that ended while it waited; its place is cleared later."""
+        """Count a job that ended while it waited; its entry is cleared later."""
         self.waiting -= 1
         if self.batches.remove(job):
             return

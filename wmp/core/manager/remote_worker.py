@@ -1,6 +1,6 @@
 """A manager's memory of one worker: route, READY, open GIVEs, leases, numbering.
 
-The memory is kept for an identity (WMP-1.8), in one epoch and one session. The route is the one
+The memory is kept for an identity (WMP-1.8), in one epoch and one session. The route is the route
 that holds the identity (spec §15).
 """
 
@@ -133,7 +133,7 @@ class RemoteWorker:
     """When the worker was last woken or granted jobs, as a count of such events; 0 for never."""
     done: int = 0
     offer_cache: Offer | None = None
-    """The offer for policies; None after a change of a value that the offer has."""
+    """The offer for policies; None after a change of a value that the offer contains."""
 
     @property
     def name(self) -> str:

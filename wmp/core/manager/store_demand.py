@@ -1,6 +1,6 @@
 """Which stored jobs a manager reserves ahead: as many as its workers may hold, of each kind.
 
-The store may have a million jobs. The manager holds only the jobs that its workers have, and as
+The store may hold a million jobs. The manager holds only the jobs that its workers have, and as
 many others as these workers could hold, so that a worker that becomes free need not wait for the
 store.
 """

@@ -224,7 +224,7 @@ class StoreLink:
                 self.leases.forget(job)
 
     def tick(self, now: float) -> None:
-        """Sweep, and give back what nobody here will do."""
+        """Sweep, and give back the jobs that no worker of this manager will do."""
         self._sweep = True
         self.timers.set(SweepTimer(), now + _SWEEP)
         for kind, count in () if self.draining else self.demand.surplus(now):
@@ -329,7 +329,7 @@ class StoreLink:
         self.tick(now)
 
     def filled(self, event: StoreFilled) -> None:
-        """Refuse the jobs for which the store has no space, and those that wait behind them."""
+        """Refuse the jobs for which the store has no space, and the jobs that wait behind them."""
         refused, under_way = self.changes.pending.refuse_adds(), self.changes.under_way
         if under_way is not None and under_way.step == event.step:
             refused += under_way.adds

@@ -19,10 +19,10 @@ FIRST_UNSTORED: Final = 1 << 62
 """The first number of a job that is not stored, at a manager with a store (STORE-5.1)."""
 
 _MAX_ADDED: Final = 8192
-"""Number of new jobs from which on a batch takes no more: a transaction must stay short."""
+"""Number of new jobs at which a batch is full, because a transaction must stay short."""
 
 _MAX_BYTES: Final = 16 << 20
-"""Bytes of payloads from which on a batch takes no more new jobs."""
+"""Bytes of payloads at which a batch takes no further new jobs."""
 
 _SWEPT: Final = 1000
 """Limit of the changes of each sort that one sweep makes."""
@@ -60,7 +60,7 @@ _MINE: Final = frozenset(what for what in _ORDER if _has(what, Guard.MINE))
 
 @define(eq=False)
 class ChangeColumns:
-    """Changes by one input. All columns have one entry for each job."""
+    """Changes by one input. Each column contains one entry for each job."""
 
     ids: list[int] = field(factory=list)
     attempts: list[int] = field(factory=list)
@@ -136,7 +136,7 @@ class NewStoredJobs:
     new: NewJobs
     event: Submitted
     again: bool = False
-    """Whether an earlier instance may have stored the jobs; then no news have their ends."""
+    """Whether an earlier instance may have stored the jobs; then no news reports their ends."""
 
 
 @define(eq=False)
@@ -156,7 +156,7 @@ class PendingWrites:
     """The contents of the next batch."""
 
     verify: bool = False
-    """Whether the next answer must have the jobs that the instance has reserved."""
+    """Whether the next answer must contain the jobs that the instance has reserved."""
     _adds: deque[NewStoredJobs] = field(factory=deque)
     _changes: dict[StoredJobInput, ChangeColumns] = field(factory=dict)
     _receipts: list[int] = field(factory=list)
@@ -204,7 +204,7 @@ class PendingWrites:
         look: Sequence[int],
         whole: bool = False,
     ) -> tuple[WriteUnderWay, WriteBatch]:
-        """Take out the next batch; with ``whole`` it has all new jobs, however many."""
+        """Take out the next batch; with ``whole`` the batch contains all new jobs, however many."""
         adds: list[NewStoredJobs] = []
         count = size = 0
         while self._adds and (whole or (count < _MAX_ADDED and size < _MAX_BYTES)):

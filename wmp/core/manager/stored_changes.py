@@ -29,7 +29,7 @@ class StoredChanges:
 
     leases: Leases
     pending: PendingWrites = field(factory=PendingWrites)
-    """What the next write has."""
+    """The content of the next write."""
     under_way: WriteUnderWay | None = None
     """The write whose answer has not come."""
     repeating: dict[int, JobRecord] = field(factory=dict)

@@ -1,4 +1,4 @@
-"""Records of stored jobs: made from rows of the store, and the failures that go back into it."""
+"""Records of stored jobs, built from rows of the store, and the failures that go back into it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST_WAIT: Final = 32_000
 
 
 def is_stored(job: JobRecord) -> bool:
-    """Return whether the store has a job."""
+    """Return whether a job is in the store."""
     return job.id < FIRST_UNSTORED
 
 
@@ -95,7 +95,7 @@ def wait_after_refusals(job: JobRecord) -> int:
 
 
 def failure_of(history: Sequence[FailedAttempt] | None, attempt: int) -> StoredFailure | None:
-    """Return the newest failure of a history if it is that of an attempt."""
+    """Return the newest failure of a history if an attempt caused it."""
     if not history or history[-1].attempt != attempt:
         return None
     return StoredFailure(attempt, history[-1].worker, history[-1].error)

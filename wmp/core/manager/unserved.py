@@ -104,7 +104,7 @@ def listed(role: str, offered: Iterable[str]) -> str:
 
 
 def _needs(role: str, needs: Mapping[str, int], offers: Sequence[Mapping[str, int]]) -> str:
-    """Name the needs that no worker of the role has; empty when one worker has all of them."""
+    """Name the needs that no worker of the role offers; empty if one worker offers all."""
     if any(fits(needs, resources) for resources in offers):
         return ""
     lacks = []

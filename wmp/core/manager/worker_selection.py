@@ -24,7 +24,7 @@ from wmp.core.manager.remote_worker import BusyWorkers, Give, RemoteWorker, capa
 from wmp.message import Kind
 
 Line: TypeAlias = dict[bytes, tuple[int, RemoteWorker]]
-"""(place, worker) by identity, in the order of the places. Places only grow."""
+"""(rank, worker) by identity, in the order of the ranks. Ranks only grow."""
 
 _Key: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, int], ...]]
 """Roles and resources."""
@@ -32,7 +32,7 @@ _Key: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, int], ...]]
 _MAX_KINDS = 256
 """Number of kinds for which the suitable profiles are kept.
 
-Profiles of other kinds are found again.
+For other kinds the search is repeated.
 """
 
 
@@ -40,9 +40,9 @@ Profiles of other kinds are found again.
 class Eligible:
     """The workers that suit jobs of one kind.
 
-    Invariant: ``credited`` has the suitable profiles whose line ``credited`` is not empty, and
-    ``giving`` has those whose line ``giving`` is not empty. ``with_capacity`` counts the workers in
-    the lines.
+    Invariant: ``credited`` contains the suitable profiles whose line ``credited`` is not empty, and
+    ``giving`` the suitable profiles whose line ``giving`` is not empty. ``with_capacity`` counts
+    the workers in the lines.
     """
 
     kind: Kind
@@ -85,14 +85,14 @@ class Profiles:
     _of: dict[bytes, Profile] = field(factory=dict)
     """The profile of each worker, by identity."""
     _eligible: dict[Kind, Eligible] = field(factory=dict)
-    _places: int = 0
+    _ranks: int = 0
 
     # -- workers
 
     def update(self, worker: RemoteWorker) -> None:
         """Put ``worker`` into the lines for its present credit and GIVEs."""
         profile = self._of.get(worker.identity) or self._join(worker)
-        self._places += 1
+        self._ranks += 1
         self._stand(profile, worker, credited=worker.credit > 0, giving=bool(worker.gives))
 
     def remove(self, worker: RemoteWorker) -> None:
@@ -112,14 +112,14 @@ class Profiles:
 
     def mark_served(self, worker: RemoteWorker) -> None:
         """Put ``worker`` behind all others of its profile."""
-        self._places += 1
-        worker.served = self._places
+        self._ranks += 1
+        worker.served = self._ranks
         profile = self._of.get(worker.identity)
         if profile is None or not worker.has_capacity:
             return
         for line in (profile.credited, profile.giving):
             if line.pop(worker.identity, None) is not None:
-                line[worker.identity] = (self._places, worker)
+                line[worker.identity] = (self._ranks, worker)
 
     # -- kinds
 
@@ -171,7 +171,7 @@ class Profiles:
         identity = worker.identity
         if credited:
             if identity not in profile.credited:
-                profile.credited[identity] = (self._places, worker)
+                profile.credited[identity] = (self._ranks, worker)
                 if len(profile.credited) == 1:
                     for eligible in profile.eligible.values():
                         eligible.credited[profile.key] = profile
@@ -180,7 +180,7 @@ class Profiles:
                 del eligible.credited[profile.key]
         if giving:
             if identity not in profile.giving:
-                profile.giving[identity] = (self._places, worker)
+                profile.giving[identity] = (self._ranks, worker)
                 if len(profile.giving) == 1:
                     for eligible in profile.eligible.values():
                         eligible.giving[profile.key] = profile
@@ -446,13 +446,13 @@ def _worth(worker: RemoteWorker, queue: Queue, spare: int, free: int, fair: int)
 
 def _oldest(lines: Sequence[Line]) -> Iterator[RemoteWorker]:
     """Yield workers, oldest offer first."""
-    places: Iterable[tuple[int, RemoteWorker]]
+    ranked: Iterable[tuple[int, RemoteWorker]]
     if len(lines) == 1:
-        places = lines[0].values()
+        ranked = lines[0].values()
     else:
-        # No two places are equal, so the comparison never reaches the workers.
-        places = heapq.merge(*(line.values() for line in lines))
-    return (worker for _, worker in places)
+        # No two ranks are equal, so the comparison never reaches the workers.
+        ranked = heapq.merge(*(line.values() for line in lines))
+    return (worker for _, worker in ranked)
 
 
 def _share(count: int, candidates: Sequence[_Candidate]) -> list[tuple[RemoteWorker, int]]:

@@ -1,6 +1,6 @@
 """Checksums of payloads: a receiver notices a payload that changed on the way (WMP-2.11 to 2.13).
 
-TCP has a checksum of 16 bits, and a program between two nodes may cut bytes out of a stream. The
+TCP uses a checksum of 16 bits, and a program between two nodes may cut bytes out of a stream. The
 result is almost never a valid message. But a part of a payload is a valid payload.
 """
 

@@ -143,7 +143,7 @@ class Claims(Generic[_Holder, _Action]):
         return claim
 
     def _refuse(self, holder: _Holder, claim: Claim) -> None:
-        """Report the failure of a claim to the peer that made it.
+        """Report the failure of a claim to the peer that raised the claim.
 
         A worker with two routes to its manager claims its own identity, and gets no report.
         """

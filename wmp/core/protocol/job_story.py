@@ -40,7 +40,7 @@ from wmp.message import Field, Message, Outcome, Peer, counted, named
 MAX_EVENTS: Final = 64
 """Maximum number of events that are kept of one job.
 
-The first half and the newest half are kept. A line between them has the number of omitted events.
+The first half and the newest half are kept. A line between them counts the omitted events.
 """
 
 

@@ -19,7 +19,7 @@ def needs_of(amounts: Mapping[str, int]) -> Needs:
 
 
 def within(needs: Needs, limit: Needs) -> bool:
-    """Return whether ``limit`` has the amount of each resource that ``needs`` names."""
+    """Return whether ``limit`` contains the amount of each resource that ``needs`` names."""
     maximum = dict(limit)
     return all(amount <= maximum.get(name, 0) for name, amount in needs)
 

@@ -99,8 +99,8 @@ class WorkerSettings:
     lane_time: float = 0.08
     """Time that the jobs of one bundle should take together.
 
-    Each bundle costs a step of the worker and a message. If each job of some milliseconds had a
-    bundle of its own, these would take as long as the jobs.
+    Each bundle costs a step of the worker and a message. If each job of a few milliseconds had a
+    bundle of its own, the steps and messages would take as long as the jobs.
     """
     lane_max: int = 512
     hold: float = 5.0
@@ -127,7 +127,7 @@ class WorkerSettings:
     unacked_bytes: int = 64 << 20
     """Limit of the payload bytes of results that are kept for resending.
 
-    Above this limit the worker accepts no more jobs.
+    Above this limit the worker accepts no further jobs.
     """
     stories: int = 0
     """Number of the newest jobs whose stories are kept; 0 keeps no stories and costs nothing."""

@@ -18,8 +18,8 @@ _T = TypeVar("_T", bound=Hashable)
 class ResendTimer(NamedTuple):
     """A message to this peer may have to be sent again (WMP-7.3).
 
-    Timers are named tuples because those are hashed in C. The constant in the last place keeps
-    two types with the same fields unequal.
+    Timers are named tuples, which are hashed in C. The constant in the last field keeps two types
+    with the same fields unequal.
     """
 
     identity: bytes

@@ -251,7 +251,7 @@ class Credit:
             now: Seconds.
             links: Links on which READY is for all managers.
             managers: Receivers by name.
-            same: Use the number of the newest READY if that had the same content (WMP-3.2).
+            same: Use the number of the newest READY if its content was the same (WMP-3.2).
         """
         settings = self.outbound.settings
         content = (credit, self._windowed_of(credit))

@@ -497,7 +497,7 @@ class Executions:
         return b""
 
     def _lane_of(self, number: int, ids: Sequence[int]) -> tuple[RunningLane | None, Sequence[int]]:
-        """Return the lane and those of ``ids`` that have not ended on the lane.
+        """Return the lane, and the jobs of ``ids`` that have not ended on the lane.
 
         Drop the other ids.
         """

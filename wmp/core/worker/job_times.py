@@ -14,7 +14,7 @@ Times: TypeAlias = Sequence[float | None]
 
 @define(eq=False)
 class JobTimes:
-    """Columns of some jobs. Each column has one entry for each job, or is None."""
+    """Columns of some jobs. Each column contains one entry for each job, or is None."""
 
     deadlines: Times | None = None
     """Deadline of each job, on the clock of ``now``."""
@@ -48,7 +48,7 @@ class JobTimes:
         )
 
     def slice(self, first: int, last: int | None = None) -> JobTimes:
-        """Return the times of the jobs from ``first`` to the one before ``last``."""
+        """Return the times of the jobs from ``first`` up to ``last``, which is not included."""
         return JobTimes(
             None if self.deadlines is None else self.deadlines[first:last],
             None if self.begin_by is None else self.begin_by[first:last],
@@ -62,7 +62,7 @@ class JobTimes:
         return self.deadlines if self.begin_by is None else self.begin_by
 
     def late(self, now: float, first: int, last: int) -> int:
-        """Return the place of the first job, from ``first`` on, that may not begin any more.
+        """Return the index of the first job, from ``first`` on, that may no longer begin.
 
         Else ``last``.
         """

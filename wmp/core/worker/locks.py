@@ -275,7 +275,7 @@ class Locks:
                 count -= moved
 
     def no(self, manager: RemoteManager, link: int, message: Message, now: float) -> None:
-        """Act on a NO: no job, or no more jobs, come for this lock (WMP-4.10, 4.13)."""
+        """Act on a NO: no jobs, or no further jobs, come for this lock (WMP-4.10, 4.13)."""
         number = message.fields[Field.LOCK]
         lock = self.of(manager.identity).get(number)
         if lock is None:

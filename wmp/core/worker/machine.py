@@ -5,7 +5,7 @@ in order. ``deadline()`` returns when ``Ticked`` is due. Every event ends in one
 starts waiting jobs, sends the answers, and distributes the free resources.
 
 This module passes each event and message to the right part. :mod:`wmp.core.worker.sessions` follows
-managers, :mod:`wmp.core.worker.executions` has the jobs, :mod:`wmp.core.worker.locks` the locks,
+managers, :mod:`wmp.core.worker.executions` holds the jobs, :mod:`wmp.core.worker.locks` the locks,
 and :mod:`wmp.core.worker.capacity` distributes free resources.
 
 No message of a peer can raise an error or corrupt the state. A message that cannot be acted on is

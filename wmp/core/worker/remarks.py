@@ -28,7 +28,7 @@ def cut_text(text: str | None) -> str | None:
 
 
 def with_remarks(columns: Columns, remarks: Mapping[int, tuple[str | None, int | None]]) -> Columns:
-    """Add the texts and waits of the jobs that have one."""
+    """Add the texts and waits of the jobs that have a text or a wait."""
     none = (None, None)
     texts, waits = zip(*(remarks.get(id, none) for id in columns.ids), strict=True)
     return evolve(

@@ -1,6 +1,6 @@
 """One manager, as its worker remembers it (WMP-1.8): epoch, session, route, WAKE, READY.
 
-:mod:`wmp.core.worker.executions` has the manager's jobs, :mod:`wmp.core.worker.locks` its locks.
+:mod:`wmp.core.worker.executions` holds the manager's jobs, :mod:`wmp.core.worker.locks` its locks.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class WaitingBatch:
         return len(self.ids)
 
     def late(self, now: float, first: int, last: int) -> int:
-        """Return the place of the first job, from ``first`` on, that may not begin any more.
+        """Return the index of the first job, from ``first`` on, that may no longer begin.
 
         Return ``last`` if all jobs may begin.
         """
@@ -259,7 +259,7 @@ class RunningLane:
 class RunQueue:
     """All jobs that wait or run.
 
-    Invariant: every lane has the resources of one job of its kind; ``parked`` is the number of
+    Invariant: every lane holds the resources of one job of its kind; ``parked`` is the number of
     jobs in all lines.
     """
 

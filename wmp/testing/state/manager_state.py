@@ -78,7 +78,7 @@ LEFT_OUT: Final = {
     "Eligible.with_capacity": "it follows from the profiles",
     "Profiles._by_role": "the profiles that the outline lists by key",
     "Profiles._eligible": "it follows from the profiles",
-    "Profiles._places": "only its growth matters: the next number is above all others",
+    "Profiles._ranks": "only its growth matters: the next number is above all others",
     "BusyWorkers.counts": "it follows from the workers",
     "RemoteWorker.has_capacity": "it follows from the credit and the GIVEs",
     "Outbound.actions": "always empty between two events",
