@@ -202,8 +202,8 @@ class Run:
     deadlines: Sequence[float | None] | None
     """Deadlines of the jobs, on the clock of ``now``; None when no job has a deadline."""
     payloads: Sequence[Frame]
-    expires: Sequence[float | None] | None = None
-    """Times after which the jobs may not be begun; a deadline counts too.
+    begin_by: Sequence[float | None] | None = None
+    """Times after which the jobs may not be begun, at the latest their deadlines.
 
     None: only deadlines count.
     """

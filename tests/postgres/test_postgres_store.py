@@ -167,7 +167,7 @@ def test_a_full_store_takes_no_jobs_until_others_are_purged(url, clock):
         url, max_bytes=10_000, clock=lambda: clock.wall, monotonic=lambda: clock.steady
     )
     client = Client(store)
-    (first,) = client.add(b"x" * 7000, terms=StoredTerms(keep=1000))
+    (first,) = client.add(b"x" * 7000, terms=StoredTerms(keep_ms=1000))
     assert client.add(b"y" * 7000) == [0]
     client.reserve()
     client.change(Input.SUCCEED, [first], [1], payloads=[b"r" * 2000])
@@ -187,7 +187,7 @@ def test_a_full_store_takes_no_jobs_until_others_are_purged(url, clock):
 
 def test_purged_jobs_leave_nothing_behind(store, clock):
     client = Client(store)
-    ids = client.add(b"a" * 5000, b"b", terms=StoredTerms(keep=1000))
+    ids = client.add(b"a" * 5000, b"b", terms=StoredTerms(keep_ms=1000))
     client.reserve()
     client.change(Input.SUCCEED, ids, [1, 1], payloads=[b"r", b"s"])
     clock.move(2)
@@ -212,8 +212,8 @@ def test_texts_may_have_nul_and_any_length(store):
 def test_kinds_of_queued_jobs_are_named_and_counted(store, clock):
     client = Client(store)
     assert store.kinds() == store.kinds(counted=True) == []
-    client.add(b"a", b"b", priority=3, delay=4000)
-    client.add(b"c", b"d", delay=1500)
+    client.add(b"a", b"b", priority=3, delay_ms=4000)
+    client.add(b"c", b"d", delay_ms=1500)
     wc = Kind("wc", (("gpu", 1),))
     client.add(b"e", kind=wc)
     clock.move(1)

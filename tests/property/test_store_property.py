@@ -23,8 +23,8 @@ from wmp.testing.store_worlds.reference_store import ReferenceStore
 
 KINDS = (Kind("a"), Kind("a"), Kind("a"), Kind("b", (), "cbor"))
 TERMS = (
-    StoredTerms(keep=2000, keep_dead=6000),
-    StoredTerms(max_worker_losses=1, keep=30, keep_dead=90),
+    StoredTerms(keep_ms=2000, keep_dead_ms=6000),
+    StoredTerms(max_worker_losses=1, keep_ms=30, keep_dead_ms=90),
 )
 CLIENTS = 3
 WITHOUT_ATTEMPT = (StoredJobState.QUEUED, StoredJobState.CANCELLED, StoredJobState.TIMEOUT)
@@ -58,8 +58,8 @@ adds = st.fixed_dictionaries(
             max_size=4,
         ),
         "priority": st.sampled_from([0, 0, -1, 2]),
-        "delay": st.sampled_from([0, 0, 0, 700, 1]),
-        "timeout": st.sampled_from([None, None, None, 3000]),
+        "delay_ms": st.sampled_from([0, 0, 0, 700, 1]),
+        "timeout_ms": st.sampled_from([None, None, None, 3000]),
         "expires_in_ms": st.sampled_from([None, None, None, 2000]),
         "unique": st.sampled_from(["open", "kept"]),
         "reserve": st.booleans(),

@@ -135,9 +135,9 @@ class Observer:
             if event.timeout is not None:
                 self.history.limited(me, id, begin + event.timeout)
             if event.delay or event.expires or event.run_limit or event.retry:
-                expires = None if event.expires is None else begin + event.expires
+                expires_at = None if event.expires is None else begin + event.expires
                 limited = event.run_limit is not None
-                self.history.timed(me, id, TimeFacts(begin, expires, limited, event.retry))
+                self.history.timed(me, id, TimeFacts(begin, expires_at, limited, event.retry))
 
     def _tried_again(self, me: Peer, contact: _Contact, now: float) -> None:
         """Record the errors of this step after which their jobs did not end."""

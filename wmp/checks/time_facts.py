@@ -21,7 +21,7 @@ class TimeFacts:
 
     due: float
     """Time from which an attempt may be granted; it moves with every failure."""
-    expires: float | None
+    expires_at: float | None
     limited: bool
     """Whether an attempt may run only for a limited time."""
     retry: Retry | None
@@ -37,12 +37,12 @@ class TimeFacts:
 
     def too_late(self, now: float) -> str:
         """Return in words why a lease that is granted now is too late; empty if it is not."""
-        expired = self.expires is not None and self.expires + _ROUNDED <= now
-        return f"at {now}, after its expiry {self.expires}" if expired else ""
+        expired = self.expires_at is not None and self.expires_at + _ROUNDED <= now
+        return f"at {now}, after its expiry {self.expires_at}" if expired else ""
 
     def expired(self, now: float) -> bool:
         """Return whether the job may end because of its expiry."""
-        return self.expires is not None and self.expires <= now
+        return self.expires_at is not None and self.expires_at <= now
 
     def fail(self, now: float, wait: int | None) -> None:
         """Record a failure after which the job is tried again."""
@@ -68,5 +68,5 @@ class TimeFacts:
             return False
         wait = retry.backoff.wait(self.failed + 1) if self.wish is None else self.wish / 1000
         latest = now + wait + _ROUNDED
-        bounds = [bound for bound in (deadline, self.expires) if bound is not None]
+        bounds = [bound for bound in (deadline, self.expires_at) if bound is not None]
         return all(latest < bound for bound in bounds)

@@ -414,7 +414,7 @@ def _fields(job: StoredJob) -> dict[str, Any]:
         "instance": job.instance,
         "created": when(job.created),
         "due": when(job.due),
-        "deadline": when(job.deadline),
+        "deadline": when(job.deadline_ms),
         "expires": when(job.expires_at_ms),
         "ended": when(job.ended),
         "purge": when(job.purge),

@@ -43,7 +43,7 @@ class StoredJob:
     """Number of the instance that has reserved the job."""
     submitter: int | None
     """Number of the instance that submitted the job and has not learned of its end."""
-    deadline: int | None
+    deadline_ms: int | None
     expires_at_ms: int | None
     created: int
     ended: int | None

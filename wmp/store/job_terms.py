@@ -10,10 +10,10 @@ from attrs import frozen
 from wmp.message import Kind
 from wmp.retry import Backoff, Retry
 
-RESULT_AGE: Final = 3_600_000
+RESULT_AGE_MS: Final = 3_600_000
 """Default of the milliseconds for which results are kept: one hour."""
 
-DEAD_LETTER_AGE: Final = 7 * 24 * 3_600_000
+DEAD_LETTER_AGE_MS: Final = 7 * 24 * 3_600_000
 """Default of the milliseconds for which dead letters are kept: seven days."""
 
 
@@ -27,9 +27,9 @@ class StoredTerms:
     """Seconds for which one attempt may run."""
     retry: Retry | None = None
     """Settings of the errors that are tried again; None: the handlers decide."""
-    keep: int = RESULT_AGE
+    keep_ms: int = RESULT_AGE_MS
     """Milliseconds for which the job is kept after a result or a cancellation."""
-    keep_dead: int = DEAD_LETTER_AGE
+    keep_dead_ms: int = DEAD_LETTER_AGE_MS
     """Milliseconds for which the job is kept after an error, a timeout or a loss."""
 
 
@@ -49,7 +49,7 @@ def terms_to_text(terms: StoredTerms) -> str:
     return json.dumps(spec, sort_keys=True, separators=(",", ":"))
 
 
-def terms_from_text(text: str, keep: int, keep_dead: int) -> StoredTerms:
+def terms_from_text(text: str, keep_ms: int, keep_dead_ms: int) -> StoredTerms:
     """Return the terms of a text. Unknown entries, of a later minor version, are ignored."""
     spec = json.loads(text)
     retry = None
@@ -61,7 +61,7 @@ def terms_from_text(text: str, keep: int, keep_dead: int) -> StoredTerms:
             backoff=Backoff(first, maximum, factor),
             jitter=found["jitter"],
         )
-    return StoredTerms(spec["retries"], spec.get("run_limit"), retry, keep, keep_dead)
+    return StoredTerms(spec["retries"], spec.get("run_limit"), retry, keep_ms, keep_dead_ms)
 
 
 def needs_to_text(kind: Kind) -> str:

@@ -38,9 +38,9 @@ class NewJobs:
     """Numbers of the instance's blocks, never used before."""
     payloads: Sequence[Frame]
     priority: int = 0
-    delay: int = 0
+    delay_ms: int = 0
     """Milliseconds from the transaction until the jobs are due."""
-    timeout: int | None = None
+    timeout_ms: int | None = None
     """Milliseconds from then until the deadline."""
     expires_in_ms: int | None = None
     """Milliseconds from then until the jobs may not be begun any more."""
@@ -64,7 +64,7 @@ class JobChanges:
     """Results, errors or causes, for inputs that keep a result."""
     costs: Sequence[int] | None = None
     """Lost leases to count, 0 or 1, for inputs that count; None for 0."""
-    waits: Sequence[int] | None = None
+    waits_ms: Sequence[int] | None = None
     """Milliseconds until the job is due, for inputs that wait; None for 0."""
     failures: Sequence[StoredFailure | None] | None = None
     """Failed or lost attempts, for inputs that keep a failure; None for none."""
@@ -126,7 +126,7 @@ class ReservedJobs:
     lost: Sequence[int]
     failed: Sequence[int]
     terms: Sequence[StoredTerms]
-    deadlines: Sequence[int | None]
+    deadlines_ms: Sequence[int | None]
     expires_at_ms: Sequence[int | None]
     """Times on the clock of the store, since 1970."""
     more: bool

@@ -51,7 +51,7 @@ def wmp(monkeypatch):
 @pytest.fixture
 def four(client):
     """Add a queued job, one that failed, one that is reserved, one that is done."""
-    queued, failed = client.add(b"later", delay=60_000), client.add(b"bad", kind=Kind("resize"))
+    queued, failed = client.add(b"later", delay_ms=60_000), client.add(b"bad", kind=Kind("resize"))
     client.reserve(kind=Kind("resize"))
     client.change(Input.FAIL, failed, [1], payloads=[b"no error report"])
     done = client.add(b"x" * 3000, keys=["k\x1b1"])
@@ -113,7 +113,7 @@ def test_a_job_that_waits_is_shown_with_the_reason(wmp, path, client, four):
     assert waits(four[3]) == ""
     client.change(Input.CANCEL, [four[2]])
     assert waits(four[2]).startswith("cancellation is requested; manager 'test' (instance 1) waits")
-    (due,) = client.add(b"z", delay=-10 * 365 * 86_400_000)
+    (due,) = client.add(b"z", delay_ms=-10 * 365 * 86_400_000)
     assert "no manager has a worker with free capacity for role 'echo' and slots=1" in waits(due)
     hint = "(managers: 'test' (instance 1)"
     assert waits(due).endswith(f"{hint})")
@@ -132,7 +132,7 @@ def test_a_job_is_shown_with_its_failed_attempts(wmp, path, client):
     (id,) = client.add(b"x")
     client.reserve()
     failures = [StoredFailure(1, "lathe\x1b", "ValueError: no")]
-    client.change(Input.AGAIN, [id], [1], waits=[90_000], failures=failures)
+    client.change(Input.AGAIN, [id], [1], waits_ms=[90_000], failures=failures)
 
     shown = json.loads(wmp("jobs", "show", path, id, "--json")[1])
     assert shown["waits"].startswith("is tried again at 2027-")

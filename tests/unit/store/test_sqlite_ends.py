@@ -40,7 +40,7 @@ def test_a_submitter_finds_ends_and_cancellations_by_others_until_its_receipt(st
 
 @pytest.mark.rule("STORE-6.4")
 def test_ended_jobs_are_purged_after_their_time_to_live(store, clock):
-    terms = StoredTerms(keep=1000, keep_dead=3000)
+    terms = StoredTerms(keep_ms=1000, keep_dead_ms=3000)
     client = Client(store)
     done, failed, cancelled = client.add(b"a" * 600, b"b", b"c", terms=terms)
     waiting = client.add(b"d", terms=terms, priority=-1)
@@ -75,7 +75,7 @@ def test_an_ended_job_is_forgotten_at_once_and_an_open_one_is_not(store):
 @pytest.mark.parametrize("state", ENDED)
 def test_an_ended_job_is_revived_whatever_its_end(store, clock, state):
     client = Client(store)
-    (id,) = client.add(b"x", timeout=1000, expires_in_ms=900)
+    (id,) = client.add(b"x", timeout_ms=1000, expires_in_ms=900)
     client.reserve()
     client.change(Input.REPEAT, [id], [1], costs=[1])
     if state is State.CANCELLED:
@@ -93,7 +93,7 @@ def test_an_ended_job_is_revived_whatever_its_end(store, clock, state):
     clock.move(5)
     assert client.change(Input.REVIVE, [id]) == [State.QUEUED]
     job = client.job(id)
-    assert (job.lost, job.failed, job.deadline, job.expires_at_ms, job.purge) == (
+    assert (job.lost, job.failed, job.deadline_ms, job.expires_at_ms, job.purge) == (
         0,
         0,
         None,

@@ -151,8 +151,8 @@ def test_one_failure_that_comes_twice_counts_once(store, other):
     one, two = Client(store), Client(other)
     (id,) = one.add(b"x")
     one.reserve()
-    assert one.change(Input.AGAIN, [id], [1], waits=[500]) == [State.QUEUED]
-    assert two.change(Input.AGAIN, [id], [1], waits=[500]) == [State.QUEUED]
+    assert one.change(Input.AGAIN, [id], [1], waits_ms=[500]) == [State.QUEUED]
+    assert two.change(Input.AGAIN, [id], [1], waits_ms=[500]) == [State.QUEUED]
     assert two.change(Input.FAIL, [id], [1], payloads=[b"e"]) == [State.QUEUED]
     job = two.job(id)
     assert (job.failed, job.due, job.attempt) == (1, NOW + 500, 1)
@@ -184,7 +184,7 @@ def test_an_instance_keeps_or_releases_an_attempt_that_is_over(store):
     assert client.change(Input.REPEAT, [id], [1], costs=[1]) == [State.RESERVED]
     assert client.change(Input.REPEAT, [id], [1], costs=[1]) == [State.RESERVED]
     assert (client.job(id).attempt, client.job(id).lost) == (2, 1)
-    assert client.change(Input.RELEASE, [id], [2], costs=[1], waits=[1000]) == [State.QUEUED]
+    assert client.change(Input.RELEASE, [id], [2], costs=[1], waits_ms=[1000]) == [State.QUEUED]
     assert client.job(id).lost == 2
     reserved = client.reserve()
     assert (reserved.ids, reserved.next_due) == ([], NOW + 1000)
@@ -229,11 +229,11 @@ def test_an_attempt_is_adopted_only_when_its_instance_has_ended(store, other, cl
 def test_jobs_are_reserved_by_priority_then_time_then_number(store, clock):
     client = Client(store)
     low = client.add(b"a", b"b")
-    late = client.add(b"c", delay=2000)
+    late = client.add(b"c", delay_ms=2000)
     client.add(b"d", expires_in_ms=1000)
-    client.add(b"e", timeout=1000)
+    client.add(b"e", timeout_ms=1000)
     clock.move(1)
-    soon = client.add(b"f", delay=500)
+    soon = client.add(b"f", delay_ms=500)
     high = client.add(b"g", priority=5)
     other_kind = client.add(b"h", kind=Kind("wc"))
     clock.move(2)
@@ -324,13 +324,13 @@ def test_a_reservation_is_bounded_by_jobs_and_bytes(store):
     assert (third.ids, third.more, third.next_due) == (ids[2:], False, None)
     client.add(b"x", b"y")
     assert client.reserve(1).more
-    client.add(b"later", delay=700)
+    client.add(b"later", delay_ms=700)
     assert client.reserve(1).next_due == NOW + 700
 
 
 def test_jobs_are_reserved_with_their_add_if_none_of_the_kind_waits(store):
     client = Client(store)
-    assert client.add(b"a", reserve=True, delay=5) == [1]
+    assert client.add(b"a", reserve=True, delay_ms=5) == [1]
     ids = client.add(b"b", b"c", reserve=True)
     assert [client.job(id).state for id in ids] == [State.RESERVED] * 2
     assert [client.job(id).attempt for id in ids] == [1, 1]
@@ -345,21 +345,21 @@ def test_jobs_are_reserved_with_their_add_if_none_of_the_kind_waits(store):
 @pytest.mark.rule("STORE-4.1", "STORE-4.4")
 def test_times_of_a_delayed_job_count_from_its_start(store, clock):
     client = Client(store)
-    (id,) = client.add(b"x", delay=1000, timeout=3000, expires_in_ms=2000)
+    (id,) = client.add(b"x", delay_ms=1000, timeout_ms=3000, expires_in_ms=2000)
     job = client.job(id)
     assert (job.created, job.due) == (NOW, NOW + 1000)
-    assert (job.deadline, job.expires_at_ms) == (NOW + 4000, NOW + 3000)
+    assert (job.deadline_ms, job.expires_at_ms) == (NOW + 4000, NOW + 3000)
     clock.move(1)
     reserved = client.reserve()
-    assert (reserved.deadlines, reserved.expires_at_ms) == ([NOW + 4000], [NOW + 3000])
+    assert (reserved.deadlines_ms, reserved.expires_at_ms) == ([NOW + 4000], [NOW + 3000])
 
 
 @pytest.mark.rule("STORE-4.5")
 def test_a_sweep_ends_jobs_whose_time_has_passed(store, clock):
     client = Client(store)
     (expired,) = client.add(b"a", expires_in_ms=1000)
-    (overdue,) = client.add(b"b", timeout=1000)
-    begun, running = client.add(b"c", b"d", timeout=1000, expires_in_ms=500, priority=1)
+    (overdue,) = client.add(b"b", timeout_ms=1000)
+    begun, running = client.add(b"c", b"d", timeout_ms=1000, expires_in_ms=500, priority=1)
     client.reserve(2)
     client.change(Input.SUCCEED, [begun], [1], payloads=[b""])
     clock.move(0.9)
@@ -377,7 +377,7 @@ def test_the_deadline_of_a_reserved_job_belongs_to_its_instance_while_that_lives
     store, other, clock
 ):
     one, two = Client(store), Client(other)
-    ids = two.add(b"a", b"b", timeout=1000)
+    ids = two.add(b"a", b"b", timeout_ms=1000)
     one.reserve(1)
     clock.move(2)
     assert [job.id for job in two.sweep()] == ids[1:]
@@ -388,7 +388,7 @@ def test_the_deadline_of_a_reserved_job_belongs_to_its_instance_while_that_lives
 @pytest.mark.rule("STORE-4.5")
 def test_a_sweep_has_a_limit(store, clock):
     client = Client(store)
-    client.add(*[b"x"] * 5, timeout=1)
+    client.add(*[b"x"] * 5, timeout_ms=1)
     clock.move(1)
     assert len(client.sweep(3)) == 3
     assert len(client.sweep(3)) == 2
@@ -458,7 +458,12 @@ def test_kinds_and_terms_are_given_back_equal(store, other):
     assert [job.kind for job in found] == [kind for kind in kinds for _ in terms]
     plain, special = found[0].terms, found[1].terms
     assert plain == StoredTerms()
-    assert (special.max_worker_losses, special.run_limit, special.keep, special.keep_dead) == (
+    assert (
+        special.max_worker_losses,
+        special.run_limit,
+        special.keep_ms,
+        special.keep_dead_ms,
+    ) == (
         9,
         1.5,
         1,

@@ -131,8 +131,8 @@ def test_kinds_name_what_is_queued_and_when_it_is_due(tmp_path):
     one = Client(store)
     other = Kind("resize", (("gpu", 1),), "cbor", checksum=True)
     one.add(b"due", kind=Kind())
-    one.add(b"later", kind=other, delay=5000, priority=1)
-    one.add(b"latest", kind=other, delay=9000, priority=7)
+    one.add(b"later", kind=other, delay_ms=5000, priority=1)
+    one.add(b"latest", kind=other, delay_ms=9000, priority=7)
 
     assert {row.kind: row.wait for row in store.kinds()} == {Kind(): 0, other: 5000}
     one.reserve(kind=Kind())

@@ -39,7 +39,7 @@ def why_waiting(job: StoredJob, instances: Sequence[KnownInstance], now: float) 
 
 def _queued(job: StoredJob, instances: Sequence[KnownInstance], now: float) -> str:
     """Return why a queued job waits."""
-    times = [at for at in (job.deadline, job.expires_at_ms) if at is not None]
+    times = [at for at in (job.deadline_ms, job.expires_at_ms) if at is not None]
     if times and min(times) <= now:
         return "the time of the job has passed; the next manager that uses the store ends the job"
     if job.due > now:

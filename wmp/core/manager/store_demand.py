@@ -52,11 +52,11 @@ class KindDemand:
         """Whether jobs in the store wait for their time."""
         return self.next_due < inf
 
-    def leaves(self, wait: int, now: float) -> None:
-        """Record that a job is left in the store; ``wait``: milliseconds until it is due."""
+    def leaves(self, wait_ms: int, now: float) -> None:
+        """Record that a job is left in the store; it is due in ``wait_ms``."""
         self.queued += 1
-        if wait:
-            self.next_due = min(self.next_due, now + wait / 1000)
+        if wait_ms:
+            self.next_due = min(self.next_due, now + wait_ms / 1000)
         else:
             self.more = True
 

@@ -439,7 +439,7 @@ class StoreLink:
                     )
                 )
             elif state is _State.QUEUED:
-                demand.leaves(new.delay, now)
+                demand.leaves(new.delay_ms, now)
         stored = [id for id in ids if id not in refused] if refused else tuple(ids)
         if add.again:
             self._watched.update({id: None for id in stored if id not in joined})
@@ -465,11 +465,11 @@ class StoreLink:
             self._results.append(columns)
             return
         growth = _GROWTHS.get(what, 0)
-        for id, attempt, payload, wait, job, state, at in zip(
+        for id, attempt, payload, wait_ms, job, state, at in zip(
             columns.ids,
             columns.attempts,
             columns.payloads,
-            columns.waits,
+            columns.waits_ms,
             columns.jobs,
             answer.states,
             answer.attempts,
@@ -488,18 +488,18 @@ class StoreLink:
                 if state in ENDED:
                     self._end(id, state, payload, at)
                 elif job is not None:
-                    self._goes_on(job, what, wait, now)
+                    self._goes_on(job, what, wait_ms, now)
             elif what is not _In.CANCEL:
                 self.outbound.drop("stale result")
 
-    def _goes_on(self, job: JobRecord, what: StoredJobInput, wait: int, now: float) -> None:
+    def _goes_on(self, job: JobRecord, what: StoredJobInput, wait_ms: int, now: float) -> None:
         """Take note of a job that did not end."""
         if what is _In.REPEAT:
             job.attempt += 1
             job.reserved = True
             self._enter(job, back=True)
         else:
-            self.demand.of(job.kind).leaves(wait, now)
+            self.demand.of(job.kind).leaves(wait_ms, now)
 
     def _reserved(
         self, kind: Kind, reserved: ReservedJobs, answer: BatchAnswer, now: float

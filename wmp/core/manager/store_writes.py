@@ -66,7 +66,7 @@ class ChangeColumns:
     attempts: list[int] = field(factory=list)
     payloads: list[Frame] = field(factory=list)
     costs: list[int] = field(factory=list)
-    waits: list[int] = field(factory=list)
+    waits_ms: list[int] = field(factory=list)
     jobs: list[JobRecord | None] = field(factory=list)
     """Records of the jobs, for changes after which the job goes on; else None."""
     failures: list[StoredFailure | None] = field(factory=list)
@@ -78,7 +78,7 @@ class ChangeColumns:
         attempt: int,
         payload: Frame = b"",
         cost: int = 0,
-        wait: int = 0,
+        wait_ms: int = 0,
         job: JobRecord | None = None,
         failure: StoredFailure | None = None,
     ) -> None:
@@ -87,7 +87,7 @@ class ChangeColumns:
         self.attempts.append(attempt)
         self.payloads.append(payload)
         self.costs.append(cost)
-        self.waits.append(wait)
+        self.waits_ms.append(wait_ms)
         self.jobs.append(job)
         self.failures.append(failure)
 
@@ -99,7 +99,7 @@ class ChangeColumns:
         self.attempts += attempts
         self.payloads += payloads
         self.costs += repeat(0, len(ids))
-        self.waits += repeat(0, len(ids))
+        self.waits_ms += repeat(0, len(ids))
         self.jobs += repeat(None, len(ids))
         self.failures += repeat(None, len(ids))
 
@@ -111,7 +111,7 @@ class ChangeColumns:
             self.attempts if what in _FENCED else None,
             self.payloads if what in _KEPT else None,
             self.costs if what in _COSTLY and any(self.costs) else None,
-            self.waits if what in _DELAYED and any(self.waits) else None,
+            self.waits_ms if what in _DELAYED and any(self.waits_ms) else None,
             self.failures if what in _FAILING and any(self.failures) else None,
         )
 
@@ -122,7 +122,7 @@ class ChangeColumns:
             (self.attempts, later.attempts),
             (self.payloads, later.payloads),
             (self.costs, later.costs),
-            (self.waits, later.waits),
+            (self.waits_ms, later.waits_ms),
             (self.jobs, later.jobs),
             (self.failures, later.failures),
         ):

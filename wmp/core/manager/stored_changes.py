@@ -62,14 +62,14 @@ class StoredChanges:
         self.leases.forget(job)
         failure = failure_of(job.history, job.attempt)
         self.pending.of(_In.AGAIN).add(
-            job.id, job.attempt, wait=ceil(wait * 1000), job=job, failure=failure
+            job.id, job.attempt, wait_ms=ceil(wait * 1000), job=job, failure=failure
         )
 
     def release(self, jobs: Iterable[JobRecord]) -> None:
         """Give jobs back that no worker has."""
         columns = self.pending.of(_In.RELEASE)
         for job in jobs:
-            columns.add(job.id, job.attempt, wait=wait_after_refusals(job), job=job)
+            columns.add(job.id, job.attempt, wait_ms=wait_after_refusals(job), job=job)
 
     def changing(self) -> set[int]:
         """Return the numbers of the jobs with changes that wait for the store."""

@@ -27,7 +27,7 @@ def is_stored(job: JobRecord) -> bool:
 def records_of(kind: Kind, reserved: ReservedJobs, store_now: int, now: float) -> list[JobRecord]:
     """Make the records of jobs that a reservation brought."""
     records = []
-    for id, attempt, payload, priority, lost, failed, terms, deadline, expires_at_ms in zip(
+    for id, attempt, payload, priority, lost, failed, terms, deadline_ms, expires_at_ms in zip(
         reserved.ids,
         reserved.attempts,
         reserved.payloads,
@@ -35,11 +35,11 @@ def records_of(kind: Kind, reserved: ReservedJobs, store_now: int, now: float) -
         reserved.lost,
         reserved.failed,
         reserved.terms,
-        reserved.deadlines,
+        reserved.deadlines_ms,
         reserved.expires_at_ms,
         strict=True,
     ):
-        times = (_later(deadline, store_now, now), _later(expires_at_ms, store_now, now))
+        times = (_later(deadline_ms, store_now, now), _later(expires_at_ms, store_now, now))
         job = _record(id, payload, kind, priority, terms, *times)
         job.attempt, job.lost, job.failed = attempt, lost, failed
         if id in reserved.histories:
@@ -50,7 +50,7 @@ def records_of(kind: Kind, reserved: ReservedJobs, store_now: int, now: float) -
 
 def record_of(row: StoredJob, store_now: int, now: float) -> JobRecord:
     """Make the record of a job that this instance has reserved."""
-    times = (_later(row.deadline, store_now, now), _later(row.expires_at_ms, store_now, now))
+    times = (_later(row.deadline_ms, store_now, now), _later(row.expires_at_ms, store_now, now))
     job = _record(row.id, row.payload or b"", row.kind, row.priority, row.terms, *times)
     job.attempt, job.lost, job.failed = row.attempt, row.lost, row.failed
     if row.history:

@@ -497,7 +497,7 @@ class RunQueue:
             attempts=held.start(ids),
             deadlines=deadlines,
             payloads=payloads,
-            expires=begin_by,
+            begin_by=begin_by,
             limits=limits,
             failed=failed,
         )

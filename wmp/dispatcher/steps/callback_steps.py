@@ -43,7 +43,9 @@ def add_callback(store: StoreTransaction, id: int) -> bool:
         return False
     new = NewJobs(
         kind=CALLBACKS,
-        terms=StoredTerms(1_000_000, None, None, found[0].terms.keep, found[0].terms.keep_dead),
+        terms=StoredTerms(
+            1_000_000, None, None, found[0].terms.keep_ms, found[0].terms.keep_dead_ms
+        ),
         ids=[store.block()[0]],
         payloads=[json.dumps({"job": id}).encode()],
         keys=[f"callback:{id}"],
@@ -165,4 +167,4 @@ class EndCallback:
             store.change(JobChanges(StoredJobInput.FAIL, ids, attempts, [text]))
             return
         wait = min(_LONGEST, 1_000 << min(failed, 16))
-        store.change(JobChanges(StoredJobInput.AGAIN, ids, attempts, waits=[wait]))
+        store.change(JobChanges(StoredJobInput.AGAIN, ids, attempts, waits_ms=[wait]))

@@ -71,7 +71,7 @@ class Create:
                 ids=[self.id],
                 payloads=[new.payload_of(self.id)],
                 priority=new.priority,
-                delay=0 if new.due is None else max(0, new.due - store.now),
+                delay_ms=0 if new.due is None else max(0, new.due - store.now),
                 keys=None if new.key is None else [f"http:{new.key}"],
                 unique="kept",
             )

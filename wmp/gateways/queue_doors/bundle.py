@@ -64,7 +64,7 @@ class Bundle:
         A job whose time has passed ends as cancelled (WMP-6.7, 6.19).
         """
         run = self.run
-        times = run.expires or run.deadlines
+        times = run.begin_by or run.deadlines
         while self._rows:
             row = self._rows.popleft()
             begin_by = None if times is None else times[row]

@@ -31,7 +31,7 @@ from wmp.store.write_batch import (
 _FOREVER: Final = 1000 * 365 * 24 * 3_600_000
 """Milliseconds for which a request is kept: until it is closed (MDP-8.5)."""
 
-_TERMS: Final = StoredTerms(keep=_FOREVER, keep_dead=_FOREVER)
+_TERMS: Final = StoredTerms(keep_ms=_FOREVER, keep_dead_ms=_FOREVER)
 _PREFIX: Final = "titanic "
 _HEX: Final = frozenset(string.hexdigits)
 _BYTES: Final = 64 << 20
@@ -189,7 +189,7 @@ class TitanicRequests:
     def give_back(self, taken: TakenRequest, wait: float) -> bool:
         """Let a request wait again, because it got no reply; return False if it was closed."""
         back = JobChanges(
-            StoredJobInput.RELEASE, [taken.id], [taken.attempt], waits=[round(wait * 1000)]
+            StoredJobInput.RELEASE, [taken.id], [taken.attempt], waits_ms=[round(wait * 1000)]
         )
         with self._lock:
             if self._forget_if_closed(taken):

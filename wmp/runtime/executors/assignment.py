@@ -47,7 +47,7 @@ class Assignment:
             action.attempts,
             action.deadlines or repeat(None),
             payloads,
-            action.expires or action.deadlines or repeat(None),
+            action.begin_by or action.deadlines or repeat(None),
             action.limits or repeat(None),
             action.failed or repeat(0),
             strict=False,

@@ -373,7 +373,7 @@ async def run_lane_async(lane: Lane) -> None:
         action.ids,
         action.attempts,
         action.deadlines or repeat(None),
-        action.expires or action.deadlines or repeat(None),
+        action.begin_by or action.deadlines or repeat(None),
         action.payloads,
         strict=False,  # ``repeat`` never ends
     ):

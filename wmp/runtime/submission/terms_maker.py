@@ -27,7 +27,7 @@ from wmp.runtime.submission.submit_options import (
     unknown_option,
 )
 from wmp.runtime.submission.time_limits import NO_LIMITS, TimeLimits
-from wmp.store.job_terms import RESULT_AGE, StoredTerms
+from wmp.store.job_terms import RESULT_AGE_MS, StoredTerms
 
 _StoredAs: TypeAlias = tuple[Literal["open", "kept"], int]
 """Which jobs of the same key a stored job joins, and milliseconds for which its result is kept."""
@@ -35,7 +35,7 @@ _StoredAs: TypeAlias = tuple[Literal["open", "kept"], int]
 _TIMES: Final = frozenset(("timeout", "expires", "run_limit", "delay", "start_at"))
 _STORAGE: Final = frozenset(("stored", "unique", "result_ttl"))
 
-_KEPT_AS_USUAL: Final[_StoredAs] = ("open", RESULT_AGE)
+_KEPT_AS_USUAL: Final[_StoredAs] = ("open", RESULT_AGE_MS)
 
 
 class TermsMaker:
@@ -187,7 +187,7 @@ class TermsMaker:
         if unique not in ("open", "kept"):
             raise ConfigError(f"unique is {unique!r}; expected 'open' or 'kept'")
         if result_ttl is None:
-            return _KEPT_AS_USUAL if unique == "open" else ("kept", RESULT_AGE)
+            return _KEPT_AS_USUAL if unique == "open" else ("kept", RESULT_AGE_MS)
         return unique, round(check_seconds("result_ttl", result_ttl) * 1000)
 
 

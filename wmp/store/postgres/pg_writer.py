@@ -218,7 +218,7 @@ class JobWriter(SqlWriter):
             "attempt": changes.attempts,
             "payload": changes.payloads,
             "cost": changes.costs,
-            "wait": changes.waits,
+            "wait": changes.waits_ms,
         }
         if failures is not None:
             columns["worker"] = [one and as_bytes(one.worker) for one in failures]

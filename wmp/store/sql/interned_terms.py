@@ -95,7 +95,7 @@ class InternedTerms(ABC):
         """Return the number of terms, which are stored if they are new."""
         number = self._terms.get(terms)
         if number is None:
-            columns = (terms_to_text(terms), terms.keep, terms.keep_dead)
+            columns = (terms_to_text(terms), terms.keep_ms, terms.keep_dead_ms)
             connection.execute(self.ADD_TERMS, self.row(columns))
             (number,) = connection.execute(self.FIND_TERMS, self.key(columns)).fetchone()
             self._terms[terms] = number

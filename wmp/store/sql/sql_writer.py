@@ -65,8 +65,8 @@ class SqlWriter(ABC):
         if not new.ids:
             return AddAnswer([], [])
         kind = self._terms.number_of_kind(self.connection, new.kind)
-        due = self.now + new.delay
-        reserved = new.reserve and not new.delay and not self._is_due(kind)
+        due = self.now + new.delay_ms
+        reserved = new.reserve and not new.delay_ms and not self._is_due(kind)
         state = _ADD_RESERVED if reserved else _ADD
         shared = {
             "state": int(state),
@@ -77,7 +77,7 @@ class SqlWriter(ABC):
             "terms": self._terms.number_of_terms(self.connection, new.terms),
             "instance": self.me if reserved else None,
             "submitter": self.me,
-            "deadline": None if new.timeout is None else due + new.timeout,
+            "deadline": None if new.timeout_ms is None else due + new.timeout_ms,
             "expires": None if new.expires_in_ms is None else due + new.expires_in_ms,
             "created": self.now,
         }
@@ -187,7 +187,7 @@ class SqlWriter(ABC):
             lost=[row[3] for row in rows],
             failed=[row[4] for row in rows],
             terms=[self._terms.terms(self.connection, row[5]) for row in rows],
-            deadlines=[row[6] for row in rows],
+            deadlines_ms=[row[6] for row in rows],
             expires_at_ms=[row[7] for row in rows],
             more=more,
             next_due=next_due,

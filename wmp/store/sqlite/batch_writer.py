@@ -169,7 +169,7 @@ class BatchWriter(SqlWriter):
                 "attempt": repeat(0) if attempts is None else attempts,
                 "payload": repeat(b"") if changes.payloads is None else changes.payloads,
                 "cost": repeat(0) if changes.costs is None else changes.costs,
-                "wait": repeat(0) if changes.waits is None else changes.waits,
+                "wait": repeat(0) if changes.waits_ms is None else changes.waits_ms,
             },
             changes.failures,
         )

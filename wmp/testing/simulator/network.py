@@ -315,8 +315,8 @@ class Network:
         """Begin the next job that is left in a lane, unless its expiry has passed."""
         id, run = lane.left[0], lane.run
         row = list(run.ids).index(id)
-        expires = None if run.expires is None else run.expires[row]
-        if expires is not None and expires <= self.local(name):
+        begin_by = None if run.begin_by is None else run.begin_by[row]
+        if begin_by is not None and begin_by <= self.local(name):
             self.end(name, lane, Outcome.CANCELLED, b"")  # WMP-6.19
             return
         if run.limits is not None and run.limits[row] is not None:

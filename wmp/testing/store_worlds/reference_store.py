@@ -54,8 +54,8 @@ class _StoredRow:
     terms: StoredTerms
     priority: int
     due: int
-    deadline: int | None
-    expires: int | None
+    deadline_ms: int | None
+    expires_at_ms: int | None
     created: int
     key: str | None
     payload: bytes
@@ -84,8 +84,8 @@ class _StoredRow:
             self.failed,
             self.instance,
             self.submitter,
-            self.deadline,
-            self.expires,
+            self.deadline_ms,
+            self.expires_at_ms,
             self.created,
             self.ended,
             self.purge,
@@ -231,12 +231,12 @@ class ReferenceStore:
         return max(ended, key=lambda row: (row.ended or 0, row.id), default=None)
 
     def _add(self, me: int, now: int, new: NewJobs) -> AddAnswer:
-        due = now + new.delay
+        due = now + new.delay_ms
         waits = any(
             row.state is _State.QUEUED and row.kind == new.kind and row.due <= now
             for row in self._rows.values()
         )
-        reserve = new.reserve and not new.delay and not waits
+        reserve = new.reserve and not new.delay_ms and not waits
         what = _In.ADD_RESERVED if reserve else _In.ADD
         ids, states = [], []
         for place, id in enumerate(new.ids):
@@ -250,8 +250,8 @@ class ReferenceStore:
                     terms=new.terms,
                     priority=new.priority,
                     due=due,
-                    deadline=None if new.timeout is None else due + new.timeout,
-                    expires=None if new.expires_in_ms is None else due + new.expires_in_ms,
+                    deadline_ms=None if new.timeout_ms is None else due + new.timeout_ms,
+                    expires_at_ms=None if new.expires_in_ms is None else due + new.expires_in_ms,
                     created=now,
                     key=key,
                     payload=bytes(new.payloads[place]),
@@ -270,7 +270,7 @@ class ReferenceStore:
                 now,
                 _at(changes.attempts, place),
                 _at(changes.costs, place),
-                _at(changes.waits, place),
+                _at(changes.waits_ms, place),
                 b"" if changes.payloads is None else bytes(changes.payloads[place]),
                 None if changes.failures is None else changes.failures[place],
             )
@@ -292,8 +292,8 @@ class ReferenceStore:
 
     def _holds(self, guard: Guard, row: _StoredRow, change: _Change) -> bool:
         now = change.now
-        overdue = row.deadline is not None and row.deadline <= now
-        expired = row.expires is not None and row.expires <= now
+        overdue = row.deadline_ms is not None and row.deadline_ms <= now
+        expired = row.expires_at_ms is not None and row.expires_at_ms <= now
         ended = self._ended_at(row.instance)
         match guard:
             case Guard.KEY_FREE:
@@ -357,14 +357,14 @@ class ReferenceStore:
             case Effect.END:
                 dead = row.state in (_State.ERROR, _State.TIMEOUT, _State.LOST)
                 row.ended = change.now
-                row.purge = change.now + (row.terms.keep_dead if dead else row.terms.keep)
+                row.purge = change.now + (row.terms.keep_dead_ms if dead else row.terms.keep_ms)
                 row.instance = None
                 if row.submitter == change.me:
                     row.submitter = None
             case Effect.RESET:
                 row.lost = row.failed = 0
                 row.due = change.now
-                row.deadline = row.expires = row.ended = row.purge = None
+                row.deadline_ms = row.expires_at_ms = row.ended = row.purge = None
                 row.result = row.submitter = None
                 row.history.clear()
             case Effect.REMOVE:
@@ -406,22 +406,24 @@ class ReferenceStore:
                 _In.EXPIRE,
                 lambda row: (
                     row.state in OPEN
-                    and row.deadline is not None
-                    and row.deadline <= now
+                    and row.deadline_ms is not None
+                    and row.deadline_ms <= now
                     and (
                         row.state is _State.QUEUED
                         or row.instance == me
                         or self._ended_at(row.instance) < float("inf")
                     )
                 ),
-                lambda row: (row.deadline, row.id),
+                lambda row: (row.deadline_ms, row.id),
             ),
             (
                 _In.EXPIRE,
                 lambda row: (
-                    row.state is _State.QUEUED and row.expires is not None and row.expires <= now
+                    row.state is _State.QUEUED
+                    and row.expires_at_ms is not None
+                    and row.expires_at_ms <= now
                 ),
-                lambda row: (row.expires, row.id),
+                lambda row: (row.expires_at_ms, row.id),
             ),
             (
                 _In.PURGE,
@@ -470,8 +472,8 @@ class ReferenceStore:
             lost=[row.lost for row in chosen],
             failed=[row.failed for row in chosen],
             terms=[row.terms for row in chosen],
-            deadlines=[row.deadline for row in chosen],
-            expires_at_ms=[row.expires for row in chosen],
+            deadlines_ms=[row.deadline_ms for row in chosen],
+            expires_at_ms=[row.expires_at_ms for row in chosen],
             more=more,
             next_due=None if more else min(later, default=None),
             histories={row.id: tuple(row.history) for row in chosen if row.history},

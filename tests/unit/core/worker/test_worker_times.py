@@ -28,14 +28,14 @@ def texts(actions):
 def test_a_job_that_has_not_begun_by_its_expiry_is_not_begun():
     worker, manager = make_worker()
     (run,) = runs(give(manager, *jobs(3), ids=[11, 12, 13], left=[500, None, None]))
-    assert (run.ids, run.deadlines, run.expires) == ([11, 12, 13], [0.5, None, None], None)
+    assert (run.ids, run.deadlines, run.begin_by) == ([11, 12, 13], [0.5, None, None], None)
     give(manager, *jobs(3), ids=[14, 15, 16], expires=[100, 200, None], left=[None, 150, None])
 
     actions = finish(worker, run, now=0.12)
 
     (run,) = runs(actions)
     assert (run.ids, run.deadlines) == ([15], [0.15])
-    assert run.expires == [0.15]  # the earlier of deadline and expiry
+    assert run.begin_by == [0.15]  # the earlier of deadline and expiry
     assert dones(actions)[0][-1] == (14, 1, Outcome.CANCELLED)
 
 
