@@ -14,6 +14,7 @@ from attrs import evolve
 
 from wmp.core.manager import job_lifecycle, scheduler, worker_selection
 from wmp.core.manager.job_lifecycle import JobInput, JobRecord, JobState
+from wmp.core.manager.leases import Leases
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.queues import Queue
 from wmp.core.manager.remote_worker import RemoteWorker
@@ -425,6 +426,21 @@ def cancelling(patch: Patch) -> None:
     """WMP-6.12: a job that is being cancelled is queued again when its lease ends."""
     for what in (JobInput.LOSE, JobInput.RETURN, JobInput.REFUSE):
         patch.setitem(job_lifecycle.TRANSITIONS, (JobState.CANCELLING, what), JobState.QUEUED)
+
+
+def lost_while_cancelling(patch: Patch) -> None:
+    """WMP-6.12: a job that is being cancelled is queued again when its lease is lost."""
+    patch.setitem(job_lifecycle.TRANSITIONS, (JobState.CANCELLING, JobInput.LOSE), JobState.QUEUED)
+
+
+def attempts_of_leases(patch: Patch) -> None:
+    """WMP-6.2: a worker that holds a job holds every attempt of the job."""
+
+    def holds(self: Leases, worker: RemoteWorker, id: int, attempt: int) -> bool:
+        part = self._parts.get(id)
+        return part is not None and part.holder == worker.identity
+
+    patch.setattr(Leases, "holds", holds)
 
 
 def ended_in_the_queue(patch: Patch) -> None:

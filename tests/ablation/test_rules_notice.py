@@ -160,6 +160,13 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
         {},
     ),
     (
+        manager_side.lost_while_cancelling,
+        jobs.test_a_cancelled_job_whose_worker_dies_is_not_given_again,
+        {},
+    ),
+    (manager_side.attempts_of_leases, jobs.test_a_result_of_an_old_attempt_is_not_accepted, {}),
+    (manager_side.attempts_of_leases, jobs.test_progress_of_an_old_attempt_is_ignored, {}),
+    (
         manager_side.max_worker_losses,
         jobs.test_a_job_that_was_lost_too_often_ends_as_lost_with_a_reason,
         {},

@@ -31,6 +31,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.newer_epoch, {STALE, TWICE}, (55, 220, 289, 317, 386, 440)),
     (manager_side.lost_leases, {ENDS}, (8, 49, 68)),
     (manager_side.resend_by_manager, {ENDS, MEET}, (147, 200, 185)),
+    (manager_side.lost_while_cancelling, {"cancelled stays cancelled"}, (160, 161, 170, 283)),
     (manager_side.ended_in_the_queue, {"cancelled stays cancelled"}, (6, 8, 12, 18, 28)),
     (manager_side.max_worker_losses, {LOSSES}, (29, 17, 57, 67)),
     (manager_side.leaving_again, {LOSSES}, (218,)),

@@ -157,6 +157,18 @@ def test_trace_prints_every_step_of_a_seed(capsys):
     assert len(report.trace) > report.steps
 
 
+def test_a_reader_that_closes_the_pipe_ends_the_program_quietly():
+    command = [sys.executable, "-m", "wmp.testing", "--seeds", "17:20", "--trace"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        assert program.stdout.readline().startswith(b"seed 17, trace ")
+        program.stdout.close()  # as `head -1` does; the rest is more than a pipe holds
+        errors = program.stderr.read()
+        assert program.wait(60) == 1
+    assert errors == b""
+
+
 @pytest.mark.parametrize("seeds", ["x", "5:5", "9:3", "-4:3", "1:x", ""])
 def test_wrong_seeds_are_wrong_usage(seeds, capsys):
     with pytest.raises(SystemExit) as ended:

@@ -37,7 +37,7 @@ INVARIANTS: Mapping[str, str] = {
     "no stale result": "a result is accepted only from the holder of the newest attempt",
     "cancelled stays cancelled": (
         "a job is not begun after its worker answered `cancelled`, and not granted again after "
-        "any end was reported to its submitter"
+        "its submitter cancelled it or any end was reported to its submitter"
     ),
     "worker losses are kept": (
         "a job is given up when more leases were lost than max_worker_losses allows, and only "
@@ -227,6 +227,8 @@ class History:
         """Return the invariant that the grant of an attempt breaks, with the reason; or None."""
         if job.end is not None:
             return "cancelled stays cancelled", f"after the job had ended as {job.end.value}"
+        if job.asked:
+            return "cancelled stays cancelled", "after its submitter had cancelled the job"
         if attempt <= job.attempt:
             return "no stale result", f"after attempt {job.attempt}; expected a greater attempt"
         if job.holder is not None:

@@ -7,15 +7,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from wmp.errors import ConfigError
 from wmp.store.contract import JobFilter, KnownInstance, StoredJob
 from wmp.store.stored_job import StoredJobState
 from wmp.store.transaction import TransactingStore
 
-_PASSWORD: Final = re.compile("password=[^&]*", re.IGNORECASE)
-"""A password among the parameters of a URL."""
+_PARAMETER: Final = re.compile("([^?&=]*)=[^&]*")
+"""The key and the value of a parameter of a URL."""
 
 
 class ReadableStore(Protocol):
@@ -90,9 +90,14 @@ def printable_place(place: str | os.PathLike[str]) -> str:
     scheme, mark, rest = text.partition("://")
     if not mark:
         return text
-    location, _, query = _PASSWORD.sub("", rest).rpartition("@")[2].partition("?")
+    location, _, query = _PARAMETER.sub(_hidden, rest).rpartition("@")[2].partition("?")
     schema = dict(parse_qsl(query)).get("schema")
     return f"{scheme}://{location}" + (f"?schema={schema}" if schema else "")
+
+
+def _hidden(parameter: re.Match[str]) -> str:
+    """Return a parameter; empty if it is a password, whose key may be percent-encoded."""
+    return "" if unquote(parameter[1]).lower().endswith("password") else parameter[0]
 
 
 def make_store(place: str | os.PathLike[str], **settings: Any) -> WritableStore:

@@ -1,7 +1,8 @@
 """``python -m wmp.testing``: plays seeded worlds and reports each that broke an invariant.
 
-Exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage. If no invariant was
-broken before the interruption: 130 after Ctrl-C, 143 after SIGTERM.
+Exit status: 0 all invariants held, 1 an invariant was broken or the reader closed the pipe of the
+output, 2 wrong usage. If no invariant was broken before the interruption: 130 after Ctrl-C, 143
+after SIGTERM.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from pathlib import Path
 from typing import TextIO
 
 from wmp.checks.invariants import INVARIANTS
-from wmp.cli.common.entry_point import INTERRUPTED, TERMINATED, ProgramTerminated, terminated
+from wmp.cli.common.entry_point import (
+    FAILED,
+    INTERRUPTED,
+    TERMINATED,
+    ProgramTerminated,
+    drop_stdout,
+    terminated,
+)
 from wmp.testing.worlds.campaign import CampaignResult, replay_command, reports
 from wmp.testing.worlds.world import WorldReport
 
@@ -49,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
             "Simulate networks (worlds) of managers, workers and devices with faults in virtual "
             "time. Draw each world from a seed, and check the named invariants in it."
         ),
-        epilog="exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage, "
-        "130 Ctrl-C, 143 SIGTERM",
+        epilog="exit status: 0 all invariants held, 1 an invariant was broken or the reader of the "
+        "output closed the pipe, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM",
     )
     add = parser.add_argument
     add(
@@ -199,6 +207,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if tally.violations else status
 
 
+def _run() -> int:
+    """Run the program as a process: end quietly when the reader closes the pipe (``| head``)."""
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_stdout()
+        return FAILED
+    return status
+
+
 if __name__ == "__main__":
     with terminated():
-        sys.exit(main())
+        sys.exit(_run())

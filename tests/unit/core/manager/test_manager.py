@@ -435,6 +435,18 @@ def test_status_reaches_the_submitter_and_ends_nothing(manager, worker):
     assert resolved(worker.done([1])) == [(1, End.OK, b"result")]
 
 
+@pytest.mark.rule("WMP-6.2", "WMP-6.9")
+def test_progress_of_an_old_attempt_is_ignored(manager, worker):
+    lease(manager, worker, b"job")
+    worker.ping(held=[(99, 1)])  # the worker has lost the job
+    (take,) = sent(worker.give(1), Command.TAKE)
+    assert list(take.columns.attempts) == [2]
+
+    for attempt, reported in ((1, []), (2, [Notify(1, 0.5, "half")])):
+        columns = Columns([1], [attempt], fractions=[0.5], texts=["half"])
+        assert worker.send(worker.numbered(Command.STATUS, columns)) == reported
+
+
 @pytest.mark.rule("WMP-6.10", "WMP-6.12")
 def test_cancel_in_the_queue_is_definite_at_once(manager, worker):
     submit(manager, b"job")
