@@ -10,7 +10,7 @@
 ``Parallel``, ``delayed`` and ``parallel_config`` are those of joblib. The calls run in worker
 processes of this machine, which are kept for the next ``Parallel``. With
 ``parallel_config("wmp", manager=manager)`` they run at the workers of a manager, which were started
-with ``--pickle``.
+with ``--pickle``. Options of jobs apply to each batch: ``parallel_config("wmp", run_limit=60)``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 try:
     import joblib
@@ -40,6 +40,7 @@ from wmp.blocking.manager import Manager
 from wmp.calls.call import Call
 from wmp.calls.executor import Executor
 from wmp.calls.handlers import set_environment
+from wmp.runtime.submission.submit_options import CALL_OPTIONS, CallOptions
 
 __all__ = ["Parallel", "WmpBackend", "delayed", "parallel_config", "register"]
 
@@ -51,8 +52,8 @@ class _KeptExecutor:
     """An executor with processes of its own, which outlives a ``Parallel``."""
 
     executor: Executor
-    fits: tuple[int, dict[str, str]]
-    """The number of its processes, and the variables of their environment."""
+    fits: tuple[int, dict[str, str], CallOptions]
+    """The number of its processes, the variables of their environment, and its options."""
     users: int = 0
     """Number of backends that use it."""
 
@@ -66,14 +67,18 @@ class WmpBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
     Args:
         manager: A manager whose workers were started with ``--pickle``; by default worker processes
             of this machine.
-        settings: Settings of every backend of joblib, such as ``inner_max_num_threads``.
+        settings: Options of :class:`wmp.Executor` for each batch, such as ``needs`` and
+            ``run_limit``; and settings of every backend of joblib, such as
+            ``inner_max_num_threads``.
     """
 
     supports_retrieve_callback = True
     supports_inner_max_num_threads = True
 
     def __init__(self, manager: Manager | None = None, **settings: Any) -> None:
-        super().__init__(**settings)
+        own = {name: value for name, value in settings.items() if name in CALL_OPTIONS}
+        super().__init__(**{name: settings[name] for name in settings.keys() - own.keys()})
+        self._options = cast("CallOptions", own)
         self._manager = manager
         self._executor: Executor | None = None
         self._borrowed: _KeptExecutor | None = None
@@ -106,11 +111,12 @@ class WmpBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         self.parallel = parallel
         if self._manager is not None:
-            self._executor = Executor(self._manager, pickle=True)
+            self._executor = Executor(self._manager, pickle=True, **self._options)
         else:
             self._give_back()
             # Libraries such as BLAS start threads of their own in each process.
-            self._borrowed = _borrow(n_jobs, self._prepare_worker_env(n_jobs=n_jobs))
+            environment = self._prepare_worker_env(n_jobs=n_jobs)
+            self._borrowed = _borrow(n_jobs, environment, self._options)
             self._executor = self._borrowed.executor
         return n_jobs
 
@@ -152,9 +158,9 @@ class WmpBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
             self.configure(n_jobs=self.parallel.n_jobs, parallel=self.parallel)
 
 
-def _borrow(n_jobs: int, environment: dict[str, str]) -> _KeptExecutor:
+def _borrow(n_jobs: int, environment: dict[str, str], options: CallOptions) -> _KeptExecutor:
     """Return a kept executor that fits, else another in place of those that nobody uses."""
-    fits = n_jobs, environment
+    fits = n_jobs, environment, options
     with _lock:
         for one in list(_kept):
             if one.executor.closed or not (one.users or one.fits == fits):
@@ -163,7 +169,7 @@ def _borrow(n_jobs: int, environment: dict[str, str]) -> _KeptExecutor:
         found = next((one for one in _kept if one.fits == fits), None)
         if found is None:
             executor = Executor(
-                workers=n_jobs, initializer=set_environment, initargs=(environment,)
+                workers=n_jobs, initializer=set_environment, initargs=(environment,), **options
             )
             found = _KeptExecutor(executor, fits)
             _kept.append(found)

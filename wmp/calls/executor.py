@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, Unpack, cast
 
 import attrs
 
@@ -24,12 +24,17 @@ from wmp.calls.handlers import PICKLED_ROLE, PickledCalls, module_role, path_of
 from wmp.calls.local import LocalManager, cores
 from wmp.calls.pickles import pack_call, pickle_value
 from wmp.errors import ClosedError, ConfigError, InitializerFailed
-from wmp.retry import Retry
 from wmp.runtime.common.checks import check_count
 from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.sockets.endpoints import check_unpickling
 from wmp.runtime.submission.submissions import pack
-from wmp.runtime.submission.submit_options import JobOptions
+from wmp.runtime.submission.submit_options import (
+    CALL_OPTIONS,
+    CallOptions,
+    JobOptions,
+    shows_options,
+    unknown_option,
+)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -98,18 +103,16 @@ class Executor(concurrent.futures.Executor):
             any code there.
         initializer: Called in each worker process before its first call; only without a manager.
         initargs: Arguments of the initializer.
-        needs: As for :meth:`wmp.Manager.submit`, for each call.
-        priority: As for ``needs``.
-        timeout: As for ``needs``.
-        run_limit: As for ``needs``.
-        max_worker_losses: Number of dead workers that a call survives. By default that of the
-            manager; 0 without a manager.
-        retry: As for ``needs``: settings for trying a call again after an exception.
+        options: The options of each call, as described at :class:`wmp.SubmitOptions`, but
+            ``role``, ``stored``, ``result_ttl`` and the options of a single job.
+            ``max_worker_losses`` is by default that of the manager; 0 without a manager.
 
     Raises:
+        TypeError: An option is unknown, or is none of a call.
         ConfigError: An argument is wrong.
     """
 
+    @shows_options(CallOptions)
     def __init__(
         self,
         manager: Manager | None = None,
@@ -118,13 +121,13 @@ class Executor(concurrent.futures.Executor):
         pickle: bool = False,
         initializer: Callable[..., object] | None = None,
         initargs: Sequence[Any] = (),
-        needs: dict[str, int] | None = None,
-        priority: int = 0,
-        timeout: float | None = None,
-        run_limit: float | None = None,
-        max_worker_losses: int | None = None,
-        retry: Retry | None = None,
+        **options: Unpack[CallOptions],
     ) -> None:
+        if unfit := sorted(options.keys() - CALL_OPTIONS):
+            raise TypeError(
+                unknown_option(unfit)
+                or f"{unfit[0]!r} is no option of an executor; use the method submit of a manager"
+            )
         self._lock = threading.Lock()
         self._calls: set[Call[Any]] = set()
         self._closed = False
@@ -142,9 +145,8 @@ class Executor(concurrent.futures.Executor):
                 first = pickle_value((initializer, tuple(initargs)))
             handlers = {PICKLED_ROLE: PickledCalls(first)}
             limits = {"cancel_grace": _GRACE, "window_time": _AHEAD}
-            self._own = LocalManager(
-                count, handlers, limits=limits, max_worker_losses=max_worker_losses or 0
-            )
+            losses = options.get("max_worker_losses") or 0
+            self._own = LocalManager(count, handlers, limits=limits, max_worker_losses=losses)
             self._own._hidden = True
             self._own.start()
             manager = self._own
@@ -171,15 +173,7 @@ class Executor(concurrent.futures.Executor):
                 f"the manager of an executor has the codec {manager._inner.codec!r}, which carries "
                 "no arguments; make the manager with codec='cbor', or pass pickle=True"
             )
-        self._options: JobOptions = {
-            "needs": needs,
-            "priority": priority,
-            "timeout": timeout,
-            "run_limit": run_limit,
-            "max_worker_losses": max_worker_losses,
-            "retry": retry,
-            "stored": False,
-        }
+        self._options = cast("JobOptions", {**options, "stored": False})
         self._terms: dict[str, JobTerms] = {}
         _open.add(self)
 

@@ -51,6 +51,14 @@ def test_one_job_runs_here() -> None:
         assert parallel()(joblib.delayed(functions.where)() for _ in range(2)) == [os.getpid()] * 2
 
 
+def test_options_of_jobs_apply_to_each_batch() -> None:
+    with (
+        joblib.parallel_config("wmp", n_jobs=2, run_limit=0.2),
+        pytest.raises(wmp.JobTimeout, match="run"),
+    ):
+        parallel()(joblib.delayed(time.sleep)(600) for _ in range(2))
+
+
 def test_results_can_be_a_generator() -> None:
     with joblib.parallel_config("wmp", n_jobs=2):
         results = parallel(return_as="generator")(joblib.delayed(abs)(-n) for n in range(9))

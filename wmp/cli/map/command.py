@@ -44,6 +44,7 @@ from wmp.message import DEFAULT_ROLE, counted
 from wmp.retry import Retry
 from wmp.runtime.common.checks import check_role, check_seconds
 from wmp.runtime.manager.unserved_log import logger as unserved_logger
+from wmp.runtime.submission.submit_options import SubmitOptions
 from wmp.runtime.submission.time_limits import TimeLimits
 from wmp.store.opening import printable_place
 
@@ -253,11 +254,18 @@ def map_command(
     typed = (not files or "-" in files) and sys.stdin is not None and sys.stdin.isatty()
     total = len(files) if files and not lines else None
     needs = amounts("--need", need)
-    order: dict[str, Any] = {"role": role, "needs": needs or None, "timeout": timeout}
-    order |= {"expires": expires, "run_limit": run_limit, "delay": delay, "checksum": checksum}
-    order["max_worker_losses"] = max_worker_losses
+    options: SubmitOptions = {
+        "role": role,
+        "needs": needs or None,
+        "timeout": timeout,
+        "expires": expires,
+        "run_limit": run_limit,
+        "delay": delay,
+        "max_worker_losses": max_worker_losses,
+        "checksum": checksum,
+    }
     if retries is not None:
-        order["retry"] = Retry(times=retries)
+        options["retry"] = Retry(times=retries)
     run = MapRun(rule)
     left = "running jobs were cancelled"
     if store is not None:
@@ -276,7 +284,7 @@ def map_command(
                 bar.complain(f"bound to {', '.join(manager.endpoints)}")
             ended = None if rule is None else run.ended
             source = inputs(files, lines, run.skips)
-            feed = Feed(manager, source, order, ended, stored=store is not None)
+            feed = Feed(manager, source, options, ended, stored=store is not None)
             keys = " --secret FILE --server FILE" if security is not None else ""
             where = manager.endpoints[0] if bind else f"the device at {', '.join(connect)}"
             address = reachable(where) if bind else "tcp://DEVICE:PORT"

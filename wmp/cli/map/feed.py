@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from attrs import define, evolve, frozen
 
 from wmp.blocking import Job, Manager
 from wmp.message import Limits
+from wmp.runtime.submission.submit_options import SubmitOptions
 
 _JOBS: Final = 8192
 """Maximum number of inputs that are read in advance of the results."""
@@ -145,7 +146,7 @@ class Feed:
     Args:
         manager: Takes the inputs.
         source: The inputs; read on the thread.
-        order: Arguments of :meth:`wmp.Manager.submit`.
+        options: Options of each job.
         ended: Called when the job of an item has ended, on another thread; None for no call.
         stored: Whether the jobs are stored, under keys of their names and contents.
     """
@@ -154,7 +155,7 @@ class Feed:
         self,
         manager: Manager,
         source: Iterator[MapInput],
-        order: dict[str, Any],
+        options: SubmitOptions,
         ended: Callable[[Item], None] | None = None,
         *,
         stored: bool = False,
@@ -167,7 +168,7 @@ class Feed:
         self._stopped = False
         self._manager = manager
         self._source = source
-        self._order = order
+        self._options = options
         self._stored = stored
         self._items: deque[Item] = deque()
         self._bytes = 0
@@ -275,10 +276,11 @@ class Feed:
 
     def _submit(self, one: MapInput) -> Job:
         if not self._stored:
-            return self._manager.submit(one.payload, **self._order)
+            return self._manager.submit(one.payload, **self._options)
         # The jobs read in advance are fewer than a manager takes, so nothing waits here.
-        key = _key(self._order["role"], one)
-        return self._manager.submit_nowait(one.payload, key=key, unique="kept", **self._order)
+        key = _key(self._options["role"], one)
+        options: SubmitOptions = {**self._options, "key": key, "unique": "kept"}
+        return self._manager.submit_nowait(one.payload, **options)
 
 
 def _key(role: str, one: MapInput) -> str:

@@ -15,10 +15,9 @@ from wmp.runtime.submission.results import Status
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-class JobOptions(TypedDict, total=False):
-    """The options of ``submit_many`` and ``map``: :class:`SubmitOptions` that fit several jobs."""
+class CallOptions(TypedDict, total=False):
+    """The options of an executor: :class:`SubmitOptions` that fit every call of a function."""
 
-    role: str
     needs: Mapping[str, int] | None
     priority: int
     timeout: float | None
@@ -29,6 +28,12 @@ class JobOptions(TypedDict, total=False):
     max_worker_losses: int | None
     checksum: bool
     retry: Retry | None
+
+
+class JobOptions(CallOptions, total=False):
+    """The options of ``submit_many`` and ``map``: :class:`SubmitOptions` that fit several jobs."""
+
+    role: str
     stored: bool | None
     result_ttl: float | None
 
@@ -73,6 +78,9 @@ class SubmitOptions(JobOptions, total=False):
     unique: Literal["open", "kept"]
 
 
+CALL_OPTIONS: Final = CallOptions.__annotations__.keys()
+"""The options of an executor, which chooses the role of each call and stores no calls."""
+
 LONE_OPTIONS: Final = SubmitOptions.__annotations__.keys() - JobOptions.__annotations__.keys()
 """The options of a single job, which ``submit_many`` and ``map`` do not take."""
 
@@ -113,7 +121,7 @@ def unknown_option(names: Iterable[str]) -> str:
 
 
 def shows_options(
-    options: type[JobOptions] | type[SubmitOptions], **defaults: Any
+    options: type[CallOptions] | type[JobOptions] | type[SubmitOptions], **defaults: Any
 ) -> Callable[[_Function], _Function]:
     """Let ``help`` and ``inspect.signature`` list the options of a function by name.
 

@@ -39,7 +39,18 @@ def test_one_docstring_describes_every_option() -> None:
     text = inspect.getdoc(wmp.SubmitOptions) or ""
 
     assert [name for name in OPTION_DEFAULTS if f"\n    {name}: " not in text] == []
-    assert list(OPTION_DEFAULTS) == list(wmp.SubmitOptions.__annotations__)
+    assert OPTION_DEFAULTS.keys() == wmp.SubmitOptions.__annotations__.keys()
+
+
+def test_an_executor_lists_the_options_of_calls_and_refuses_the_others() -> None:
+    keyword_only = named(wmp.Executor, "__init__")
+
+    assert {"needs", "timeout", "expires", "checksum", "retry"} <= keyword_only.keys()
+    assert not {"role", "stored", "key"} & keyword_only.keys()
+    with pytest.raises(TypeError, match=r"'role' is no option of an executor; use the method"):
+        wmp.Executor(role="resize")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"no option 'timeoutt'; did you mean 'timeout'"):
+        wmp.Executor(timeoutt=3)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
