@@ -63,6 +63,28 @@ class Call(Job[_T]):
     ) -> None:
         super().__init__(submissions, portal)
         self._ended = ended
+        self.rows: int | None = None
+        """Number of function calls in a chunk; None for a single call."""
+
+    def results(self, timeout: float | None) -> list[Any]:
+        """Return the results of all function calls of a chunk, or the result of a single call.
+
+        Raises:
+            JobFailed: The worker returned another number of results than the chunk has calls.
+            BaseException: As for :meth:`result`.
+        """
+        result: Any = self.result(timeout)
+        if self.rows is None:
+            return [result]
+        if not isinstance(result, list) or len(result) != self.rows:
+            count = f"{len(result)} results" if isinstance(result, list) else type(result).__name__
+            raise JobFailed(
+                "ValueError",
+                f"the worker returned {count} for a chunk of {self.rows} calls; expected a list of "
+                f"{self.rows} results",
+                job_id=self.id,
+            )
+        return result
 
     def _settle(self, rows: Sequence[Frame | Ended]) -> None:
         try:

@@ -35,8 +35,6 @@ def results_of(
     calls: Iterator[Call[Any]],
     until: float | None,
     cancel: Callable[[Iterable[Call[Any]]], object],
-    *,
-    chunks: bool,
 ) -> Iterator[Any]:
     """Yield the results of calls in order. If the caller stops, cancel the calls that wait.
 
@@ -45,7 +43,6 @@ def results_of(
         calls: Further calls. Each step submits a call.
         until: Time of the clock ``monotonic`` after which a wait raises TimeoutError.
         cancel: Cancels calls that no worker has.
-        chunks: Whether each call is a chunk, whose result is a list of results.
     """
     try:
         while waiting:
@@ -53,13 +50,10 @@ def results_of(
             waiting.extend(islice(calls, 1))
             try:
                 left = None if until is None else until - time.monotonic()
-                found = call.result(left)
+                results = call.results(left)
             except BaseException:
                 waiting.append(call)
                 raise
-            if chunks:
-                yield from found
-            else:
-                yield found
+            yield from results
     finally:
         cancel(waiting)

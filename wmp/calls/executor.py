@@ -229,7 +229,7 @@ class Executor(concurrent.futures.Executor):
         until = None if timeout is None else time.monotonic() + timeout
         calls = self._calls_of(fn, iterables, chunksize)
         waiting = deque(calls if buffersize is None else islice(calls, buffersize))
-        return results_of(waiting, calls, until, self._cancel, chunks=chunksize > 1)
+        return results_of(waiting, calls, until, self._cancel)
 
     def _calls_of(
         self, fn: Callable[..., Any], iterables: Sequence[Iterable[Any]], size: int
@@ -244,10 +244,13 @@ class Executor(concurrent.futures.Executor):
                     yield self._submit_by_path(fn, [list(args), {}])
             return
         for columns in columns_of(iterables, size):
-            if self._pickles:
-                yield self._submit_pickled(function, columns)
-            else:
-                yield self._submit_by_path(fn, [columns])
+            call = (
+                self._submit_pickled(function, columns)
+                if self._pickles
+                else self._submit_by_path(fn, [columns])
+            )
+            call.rows = len(columns[0])
+            yield call
 
     def _submit_pickled(self, function: bytes, arguments: Any) -> Call[Any]:
         """Submit a call of a pickled function: ``(args, kwargs)``, or a list of columns."""

@@ -78,6 +78,28 @@ def path_of(function: Any) -> tuple[str, str] | None:
         return None
 
 
+def call_rows(function: Callable[..., Any], columns: list[Any]) -> list[Any]:
+    """Return the results of a chunk of calls: one for each row of the columns (CALL-2.2).
+
+    Raises:
+        TypeError: A column is not a list.
+        ValueError: The columns have different lengths.
+    """
+    for column in columns:
+        if not isinstance(column, list):
+            raise TypeError(
+                f"a column of a chunk of calls is of type {type(column).__name__}; expected a list"
+            )
+    lengths = {len(column) for column in columns}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"the columns of a chunk of calls have {', '.join(map(str, sorted(lengths)))} "
+            "arguments; expected equal numbers"
+        )
+    # Not `map`: a StopIteration of the function would end it, and lose the results of the rest.
+    return [function(*row) for row in zip(*columns, strict=True)]
+
+
 def set_environment(variables: Mapping[str, str]) -> None:
     """Set environment variables, as an initializer: before a library reads them."""
     os.environ.update(variables)
@@ -111,7 +133,7 @@ class ModuleCalls:
             case [str() as name, list() as arguments, dict() as named]:
                 return self._function(name)(*arguments, **named)
             case [str() as name, list() as columns]:
-                return list(map(self._function(name), *columns))
+                return call_rows(self._function(name), columns)
         raise TypeError(
             "a call by import path must be an array of a name, a list of arguments and a dict of "
             "named arguments, or of a name and a list of columns"
@@ -155,7 +177,7 @@ class PickledCalls:
         arguments = pickle.loads(rest)
         try:
             if type(arguments) is list:
-                return pickle_value(list(map(call, *arguments)))
+                return pickle_value(call_rows(call, arguments))
             positional, named = arguments
             return pickle_value(call(*positional, **named))
         except (HandlerVerdict, JobCancelled):

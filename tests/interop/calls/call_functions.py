@@ -61,6 +61,11 @@ def fail_at(number: int, bad: int = 3) -> int:
     return number * 10
 
 
+def first_even(numbers: list[int]) -> int:
+    """Return the first even number; without one, raise StopIteration, as user code may."""
+    return next(number for number in numbers if number % 2 == 0)
+
+
 def where() -> int:
     return os.getpid()
 

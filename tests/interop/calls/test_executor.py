@@ -187,6 +187,31 @@ def test_map_raises_at_the_place_of_the_error(executor: wmp.Executor) -> None:
         next(results)
 
 
+@pytest.mark.rule("CALL-2.2")
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_function_that_raises_stop_iteration_loses_no_result(
+    executor: wmp.Executor, size: int
+) -> None:
+    results = executor.map(functions.first_even, [[2], [3], [4], [6]], chunksize=size)
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        list(results)
+
+
+def test_a_chunk_with_a_wrong_number_of_results_is_an_error() -> None:
+    def short(call: list[object]) -> list[int]:
+        return [1, 2, 3]
+
+    with (
+        wmp.Manager(codec="cbor") as manager,
+        wmp.Worker(*manager.endpoints, handlers={f"call:{functions.__name__}": short}),
+        wmp.Executor(manager) as executor,
+    ):
+        with pytest.raises(wmp.JobFailed, match="3 results for a chunk of 4 calls"):
+            list(executor.map(functions.add, range(4), chunksize=4))
+        assert list(executor.map(functions.add, range(3), chunksize=3)) == [1, 2, 3]
+
+
 def test_map_submits_at_once_unless_a_buffer_is_given(executor: wmp.Executor) -> None:
     pulled = []
 

@@ -58,6 +58,26 @@ def test_a_call_by_import_path_has_arguments_or_columns() -> None:
     assert calls(["BadError", ["a", "b"], {}]).args == ("a",)
 
 
+@pytest.mark.rule("CALL-2.2")
+def test_an_exception_that_ends_iterations_ends_its_chunk_with_an_error() -> None:
+    rows = [[2], [3], [4], [6]]
+    calls = ModuleCalls(MODULE)
+
+    with pytest.raises(StopIteration):
+        calls(["first_even", [rows]])
+    with pytest.raises(StopIteration):
+        PickledCalls()(pack_call(pickle_value(functions.first_even), pickle_value([rows])))
+    assert calls(["first_even", [[[2], [3, 4]]]]) == [2, 4]
+
+
+@pytest.mark.rule("CALL-2.1")
+def test_a_chunk_with_unequal_columns_is_an_error() -> None:
+    with pytest.raises(ValueError, match="have 1, 2 arguments; expected equal numbers"):
+        ModuleCalls(MODULE)(["add", [[1, 2], [3]]])
+    with pytest.raises(TypeError, match="is of type dict; expected a list"):
+        ModuleCalls(MODULE)(["add", [[1, 2], {3: 4, 5: 6}]])
+
+
 @pytest.mark.rule("CALL-2.1")
 @pytest.mark.parametrize("wrong", [None, [], ["add"], ["add", 1], [1, [], {}], ["add", [], []], {}])
 def test_a_payload_that_is_no_call_is_an_error(wrong: Any) -> None:
