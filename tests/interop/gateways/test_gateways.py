@@ -451,7 +451,7 @@ def test_an_operator_ends_a_ping_pong_worker_by_the_control_socket(tmp_path):
                 ):
                     with pytest.raises(TransportError, match=text):
                         await asyncio.to_thread(ask, path, {"do": "kill", "id": id})
-            with pytest.raises(ConfigError, match="the path is in use"):
+            with pytest.raises(ConfigError, match="already in use"):
                 async with ControlSocket(path, gateway):
                     pass
 
@@ -459,6 +459,28 @@ def test_an_operator_ends_a_ping_pong_worker_by_the_control_socket(tmp_path):
     assert not path.exists()
     with pytest.raises(ConfigError, match="cannot reach a gateway"):
         ask(path, {"do": "workers"})
+
+
+def test_a_control_socket_replaces_no_other_file(tmp_path):
+    jobs, link, kept = (tmp_path / name for name in ("jobs.db", "link", "kept"))
+    jobs.write_text("precious")
+    link.symlink_to(jobs)
+
+    async def main():
+        async with aio_gateway.Gateway(
+            ClientDoor(ANY), WorkerDoor(ANY, protocol="ping-pong")
+        ) as gateway:
+            for path, kind in ((jobs, "a file"), (link, "a symbolic link"), (tmp_path, "a folder")):
+                with pytest.raises(ConfigError, match=f"is {kind}"):
+                    await ControlSocket(path, gateway).__aenter__()
+            async with ControlSocket(kept, gateway):
+                kept.unlink()
+                kept.write_text("of another program")
+
+    asyncio.run(main())
+    assert jobs.read_text() == "precious"
+    assert link.is_symlink()
+    assert kept.read_text() == "of another program"
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,46 @@ def test_a_served_ipc_path_is_not_taken_away(tmp_path: Path) -> None:
         pass
 
 
+def test_an_ipc_path_of_another_file_is_refused(tmp_path: Path) -> None:
+    store, link, folder = tmp_path / "orders.db", tmp_path / "link", tmp_path / "folder"
+    store.write_text("precious")
+    link.symlink_to(store)
+    folder.mkdir()
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to(tmp_path / "nothing")
+
+    for path, kind in (
+        (store, "a file that is not a socket"),
+        (link, "a symbolic link"),
+        (dangling, "a symbolic link"),
+        (folder, "a folder"),
+    ):
+        with pytest.raises(wmp.ConfigError, match=f"{path} is {kind}, which the socket would"):
+            wmp.Manager(f"ipc://{path}").start()
+        with pytest.raises(wmp.ConfigError, match=f"is {kind}"):
+            wmp.Device(bind=f"ipc://{path}", connect="tcp://127.0.0.1:9").start()
+    assert store.read_text() == "precious"
+    assert link.is_symlink()
+    assert dangling.is_symlink()
+
+
+def test_an_ipc_path_whose_process_is_too_busy_to_accept_is_not_taken_away(tmp_path: Path) -> None:
+    path = tmp_path / "busy"
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.socket(socket.AF_UNIX))
+        server.bind(str(path))
+        server.listen(0)
+        # The queue of the server is full, so the kernel accepts no further connection.
+        while True:
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            if client.connect_ex(str(path)):
+                break
+        with pytest.raises(wmp.ConfigError, match="already in use"):
+            wmp.Manager(f"ipc://{path}").start()
+        assert path.is_socket()
+
+
 @pytest.mark.parametrize(
     ("endpoint", "text"),
     [

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from wmp.errors import ClosedError, ConfigError, TransportError
 from wmp.gateways.gateway.aio import Gateway
+from wmp.runtime.sockets.socket_paths import FileIdentity, check_socket_path, file_identity
 
 _LONGEST: Final = 64 * 1024
 """Maximum number of bytes of a request."""
@@ -35,6 +36,7 @@ class ControlSocket:
         self._path = os.fspath(path)
         self._gateway = gateway
         self._server: asyncio.Server | None = None
+        self._file: FileIdentity = (0, 0)
 
     async def __aenter__(self) -> ControlSocket:
         """Bind the socket.
@@ -51,6 +53,7 @@ class ControlSocket:
                 made.bind(self._path)
             finally:
                 os.umask(before)
+            self._file = file_identity(self._path)
             self._server = await asyncio.start_unix_server(self._answer, sock=made, limit=_LONGEST)
         except OSError as error:
             made.close()
@@ -67,26 +70,15 @@ class ControlSocket:
     async def __aexit__(self, *_: object) -> None:
         if self._server is not None:
             self._server.close()
+            # The path names another file if somebody has replaced the socket.
             with contextlib.suppress(OSError):
-                os.unlink(self._path)
+                if file_identity(self._path) == self._file:
+                    os.unlink(self._path)
 
     def _clear(self) -> None:
         """Remove a socket that a process left behind."""
-        if not os.path.lexists(self._path):
-            return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(_PATIENCE)
-            try:
-                probe.connect(self._path)
-            except ConnectionRefusedError:
-                os.unlink(self._path)
-                return
-            except OSError:
-                pass
-        raise ConfigError(
-            f"cannot make the control socket {self._path}: the path is in use; name another path, "
-            "or stop the process that uses this one"
-        )
+        if check_socket_path(self._path, f"cannot make the control socket {self._path}"):
+            os.unlink(self._path)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, asyncio.LimitOverrunError, ValueError):

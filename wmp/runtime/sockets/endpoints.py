@@ -16,6 +16,7 @@ import zmq
 
 from wmp.errors import ConfigError, TransportError
 from wmp.runtime.sockets.security import Security, is_local
+from wmp.runtime.sockets.socket_paths import check_socket_path
 
 _TCP = re.compile(r"tcp://(?P<host>\[[^\]]+\]|[^:/\s]+):(?P<port>\*|\d{1,5})")
 
@@ -126,12 +127,14 @@ def bind(socket: zmq.Socket[bytes], endpoint: str) -> str:
     """Bind a socket; return the endpoint with its actual port.
 
     Raises:
-        ConfigError: The address is in use, or is not an address of this machine.
+        ConfigError: The address is in use, is not an address of this machine, or is the path of
+            a file that is not a socket.
         TransportError: ZeroMQ refused for another reason.
     """
-    if endpoint.startswith("ipc://") and _is_served(endpoint.removeprefix("ipc://")):
-        # libzmq would remove the path although another process serves it.
-        raise _in_use(endpoint)
+    path = endpoint.removeprefix("ipc://")
+    # Abstract names have no file, and libzmq chooses a new file for "*".
+    if path != endpoint and not path.startswith(("@", "*")) and hasattr(sockets, "AF_UNIX"):
+        check_socket_path(path, f"cannot bind to {endpoint}")
     try:
         socket.bind(endpoint)
     except zmq.ZMQError as error:
@@ -165,15 +168,3 @@ def _in_use(endpoint: str) -> ConfigError:
         f"cannot bind to {endpoint}: address already in use; "
         "choose another address, or stop the process that uses it"
     )
-
-
-def _is_served(path: str) -> bool:
-    if path.startswith(("@", "*")) or not hasattr(sockets, "AF_UNIX"):
-        return False
-    with sockets.socket(sockets.AF_UNIX) as probe:
-        probe.settimeout(0.2)
-        try:
-            probe.connect(path)
-        except OSError:
-            return False
-        return True

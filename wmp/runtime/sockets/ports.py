@@ -23,6 +23,7 @@ from wmp.message import Frame, Limits, Link, Message, counted
 from wmp.runtime.sockets.connections import Connections
 from wmp.runtime.sockets.endpoints import bind
 from wmp.runtime.sockets.local_ids import LocalIds
+from wmp.runtime.sockets.socket_paths import FileIdentity, file_identity
 from wmp.runtime.sockets.transport import Transport
 
 # Members of an enum, which pyzmq's flags are, cost as much to combine as a frame to send. So does
@@ -122,7 +123,7 @@ class Port:
         self.failure = ""
         self.connections: Connections | None = None
         self.look_at_monitor: Callable[[], None] | None = None
-        self._files: list[tuple[str, tuple[int, int]]] = []
+        self._files: list[tuple[str, FileIdentity]] = []
         self._monitor: zmq.Socket[bytes] = socket.get_monitor_socket(events)
         _open.update((socket, self._monitor))
         self.descriptor = _descriptor(socket)
@@ -314,7 +315,7 @@ class Port:
         if path != endpoint and not path.startswith(("@", "*")):
             path = os.path.abspath(path)
             with contextlib.suppress(OSError):
-                self._files.append((path, _file(path)))
+                self._files.append((path, file_identity(path)))
 
     def close(self, linger: float) -> None:
         """Close the socket and its monitor. Queued messages have ``linger`` seconds to leave."""
@@ -322,7 +323,7 @@ class Port:
         # socket closes. If the file was replaced nevertheless, the path names another file by now.
         for path, file in self._files:
             with contextlib.suppress(OSError):
-                if _file(path) == file:
+                if file_identity(path) == file:
                     os.unlink(path)
         self._files.clear()
         with contextlib.suppress(zmq.ZMQError):
@@ -330,12 +331,6 @@ class Port:
         self._monitor.close(linger=0)
         self.socket.close(linger=int(linger * 1000))
         _open.difference_update((self.socket, self._monitor))
-
-
-def _file(path: str) -> tuple[int, int]:
-    """Return the values that identify a file. Device and inode number alone may be used again."""
-    found = os.stat(path)
-    return found.st_ino, found.st_mtime_ns
 
 
 def _descriptor(socket: zmq.Socket[bytes]) -> int:
