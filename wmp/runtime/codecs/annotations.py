@@ -33,8 +33,8 @@ from wmp.runtime.codecs.value_converters import (
 def parameter_converter(handler: Callable[..., Any]) -> Converter | None:
     """Return the converter for the first argument of a handler.
 
-    None if the argument is passed as it is decoded: it has no annotation, or one that names bytes,
-    any value, or a type that this module does not know.
+    None if the argument is passed as it is decoded: the argument is not annotated, or its
+    annotation names bytes, any value, or a type that this module does not know.
     """
     try:
         parameters = inspect.signature(handler, eval_str=True).parameters.values()
@@ -52,8 +52,8 @@ def parameter_converters(
     """Return the converters for the arguments of a task.
 
     Returns:
-        Those of the positional arguments, in their order, up to the last that has a converter; and
-        those of the named arguments.
+        The converters of the positional arguments, in their order, up to the last argument with a
+        converter; and the converters of the named arguments.
     """
     try:
         parameters = inspect.signature(function, eval_str=True).parameters.values()

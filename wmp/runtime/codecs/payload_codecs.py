@@ -15,7 +15,7 @@ from wmp.message import Frame, Limits
 
 @frozen
 class PayloadCodec:
-    """How payloads and results become bytes."""
+    """The encoding of payloads and results as bytes."""
 
     name: str
     encode: Callable[[Any], Frame]

@@ -63,7 +63,7 @@ def pack_tagged(value: Any) -> Frame:
     """Encode a value.
 
     Raises:
-        TypeError: The codec has no encoding for the value or a part of it.
+        TypeError: The codec cannot encode the value or a part of it.
     """
     if is_array(value) and value.dtype.kind != "b":
         try:
@@ -198,10 +198,10 @@ _BASES: Final[dict[type, None]] = dict.fromkeys((bool, int, float, str, bytes, l
 
 
 def unpack_tagged(frame: Frame) -> Any:
-    """Decode a payload. Only values of the tags of VALUE-3.1 are made, and no code is run.
+    """Decode a payload. Only values of the tags of VALUE-3.1 are created, and no code is run.
 
     Raises:
-        DecodeError: The payload is no such value.
+        DecodeError: The payload is not such a value.
     """
     try:
         array = unpack_array(frame)
@@ -227,7 +227,7 @@ def unpack_tagged(frame: Frame) -> Any:
 
 
 def _check(value: Any, depth: int) -> None:
-    """Check that a decoded value has only values of VALUE-2.4 and VALUE-3.1."""
+    """Check that a decoded value contains only values of VALUE-2.4 and VALUE-3.1."""
     kind = type(value)
     if kind is dict:
         if not _KEYS.issuperset(map(type, value)):

@@ -101,9 +101,10 @@ def pack_array(array: Any) -> Frame:
 
 
 def _arrived(array: Any, head: bytes) -> Frame | None:
-    """Return the payload that :func:`unpack_array` made this array of, if it is its encoding too.
+    """Return the payload of which this array is a view, if the payload is also its encoding.
 
-    Nobody can change such an array, and its items stand behind the head already.
+    Such an array is made by :func:`unpack_array`. It cannot be changed, and its items stand behind
+    the head already.
     """
     numpy = sys.modules["numpy"]
     base = array.base.base if isinstance(array.base, numpy.ndarray) else array.base
@@ -226,7 +227,7 @@ def unpack_array(frame: Frame) -> Any:
 
 
 def _read(view: memoryview, place: int, major: int) -> tuple[int, int] | None:
-    """Return the number of an item of this major type, and the place behind its first bytes."""
+    """Return the number of an item of this major type, and the index behind its first bytes."""
     if place >= len(view) or view[place] >> 5 != major:
         return None
     short = view[place] & 31

@@ -1,1 +1,1 @@
-"""What the whole runtime uses: checks of arguments, threads, counters, the journal."""
+"""The parts that the whole runtime uses: checks of arguments, threads, counters, the journal."""

@@ -87,7 +87,7 @@ def check_descriptors(what: str, needed: int) -> None:
     try:
         import resource
     except ImportError:
-        return  # This system has no such limit.
+        return  # This system does not set such a limit.
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return
@@ -167,7 +167,7 @@ def check_headers(name: str, headers: object) -> dict[str, object]:
     """Return ``headers`` if it is a mapping of text to scalars of CBOR.
 
     Raises:
-        ConfigError: The value is no such mapping, or too large. The text names the fault.
+        ConfigError: The value is not such a mapping, or too large. The text names the fault.
     """
     if not isinstance(headers, Mapping):
         raise ConfigError(
@@ -205,7 +205,7 @@ def check_amounts(name: str, amounts: object) -> dict[str, int]:
     """Return ``amounts`` if it is a mapping of resources to amounts.
 
     Raises:
-        ConfigError: The value is no such mapping. The text names the fault.
+        ConfigError: The value is not such a mapping. The text names the fault.
     """
     if not isinstance(amounts, Mapping):
         raise ConfigError(

@@ -53,7 +53,7 @@ class Journal:
     """Folder and sizes of nodes' journals.
 
     Args:
-        folder: Folder for the segments; it is made if it does not exist. Any number of nodes may
+        folder: Folder for the segments; created if it does not exist. Any number of nodes may
             share a folder.
         segment_bytes: Size at which a segment ends.
         segment_age: Seconds after which a segment ends.
@@ -80,10 +80,10 @@ class Journal:
         check_seconds("beat", self.beat, zero=False)
 
     def prepare(self) -> None:
-        """Make the folder, and check that files can be made in it.
+        """Create the folder, and check that files can be created in it.
 
         Raises:
-            ConfigError: The folder or the files cannot be made.
+            ConfigError: The folder or the files cannot be created.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ class Journal:
         """Begin the journal of one node; ``failed`` takes the unexpected end of its thread.
 
         Raises:
-            ConfigError: No file can be made in the folder.
+            ConfigError: No file can be created in the folder.
         """
         header = JournalHeader.of(
             settings,
@@ -125,7 +125,7 @@ class Journal:
         """Make a new file; return its descriptor.
 
         Raises:
-            OSError: The file cannot be made.
+            OSError: The file cannot be created.
         """
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
 
@@ -152,7 +152,7 @@ class Recorder:
         failed: Takes the unexpected end of the writer's thread.
 
     Raises:
-        ConfigError: No file can be made.
+        ConfigError: No file can be created.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class _Writer:
         """Make the folder and the first segment, then start the thread.
 
         Raises:
-            ConfigError: The folder or the segment cannot be made.
+            ConfigError: The folder or the segment cannot be created.
         """
         self._journal.prepare()
         try:

@@ -1,7 +1,7 @@
 """Names of settings that were replaced, so that an error for the old name gives the new one.
 
 The table is read where a user writes names as text: keys of TOML files, flags of programs,
-variables of the environment and settings of a dispatcher. A name of the table is refused only
+environment variables and settings of a dispatcher. A name of the table is refused only
 where it is unknown: ``retries`` remains a flag of ``wmp worker``.
 """
 

@@ -43,7 +43,7 @@ def start_thread(
         failed: Called when the target raises; without it the exception is logged.
 
     Returns:
-        The thread; None if no thread can be started: the system has no more threads, or the main
+        The thread; None if no thread can be started: the system's threads are used up, or the main
         thread has ended. After the end of the main thread the interpreter (Python 3.12) starts no
         threads, although ``atexit`` functions and other threads still run.
     """

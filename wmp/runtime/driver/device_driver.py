@@ -1,8 +1,8 @@
 """The driver of a device to which managers dial in: a second ROUTER, for the peers above.
 
-The first ROUTER and the DEALERs are those of :class:`~wmp.runtime.driver.driver.Driver`. The
-connections of both ROUTERs have budgets of their own, so a flood on one side does not use up those
-of the other side.
+The first ROUTER and the DEALERs belong to :class:`~wmp.runtime.driver.driver.Driver`. The
+connections of both ROUTERs have budgets of their own, so a flood on one side does not use up the
+budgets of the other side.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ class Driver:
         self._sockets.close(self._transport.linger if linger is None else linger)
 
     def _rest(self) -> None:
-        """Cancel the timer and watch no socket any more; sockets stay open."""
+        """Cancel the timer and stop watching the sockets, which stay open."""
         assert self._loop is not None
         if self._timer is not None:
             self._timer.cancel()
@@ -623,7 +623,7 @@ class Driver:
         if self._holders is not None:
             self._holders.forget(routing_id)
         if garbled:
-            # A flood may have left thousands of frames, whose answers nobody would receive.
+            # A flood may have left thousands of frames, whose answers no peer would receive.
             self._throttle.ignore(self._link(routing_id), self._clock())
         # Last messages of the closed connection may still wait in the socket. They are received
         # first.

@@ -34,7 +34,7 @@ class ForeignDriver(Driver):
     Args:
         answer: Takes the ends of requests. None for a machine without requests.
         submit: Takes the jobs of a door. None for a machine that is not a door.
-        cancel: Takes the numbers of jobs of a door that nobody waits for.
+        cancel: Takes the numbers of a door's jobs for which no client waits.
         report_lost: Whether the machine gets ``Left`` when the connection of a DEALER ends.
         others: Arguments of the driver.
     """

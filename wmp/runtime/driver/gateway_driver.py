@@ -1,4 +1,4 @@
-"""The driver of a gateway: sockets of WMP beside ROUTERs of other protocols, and one machine."""
+"""The driver of a gateway: WMP sockets, ROUTERs of other protocols, and one machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _MachineWithReplies(Machine, Protocol):
 class GatewayDriver(ForeignDriver):
     """Runs the machine of a gateway; see :class:`~wmp.runtime.driver.driver.Driver`.
 
-    The ROUTER and the DEALERs are those of WMP. Each door has a ROUTER of its own.
+    The ROUTER and the DEALERs speak WMP. Each door has a ROUTER of its own.
 
     Args:
         doors: ROUTERs of the doors, by their numbers.

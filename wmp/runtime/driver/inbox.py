@@ -54,7 +54,7 @@ class OpenSubmission:
     Attributes:
         payloads: One for each job.
         keys: One for each stored job with a key; None for jobs without keys.
-        sealed: Whether no more jobs may join.
+        sealed: Whether the batch is closed to further jobs.
     """
 
     __slots__ = ("_lock", "first", "keys", "payloads", "sealed", "terms")
@@ -68,7 +68,7 @@ class OpenSubmission:
         self.sealed = False
 
     def seal(self) -> Submitted:
-        """Let no more jobs join; return all of them as one event."""
+        """Close the batch to further jobs; return all jobs as one event."""
         with self._lock:
             self.sealed = True
             # The submissions keep this object until the next one. The payloads must not stay with
@@ -207,7 +207,7 @@ class Inbox:
             self._loop.call_soon(self._turn)
 
     def close(self) -> None:
-        """Wake the loop no more, and drop posted entries. Idempotent."""
+        """Stop waking the loop, and drop posted entries. Idempotent."""
         self._loop = None
         self._turn = self._loop_closed = _nothing
         if self._wakeup is not None:

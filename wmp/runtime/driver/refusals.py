@@ -1,6 +1,6 @@
 """The messages of a ROUTER that a node refuses: their numbers, and the rests that follow.
 
-:class:`~wmp.runtime.driver.throttle.Throttle` has the budgets that decide which messages are
+:class:`~wmp.runtime.driver.throttle.Throttle` keeps the budgets that decide which messages are
 refused.
 """
 

@@ -10,7 +10,7 @@ A manager refuses results of jobs that it did not send. A device cannot read res
 the jobs that it passed on.
 
 An ignored connection stays open. Its messages are dropped unread. While they wait in the pipe, the
-peer can send no more. If the connection were closed, the peer would come back with a full pipe.
+peer cannot send. If the connection were closed, the peer would come back with a full pipe.
 
 Reading such messages costs time too. A node reads its pipes in turn. So a node that has dropped
 many messages, and found no result among them, has read all that honest peers have sent. Then the

@@ -1,6 +1,6 @@
 """A lane for a child process: the jobs of the lane that have not ended.
 
-The child has the lane already, or gets it when a child is free.
+The child holds the lane already, or a child gets the lane when it is free.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ def _limit_memory(limit: int) -> None:
 def _quiet_signals(mark: MutableSequence[int]) -> None:
     # Ctrl-C goes to the whole process group, and the stop of a service to all its processes. Only
     # the parent may react: it finishes the jobs. SIGINT stays ignored in programs that handlers
-    # start. SIGTERM is not ignored, because then such programs could not be stopped any more.
+    # start. SIGTERM is not ignored, because then such programs could not be stopped.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, functools.partial(_terminate, mark))
     if hasattr(signal, "pthread_sigmask"):
@@ -230,7 +230,7 @@ class _Child:
         for message in receive(self._sock):
             match message:
                 case ("run", number, role, codec, *columns):
-                    # All processes of the system have one clock for deadlines, so the parent's
+                    # All processes of the system share one clock for deadlines, so the parent's
                     # deadlines are valid here.
                     run = Run(number, Kind(role=role, codec=codec), *columns)
                     lane = self._lanes.lanes[number] = Lane(run, self._served[role], self._lanes)

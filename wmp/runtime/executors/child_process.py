@@ -118,8 +118,8 @@ class ChildProcess:
             theirs.close()
         self.pid = self._process.pid
         self._pidfd = _open_pidfd(self.pid)
-        # The sentinel is a pipe: a process that a handler forks has a copy of it, and the copy
-        # hides the end of the child. A pidfd has no such copies.
+        # The sentinel is a pipe: a process that a handler forks holds a copy of it, and the copy
+        # hides the end of the child. A pidfd is not copied like this.
         self.sentinels = [self._process.sentinel if self._pidfd is None else self._pidfd]
 
     @property
@@ -242,7 +242,7 @@ def _prepare(name: str) -> dict[str, Any]:
     """Return the settings with which a process of multiprocessing begins.
 
     Without the entries of the main module, the process does not run the program once more. Then
-    programs need no ``if __name__ == "__main__":``. multiprocessing itself has no such option.
+    programs need no ``if __name__ == "__main__":``. multiprocessing itself lacks such an option.
     """
     found = _prepare_with_main(name)
     if name == _WITHOUT_MAIN:

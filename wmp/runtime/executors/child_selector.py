@@ -28,7 +28,7 @@ class ChildSelector:
         try:
             self._writer.send(b"\0")
         except OSError:
-            pass  # a full pipe has woken the owner already; a closed pipe has no owner any more
+            pass  # a full pipe has woken the owner already; the owner of a closed pipe has gone
 
     def add(self, child: ChildProcess) -> None:
         """Watch a new child."""

@@ -116,7 +116,7 @@ class RunningJob:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the result is not wanted any more: the job was cancelled, or its time has passed.
+        """Whether the result is no longer wanted: the job was cancelled, or its time has passed.
 
         A handler that reads True may raise :class:`wmp.JobCancelled`, or just return.
         """
@@ -227,7 +227,7 @@ def _is_async(handler: Handler) -> bool:
         return True
     if isinstance(handler, functools.partial):
         return _is_async(handler.func)
-    # An object may have an ``async def __call__``. A class itself is called to make an object.
+    # An object may define ``async def __call__``. A class itself is called to create an object.
     return not inspect.isclass(handler) and inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)  # noqa: B004 — its type is asked, not its presence
     )

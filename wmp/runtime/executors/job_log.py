@@ -1,4 +1,4 @@
-"""The log of handlers: their log lines go to stderr, and each line has the time and the job."""
+"""The log of handlers: their log lines go to stderr, each with the time and the job."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class KillDeadlines:
                     assignment.flagged[id] = since = deadline
                     raised = True
                 else:
-                    since = NEVER  # the child will not begin the job any more (WMP-6.7)
+                    since = NEVER  # the child will no longer begin the job (WMP-6.7)
             due = since + self.grace
             if id != running:
                 # The child may begin the job at any moment, for example before it has read the

@@ -54,7 +54,7 @@ PostEvent = Callable[[PoolEvent], None]
 FLUSH_INTERVAL: Final = 0.1
 """Maximum number of seconds for which a result waits for other results of its lane.
 
-The time is longer than that of a bundle (``lane_time``), so a bundle of fast jobs is one event.
+The time is longer than the time of a bundle (``lane_time``), so a bundle of fast jobs is one event.
 It is too short for a person to notice.
 """
 
@@ -71,7 +71,7 @@ def cancelled(lane: int, ids: list[int]) -> Finished:
 
 
 def lost(lane: int, ids: list[int], cause: str) -> Finished:
-    """Return the end of jobs that have no outcome here, for example after a crash (WMP-6.14)."""
+    """Return the end of jobs without an outcome here, for example after a crash (WMP-6.14)."""
     return Finished(lane, ids, [Outcome.LOST] * len(ids), [cause.encode()] * len(ids))
 
 
@@ -223,7 +223,7 @@ class Lane:
             self.host.reporter.watch(self)
 
     def end_job(self, job: RunningJob) -> None:
-        """Post the last progress of a job that ends, and accept no more of it."""
+        """Post the last progress of a job that ends, and accept no further progress."""
         with self.lock:
             if job.pending:
                 self._post_progress(job, job.reported_at)

@@ -144,7 +144,7 @@ class InlineExecutor(LocalExecutor):
     """
 
     def start(self) -> None:
-        """Do nothing: this executor has nothing to start."""
+        """Do nothing, because this executor needs no thread or process."""
 
     def run(self, action: Run, served: Served) -> None:
         lane = self.lanes[action.lane] = Lane(action, served, self)

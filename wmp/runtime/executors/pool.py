@@ -34,10 +34,10 @@ class LaneExecutor(Protocol):
     def run(self, action: Run, served: Served) -> None: ...
 
     def recall(self, action: Recall) -> bool:
-        """Recall jobs, and return whether this executor has the lane."""
+        """Recall jobs, and return whether this executor holds the lane."""
 
     def interrupt(self, action: Interrupt) -> bool:
-        """Interrupt jobs, and return whether this executor has the lane."""
+        """Interrupt jobs, and return whether this executor holds the lane."""
 
     def interrupt_all(self) -> None:
         """Interrupt every lane."""

@@ -405,7 +405,7 @@ class ProcessExecutor:
                 return
             case ("broken", text):
                 child.problem = f"worker process {child.pid} failed: {text}"
-                # The child may have no job that could be lost with this cause.
+                # The child may hold no job that could be lost with this cause.
                 _log.warning("worker: %s; a new process takes its place", child.problem)
                 return
             case ("doing", text):
@@ -463,7 +463,7 @@ class ProcessExecutor:
         """Under the lock: take the assignment of a child back, and queue it for another child.
 
         Returns:
-            Answers to the recalls that the child cannot answer any more.
+            Answers to the recalls that the child can no longer answer.
         """
         assignment, child.assignment = child.assignment, None
         events: list[PoolEvent] = []

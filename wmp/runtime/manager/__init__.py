@@ -1,1 +1,1 @@
-"""What only a manager has: its store, and the log of jobs that no worker can do."""
+"""The parts of a manager alone: its store, and the log of jobs that no worker can do."""

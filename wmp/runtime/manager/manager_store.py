@@ -55,7 +55,7 @@ class ManagerStore:
         """Open the store, on a separate thread: this waits for the disk.
 
         Raises:
-            ConfigError: There can be no store at the path.
+            ConfigError: A store cannot be created at the path.
             StoreError: The store cannot be opened.
         """
         self._store = await self._ask(lambda: open_store(self._given))

@@ -31,7 +31,7 @@ class StoppedJobs:
         self._machine = machine
         self._submissions = submissions
         self._seen: list[int] = []
-        """Jobs that the last check found first."""
+        """Jobs that the last check saw for the first time."""
 
     def look(self, where: str, seconds: float) -> None:
         """Check the jobs that were stopped.

@@ -51,7 +51,7 @@ def open_store(store: Store | str | os.PathLike[str]) -> Store:
     """Return a store, or open the store at a path or URL. This blocks.
 
     Raises:
-        ConfigError: There can be no store at the place, or an extra is missing.
+        ConfigError: A store cannot be created at the place, or an extra is missing.
         StoreError: The store cannot be opened.
     """
     if not isinstance(store, str | os.PathLike):
@@ -85,7 +85,7 @@ class StoreCommitter:
         self._me = instance
         self._number = 0
         """Number of the last batch that was answered."""
-        # The thread must not keep a manager alive that nobody uses any more.
+        # The thread must not keep a manager alive that is no longer used.
         self._submissions = weakref.ref(submissions)
         self._inbox = weakref.ref(inbox)
         self._name = name
@@ -248,7 +248,8 @@ class StoreCommitter:
     def _ended(self) -> list[StoredJob]:
         """Return the ended jobs among those that were submitted here.
 
-        After an unknown outcome nobody else would report the ends that the sweep of the batch made.
+        After an unknown outcome no other process would report the ends that the sweep of the batch
+        caused.
         """
         ids, found = self._open(), list[StoredJob]()
         try:

@@ -1,4 +1,4 @@
-"""How many workers are ready, for programs that wait for a number of them."""
+"""The number of ready workers, for programs that wait for workers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def wait_for_workers(
         if not node.running:
             node.raise_error()
             raise ClosedError("the manager was closed during wait_for_workers()")
-        # A worker counts after its first READY; before that it has no roles.
+        # A worker counts after its first READY, because its roles are unknown before.
         workers = [row for row in machine.statistics().workers if row.roles]
         if len(with_role(workers, role)) >= count:
             return

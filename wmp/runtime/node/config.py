@@ -71,8 +71,8 @@ def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
     Only this file and the files of keys are opened.
 
     Raises:
-        ConfigError: The file cannot be read, is not TOML, or has an unknown key or a wrong value.
-            The text names the file, the key, the value found and the value expected.
+        ConfigError: The file cannot be read, is not TOML, or contains an unknown key or a wrong
+            value. The text names the file, the key, the value found and the value expected.
     """
     path = Path(path)
     document = read_toml(path)

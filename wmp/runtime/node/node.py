@@ -303,7 +303,7 @@ class Node:
     def forked(self) -> bool:
         """Whether this process is a fork of the process in which the node was started.
 
-        The sockets, threads and children are those of the other process, and so is the epoll object
+        The sockets, threads and children belong to the other process, and so does the epoll object
         of its loop: the end of a reader here would be the end of the reader there.
         """
         return self._pid not in (0, os.getpid())
@@ -565,7 +565,9 @@ class Node:
             raise ClosedError(f"the {self.name} stopped: {self.error!r}") from self.error
 
     async def stop(self) -> None:
-        """Close the sockets. Last messages have the transport's ``linger`` to leave. Idempotent.
+        """Close the sockets. Idempotent.
+
+        The transport's ``linger`` limits the time in which the last messages may leave.
 
         In a fork of the node's process this does nothing.
         """

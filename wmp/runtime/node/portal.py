@@ -114,7 +114,7 @@ class Portal:
         finally:
             with self._lock:
                 self._closed = True
-            with contextlib.suppress(Exception):  # no caller waits for this error any more
+            with contextlib.suppress(Exception):  # no caller is left to receive this error
                 # Other threads may wait for one of these tasks, so each must end.
                 while tasks := asyncio.all_tasks(loop):
                     for task in tasks:

@@ -27,7 +27,7 @@ _restore: Final[list[Callable[[], None]]] = []
 def _forked() -> None:
     """In a forked child, such as a process of ``multiprocessing``: do not catch signals.
 
-    The child has the socket of this process, so a signal to the child would count as a signal to
+    The child shares the socket of this process, so a signal to the child would count as a signal to
     this process.
     """
     if not _restore:

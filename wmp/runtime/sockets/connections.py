@@ -108,7 +108,7 @@ class Connections:
             self._close(oldest, "silent", "too many connections have sent no message")
 
     def spoil(self, key: bytes) -> bool:
-        """Record that a connection sent frames that are no message; return whether it is open."""
+        """Record a connection's frames that are not a message; return whether it is open."""
         if key in self.descriptors:
             self._garbled.add(key)
         elif key in self._ended:
@@ -145,7 +145,7 @@ class Connections:
         if user:
             self.users[key] = user
         if descriptor in self._open and key not in self._parted:
-            # Else the descriptor may be that of another connection by now.
+            # Else the descriptor may belong to another connection by now.
             self._silent.pop(descriptor, None)
             self.descriptors[key] = descriptor
             self._keys[descriptor] = key
@@ -184,7 +184,7 @@ class Connections:
     def emptied(self) -> None:
         """Count the bytes of unfinished messages, and close connections above a limit.
 
-        ``pending`` has the number of bytes that each connection had received at the last check. All
+        ``pending`` maps each connection to the bytes that it had received at the last check. All
         messages that were complete at that check have been read since then. So a connection that
         has delivered no message has received only bytes of an unfinished message.
         """

@@ -2,7 +2,8 @@
 
 A device's hop names the connection of a manager by an unsigned integer (WMP-8.3). A secret
 permutation makes the number from the routing id that ZeroMQ drew, so connections that come and go
-cost no memory. A routing id that a peer chose has no number: two peers could choose the same.
+cost no memory. A routing id that a peer chose gets no number, because two peers could choose the
+same.
 """
 
 from __future__ import annotations

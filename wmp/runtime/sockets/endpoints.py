@@ -93,7 +93,7 @@ def check_unpickling(what: str, endpoints: Iterable[str], security: Security | N
         security: CURVE keys.
 
     Raises:
-        ConfigError: An address leads off this host, and there are no keys.
+        ConfigError: An address leads off this host, and no keys are set.
     """
     for endpoint in endpoints:
         if security is None and not is_local(endpoint):

@@ -58,7 +58,7 @@ class Listeners:
             _filter(descriptor, on=True)
 
     def closed(self, descriptor: int) -> None:
-        """Forget a descriptor that listens no more."""
+        """Forget a descriptor that no longer listens."""
         self._descriptors.discard(descriptor)
 
     def useless(self, now: float) -> bool:

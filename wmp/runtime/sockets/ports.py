@@ -259,7 +259,7 @@ class Port:
         if self.look_at_monitor is not None:
             self.look_at_monitor()
         user = b""
-        with contextlib.suppress(zmq.ZMQError):  # a connection without a ZAP handler has no user
+        with contextlib.suppress(zmq.ZMQError):  # no user is known without a ZAP handler
             user = str(frame.get("User-Id")).encode()
         with contextlib.suppress(zmq.ZMQError):
             self.connections.learn(key, int(frame.get(zmq.SRCFD)), user)

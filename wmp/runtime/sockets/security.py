@@ -1,7 +1,7 @@
 """CURVE keys, the allow list, and the rule that only local addresses are open without keys.
 
 The allow list is a ZAP handler: libzmq asks the handler over an inproc socket whether a client with
-a public key may connect. One context has one ZAP handler, so two nodes with allow lists cannot
+a public key may connect. A context has only one ZAP handler, so two nodes with allow lists cannot
 share a context.
 """
 
@@ -134,8 +134,8 @@ class Security:
             managers: A directory with the ``.key`` files of the managers that may dial in.
 
         Raises:
-            ConfigError: A file is missing or has no such key, other users can read the secret key,
-                or the two keys of ``path`` do not belong together.
+            ConfigError: A file is missing or contains no such key, other users can read the secret
+                key, or the two keys of ``path`` do not belong together.
         """
         missing = "there is no file {}; make keys with: wmp keys NAME"
         if not os.path.exists(path):

@@ -99,8 +99,8 @@ class Transport:
     """Number of refused messages that one connection may send in a second. Five times as many may
     come at once.
 
-    For frames that are no message, the budget grows a hundred times more slowly. A connection above
-    this limit is ignored for 10 seconds. Messages that came through a device do not count.
+    For frames that are not a message, the budget grows a hundred times more slowly. A connection
+    above this limit is ignored for 10 seconds. Messages that came through a device do not count.
 
     A tenth of the number is for the connection alone. All connections together share one further
     budget, of ten connections, for their messages above that tenth.

@@ -275,7 +275,7 @@ def _connected(
     except Exception:
         port.close(0) if port is not None else socket.close(linger=0)
         raise
-    # libzmq has no monitor events for inproc. An inproc socket connects at once, or when its peer
+    # libzmq sends no monitor events for inproc. An inproc socket connects at once, or when its peer
     # binds.
     port.connected = endpoint.startswith("inproc://")
     return port

@@ -571,7 +571,7 @@ class ForeignWorld:
             case ForeignFault.SLOW:
                 self.nodes[worker].slow_until = self.now + lasts
             case ForeignFault.FULL_PIPE:
-                # The pipe to a Simple Pirate has one message at most, and is never full.
+                # The pipe to a Simple Pirate contains at most one message, and is never full.
                 simple = self.protocol == "simple-pirate"
                 connection = self.nodes[client if simple else anyone].connection
                 if connection is not None:
@@ -646,7 +646,7 @@ class ForeignWorld:
             raise BrokenPromise("served again", f"requests got no reply in {look:g} s")
 
     def _leave_nothing(self) -> None:
-        """Check that neither the gateway's manager nor the door for clients has a request."""
+        """Check that neither the gateway's manager nor the door for clients holds a request."""
         assert self.gateway is not None
         assert self.gateway.manager is not None
         left = self.gateway.manager.statistics()

@@ -151,7 +151,7 @@ class FreelanceWorld:
             self._at(self.draw.uniform(0.0, seconds), self._fault, self.draw.choice(kinds))
 
     def finish(self, seconds: float) -> None:
-        """Let the clients ask for some more time; check that all are served, and nothing is left.
+        """Let the clients continue for some time; check that all are served and nothing is left.
 
         Raises:
             BrokenPromise: A promise is broken.

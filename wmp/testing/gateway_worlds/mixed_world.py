@@ -82,7 +82,7 @@ class _WmpConnection:
 
 @define(eq=False, kw_only=True)
 class MixedWorld(ForeignWorld):
-    """A seeded world with WMP nodes beside the foreign ones.
+    """A seeded world with WMP nodes and nodes of other protocols.
 
     Args:
         run_limit: Seconds for which a job of a manager may run; None for no limit.

@@ -42,7 +42,7 @@ _FOREIGN = (
     },
     "<",
 )
-"""Prefixes of file names that have no handlers: libraries, this module, code without a file."""
+"""Prefixes of files without handlers: libraries, this module, code without a file."""
 
 
 class HandlerCrash(BaseException):

@@ -224,7 +224,7 @@ class HandlerWorld:
     def _settled(self) -> bool:
         if self._unfinished:
             return False
-        # A running handler may still act, even if its result is not wanted any more.
+        # A running handler may still act, even if its result is no longer wanted.
         network = self.simulation.network
         busy = any(lanes and network.alive(name) for name, lanes in network.lanes.items())
         return not busy and self.simulation.settled

@@ -31,7 +31,7 @@ from wmp.testing.simulator.faults import Fault
 from wmp.testing.simulator.simulated_job import SimulatedJob
 
 MAX_WORKER_LOSSES = 100
-"""More losses than a world can have, so a job is lost only in a test that sets fewer."""
+"""More losses than a world can cause, so a job is lost only in a test that sets a lower limit."""
 
 _NAMED = 8
 """Number of jobs with several runs that the account names."""
@@ -81,7 +81,7 @@ class SimulatedWorld:
 
     Args:
         seed: Decides everything that is left to chance.
-        faults: The possible faults, as in :func:`parse_faults`. Each world has some of them.
+        faults: The possible faults, as in :func:`parse_faults`. Each world contains some of them.
         codec: Name of the codec of payloads and results, as for :class:`wmp.Manager`.
         trace: Whether :meth:`account` lists every step of the machines, including messages.
 
@@ -249,7 +249,7 @@ class SimulatedWorld:
 
         Raises:
             ConfigError: A job fits no worker of the world.
-            Violation: This library broke one of its promises, by a defect of its own.
+            Violation: This library broke one of its promises: a defect of the library.
         """
         if seconds is not None:
             check_seconds("seconds", seconds)

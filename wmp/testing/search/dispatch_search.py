@@ -38,7 +38,7 @@ _S = TypeVar("_S")
 
 @frozen
 class DispatchSearch:
-    """What a search found."""
+    """The result of a search."""
 
     states: int
     trace: Sequence[str] | None
@@ -142,7 +142,7 @@ class _Steps:
     )
 
     def key(self) -> Hashable:
-        """Return what makes a state: two states with one key have the same future."""
+        """Return the key of the state: two states with the same key have the same future."""
         rows = [
             (one.id, one.state, one.attempt, one.instance, one.lost) for one in self.store.list()
         ]
@@ -214,7 +214,7 @@ def _tick(state: _Steps) -> None:
 
 
 def _is_wrong(state: _Steps) -> bool:
-    """Return whether an attempt was sent twice, or the job can not be sent any more."""
+    """Return whether an attempt was sent twice, or the job can no longer be sent."""
     if len(set(state.sent)) < len(state.sent) or len(state.sent) > 1:
         return True
     left = state.copied()
@@ -300,7 +300,7 @@ class _Endings(_Steps):
         self.run(me, NotePing(self.settings, worker_number("h", 1), began, error, self.running))
 
     def is_given_up(self) -> bool:
-        """Return whether further health checks show no more."""
+        """Return whether further health checks would show nothing new."""
         record = self.store._records.get((DispatchRecord.SORT, 1))
         return record is not None and record.body["unknown"] >= 2
 

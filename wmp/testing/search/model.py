@@ -6,7 +6,7 @@ performs one of them, and :meth:`Model.snapshot` returns the state of the world.
 unchanged parts. A move mostly changes one machine, so only this machine is copied and outlined
 again.
 
-A :class:`Plan` has the submissions, the possible faults and the number of timers that may fire.
+A :class:`Plan` states the submissions, the possible faults and the number of timers that may fire.
 Time stands still except for timers: the earliest deadline of all nodes may fire at any moment,
 before or after any message. So a message may be as slow as the remaining timers allow.
 """

@@ -167,7 +167,7 @@ class _Search:
         if self.how.order is SearchOrder.MIXED:
             self.random.shuffle(numbered)
         for place, (index, move) in enumerate(numbered):
-            # The last move may change the state itself, because the state is not needed any more.
+            # The last move may change the state itself, because the state is no longer needed.
             after = model if place == last else model.copy()
             self.transitions += 1
             try:

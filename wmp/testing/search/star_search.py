@@ -81,7 +81,7 @@ class StarSearch:
         pauses: Maximum number of times that a process is stopped; None for any number.
 
     Attributes:
-        came_from: The first step into each state that was found, and the state before.
+        came_from: The first step into each known state, and the state before.
     """
 
     faults: frozenset[StarFault]

@@ -1,4 +1,4 @@
-"""Injection of the faults that have a time (strikes) into a world."""
+"""Injection of the faults that happen at a set time (strikes) into a world."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Fault(Enum):
     PAUSE = "pause"
     """A node gets no events for some time shorter than ``max_silence``, and then all of them."""
     RESTART_WITH_MEMORY = "restart with memory"
-    """A node gets no events for longer than ``max_silence``. Afterwards it still has its memory."""
+    """A node gets no events for longer than ``max_silence``. Its memory is kept."""
     RESTART_WITHOUT_MEMORY = "restart without memory"
     """A manager or worker is started again, with a newer epoch."""
     RESTART_DEVICE = "restart device"
@@ -60,7 +60,7 @@ class Fault(Enum):
     HANG = "hang"
     """A handler does not return.
 
-    It is ended by force when its result is not wanted any more, or after too long a time.
+    It is ended by force when its result is no longer wanted, or after too long a time.
     """
 
 
@@ -131,7 +131,7 @@ def draw_faults(names: list[str], draw: Random) -> Faults:
 
 
 def _draw_strikes(fault: Fault, until: float, draw: Random) -> list[Strike]:
-    """Draw a fault's strikes, used or not, so that other faults have the same draws."""
+    """Draw a fault's strikes, used or not, so that other faults get the same draws."""
     return [
         Strike(draw.uniform(0, until), fault, draw.random(), draw.random(), draw.random())
         for _ in range(draw.choice((1, 1, 2, 3)))

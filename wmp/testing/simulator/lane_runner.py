@@ -94,7 +94,7 @@ class LaneRunner:
         self.end(name, lane, id, Outcome.CANCELLED, b"")
 
     def end(self, name: str, lane: LinkQueue, id: int, outcome: Outcome, result: bytes) -> None:
-        """End a job, unless its handler hangs or the job is not in the lane any more."""
+        """End a job, unless its handler hangs or the job has left the lane."""
         if self.may_end(self.end, name, lane, id, outcome, result):
             self.network.end(name, lane, outcome, result)
 
@@ -112,7 +112,7 @@ class LaneRunner:
         self._watch(name, lane, id, now + seconds)
 
     def _watch(self, name: str, lane: LinkQueue, id: int, until: float) -> None:
-        """End a handler by force when its result is not wanted any more, or its time is over."""
+        """End a handler by force when its result is no longer wanted, or its time is over."""
         if not self.is_current(name, lane, id):
             self.hung.discard((lane, id))  # the process of the job or of the worker died
             return
@@ -169,7 +169,7 @@ class TaskHandlers:
         return lane.run.attempts[row] - 1 if count is None else count
 
     def hangs(self, name: str, lane: LinkQueue) -> None:
-        """Do nothing: the trace has the event already."""
+        """Do nothing: the trace contains the event already."""
 
     def dies(self, name: str, lane: LinkQueue) -> None:
         """Do nothing: the network ends the job."""

@@ -83,7 +83,7 @@ class Network:
     Every connection is a DEALER (an ``int`` link) below a ROUTER (a ``bytes`` link). The ROUTER's
     link consists of the name and link of the DEALER, and of the number of times that it was
     connected, so that each connection has a routing id of its own. The upper ROUTER of a device, to
-    which managers dial in, has an ``int`` link for each connection, as WMP-8.3 wants it.
+    which managers dial in, has an ``int`` link for each connection, as WMP-8.3 requires.
     """
 
     now: float = 0.0
@@ -128,7 +128,7 @@ class Network:
             self.join(name, link)
 
     def join(self, name: str, link: int) -> None:
-        """Make a connection, in place of the former one. No node is notified."""
+        """Make a connection in place of the former connection. No node is notified."""
         self.part(name, link)
         above: Pipe = (name, link)
         self._joined[above] += 1

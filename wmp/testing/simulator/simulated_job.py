@@ -25,7 +25,7 @@ class SimulatedJob:
     """A submitted job: a future whose ``result()`` lets the world run.
 
     Attributes:
-        number: Its place among all jobs of the world, from 1.
+        number: Its number among all jobs of the world, from 1.
         payload: The payload as submitted.
         runs: The number of calls of a handler for the job, including calls that did not finish.
         attempts: The number of leases at the manager that ended the job.

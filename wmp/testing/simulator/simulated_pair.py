@@ -1,7 +1,7 @@
 """A pair of managers in a world: each has a node of a Binary Star, and one is on standby.
 
-The states of the nodes travel beside the messages of the managers, over a link that is cut at times
-in one direction or both. A node lives, pauses and ends with its manager's process.
+The states of the nodes travel over a link of their own, which is cut at times in one direction or
+both. A node lives, pauses and ends with its manager's process.
 """
 
 from __future__ import annotations

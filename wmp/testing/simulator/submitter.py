@@ -27,7 +27,7 @@ MANAGER = "manager"
 
 @define(eq=False)
 class NarratedTrace(Trace):
-    """A trace, and beside it a story in words without the messages."""
+    """A trace, and a story in words without the messages."""
 
     notes: list[tuple[float, str, SimulatedJob | None]] = field(factory=list, init=False)
     """Time, text, and the job that the text concerns."""

@@ -36,9 +36,9 @@ class DispatcherFaults:
     resign: float = 0.0
     """A worker resigns, does its jobs to the end, and registers again later."""
     manager_crash: float = 0.0
-    """A manager of WMP workers ends; another one begins."""
+    """A manager of WMP workers ends, and another manager begins."""
     drift: float = 0.0
-    """How much faster or slower than time the clocks of dispatchers run at most."""
+    """Maximum factor by which the clocks of dispatchers run faster or slower than time."""
 
 
 @define(eq=False)
@@ -56,13 +56,13 @@ class WorldWorker:
     alone_until: float = 0.0
     """Until when no dispatcher and the worker reach each other."""
     apart: dict[int, float] = field(factory=dict)
-    """Until when each dispatcher, by its place, and the worker do not reach each other."""
+    """Time until which the worker and each dispatcher, by its index, do not reach each other."""
     failed: int = 0
     """Contacts with dispatchers that failed running."""
 
-    def reaches(self, place: int, now: float) -> bool:
-        """Return whether the worker and the dispatcher of a place reach each other."""
-        return max(self.alone_until, self.apart.get(place, 0.0)) <= now
+    def reaches(self, index: int, now: float) -> bool:
+        """Return whether the worker and a dispatcher, by its index, reach each other."""
+        return max(self.alone_until, self.apart.get(index, 0.0)) <= now
 
     def stop(self) -> None:
         """Stop all jobs, and forget their results."""

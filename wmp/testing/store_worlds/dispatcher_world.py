@@ -116,7 +116,7 @@ class DispatcherWorld:
         return WorldManager(self.store.begin(b"m", "manager"), self.random.randint(1, 2))
 
     def _wants(self) -> dict[str, list[int]]:
-        """Return what the waiting requests of WMP workers want."""
+        """Return the number of jobs that each waiting request of WMP workers can take."""
         wants = [one.places - len(one.held) for one in self.masters if len(one.held) < one.places]
         return {_ROLE: wants} if wants else {}
 
@@ -399,7 +399,7 @@ class DispatcherWorld:
         if host is None:
             return "refused"
         if self._happens(self.faults.lose):
-            return None  # the request is lost: nobody knows
+            return None  # the request is lost, and neither side knows
         assert json.loads(given.document)["execution"]["attempt"] == given.attempt
         self.starts.setdefault(given.id, []).append(given.attempt)
         if attrs.evolve(self.faults, isolate=1.0) == _ALONE and any(

@@ -1,6 +1,6 @@
 """A store in memory that is written directly from the table of stored jobs: slow and obvious.
 
-Other stores are tested against this one: the same history has the same answers.
+Other stores are tested against this store: the same history gives the same answers.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Change:
 
 @define(eq=False)
 class ReferenceStore:
-    """See the module. ``died`` has the instances whose processes ended without ``end``."""
+    """See the module. ``died`` contains the instances whose processes ended without ``end``."""
 
     clock: Callable[[], float]
     grace: int = 10_000

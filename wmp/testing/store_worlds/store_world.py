@@ -460,7 +460,7 @@ class StoreWorld(Network):
         for name, left in self.open.items():
             _hold("every end is reported", not left, f"{name} waits for the jobs {sorted(left)}")
 
-    # -- what the network asks
+    # -- questions of the network
 
     def carry(self, pipe: Pipe, message: Message) -> None:
         """Let a message arrive after a moment, behind the others of its pipe."""

@@ -1,6 +1,6 @@
 """The size of each table of a machine, by name, and the bounds of these sizes.
 
-This module reads private tables on purpose: no other place shows a leak.
+This module reads private tables on purpose, because nothing else shows a leak.
 """
 
 from __future__ import annotations

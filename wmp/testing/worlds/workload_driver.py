@@ -1,4 +1,4 @@
-"""Submits the workload of a world to its managers, and has the expected result of each job."""
+"""Submits the workload of a world to its managers, and knows the expected result of each job."""
 
 from __future__ import annotations
 
