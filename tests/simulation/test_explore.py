@@ -409,13 +409,13 @@ def test_states_with_equal_snapshots_have_equal_futures(name, bounds, seed, maxi
 
 def test_snapshots_that_do_not_see_numbers_are_noticed(monkeypatch):
     """A patch omits the numbers of streams from snapshots: sent, received, to be acknowledged."""
-    places = canonical._places
+    places = canonical._ranks
 
     def fewer(series, numbers):
         stream = series[0] in (canonical.UP, canonical.DOWN)
         return dict.fromkeys(numbers, 0) if stream else places(series, numbers)
 
-    monkeypatch.setattr(canonical, "_places", fewer)
+    monkeypatch.setattr(canonical, "_ranks", fewer)
     assert compared("cancel", {"faults": 1}, seed=13, maximum=1_000)[1]
 
 

@@ -71,11 +71,11 @@ class Pen:
     def number(self, series: Series, number: int) -> bool:
         """Record a number; False for 0, which means "none" and belongs to the shape."""
         if number:
-            self.place(series, number)
+            self.position(series, number)
             return True
         return False
 
-    def place(self, series: Series, number: int) -> None:
+    def position(self, series: Series, number: int) -> None:
         """Record a number of a stream, in which 0 is a position like any other."""
         numbers = self._numbers.get(series)
         if numbers is None:
@@ -85,7 +85,7 @@ class Pen:
 
     def outline(self, shape: Hashable) -> Outline:
         """Return the outline of a shape and the collected times and numbers."""
-        numbers = tuple([(series, tuple(found)) for series, found in self._numbers.items()])
+        numbers = tuple([(series, tuple(held)) for series, held in self._numbers.items()])
         return Outline(shape, tuple(self.times), tuple(self.past), tuple(self.ahead), numbers)
 
 
@@ -96,14 +96,14 @@ def canonical(outlines: Sequence[Outline], now: float) -> Snapshot:
         outlines: Parts in a fixed order.
         now: Seconds on the clock of the outlines' times.
     """
-    found: dict[Series, set[int]] = {}
+    numbers_of: dict[Series, set[int]] = {}
     for outline in outlines:
         for series, numbers in outline.numbers:
-            if series in found:
-                found[series].update(numbers)
+            if series in numbers_of:
+                numbers_of[series].update(numbers)
             else:
-                found[series] = set(numbers)
-    places = {series: _places(series, numbers) for series, numbers in found.items()}
+                numbers_of[series] = set(numbers)
+    ranks = {series: _ranks(series, numbers) for series, numbers in numbers_of.items()}
     parts: list[Hashable] = []
     for outline in outlines:
         parts.append(outline.shape)
@@ -115,16 +115,16 @@ def canonical(outlines: Sequence[Outline], now: float) -> Snapshot:
         if outline.ahead:
             parts.append(tuple([round(max(t - now, 0.0) * 1e6) for t in outline.ahead]))
         for series, numbers in outline.numbers:
-            place = places[series]
-            parts.append(tuple([place[number] for number in numbers]))
+            rank = ranks[series]
+            parts.append(tuple([rank[number] for number in numbers]))
     return tuple(parts)
 
 
-def _places(series: Series, numbers: set[int]) -> dict[int, int]:
+def _ranks(series: Series, numbers: set[int]) -> dict[int, int]:
     if series[0] == DOWN or series[0] == UP:
         base = max(0, min(numbers) - 2)
         return {number: number - base for number in numbers}
-    return {number: place for place, number in enumerate(sorted(numbers))}
+    return {number: rank for rank, number in enumerate(sorted(numbers))}
 
 
 # -- common parts of machines
@@ -158,9 +158,9 @@ def stream_shape(
     pen.number(("session", manager), session)
     out, back = (DOWN, UP) if at_manager else (UP, DOWN)
     outward, inward = (out, manager, worker, session), (back, manager, worker, session)
-    pen.place(outward, stream.sent)
-    pen.place(outward, stream.acked)
-    pen.place(inward, stream.received)
+    pen.position(outward, stream.sent)
+    pen.position(outward, stream.acked)
+    pen.position(inward, stream.received)
     kept = []
     for message in stream.kept:
         pen.times.append(message.sent_at)
@@ -246,9 +246,9 @@ def _fields_shape(
     about_lock = fields.get(Field.ABOUT) == Command.GIVE
     for key, value in fields.items():  # the fields of one command are always built in one order
         if key == Field.NUMBER:
-            pen.place((mine, manager, worker, session), value)
+            pen.position((mine, manager, worker, session), value)
         elif key == Field.ACK and session:
-            pen.place((theirs, manager, worker, session), value)
+            pen.position((theirs, manager, worker, session), value)
         elif key == Field.SESSION:
             pen.number(("session", manager), value)
         elif key == Field.READY:

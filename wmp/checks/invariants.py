@@ -346,8 +346,8 @@ class History:
                 return "no stale result", f" by DONE of {sender}; {held}"
             if payload != job.results.get(end):
                 expected = f"expected {job.results.get(end, b'')[:60]!r}"
-                found = f" and {len(payload)} bytes {payload[:60]!r}; {expected}"
-                return "exact results", found
+                difference = f" and {len(payload)} bytes {payload[:60]!r}; {expected}"
+                return "exact results", difference
         if end is End.LOST and job.spent <= job.max_worker_losses:
             return "worker losses are kept", f" after {_losses(job)}"
         if end is End.CANCELLED and not job.asked:

@@ -392,11 +392,11 @@ def outline_of_observer(observer: Observer) -> Outline:
             if contact.parted is not None:
                 pen.times.append(contact.parted)
             pen.number(("session", me), contact.session)
-            pen.place((DOWN, me, peer, contact.session), contact.number)
-            pen.place((UP, me, peer, contact.session), contact.received)
+            pen.position((DOWN, me, peer, contact.session), contact.number)
+            pen.position((UP, me, peer, contact.session), contact.received)
             leases = []
             for id, (attempt, number) in contact.leases.items():
-                pen.place((DOWN, me, peer, contact.session), number)
+                pen.position((DOWN, me, peer, contact.session), number)
                 leases.append((id, attempt, contact.sends.get(number)))
             parted = contact.parted is not None
             known_by = (contact.session > 0, parted, tuple(sorted(contact.claims)))

@@ -93,8 +93,8 @@ def _refused(
     """Return the error for a message with a readable head, or with a part of one (WMP-10.7)."""
     session = number = 0
     if command in _NUMBERED and to and type(fields) is dict:
-        place = [fields.get(Field.SESSION), fields.get(Field.NUMBER)]
-        if all(type(part) is int and 1 <= part <= UINT_MAX for part in place):
+        numbering = [fields.get(Field.SESSION), fields.get(Field.NUMBER)]
+        if all(type(part) is int and 1 <= part <= UINT_MAX for part in numbering):
             session, number = fields[Field.SESSION], fields[Field.NUMBER]
     return DecodeError(
         f"{what}: {wrong}",

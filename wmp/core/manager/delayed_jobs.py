@@ -45,9 +45,9 @@ class DelayedJobs:
         self.waiting += count
         heapq.heappush(self._heap, (due, self._ties, part))
 
-    def extend(self, due: float, made: Sequence[Batch], count: int) -> None:
+    def extend(self, due: float, batches: Sequence[Batch], count: int) -> None:
         """Keep ``count`` new jobs until ``due``, in a batch of the heap or in a new batch."""
-        for batch in made:
+        for batch in batches:
             self.add(due, batch, 0)
         self.waiting += count
 

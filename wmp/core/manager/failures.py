@@ -102,8 +102,8 @@ class Failures:
             return printable(cut, keep="\n"), _OVERRUN
         if text is None:
             return "failed", None
-        summary, found, names = text.partition("\n")
-        return printable(summary[: Limits.LONG_TEXT]), tuple(names.split()) if found else None
+        summary, newline, names = text.partition("\n")
+        return printable(summary[: Limits.LONG_TEXT]), tuple(names.split()) if newline else None
 
 
 def _mismatch(job: JobRecord, names: tuple[str, ...] | None) -> str:

@@ -142,24 +142,24 @@ class Leases:
             ends = [_ENDS[outcome] for outcome in outcomes if outcome in _ENDS]
             if len(ends) < count or columns.waits is not None:
                 return False
-        found = list(map(self._parts.pop, ids, repeat(None)))
+        held = list(map(self._parts.pop, ids, repeat(None)))
         # One grant may have hundreds of these jobs, so each grant is checked once.
-        different = set(found)
+        different = set(held)
         parts = [part for part in different if part is not None and part.holder == worker.identity]
         first = attempts.count(1) == count and all(part.attempt == 1 for part in parts)
         again = End.ERROR in ends and any(map(_may_be_tried_again, parts))
         if (
             len(parts) < len(different)
             or again
-            or not (first or list(attempts) == [part.attempt for part in found if part is not None])
+            or not (first or list(attempts) == [part.attempt for part in held if part is not None])
         ):
-            rows_back = zip(ids, found, strict=True)
+            rows_back = zip(ids, held, strict=True)
             self._parts.update((id, part) for id, part in rows_back if part is not None)
             return False
         timed = False
         for part in parts:
             if type(part) is Grant:
-                ended = count if len(parts) == 1 else found.count(part)
+                ended = count if len(parts) == 1 else held.count(part)
                 part.left -= ended
                 worker.granted -= ended
                 if not part.left:
@@ -170,7 +170,7 @@ class Leases:
                 del worker.leases[part.id]
             worker.hold(part.kind, -ended)
             if part.kind.codec != codec:
-                same = (id for id, one in zip(ids, found, strict=True) if one is part)
+                same = (id for id, leased in zip(ids, held, strict=True) if leased is part)
                 self._codecs.update(dict.fromkeys(same, codec))
             timed = timed or part.deadline is not None or part.limits is not None
         if timed:
@@ -435,7 +435,7 @@ def _limited(columns: Columns, parts: Sequence[Part], now: float) -> Columns:
         columns,
         expires=expires if expires.count(None) < len(expires) else None,
         limits=runs if runs.count(None) < len(runs) else None,
-        failed=failed if any(one != 0 for one in failed) else None,
+        failed=failed if any(failures != 0 for failures in failed) else None,
     )
 
 

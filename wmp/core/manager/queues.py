@@ -177,12 +177,12 @@ class Batch:
 
         None when the batch lacks the job.
         """
-        place = bisect_left(self.ids, id)
-        if place == len(self.ids) or self.ids[place] != id:
+        row = bisect_left(self.ids, id)
+        if row == len(self.ids) or self.ids[row] != id:
             return None
         return JobRecord(
             id,
-            self.payloads[place],
+            self.payloads[row],
             self.kind,
             self.priority,
             self.max_worker_losses,
@@ -193,9 +193,9 @@ class Batch:
 
     def remove(self, id: int) -> None:
         """Remove one job."""
-        place = bisect_left(self.ids, id)
-        del self.ids[place]
-        self.payloads = self.payloads[:place] + self.payloads[place + 1 :]
+        row = bisect_left(self.ids, id)
+        del self.ids[row]
+        self.payloads = self.payloads[:row] + self.payloads[row + 1 :]
 
 
 @define(eq=False)
@@ -226,19 +226,19 @@ class Batches:
         """Add jobs behind all others; return the batches that were created for them."""
         batch = self._all[-1] if self._all and not self._sealed else None
         self._sealed = False
-        place, made = 0, []
-        while place < len(ids):
+        start, created = 0, []
+        while start < len(ids):
             if batch is None or not batch.suits(
                 kind, priority, max_worker_losses, deadline, limits, due
             ):
-                batch = Batch(kind, priority, max_worker_losses, deadline, ids[place], limits, due)
-                made.append(batch)
-            end = place + _MAX - len(batch.ids)
-            batch.ids.extend(ids[place:end])
-            batch.payloads += tuple(payloads[place:end])
-            place = end
-        self._all += made
-        return made
+                batch = Batch(kind, priority, max_worker_losses, deadline, ids[start], limits, due)
+                created.append(batch)
+            end = start + _MAX - len(batch.ids)
+            batch.ids.extend(ids[start:end])
+            batch.payloads += tuple(payloads[start:end])
+            start = end
+        self._all += created
+        return created
 
     def find(self, id: int) -> JobRecord | None:
         """Return the record of a job without removing the job.
@@ -250,8 +250,8 @@ class Batches:
 
     def at(self, id: int) -> Batch | None:
         """Return the batch of a job that was never granted and has not ended."""
-        place = bisect_right(self._all, id, key=_FIRST)
-        return self._all[place - 1] if place else None
+        row = bisect_right(self._all, id, key=_FIRST)
+        return self._all[row - 1] if row else None
 
     def seal(self) -> None:
         """Close the newest batch, so that no further jobs join the batch."""
@@ -333,11 +333,11 @@ class Queue:
         limits: JobLimits | None = None,
     ) -> None:
         """Add new jobs behind the others of their priority."""
-        made = self.batches.add(
+        created = self.batches.add(
             ids, payloads, self.kind, priority, max_worker_losses, deadline, limits, None
         )
-        if made:
-            self._line(priority).new += made
+        if created:
+            self._line(priority).new += created
         self.waiting += len(ids)
 
     def join(self, part: Batch | JobRecord) -> None:
@@ -475,14 +475,14 @@ class Queue:
 
     def withdraw(self, chosen: Callable[[JobRecord], bool]) -> list[JobRecord]:
         """Take out the waiting jobs with records that are chosen; return them in their order."""
-        found = [job for job in self.records() if chosen(job)]
-        if found:
-            gone = set(map(id, found))
+        withdrawn = [job for job in self.records() if chosen(job)]
+        if withdrawn:
+            gone = set(map(id, withdrawn))
             for line in self._lines.values():
                 line.back = deque(job for job in line.back if id(job) not in gone)
                 line.new = deque(part for part in line.new if id(part) not in gone)
-            self.waiting -= len(found)
-        return found
+            self.waiting -= len(withdrawn)
+        return withdrawn
 
     def _line(self, priority: int) -> PriorityLevel:
         line = self._lines.get(priority)
@@ -546,12 +546,12 @@ class Queues:
 
     def for_roles(self, roles: Iterable[str]) -> list[Queue]:
         """Return the queues with waiting jobs of these roles."""
-        found = []
+        queues = []
         for role in roles:
             for queue in self._by_role.get(role, {}).values():
                 if queue.waiting:
-                    found.append(queue)
-        return found
+                    queues.append(queue)
+        return queues
 
     def tidy(self, queue: Queue) -> None:
         """Remove ``queue`` when it has no jobs and no open WAKEs."""

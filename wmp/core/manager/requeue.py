@@ -167,8 +167,8 @@ class Requeue:
         return [queue]
 
 
-def _number(one: Returned) -> int:
-    return one[0].id
+def _number(returned: Returned) -> int:
+    return returned[0].id
 
 
 def _text(payload: Frame) -> str:

@@ -547,8 +547,8 @@ class Scheduler:
             self.selection.update(worker)
 
 
-def _earlier(one: float | None, other: float | None) -> float | None:
+def _earlier(first: float | None, second: float | None) -> float | None:
     """Return the earlier of two times; None stands for no time."""
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)

@@ -77,10 +77,10 @@ class StoreDemand:
 
     def of(self, kind: Kind) -> KindDemand:
         """Return the demand of a kind."""
-        found = self._kinds.get(kind)
-        if found is None:
-            found = self._kinds[kind] = KindDemand(kind)
-        return found
+        demand = self._kinds.get(kind)
+        if demand is None:
+            demand = self._kinds[kind] = KindDemand(kind)
+        return demand
 
     def wake(self, kinds: Iterable[QueuedKind], now: float) -> None:
         """Record that jobs of these kinds are queued in the store."""
@@ -136,7 +136,9 @@ class StoreDemand:
     @property
     def stored(self) -> int:
         """The number of the jobs that wait in the store, as far as known."""
-        return sum(max(1, one.queued) for one in self._kinds.values() if one.more or one.waits)
+        return sum(
+            max(1, demand.queued) for demand in self._kinds.values() if demand.more or demand.waits
+        )
 
     def tidy(self) -> None:
         """Forget the kinds of which no jobs are known."""
@@ -151,7 +153,7 @@ class StoreDemand:
         Returns:
             Each kind, and the number of jobs for which the workers have no capacity.
         """
-        found = []
+        kinds = []
         for queue in self.queues:
             demand = self.of(queue.kind)
             demand.computed_at = -inf
@@ -161,8 +163,8 @@ class StoreDemand:
             elif demand.surplus_since == inf:
                 demand.surplus_since = now
             elif now - demand.surplus_since >= 1.0:
-                found.append((queue.kind, over))
-        return found
+                kinds.append((queue.kind, over))
+        return kinds
 
     def waiting(self) -> dict[Kind, int]:
         """Return the kinds of which jobs wait in the store, with their numbers as far as known."""

@@ -411,18 +411,18 @@ class StoreLink:
             return
         refused: list[int] = []
         joined: dict[int, int] = {}
-        for id, payload, found, state in zip(
+        for id, payload, known_id, state in zip(
             ids, new.payloads, answer.ids, answer.states, strict=True
         ):
-            if not found:
+            if not known_id:
                 refused.append(id)
-            elif found != id:
-                joined[id] = found
-                self._watched[found] = None
+            elif known_id != id:
+                joined[id] = known_id
+                self._watched[known_id] = None
                 self._look_soon = True
                 if id in self.changes.cancelled:
                     self.changes.cancelled.discard(id)
-                    self.changes.cancel(found)
+                    self.changes.cancel(known_id)
             elif state is _State.RESERVED and reserved:
                 terms = new.terms
                 self._enter(
@@ -529,9 +529,9 @@ class StoreLink:
 
     def _look(self, asked: Sequence[int], seen: Sequence[StoredJob], now: float) -> None:
         """Report the ends of the jobs that are watched."""
-        found = {job.id: job for job in seen}
+        jobs = {job.id: job for job in seen}
         for id in asked:
-            job = found.get(id)
+            job = jobs.get(id)
             if job is None:
                 self._end(id, _State.CANCELLED, _GONE, 0)
             elif job.state in ENDED:

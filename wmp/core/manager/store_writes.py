@@ -181,10 +181,10 @@ class PendingWrites:
 
     def of(self, what: StoredJobInput) -> ChangeColumns:
         """Return the columns of an input."""
-        found = self._changes.get(what)
-        if found is None:
-            found = self._changes[what] = ChangeColumns()
-        return found
+        columns = self._changes.get(what)
+        if columns is None:
+            columns = self._changes[what] = ChangeColumns()
+        return columns
 
     def changed(self) -> set[int]:
         """Return the numbers of the jobs that have changes."""

@@ -106,8 +106,10 @@ def history_of(
 ) -> list[FailedAttempt]:
     """Return stored failures with times on the clock of ``now``."""
     return [
-        FailedAttempt(one.attempt, one.worker, now + (one.at - store_now) / 1000, one.error)
-        for one in failures
+        FailedAttempt(
+            failure.attempt, failure.worker, now + (failure.at - store_now) / 1000, failure.error
+        )
+        for failure in failures
     ]
 
 

@@ -81,8 +81,8 @@ def _offers_of(workers: Iterable[RemoteWorker]) -> _Offers | None:
 def _reason(kind: Kind, offers: _Offers | None) -> str:
     if offers is None:
         return "no worker is connected"
-    found = list(offers.get(kind.role, {}).values())
-    return _needs(kind.role, dict(kind.needs), found) if found else _role(kind.role, offers)
+    resources = list(offers.get(kind.role, {}).values())
+    return _needs(kind.role, dict(kind.needs), resources) if resources else _role(kind.role, offers)
 
 
 def _role(role: str, offered: Iterable[str]) -> str:

@@ -47,10 +47,10 @@ class WaitCauses:
         if now != self._at:
             self._at = now
             self._texts.clear()
-        found = self._texts.get(kind)
-        if found is None:
-            found = self._texts[kind] = _why(kind, self.leases.workers.values())
-        return found
+        text = self._texts.get(kind)
+        if text is None:
+            text = self._texts[kind] = _why(kind, self.leases.workers.values())
+        return text
 
 
 def _why(kind: Kind, workers: Collection[RemoteWorker]) -> str:
@@ -58,15 +58,17 @@ def _why(kind: Kind, workers: Collection[RemoteWorker]) -> str:
     if text:
         return text
     needs = dict(kind.needs)
-    suited = [one for one in workers if kind.role in one.roles and fits(needs, one.resources)]
-    if not any(one.link is not None for one in suited):
+    suited = [
+        worker for worker in workers if kind.role in worker.roles and fits(needs, worker.resources)
+    ]
+    if not any(worker.link is not None for worker in suited):
         return f"the connection to {_names(suited)} is lost"
-    if any(one.has_capacity or one.woken.get(kind) for one in suited):
+    if any(worker.has_capacity or worker.woken.get(kind) for worker in suited):
         return f"{_names(suited)} had capacity, and had not taken the job yet"
     return f"{_names(suited)} had no free capacity"
 
 
 def _names(workers: Collection[RemoteWorker]) -> str:
-    shown = ", ".join(one.name for one in list(workers)[:_SHOWN])
+    shown = ", ".join(worker.name for worker in list(workers)[:_SHOWN])
     more = f" and {len(workers) - _SHOWN} more" if len(workers) > _SHOWN else ""
     return f"worker {shown}" if len(workers) == 1 else f"all workers of the role ({shown}{more})"

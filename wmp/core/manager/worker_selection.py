@@ -125,14 +125,14 @@ class Profiles:
 
     def eligible(self, queue: Queue) -> Eligible:
         """Return the workers that suit jobs of ``queue``."""
-        found = self._eligible.get(queue.kind)
-        if found is None:
+        eligible = self._eligible.get(queue.kind)
+        if eligible is None:
             if len(self._eligible) >= _MAX_KINDS:
                 self._drop(next(iter(self._eligible)))
-            found = self._eligible[queue.kind] = Eligible(queue.kind, dict(queue.needs))
+            eligible = self._eligible[queue.kind] = Eligible(queue.kind, dict(queue.needs))
             for profile in self._by_role.get(queue.kind.role, {}).values():
-                _suit(profile, found)
-        return found
+                _suit(profile, eligible)
+        return eligible
 
     def able(self, eligible: Eligible) -> int:
         """Return the number of workers that can take jobs of a kind, now or later."""
@@ -222,12 +222,12 @@ def spread(count: int, limits: Sequence[int]) -> list[int]:
     shares = [0] * len(limits)
     # The smallest limits are filled first; the larger limits share the rest.
     order = sorted(range(len(limits)), key=limits.__getitem__)
-    for place, index in enumerate(order):
-        even, odd = divmod(count, len(order) - place)
+    for filled, index in enumerate(order):
+        even, odd = divmod(count, len(order) - filled)
         if limits[index] > even:
             # All further limits are large enough too. The policy's order decides who gets the jobs
             # that are left over.
-            for index in sorted(order[place:]):
+            for index in sorted(order[filled:]):
                 shares[index] = even + (odd > 0)
                 odd -= 1
             break
@@ -335,7 +335,9 @@ class WorkerSelection:
                 return [(worker, share)] if share > 0 else []
             return self._share_out(queue, count, iter((candidate,)))
         judged = (judge(worker, queue, fair) for worker in _oldest(lines))
-        return self._share_out(queue, count, (one for one in judged if one is not None))
+        return self._share_out(
+            queue, count, (candidate for candidate in judged if candidate is not None)
+        )
 
     def _wakeable(self, worker: RemoteWorker, queue: Queue, fair: int) -> _Candidate | None:
         """Return a worker with credit as a candidate, if a WAKE may bring it jobs."""
@@ -389,14 +391,14 @@ class WorkerSelection:
         of idle workers.
         """
         chosen: list[_Candidate] = []
-        found = 0
+        covered = 0
         scan = self.scan
         if getattr(self.policy, "in_order", False):
             scan = min(scan, max(_SEEN, 2 * count))
-        while found < count and (some := list(islice(candidates, scan))):
-            for candidate in self._choose(queue, count - found, some):
+        while covered < count and (some := list(islice(candidates, scan))):
+            for candidate in self._choose(queue, count - covered, some):
                 chosen.append(candidate)
-                found += max(0, candidate[1], candidate[2])
+                covered += max(0, candidate[1], candidate[2])
         return _share(count, chosen) if chosen else []
 
     def _choose(self, queue: Queue, count: int, candidates: list[_Candidate]) -> list[_Candidate]:

@@ -144,7 +144,7 @@ class Capacity:
         pending = [manager for manager in pending if outbound.links.reachable(manager)]
         pending.sort(key=_turn)
         bundle = self.executions.window // 4
-        for place, manager in enumerate(pending):
+        for earlier, manager in enumerate(pending):
             wake = manager.wake
             assert wake is not None
             jobs = credit.of(wake.needs, spare)
@@ -157,7 +157,7 @@ class Capacity:
                 # Places in the window become free one by one. If each place went to another manager
                 # at once, each job would need messages of its own.
                 continue
-            share = max(bundle, -(-jobs // (len(pending) - place)))
+            share = max(bundle, -(-jobs // (len(pending) - earlier)))
             manager.wake = None
             served.append(manager)
             self._serve_mark(manager)
@@ -180,14 +180,18 @@ class Capacity:
         outbound = self.outbound
         managers = outbound.links.managers.values()
         # WMP-17.3: managers on standby do not count.
-        sole = managers if len(managers) == 1 else [one for one in managers if not one.standby]
+        sole = (
+            managers
+            if len(managers) == 1
+            else [candidate for candidate in managers if not candidate.standby]
+        )
         if len(sole) != 1 or not outbound.settings.hold > 0:
             return None
         (manager,) = sole
         if manager.standby or manager.stream is None or now < manager.hold_after:
             return None
-        for one in managers:  # a generator costs more
-            if one.wake is not None:
+        for candidate in managers:  # a generator costs more
+            if candidate.wake is not None:
                 return None
         if self.executions.usual != DEFAULT_NEEDS:
             return None

@@ -66,9 +66,9 @@ class JobTimes:
 
         Else ``last``.
         """
-        for place, time in enumerate((self.begins or ())[first:last], first):
+        for row, time in enumerate((self.begins or ())[first:last], first):
             if time is not None and time <= now:
-                return place
+                return row
         return last
 
 

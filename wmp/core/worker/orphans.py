@@ -83,7 +83,7 @@ class Orphans:
     @property
     def owners(self) -> Sequence[Peer]:
         """Return the owners of orphaned jobs and answers."""
-        held = [one.owner for one in self.executions.held(ORPHANED)]
+        held = [jobs.owner for jobs in self.executions.held(ORPHANED)]
         return tuple(dict.fromkeys((*held, *self._answers)))
 
     def _move(self, manager: RemoteManager | None, now: float) -> None:

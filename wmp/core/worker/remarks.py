@@ -19,12 +19,12 @@ def cut_text(text: str | None) -> str | None:
     text = text.encode(errors="backslashreplace").decode()
     if len(text.encode()) <= Limits.LONG_TEXT:
         return text
-    summary, found, names = text.partition("\n")
+    summary, newline, names = text.partition("\n")
     summary = summary.encode()[: Limits.LONG_TEXT // 2].decode(errors="ignore")
     left = Limits.LONG_TEXT - len(summary.encode()) - 1
     while len(names.encode()) > left:
         names = names.rpartition(" ")[0]
-    return f"{summary}{found}{names}"
+    return f"{summary}{newline}{names}"
 
 
 def with_remarks(columns: Columns, remarks: Mapping[int, tuple[str | None, int | None]]) -> Columns:

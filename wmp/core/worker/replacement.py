@@ -34,7 +34,7 @@ def replacements(kept: Kept, text: str) -> list[tuple[Columns, int]]:
     ids, attempts = columns.ids, columns.attempts
     if len(ids) > 1:
         each = [_row(columns, row) for row in range(len(ids))]
-        return [(one, JOB_BYTES + sum(map(len, one.payloads or ()))) for one in each]
+        return [(answer, JOB_BYTES + sum(map(len, answer.payloads or ()))) for answer in each]
     if kept.command is not Command.DONE:
         return [(Columns(ids, attempts), JOB_BYTES)]
     cause = f"the manager refused the result: {text}".encode()[: Limits.LONG_TEXT]

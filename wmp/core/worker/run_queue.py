@@ -479,13 +479,13 @@ class RunQueue:
         deadlines = begin_by = limits = None
         failed: list[int | None] | None = None
         if parts:
-            times = [(n, NO_TIMES if one is None else one) for n, one in parts]
-            deadlines = joined([(n, one.deadlines) for n, one in times])
-            if any(one.begin_by for _, one in times):
-                begin_by = joined([(n, one.begins) for n, one in times])
-            limits = joined([(n, one.limits) for n, one in times])
-            if any(one.failed is not None for _, one in times):
-                failed = [count for n, one in times for count in one.failed or [0] * n]
+            times = [(n, NO_TIMES if part is None else part) for n, part in parts]
+            deadlines = joined([(n, part.deadlines) for n, part in times])
+            if any(part.begin_by for _, part in times):
+                begin_by = joined([(n, part.begins) for n, part in times])
+            limits = joined([(n, part.limits) for n, part in times])
+            if any(part.failed is not None for _, part in times):
+                failed = [count for n, part in times for count in part.failed or [0] * n]
             if limits is not None:
                 rows = zip(ids, limits, strict=True)
                 lane.limits = {id: limit for id, limit in rows if limit is not None}

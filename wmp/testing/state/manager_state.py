@@ -159,7 +159,7 @@ def _worker_shape(pen: Pen, manager: ManagerMachine, worker: RemoteWorker) -> Ha
     for grant in worker.grants.values():
         leases.update(dict.fromkeys(granted.open(grant), grant.take))
     for _, take in sorted(leases.items()):
-        pen.place(down, take)
+        pen.position(down, take)
     return (
         peer,
         stream,

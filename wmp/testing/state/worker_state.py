@@ -131,7 +131,7 @@ def _asked_shape(pen: Pen, me: Peer, manager: RemoteManager, asked: dict[bytes, 
     if not asked or manager.identity not in asked or manager.stream is None:
         return False
     series: Series = (UP, manager.peer, me, manager.stream.session)
-    pen.place(series, asked[manager.identity])
+    pen.position(series, asked[manager.identity])
     return True
 
 
