@@ -316,8 +316,14 @@ class _Twin:
     ) -> list[str]:
         return _call(f"def {node.name}", parameters.declared, f" -> {parameters.returned}:", 4)
 
+    def _decorators(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+        for decorator in node.decorator_list:
+            self._imports.add_names(self._source, decorator)
+            yield f"    @{self._source[decorator]}"
+
     def _init(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
         parameters = _Parameters(self._source, node, self._imports)
+        yield from self._decorators(node)
         yield from self._signature(node, parameters)
         yield from _call(f"inner = {self._reference}", parameters.passed, "", 8)
         words = re.sub(r"(?<!^)(?=[A-Z])", " ", self._cls.__name__).lower()
@@ -332,8 +338,7 @@ class _Twin:
     def _method(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
         parameters = _Parameters(self._source, node, self._imports)
         is_property = any(self._source[one] == "property" for one in node.decorator_list)
-        if is_property:
-            yield "    @property"
+        yield from self._decorators(node)
         yield from self._signature(node, parameters)
         yield f"        {self._source.docstring(node)}"
         member = f"inner.{node.name}" if self._base_is_public else f"self._inner.{node.name}"

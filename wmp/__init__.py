@@ -60,6 +60,7 @@ if typing.TYPE_CHECKING:
     from wmp.runtime.codecs.payload_codecs import register_codec
     from wmp.runtime.executors.handlers import RunningJob
     from wmp.runtime.sockets.security import Security
+    from wmp.runtime.sockets.socket_settings import SocketOptions
     from wmp.runtime.sockets.transport import Transport
     from wmp.runtime.submission.results import Status
     from wmp.runtime.submission.submit_options import JobOptions, SubmitOptions
@@ -102,6 +103,7 @@ __all__ = [
     "RowsFailed",
     "RunningJob",
     "Security",
+    "SocketOptions",
     "SqliteStore",
     "StarConflict",
     "Status",
@@ -189,6 +191,7 @@ _HOMES: typing.Final = {
     "RunningJob": "wmp.runtime.executors.handlers",
     "Status": "wmp.runtime.submission.results",
     "Security": "wmp.runtime.sockets.security",
+    "SocketOptions": "wmp.runtime.sockets.socket_settings",
     "Transport": "wmp.runtime.sockets.transport",
     "PostgresStore": "wmp.store.postgres.postgres_store",
     "SqliteStore": "wmp.store.sqlite.sqlite_store",

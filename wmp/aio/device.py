@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from os import PathLike
+from typing import Unpack
 
 from wmp.aio.node import AsyncServer
 from wmp.core.device import DeviceMachine as Machine
@@ -16,9 +17,11 @@ from wmp.runtime.common.journal import Journal
 from wmp.runtime.driver.device_driver import DeviceDriver
 from wmp.runtime.driver.driver import Driver
 from wmp.runtime.node.node import Node, make_identity, make_label, make_settings, new_epoch
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketOptions,
+    SocketSettings,
+    shows_socket_options,
+)
 
 logger = logging.getLogger("wmp")
 
@@ -36,10 +39,7 @@ class Device(AsyncServer[DeviceSettings]):
         identity: Stable name on the wire; by default 16 random bytes.
         label: Name for people; by default host and process.
         max_hops: Devices that a message may pass.
-        security: CURVE keys, for both sides.
-        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same
-            context. Without a shared context no node answers over ``inproc://``.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
         journal: Folder for the files of the device's journal, or a
             :class:`~wmp.runtime.common.journal.Journal`. ``wmp journal`` reads these files.
 
@@ -47,6 +47,7 @@ class Device(AsyncServer[DeviceSettings]):
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *,
@@ -58,10 +59,8 @@ class Device(AsyncServer[DeviceSettings]):
         identity: bytes | str | None = None,
         label: str | None = None,
         max_hops: int = Limits.HOPS,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
         journal: Journal | str | PathLike[str] | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         below = (bind,) if isinstance(bind, str) else tuple(bind)
         above = (connect,) if isinstance(connect, str) else tuple(connect)
@@ -71,6 +70,8 @@ class Device(AsyncServer[DeviceSettings]):
                 "a device needs at least one endpoint in bind=, and at least one in connect= or "
                 "bind_managers="
             )
+        sockets = SocketSettings.of(options)
+        security = sockets.security
         if dialed and security is not None and security.allowed and security.managers is None:
             raise ConfigError(
                 "security sets allowed= but not managers=, so no list names the managers that may "
@@ -96,9 +97,7 @@ class Device(AsyncServer[DeviceSettings]):
             bind=below,
             connect=above,
             above=dialed,
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=sockets,
             journal=journal,
         )
         super().__init__(chosen, node)

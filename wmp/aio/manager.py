@@ -32,8 +32,8 @@ from wmp.runtime.manager.unserved_watch import UnservedWatch
 from wmp.runtime.manager.worker_count import wait_for_workers
 from wmp.runtime.node.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.socket_settings import Context, SocketSettings
 from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
 from wmp.runtime.submission.intake import Intake
 from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.map_progress import open_progress, total_of
@@ -140,9 +140,7 @@ class Manager(AsyncNode[ManagerSettings]):
             "manager",
             bind=bind or (() if dials else ("tcp://127.0.0.1:*",)),
             connect=dials,
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=SocketSettings(security=security, context=context, transport=transport),
             journal=journal,
         )
         super().__init__(chosen, node)
@@ -160,7 +158,7 @@ class Manager(AsyncNode[ManagerSettings]):
         if star is not None:
             self.standby = Standby(star, self._machine, node, self._submissions, self._store)
         terms = TermsMaker(node, plain, max_worker_losses, has_store=store is not None)
-        self.intake = Intake(terms, self._submissions, codec, node.transport.payload)
+        self.intake = Intake(terms, self._submissions, codec, node.sockets.transport.payload)
         self._unserved = UnservedWatch(node, self._machine, self._submissions)
 
     # -- life -------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ from wmp.runtime.node.hang_watch import HangWatch, HungJob
 from wmp.runtime.node.node import Node, make_identity, make_label, make_settings, new_epoch
 from wmp.runtime.sockets.endpoints import check_endpoints, check_unpickling
 from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.socket_settings import Context, SocketSettings
 from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
 
 logger = logging.getLogger("wmp")
 
@@ -176,9 +176,7 @@ class Worker(AsyncServer[WorkerSettings]):
             "worker",
             bind=(),
             connect=connect,
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=SocketSettings(security=security, context=context, transport=transport),
             journal=journal,
         )
         super().__init__(chosen, node)
@@ -202,7 +200,7 @@ class Worker(AsyncServer[WorkerSettings]):
         if self._machine is not None or self._starting:
             raise ConfigError("the worker has already started; call connect() before the start")
         known = tuple(dict.fromkeys((*self._node.connect, *endpoints)))
-        check_endpoints(known, bind=False, security=self._node.security)
+        check_endpoints(known, bind=False, security=self._node.sockets.security)
         self._node.connect = known
 
     # -- handlers ---------------------------------------------------------------------------
@@ -281,7 +279,7 @@ class Worker(AsyncServer[WorkerSettings]):
         if not self._handlers:
             raise ConfigError("a worker needs a handler: pass handlers= or use @worker.handler()")
         if any(getattr(handler, "unpickles", False) for handler in self._handlers.values()):
-            check_unpickling("a worker", self._node.connect, self._node.security)
+            check_unpickling("a worker", self._node.connect, self._node.sockets.security)
         processes = self._slots if self._pool_kind == "process" else 0
         self._node.check_descriptors(_POOL_DESCRIPTORS + 3 * processes)
         self._starting = True
@@ -292,7 +290,7 @@ class Worker(AsyncServer[WorkerSettings]):
             self._slots,
             self._node.inbox.post,
             self._process_limits,
-            max_result=self._node.transport.payload,
+            max_result=self._node.sockets.transport.payload,
             retries=self._retries_by_role(),
         )
         try:

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
+from typing import Unpack
 
 from wmp import aio
 from wmp.blocking.node import BlockingServer
 from wmp.core.device import DeviceStatistics
 from wmp.message import Limits
 from wmp.runtime.common.journal import Journal
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 
 
 class Device(BlockingServer[aio.Device]):
@@ -29,10 +28,7 @@ class Device(BlockingServer[aio.Device]):
         identity: Stable name on the wire; by default 16 random bytes.
         label: Name for people; by default host and process.
         max_hops: Devices that a message may pass.
-        security: CURVE keys, for both sides.
-        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same
-            context. Without a shared context no node answers over ``inproc://``.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
         journal: Folder for the files of the device's journal, or a
             :class:`~wmp.runtime.common.journal.Journal`. ``wmp journal`` reads these files.
 
@@ -40,6 +36,7 @@ class Device(BlockingServer[aio.Device]):
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *,
@@ -51,10 +48,8 @@ class Device(BlockingServer[aio.Device]):
         identity: bytes | str | None = None,
         label: str | None = None,
         max_hops: int = Limits.HOPS,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
         journal: Journal | str | PathLike[str] | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.Device(
             bind=bind,
@@ -65,10 +60,8 @@ class Device(BlockingServer[aio.Device]):
             identity=identity,
             label=label,
             max_hops=max_hops,
-            security=security,
-            context=context,
-            transport=transport,
             journal=journal,
+            **options,
         )
         super().__init__("device", inner, lambda _: inner.close())
 

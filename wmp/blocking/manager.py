@@ -20,8 +20,8 @@ from wmp.message import Frame
 from wmp.runtime.common.journal import Journal
 from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.socket_settings import Context
 from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
 from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.map_progress import open_progress, total_of
 from wmp.runtime.submission.submissions import pack

@@ -17,8 +17,8 @@ from wmp.runtime.common.journal import Journal
 from wmp.runtime.executors import CANCEL_GRACE
 from wmp.runtime.executors.handlers import Handler
 from wmp.runtime.sockets.security import Security
+from wmp.runtime.sockets.socket_settings import Context
 from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
 
 
 class Worker(BlockingServer[aio.Worker]):

@@ -165,7 +165,7 @@ class Executor(concurrent.futures.Executor):
                     )
             if pickle:
                 inner = manager._inner
-                check_unpickling("an executor", inner.node.bind, inner.node.security)
+                check_unpickling("an executor", inner.node.bind, inner.node.sockets.security)
         self._manager = manager
         self._pickles = pickle or isinstance(manager, LocalManager)
         if not self._pickles and manager._inner.codec in _VALUES:

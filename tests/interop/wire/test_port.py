@@ -15,6 +15,7 @@ from wmp.runtime.sockets import ports
 from wmp.runtime.sockets.connections import Connections
 from wmp.runtime.sockets.node_sockets import NodeSockets
 from wmp.runtime.sockets.ports import Port, Sent
+from wmp.runtime.sockets.socket_settings import SocketSettings
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import router
 
@@ -25,9 +26,7 @@ class World:
     """The port of a ROUTER, and two peers."""
 
     def __init__(self, context: Any) -> None:
-        self.port: Port = router(
-            context, ["tcp://127.0.0.1:*"], transport=Transport(), security=None
-        )
+        self.port: Port = router(SocketSettings(context=context), ["tcp://127.0.0.1:*"])
         self.peers: list[Any] = []
         self.links: list[bytes] = []
         for _ in range(2):
@@ -109,7 +108,7 @@ def test_a_slice_of_a_received_frame_is_sent_as_that_slice(world: World) -> None
 
 
 async def _first_message_before_its_report(context: Any, lost: list[bytes]) -> None:
-    port = router(context, ["tcp://127.0.0.1:*"], transport=Transport(), security=None)
+    port = router(SocketSettings(context=context), ["tcp://127.0.0.1:*"])
     sockets = NodeSockets(
         [port],
         name="test",

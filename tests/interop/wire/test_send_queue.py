@@ -15,6 +15,7 @@ from wmp.actions import Send
 from wmp.message import Command, Field, Link, Message
 from wmp.runtime.sockets.connections import Connections
 from wmp.runtime.sockets.ports import Port, SendQueue
+from wmp.runtime.sockets.socket_settings import SocketSettings
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.sockets.zmq_context import router
 
@@ -25,7 +26,9 @@ class World:
     def __init__(self, context: Any, *, parks: bool, parked: int = 50, **limits: int) -> None:
         self.context = context
         transport = Transport(high_water_mark=2, parked=parked, **limits)
-        self.port: Port = router(context, ["inproc://r"], transport=transport, security=None)
+        self.port: Port = router(
+            SocketSettings(context=context, transport=transport), ["inproc://r"]
+        )
         self.undelivered: list[tuple[Link, Message]] = []
         self.reasons: list[str] = []
         self.outbox = SendQueue(

@@ -22,6 +22,7 @@ from tests.interop.faults.faults import Part
 from tests.interop.wire.peers import SocketWorker
 from tests.waiting import WAIT, wait_until
 from wmp.message import Command
+from wmp.runtime.sockets.socket_settings import SocketSettings
 from wmp.runtime.sockets.zmq_context import dealer
 
 
@@ -179,7 +180,7 @@ def test_binding_to_the_network_needs_keys() -> None:
 def test_an_address_of_this_machine_is_tried_again_sooner(
     context: zmq.Context[zmq.Socket[bytes]], endpoint: str, longest: int
 ) -> None:
-    port = dealer(context, 0, endpoint, transport=wmp.Transport(), security=None)
+    port = dealer(SocketSettings(context=context), 0, endpoint)
     assert port.socket.reconnect_ivl == 50
     assert port.socket.reconnect_ivl_max == longest
     port.close(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from wmp.aio.node import AsyncPart
 from wmp.errors import ConfigError
@@ -18,9 +18,11 @@ from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.node.node import Node
 from wmp.runtime.sockets.ports import Port, Sent
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketOptions,
+    SocketSettings,
+    shows_socket_options,
+)
 
 logger = logging.getLogger("wmp")
 
@@ -52,14 +54,14 @@ class BinaryStar(AsyncPart):
             default two heartbeats.
         on_active: Called on the loop when this node becomes active.
         on_passive: Called on the loop when this node becomes passive.
-        security: CURVE keys. Both nodes have the same key pair, which is also the ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`. Both
+            nodes need the same pair of keys, and its public key as the ``server_key``.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         role: str,
@@ -70,9 +72,7 @@ class BinaryStar(AsyncPart):
         max_silence: float | None = None,
         on_active: Callable[[], None] | None = None,
         on_passive: Callable[[], None] | None = None,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         known = [one.value for one in StarRole]
         if role not in known:
@@ -101,9 +101,7 @@ class BinaryStar(AsyncPart):
                 f"binary star ({role})",
                 bind=(local,),
                 connect=(remote,),
-                security=security,
-                context=context,
-                transport=transport,
+                sockets=SocketSettings.of(options),
                 journal=None,
                 publishes=True,
             )
@@ -225,14 +223,13 @@ class StarClient(Requester[LazyClientMachine]):
         settle: Seconds between the end of a try and the next try, at the other node. Not less than
             ``max_silence`` of the nodes.
         tries: Sends of a request in all; None for no limit.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         primary: str,
@@ -241,9 +238,7 @@ class StarClient(Requester[LazyClientMachine]):
         timeout: float = 1.0,
         settle: float = 2.0,
         tries: int | None = None,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         if primary == backup:
             raise ConfigError(
@@ -259,9 +254,7 @@ class StarClient(Requester[LazyClientMachine]):
             "star client",
             bind=(),
             connect=(primary, backup),
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=SocketSettings.of(options),
             journal=None,
         )
         super().__init__(machine, node)

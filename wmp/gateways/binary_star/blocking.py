@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Unpack
 
 from wmp.blocking.node import BlockingPart
 from wmp.gateways.binary_star import aio
@@ -25,9 +26,7 @@ from wmp.gateways.binary_star.lifecycle import StarState
 from wmp.gateways.binary_star.machine import StarStatistics
 from wmp.gateways.common.blocking import BlockingRequester
 from wmp.gateways.common.request_machine import LazyClientStatistics
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 
 
 class BinaryStar(BlockingPart[aio.BinaryStar]):
@@ -45,14 +44,14 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
             default two heartbeats.
         on_active: Called on the loop when this node becomes active.
         on_passive: Called on the loop when this node becomes passive.
-        security: CURVE keys. Both nodes have the same key pair, which is also the ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`. Both
+            nodes need the same pair of keys, and its public key as the ``server_key``.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         role: str,
@@ -63,9 +62,7 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
         max_silence: float | None = None,
         on_active: Callable[[], None] | None = None,
         on_passive: Callable[[], None] | None = None,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.BinaryStar(
             role,
@@ -75,9 +72,7 @@ class BinaryStar(BlockingPart[aio.BinaryStar]):
             max_silence=max_silence,
             on_active=on_active,
             on_passive=on_passive,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("binary star", inner, lambda _: inner.close())
 
@@ -145,14 +140,13 @@ class StarClient(BlockingRequester[aio.StarClient]):
         settle: Seconds between the end of a try and the next try, at the other node. Not less than
             ``max_silence`` of the nodes.
         tries: Sends of a request in all; None for no limit.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         primary: str,
@@ -161,9 +155,7 @@ class StarClient(BlockingRequester[aio.StarClient]):
         timeout: float = 1.0,
         settle: float = 2.0,
         tries: int | None = None,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.StarClient(
             primary,
@@ -171,9 +163,7 @@ class StarClient(BlockingRequester[aio.StarClient]):
             timeout=timeout,
             settle=settle,
             tries=tries,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("star client", inner, lambda _: inner.close())
 

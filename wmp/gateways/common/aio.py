@@ -32,9 +32,9 @@ from wmp.runtime.executors import (
 )
 from wmp.runtime.executors.handlers import Handler, serve
 from wmp.runtime.node.node import Node
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketSettings,
+)
 
 logger = logging.getLogger("wmp")
 
@@ -95,9 +95,7 @@ def make_node(
     *,
     bind: Sequence[str] = (),
     connect: Sequence[str] = (),
-    security: Security | None,
-    context: Context | None,
-    transport: Transport | None,
+    sockets: SocketSettings,
     make_routing_id: Callable[[], bytes] | None = None,
     routing_id: bytes | None = None,
 ) -> Node:
@@ -106,9 +104,7 @@ def make_node(
         name,
         bind=bind,
         connect=connect,
-        security=security,
-        context=context,
-        transport=transport,
+        sockets=sockets,
         journal=None,
         make_routing_id=make_routing_id,
         routing_id=routing_id,
@@ -251,7 +247,7 @@ class ForeignProgram(DrainingProgram, Generic[_MachineT]):
                 memory_per_child=None,
                 cancel_grace=CANCEL_GRACE,
             ),
-            max_result=self._node.transport.payload,
+            max_result=self._node.sockets.transport.payload,
         )
         try:
             if self._pool_kind == "process":
@@ -309,9 +305,7 @@ class ForeignWorker(ForeignProgram[ForeignWorkerMachine]):
         times: Times of the signs of life; None for a protocol without them.
         pool: ``"thread"``, ``"process"`` or ``"inline"``.
         as_list: Whether the handler gets a list also for a body of one frame.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        sockets: Settings of the socket.
     """
 
     def __init__(
@@ -324,13 +318,9 @@ class ForeignWorker(ForeignProgram[ForeignWorkerMachine]):
         *,
         pool: str,
         as_list: bool,
-        security: Security | None,
-        context: Context | None,
-        transport: Transport | None,
+        sockets: SocketSettings,
     ) -> None:
-        node = make_node(
-            name, connect=(endpoint,), security=security, context=context, transport=transport
-        )
+        node = make_node(name, connect=(endpoint,), sockets=sockets)
         machine = ForeignWorkerMachine(wire, times, as_list=as_list)
         super().__init__(machine, node, handler, 1, pool)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Unpack
 
 from wmp.errors import ConfigError
 from wmp.foreign import EndRequest
@@ -16,9 +16,11 @@ from wmp.gateways.freelance.shotgun_machine import ShotgunClientMachine, Shotgun
 from wmp.message import counted
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.executors.handlers import Handler
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketOptions,
+    SocketSettings,
+    shows_socket_options,
+)
 
 MODELS: Final = ("agent", "shotgun", "failover")
 """The values of ``model`` of a server."""
@@ -46,22 +48,19 @@ class Failover(Requester[LazyClientMachine]):
         endpoints: Addresses of the servers.
         timeout: Seconds of one try.
         tries: Sends of a request in all. By default 3 with one server, else one for each server.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *endpoints: str,
         timeout: float = 1.0,
         tries: int | None = None,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         servers = len(_check_endpoints(endpoints))
         if tries is None:
@@ -72,9 +71,7 @@ class Failover(Requester[LazyClientMachine]):
         node = make_node(
             "failover client",
             connect=endpoints,
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=SocketSettings.of(options),
         )
         super().__init__(machine, node)
 
@@ -98,28 +95,23 @@ class Shotgun(Requester[ShotgunClientMachine]):
     Args:
         endpoints: Addresses of the servers.
         timeout: Seconds within which the first reply must come.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *endpoints: str,
         timeout: float = 2.5,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         node = make_node(
             "shotgun client",
             connect=_check_endpoints(endpoints),
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=SocketSettings.of(options),
         )
         machine = ShotgunClientMachine(check_seconds("timeout", timeout, zero=False))
         super().__init__(machine, node)
@@ -151,23 +143,20 @@ class Agent(Requester[AgentClientMachine]):
         timeout: Seconds within which a reply must come, from the call on.
         ping: Seconds without a message of a server after which PING is sent.
         ttl: Seconds without a message after which a server is not alive any more.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *endpoints: str,
         timeout: float = 3.0,
         ping: float = 2.0,
         ttl: float = 6.0,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         machine = AgentClientMachine(
             check_seconds("timeout", timeout, zero=False),
@@ -182,9 +171,7 @@ class Agent(Requester[AgentClientMachine]):
         node = make_node(
             "agent",
             connect=_check_endpoints(endpoints) if endpoints else (),
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=SocketSettings.of(options),
         )
         super().__init__(machine, node, report_lost=True)
 
@@ -244,14 +231,13 @@ class FreelanceServer(ForeignProgram[LazyServerMachine]):
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
         limit: Maximum number of requests that wait. Further requests are dropped.
-        security: CURVE keys.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *bind: str,
@@ -264,9 +250,7 @@ class FreelanceServer(ForeignProgram[LazyServerMachine]):
         pool: str = "thread",
         as_list: bool = False,
         limit: int = 1000,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         machine = LazyServerMachine(
             slots=check_count("slots", slots, 1),
@@ -280,9 +264,7 @@ class FreelanceServer(ForeignProgram[LazyServerMachine]):
         node = make_node(
             f"{model} server",
             bind=bind,
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=SocketSettings.of(options),
             routing_id=name.encode() if model == "agent" else None,
         )
         super().__init__(machine, node, handler, slots, pool)

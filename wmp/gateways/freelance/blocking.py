@@ -17,6 +17,8 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from wmp.gateways.common.blocking import BlockingForeignProgram, BlockingRequester
 from wmp.gateways.common.request_machine import LazyClientStatistics
 from wmp.gateways.common.server_machine import LazyServerStatistics
@@ -24,9 +26,7 @@ from wmp.gateways.freelance import aio
 from wmp.gateways.freelance.agent_machine import AgentClientStatistics
 from wmp.gateways.freelance.shotgun_machine import ShotgunClientStatistics
 from wmp.runtime.executors.handlers import Handler
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 
 
 class Failover(BlockingRequester[aio.Failover]):
@@ -39,31 +39,21 @@ class Failover(BlockingRequester[aio.Failover]):
         endpoints: Addresses of the servers.
         timeout: Seconds of one try.
         tries: Sends of a request in all. By default 3 with one server, else one for each server.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *endpoints: str,
         timeout: float = 1.0,
         tries: int | None = None,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
-        inner = aio.Failover(
-            *endpoints,
-            timeout=timeout,
-            tries=tries,
-            security=security,
-            context=context,
-            transport=transport,
-        )
+        inner = aio.Failover(*endpoints, timeout=timeout, tries=tries, **options)
         super().__init__("failover", inner, lambda _: inner.close())
 
     def statistics(self) -> LazyClientStatistics:
@@ -79,29 +69,20 @@ class Shotgun(BlockingRequester[aio.Shotgun]):
     Args:
         endpoints: Addresses of the servers.
         timeout: Seconds within which the first reply must come.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *endpoints: str,
         timeout: float = 2.5,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
-        inner = aio.Shotgun(
-            *endpoints,
-            timeout=timeout,
-            security=security,
-            context=context,
-            transport=transport,
-        )
+        inner = aio.Shotgun(*endpoints, timeout=timeout, **options)
         super().__init__("shotgun", inner, lambda _: inner.close())
 
     def statistics(self) -> ShotgunClientStatistics:
@@ -120,33 +101,22 @@ class Agent(BlockingRequester[aio.Agent]):
         timeout: Seconds within which a reply must come, from the call on.
         ping: Seconds without a message of a server after which PING is sent.
         ttl: Seconds without a message after which a server is not alive any more.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *endpoints: str,
         timeout: float = 3.0,
         ping: float = 2.0,
         ttl: float = 6.0,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
-        inner = aio.Agent(
-            *endpoints,
-            timeout=timeout,
-            ping=ping,
-            ttl=ttl,
-            security=security,
-            context=context,
-            transport=transport,
-        )
+        inner = aio.Agent(*endpoints, timeout=timeout, ping=ping, ttl=ttl, **options)
         super().__init__("agent", inner, lambda _: inner.close())
 
     def connect(self, endpoint: str) -> None:
@@ -189,14 +159,13 @@ class FreelanceServer(BlockingForeignProgram[aio.FreelanceServer]):
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
         limit: Maximum number of requests that wait. Further requests are dropped.
-        security: CURVE keys.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *bind: str,
@@ -209,9 +178,7 @@ class FreelanceServer(BlockingForeignProgram[aio.FreelanceServer]):
         pool: str = "thread",
         as_list: bool = False,
         limit: int = 1000,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.FreelanceServer(
             *bind,
@@ -224,9 +191,7 @@ class FreelanceServer(BlockingForeignProgram[aio.FreelanceServer]):
             pool=pool,
             as_list=as_list,
             limit=limit,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("freelance server", inner, inner.close)
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, Unpack
 
 import attrs
 
@@ -38,8 +38,11 @@ from wmp.runtime.node.node import (
     new_epoch,
 )
 from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketOptions,
+    SocketSettings,
+    shows_socket_options,
+)
 
 logger = logging.getLogger("wmp")
 
@@ -58,20 +61,20 @@ class Gateway(DrainingProgram):
         identity: Name in messages of WMP, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
         max_silence: Seconds of silence after which a worker of WMP is given up.
-        security: CURVE keys, for the connections of WMP and for doors with ``keys=True``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
         star: A node of a Binary Star (:class:`~wmp.gateways.aio.BinaryStar`), which decides whether
             this gateway serves its clients. The gateway starts and closes the node, and ends with
             the error of the node.
         journal: Folder for the files of the journals, or a
             :class:`~wmp.runtime.common.journal.Journal`. The manager and each group of foreign
             workers have a journal of their own there.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
+            The keys are used for WMP connections and for doors with ``keys=True``.
 
     Raises:
         ConfigError: A setting is wrong, or the doors do not fit together.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *doors: Door,
@@ -81,14 +84,13 @@ class Gateway(DrainingProgram):
         label: str | None = None,
         max_silence: float = 6.0,
         star: PairNode | None = None,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
         journal: Journal | str | PathLike[str] | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         below = (bind,) if isinstance(bind, str) else tuple(bind)
         above = (connect,) if isinstance(connect, str) else tuple(connect)
-        _check(doors, below, above, security)
+        sockets = SocketSettings.of(options)
+        _check(doors, below, above, sockets.security)
         if star is not None:
             _check_star(doors)
         self._doors = doors
@@ -98,14 +100,12 @@ class Gateway(DrainingProgram):
                 "gateway",
                 bind=below,
                 connect=above,
-                security=security,
-                context=context,
-                transport=transport,
+                sockets=sockets,
                 journal=None,
                 doors=[
                     DoorAddress(
                         door.bind,
-                        security if door.keys else None,
+                        sockets.security if door.keys else None,
                         door.open,
                         door.routing_id,
                         door.more_messages,

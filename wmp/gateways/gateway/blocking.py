@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
+from typing import Unpack
 
 from wmp.blocking.manager import BlockingPairNode
 from wmp.gateways.common.attendance import Attendance
@@ -26,9 +27,7 @@ from wmp.gateways.gateway import aio
 from wmp.gateways.gateway.door import Door
 from wmp.gateways.gateway.machine import GatewayStatistics
 from wmp.runtime.common.journal import Journal
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 
 
 class Gateway(BlockingDrainingProgram[aio.Gateway]):
@@ -45,20 +44,20 @@ class Gateway(BlockingDrainingProgram[aio.Gateway]):
         identity: Name in messages of WMP, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
         max_silence: Seconds of silence after which a worker of WMP is given up.
-        security: CURVE keys, for the connections of WMP and for doors with ``keys=True``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
         star: A node of a Binary Star (:class:`~wmp.gateways.BinaryStar`), which decides whether
             this gateway serves its clients. The gateway starts and closes the node, and ends with
             the error of the node.
         journal: Folder for the files of the journals, or a
             :class:`~wmp.runtime.common.journal.Journal`. The manager and each group of foreign
             workers have a journal of their own there.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
+            The keys are used for WMP connections and for doors with ``keys=True``.
 
     Raises:
         ConfigError: A setting is wrong, or the doors do not fit together.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *doors: Door,
@@ -68,10 +67,8 @@ class Gateway(BlockingDrainingProgram[aio.Gateway]):
         label: str | None = None,
         max_silence: float = 6.0,
         star: BlockingPairNode | None = None,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
         journal: Journal | str | PathLike[str] | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.Gateway(
             *doors,
@@ -81,10 +78,8 @@ class Gateway(BlockingDrainingProgram[aio.Gateway]):
             label=label,
             max_silence=max_silence,
             star=None if star is None else star._inner,
-            security=security,
-            context=context,
-            transport=transport,
             journal=journal,
+            **options,
         )
         super().__init__("gateway", inner, inner.close)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from itertools import count
+from typing import Unpack
 
 from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, NoReply
@@ -16,9 +17,11 @@ from wmp.gateways.majordomo.client_machine import MajordomoClientMachine
 from wmp.message import counted
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.driver.foreign_driver import ForeignDriver
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketOptions,
+    SocketSettings,
+    shows_socket_options,
+)
 
 
 class MajordomoClient(AsyncPart):
@@ -33,14 +36,13 @@ class MajordomoClient(AsyncPart):
         tries: Sends of a request in all. Each try but the first has a new socket.
         sockets: Maximum number of requests in progress. Further requests wait, in the order of the
             calls. A socket is opened when it is needed first.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -48,9 +50,7 @@ class MajordomoClient(AsyncPart):
         timeout: float = 2.5,
         tries: int = 3,
         sockets: int = 16,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         self._machine = MajordomoClientMachine(
             check_seconds("timeout", timeout, zero=False),
@@ -61,9 +61,7 @@ class MajordomoClient(AsyncPart):
             make_node(
                 "majordomo client",
                 connect=(endpoint,),
-                security=security,
-                context=context,
-                transport=transport,
+                sockets=SocketSettings.of(options),
             )
         )
         self._futures: dict[int, asyncio.Future[bytes | list[bytes]]] = {}

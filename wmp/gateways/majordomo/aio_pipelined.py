@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import deque
+from typing import Unpack
 
 from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, NoReply
@@ -17,9 +18,11 @@ from wmp.gateways.majordomo.pipelined_machine import (
 )
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.driver.foreign_driver import ForeignDriver
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketOptions,
+    SocketSettings,
+    shows_socket_options,
+)
 
 
 class MajordomoPipelinedClient(AsyncPart):
@@ -34,14 +37,13 @@ class MajordomoPipelinedClient(AsyncPart):
         timeout: Seconds without a reply after which all requests that were sent count as lost.
         window: Maximum number of requests at the broker. Further requests wait here.
         limit: Maximum number of requests without a reply. ``send`` waits above it.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -49,9 +51,7 @@ class MajordomoPipelinedClient(AsyncPart):
         timeout: float = 7.5,
         window: int = 500,
         limit: int = 100_000,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         self._machine = MajordomoPipelinedMachine(
             check_seconds("timeout", timeout, zero=False), check_count("window", window, 1)
@@ -61,9 +61,7 @@ class MajordomoPipelinedClient(AsyncPart):
             make_node(
                 "majordomo pipelined client",
                 connect=(endpoint,),
-                security=security,
-                context=context,
-                transport=transport,
+                sockets=SocketSettings.of(options),
             )
         )
         self._replies: deque[tuple[str, bytes | list[bytes]]] = deque()

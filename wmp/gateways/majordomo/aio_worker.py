@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Unpack
 
 from wmp.actions import Interrupt, Recall, Run
 from wmp.errors import ClosedError, ConfigError
@@ -23,9 +24,11 @@ from wmp.gateways.majordomo.worker_machine import MajordomoTimes, MajordomoWorke
 from wmp.message import Outcome
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.executors.handlers import Handler
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketOptions,
+    SocketSettings,
+    shows_socket_options,
+)
 
 
 def service_frame(name: object) -> bytes:
@@ -98,14 +101,13 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
         reconnect_max: Longest wait in seconds.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -119,9 +121,7 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
         reconnect_max: float = 32.0,
         pool: str = "thread",
         as_list: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         interval = check_seconds("heartbeat", heartbeat, zero=False)
         times = MajordomoTimes(
@@ -135,9 +135,7 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
         node = make_node(
             "majordomo worker",
             connect=(endpoint,),
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=SocketSettings.of(options),
         )
         self._receives = handler is None
         self._as_list = as_list

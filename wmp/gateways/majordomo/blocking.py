@@ -20,6 +20,8 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from wmp.blocking.node import BlockingPart
 from wmp.gateways.common.aio import DRAIN_TIMEOUT, Body
 from wmp.gateways.common.blocking import BlockingForeignProgram
@@ -28,9 +30,7 @@ from wmp.gateways.common.worker_machine import ForeignWorkerStatistics
 from wmp.gateways.majordomo import aio_client, aio_pipelined, aio_worker
 from wmp.gateways.majordomo.pipelined_machine import MajordomoPipelinedStatistics
 from wmp.runtime.executors.handlers import Handler
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 
 
 class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
@@ -45,14 +45,13 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
         tries: Sends of a request in all. Each try but the first has a new socket.
         sockets: Maximum number of requests in progress. Further requests wait, in the order of the
             calls. A socket is opened when it is needed first.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -60,18 +59,14 @@ class MajordomoClient(BlockingPart[aio_client.MajordomoClient]):
         timeout: float = 2.5,
         tries: int = 3,
         sockets: int = 16,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio_client.MajordomoClient(
             endpoint,
             timeout=timeout,
             tries=tries,
             sockets=sockets,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("majordomo client", inner, lambda _: inner.close())
 
@@ -134,14 +129,13 @@ class MajordomoPipelinedClient(BlockingPart[aio_pipelined.MajordomoPipelinedClie
         timeout: Seconds without a reply after which all requests that were sent count as lost.
         window: Maximum number of requests at the broker. Further requests wait here.
         limit: Maximum number of requests without a reply. ``send`` waits above it.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -149,18 +143,14 @@ class MajordomoPipelinedClient(BlockingPart[aio_pipelined.MajordomoPipelinedClie
         timeout: float = 7.5,
         window: int = 500,
         limit: int = 100_000,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio_pipelined.MajordomoPipelinedClient(
             endpoint,
             timeout=timeout,
             window=window,
             limit=limit,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("majordomo pipelined client", inner, lambda _: inner.close())
 
@@ -232,14 +222,13 @@ class MajordomoWorker(BlockingForeignProgram[aio_worker.MajordomoWorker]):
         reconnect_max: Longest wait in seconds.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -253,9 +242,7 @@ class MajordomoWorker(BlockingForeignProgram[aio_worker.MajordomoWorker]):
         reconnect_max: float = 32.0,
         pool: str = "thread",
         as_list: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio_worker.MajordomoWorker(
             endpoint,
@@ -268,9 +255,7 @@ class MajordomoWorker(BlockingForeignProgram[aio_worker.MajordomoWorker]):
             reconnect_max=reconnect_max,
             pool=pool,
             as_list=as_list,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("majordomo worker", inner, inner.close)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from wmp.gateways.common.aio import ForeignWorker
 from wmp.gateways.common.ping_pong_wire import PingPongWire
 from wmp.gateways.common.worker_machine import SignTimes
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.executors.handlers import Handler
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketOptions,
+    SocketSettings,
+    shows_socket_options,
+)
 
 
 class PingPongWorker(ForeignWorker):
@@ -24,14 +28,13 @@ class PingPongWorker(ForeignWorker):
         n_timeouts: Number of such periods in a row after which the socket is replaced.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -42,9 +45,7 @@ class PingPongWorker(ForeignWorker):
         n_timeouts: int = 3,
         pool: str = "thread",
         as_list: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         times = SignTimes(
             check_seconds("ping", ping, zero=False),
@@ -59,7 +60,5 @@ class PingPongWorker(ForeignWorker):
             times,
             pool=pool,
             as_list=as_list,
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=SocketSettings.of(options),
         )

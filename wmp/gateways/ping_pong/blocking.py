@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from wmp.gateways.common.blocking import BlockingForeignWorker
 from wmp.gateways.ping_pong import aio
 from wmp.runtime.executors.handlers import Handler
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 
 
 class PingPongWorker(BlockingForeignWorker[aio.PingPongWorker]):
@@ -26,14 +26,13 @@ class PingPongWorker(BlockingForeignWorker[aio.PingPongWorker]):
         n_timeouts: Number of such periods in a row after which the socket is replaced.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -44,9 +43,7 @@ class PingPongWorker(BlockingForeignWorker[aio.PingPongWorker]):
         n_timeouts: int = 3,
         pool: str = "thread",
         as_list: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.PingPongWorker(
             endpoint,
@@ -56,8 +53,6 @@ class PingPongWorker(BlockingForeignWorker[aio.PingPongWorker]):
             n_timeouts=n_timeouts,
             pool=pool,
             as_list=as_list,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("ping pong worker", inner, inner.close)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 from wmp.events import Ticked
 from wmp.foreign import EndRequest
@@ -16,9 +17,11 @@ from wmp.gateways.common.worker_machine import SignTimes
 from wmp.message import counted
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.executors.handlers import Handler
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketOptions,
+    SocketSettings,
+    shows_socket_options,
+)
 
 logger = logging.getLogger("wmp")
 
@@ -34,14 +37,13 @@ class LazyClient(Requester[LazyClientMachine]):
         timeout: Seconds of one try.
         tries: Sends of a request in all. Each try but the first has a new socket.
         on_retry: Called on the loop with the number of each try but the first, before the try.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -49,9 +51,7 @@ class LazyClient(Requester[LazyClientMachine]):
         timeout: float = 2.5,
         tries: int = 3,
         on_retry: Callable[[int], object] | None = None,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         machine = LazyClientMachine(
             check_seconds("timeout", timeout, zero=False), check_count("tries", tries, 1)
@@ -59,9 +59,7 @@ class LazyClient(Requester[LazyClientMachine]):
         node = make_node(
             "lazy client",
             connect=(endpoint,),
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=SocketSettings.of(options),
         )
         self._on_retry = on_retry
         node.watchers.append(self._watch)
@@ -108,14 +106,13 @@ class LazyServer(ForeignProgram[LazyServerMachine]):
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
         limit: Maximum number of requests that wait. Further requests are dropped.
-        security: CURVE keys.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *bind: str,
@@ -124,18 +121,14 @@ class LazyServer(ForeignProgram[LazyServerMachine]):
         pool: str = "thread",
         as_list: bool = False,
         limit: int = 1000,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         machine = LazyServerMachine(
             slots=check_count("slots", slots, 1),
             as_list=as_list,
             limit=check_count("limit", limit, 1),
         )
-        node = make_node(
-            "lazy server", bind=bind, security=security, context=context, transport=transport
-        )
+        node = make_node("lazy server", bind=bind, sockets=SocketSettings.of(options))
         super().__init__(machine, node, handler, slots, pool)
 
     @property
@@ -160,14 +153,13 @@ class SimpleWorker(ForeignWorker):
         handler: Does a request; see :class:`LazyServer`.
         pool: ``"thread"``, ``"process"`` or ``"inline"``.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -175,9 +167,7 @@ class SimpleWorker(ForeignWorker):
         *,
         pool: str = "thread",
         as_list: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         super().__init__(
             "simple worker",
@@ -187,9 +177,7 @@ class SimpleWorker(ForeignWorker):
             None,
             pool=pool,
             as_list=as_list,
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=SocketSettings.of(options),
         )
 
 
@@ -206,14 +194,13 @@ class ParanoidWorker(ForeignWorker):
         reopen_max: Longest wait in seconds.
         pool: ``"thread"``, ``"process"`` or ``"inline"``.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -225,9 +212,7 @@ class ParanoidWorker(ForeignWorker):
         reopen_max: float = 32.0,
         pool: str = "thread",
         as_list: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         interval = check_seconds("heartbeat", heartbeat, zero=False)
         times = SignTimes(
@@ -244,7 +229,5 @@ class ParanoidWorker(ForeignWorker):
             times,
             pool=pool,
             as_list=as_list,
-            security=security,
-            context=context,
-            transport=transport,
+            sockets=SocketSettings.of(options),
         )

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Unpack
 
 from wmp.gateways.common.blocking import (
     BlockingForeignProgram,
@@ -25,9 +26,7 @@ from wmp.gateways.common.request_machine import LazyClientStatistics
 from wmp.gateways.common.server_machine import LazyServerStatistics
 from wmp.gateways.pirates import aio
 from wmp.runtime.executors.handlers import Handler
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 
 
 class LazyClient(BlockingRequester[aio.LazyClient]):
@@ -41,14 +40,13 @@ class LazyClient(BlockingRequester[aio.LazyClient]):
         timeout: Seconds of one try.
         tries: Sends of a request in all. Each try but the first has a new socket.
         on_retry: Called on the loop with the number of each try but the first, before the try.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -56,19 +54,9 @@ class LazyClient(BlockingRequester[aio.LazyClient]):
         timeout: float = 2.5,
         tries: int = 3,
         on_retry: Callable[[int], object] | None = None,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
-        inner = aio.LazyClient(
-            endpoint,
-            timeout=timeout,
-            tries=tries,
-            on_retry=on_retry,
-            security=security,
-            context=context,
-            transport=transport,
-        )
+        inner = aio.LazyClient(endpoint, timeout=timeout, tries=tries, on_retry=on_retry, **options)
         super().__init__("lazy client", inner, lambda _: inner.close())
 
     def statistics(self) -> LazyClientStatistics:
@@ -87,14 +75,13 @@ class LazyServer(BlockingForeignProgram[aio.LazyServer]):
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
         limit: Maximum number of requests that wait. Further requests are dropped.
-        security: CURVE keys.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *bind: str,
@@ -103,9 +90,7 @@ class LazyServer(BlockingForeignProgram[aio.LazyServer]):
         pool: str = "thread",
         as_list: bool = False,
         limit: int = 1000,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.LazyServer(
             *bind,
@@ -114,9 +99,7 @@ class LazyServer(BlockingForeignProgram[aio.LazyServer]):
             pool=pool,
             as_list=as_list,
             limit=limit,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("lazy server", inner, inner.close)
 
@@ -142,14 +125,13 @@ class SimpleWorker(BlockingForeignWorker[aio.SimpleWorker]):
         handler: Does a request; see :class:`LazyServer`.
         pool: ``"thread"``, ``"process"`` or ``"inline"``.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -157,19 +139,9 @@ class SimpleWorker(BlockingForeignWorker[aio.SimpleWorker]):
         *,
         pool: str = "thread",
         as_list: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
-        inner = aio.SimpleWorker(
-            endpoint,
-            handler,
-            pool=pool,
-            as_list=as_list,
-            security=security,
-            context=context,
-            transport=transport,
-        )
+        inner = aio.SimpleWorker(endpoint, handler, pool=pool, as_list=as_list, **options)
         super().__init__("simple worker", inner, inner.close)
 
 
@@ -186,14 +158,13 @@ class ParanoidWorker(BlockingForeignWorker[aio.ParanoidWorker]):
         reopen_max: Longest wait in seconds.
         pool: ``"thread"``, ``"process"`` or ``"inline"``.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -205,9 +176,7 @@ class ParanoidWorker(BlockingForeignWorker[aio.ParanoidWorker]):
         reopen_max: float = 32.0,
         pool: str = "thread",
         as_list: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.ParanoidWorker(
             endpoint,
@@ -218,8 +187,6 @@ class ParanoidWorker(BlockingForeignWorker[aio.ParanoidWorker]):
             reopen_max=reopen_max,
             pool=pool,
             as_list=as_list,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("paranoid worker", inner, inner.close)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
+from typing import Unpack
 
 from wmp.actions import End, Resolve
 from wmp.aio.manager import Manager
@@ -25,9 +26,11 @@ from wmp.runtime.common.checks import check_amounts, check_count, check_role, ch
 from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.node.node import Node
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketOptions,
+    SocketSettings,
+    shows_socket_options,
+)
 from wmp.runtime.submission.results import Ended, Status
 from wmp.runtime.submission.submissions import Submissions
 
@@ -57,14 +60,13 @@ class FrontDoor(DrainingPart):
             newest of them gets the reply. Then a request that is sent again runs once, also when it
             takes longer than the client waits.
         as_list: Whether a body of one frame is a list for the handler, too.
-        security: CURVE keys.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *bind: str,
@@ -79,9 +81,7 @@ class FrontDoor(DrainingPart):
         full: bytes | None = None,
         join: bool = False,
         as_list: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         amounts = DEFAULT_NEEDS
         if needs is not None:
@@ -97,11 +97,7 @@ class FrontDoor(DrainingPart):
             join=join,
             full=_checked(full),
         )
-        super().__init__(
-            make_node(
-                "front door", bind=bind, security=security, context=context, transport=transport
-            )
-        )
+        super().__init__(make_node("front door", bind=bind, sockets=SocketSettings.of(options)))
         self._machine = FrontDoorMachine(service, count(1))
         self._manager = manager
         self._jobs: Submissions | None = None

@@ -16,15 +16,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 from wmp.blocking.manager import Manager
 from wmp.gateways.common.blocking import BlockingDrainingPart
 from wmp.gateways.queue_doors import aio
 from wmp.gateways.queue_doors.client_door_machine import FrontDoorStatistics
 from wmp.message import DEFAULT_ROLE
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 
 
 class FrontDoor(BlockingDrainingPart[aio.FrontDoor]):
@@ -52,14 +51,13 @@ class FrontDoor(BlockingDrainingPart[aio.FrontDoor]):
             newest of them gets the reply. Then a request that is sent again runs once, also when it
             takes longer than the client waits.
         as_list: Whether a body of one frame is a list for the handler, too.
-        security: CURVE keys.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *bind: str,
@@ -74,9 +72,7 @@ class FrontDoor(BlockingDrainingPart[aio.FrontDoor]):
         full: bytes | None = None,
         join: bool = False,
         as_list: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.FrontDoor(
             *bind,
@@ -91,9 +87,7 @@ class FrontDoor(BlockingDrainingPart[aio.FrontDoor]):
             full=full,
             join=join,
             as_list=as_list,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("front door", inner, inner.close)
 

@@ -7,9 +7,7 @@ import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any
-
-import attrs
+from typing import Any, Unpack
 
 from wmp.actions import Drop
 from wmp.aio.node import AsyncPart
@@ -33,9 +31,11 @@ from wmp.gateways.round_robin.worker_machine import (
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.executors.handlers import Handler
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketOptions,
+    SocketSettings,
+    shows_socket_options,
+)
 
 
 def _as_command(value: object) -> bytes:
@@ -78,14 +78,13 @@ class RoundRobinServer(Gateway):
         workers_of_wmp: Endpoints for WMP workers and devices.
         watch: Called on the loop with a line about each message, for people.
         open: Whether the door may be open to the network without keys.
-        security: CURVE keys.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *bind: str,
@@ -100,9 +99,7 @@ class RoundRobinServer(Gateway):
         workers_of_wmp: str | Sequence[str] = (),
         watch: Callable[[str], None] | None = None,
         open: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         self._watch = watch
         door = RoundRobinDoor(
@@ -116,11 +113,9 @@ class RoundRobinServer(Gateway):
             max_slots=max_slots,
             heartbeat=heartbeat,
             open=open,
-            keys=security is not None,
+            keys=options.get("security") is not None,
         )
-        super().__init__(
-            door, bind=workers_of_wmp, security=security, context=context, transport=transport
-        )
+        super().__init__(door, bind=workers_of_wmp, **options)
 
     def _make(self, identity: bytes, label: str, max_silence: float) -> GatewayMachine:
         machine = super()._make(identity, label, max_silence)
@@ -206,9 +201,7 @@ class RoundRobinWorker(ForeignProgram[RoundRobinWorkerMachine]):
         handshake: Seconds within which the server must answer PING.
         heartbeat: Seconds of silence after which the server gets PING.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -216,6 +209,7 @@ class RoundRobinWorker(ForeignProgram[RoundRobinWorkerMachine]):
 
     _IN_PROGRESS = "handlers still run"
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -227,9 +221,7 @@ class RoundRobinWorker(ForeignProgram[RoundRobinWorkerMachine]):
         handshake: float = 10.0,
         heartbeat: float = 120.0,
         pool: str = "thread",
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         if not handlers:
             raise ConfigError("a worker has no handler; expected one command or more")
@@ -245,15 +237,12 @@ class RoundRobinWorker(ForeignProgram[RoundRobinWorkerMachine]):
             check_seconds("timeout", timeout, zero=False),
             check_count("tries", tries, 1),
         )
-        chosen = transport if transport is not None else Transport()
         # A full pipe would end the connection. All slots may become free at once.
-        mark = chosen.high_water_mark + 2 * machine.slots
+        sockets = SocketSettings.of(options).with_queue(2 * machine.slots)
         node = make_node(
             "round-robin worker",
             connect=(endpoint,),
-            security=security,
-            context=context,
-            transport=attrs.evolve(chosen, high_water_mark=mark),
+            sockets=sockets,
             make_routing_id=_routing_id_of(endpoint),
         )
         by_role = {roles[_as_command(one)]: handler for one, handler in handlers.items()}
@@ -315,14 +304,13 @@ class RoundRobinClient(AsyncPart):
         timeout: Seconds within which the answer to a tracked message must come.
         handshake: Seconds within which the server must answer PING.
         heartbeat: Seconds of silence after which the server gets PING.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -330,9 +318,7 @@ class RoundRobinClient(AsyncPart):
         timeout: float = 15.0,
         handshake: float = 10.0,
         heartbeat: float = 120.0,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         self._machine = RoundRobinClientMachine(
             check_seconds("timeout", timeout, zero=False),
@@ -345,9 +331,7 @@ class RoundRobinClient(AsyncPart):
             make_node(
                 "round-robin client",
                 connect=(endpoint,),
-                security=security,
-                context=context,
-                transport=transport,
+                sockets=SocketSettings.of(options),
                 make_routing_id=_routing_id_of(endpoint),
             )
         )

@@ -20,7 +20,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import Unpack, cast
 
 from wmp.blocking.node import BlockingPart
 from wmp.gateways.common.blocking import BlockingForeignProgram
@@ -30,9 +30,7 @@ from wmp.gateways.round_robin.client_machine import RoundRobinClientStatistics
 from wmp.gateways.round_robin.door import Command, TableRow
 from wmp.gateways.round_robin.worker_machine import RoundRobinWorkerStatistics
 from wmp.runtime.executors.handlers import Handler
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 
 
 class RoundRobinServer(Gateway):
@@ -54,14 +52,13 @@ class RoundRobinServer(Gateway):
         workers_of_wmp: Endpoints for WMP workers and devices.
         watch: Called on the loop with a line about each message, for people.
         open: Whether the door may be open to the network without keys.
-        security: CURVE keys.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         *bind: str,
@@ -76,9 +73,7 @@ class RoundRobinServer(Gateway):
         workers_of_wmp: str | Sequence[str] = (),
         watch: Callable[[str], None] | None = None,
         open: bool = False,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.RoundRobinServer(
             *bind,
@@ -93,9 +88,7 @@ class RoundRobinServer(Gateway):
             workers_of_wmp=workers_of_wmp,
             watch=watch,
             open=open,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         BlockingPart.__init__(self, "round robin server", inner, inner.close)
 
@@ -131,14 +124,13 @@ class RoundRobinWorker(BlockingForeignProgram[aio.RoundRobinWorker]):
         handshake: Seconds within which the server must answer PING.
         heartbeat: Seconds of silence after which the server gets PING.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -150,9 +142,7 @@ class RoundRobinWorker(BlockingForeignProgram[aio.RoundRobinWorker]):
         handshake: float = 10.0,
         heartbeat: float = 120.0,
         pool: str = "thread",
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.RoundRobinWorker(
             endpoint,
@@ -163,9 +153,7 @@ class RoundRobinWorker(BlockingForeignProgram[aio.RoundRobinWorker]):
             handshake=handshake,
             heartbeat=heartbeat,
             pool=pool,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("round robin worker", inner, inner.close)
 
@@ -197,14 +185,13 @@ class RoundRobinClient(BlockingPart[aio.RoundRobinClient]):
         timeout: Seconds within which the answer to a tracked message must come.
         handshake: Seconds within which the server must answer PING.
         heartbeat: Seconds of silence after which the server gets PING.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the socket.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -212,18 +199,14 @@ class RoundRobinClient(BlockingPart[aio.RoundRobinClient]):
         timeout: float = 15.0,
         handshake: float = 10.0,
         heartbeat: float = 120.0,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.RoundRobinClient(
             endpoint,
             timeout=timeout,
             handshake=handshake,
             heartbeat=heartbeat,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("round robin client", inner, lambda _: inner.close())
 

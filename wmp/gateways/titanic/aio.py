@@ -10,7 +10,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Unpack
 
 from attrs import frozen
 
@@ -25,9 +25,10 @@ from wmp.gateways.titanic.requests import TakenRequest, TitanicRequests
 from wmp.message import Frame
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.manager.store_committer import open_store
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import (
+    SocketOptions,
+    shows_socket_options,
+)
 from wmp.store.contract import Store
 
 logger = logging.getLogger("wmp")
@@ -65,14 +66,13 @@ class Titanic(AsyncProgram):
         timeout: Seconds within which a service must reply. After that its request is sent again.
         under_way: Maximum number of requests that are sent and have no reply.
         heartbeat: Seconds between two signs of life to the broker.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -81,18 +81,14 @@ class Titanic(AsyncProgram):
         timeout: float = 60.0,
         under_way: int = 16,
         heartbeat: float = 2.5,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         self._client = MajordomoClient(
             endpoint,
             timeout=check_seconds("timeout", timeout, zero=False),
             tries=1,
             sockets=check_count("under_way", under_way, 1),
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         # A lookup must not wait for the requests, and no worker for a lost broker.
         self._lookup = MajordomoClient(
@@ -100,9 +96,7 @@ class Titanic(AsyncProgram):
             timeout=min(timeout, 2.5),
             tries=1,
             sockets=1,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         services = {
             "titanic.request": self._store_request,
@@ -116,9 +110,7 @@ class Titanic(AsyncProgram):
                 handler,
                 heartbeat=heartbeat,
                 as_list=True,
-                security=security,
-                context=context,
-                transport=transport,
+                **options,
             )
             for service, handler in services.items()
         ]

@@ -13,13 +13,12 @@
 from __future__ import annotations
 
 import os
+from typing import Unpack
 
 from wmp.blocking.node import BlockingProgram
 from wmp.gateways.titanic import aio
 from wmp.gateways.titanic.aio import TitanicStatistics
-from wmp.runtime.sockets.security import Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context
+from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 from wmp.store.contract import Store
 
 
@@ -38,14 +37,13 @@ class Titanic(BlockingProgram[aio.Titanic]):
         timeout: Seconds within which a service must reply. After that its request is sent again.
         under_way: Maximum number of requests that are sent and have no reply.
         heartbeat: Seconds between two signs of life to the broker.
-        security: CURVE keys, with ``server_key``.
-        context: A ``zmq.Context`` to share.
-        transport: Options of the sockets.
+        options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
         ConfigError: A setting is wrong.
     """
 
+    @shows_socket_options
     def __init__(
         self,
         endpoint: str,
@@ -54,9 +52,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
         timeout: float = 60.0,
         under_way: int = 16,
         heartbeat: float = 2.5,
-        security: Security | None = None,
-        context: Context | None = None,
-        transport: Transport | None = None,
+        **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.Titanic(
             endpoint,
@@ -64,9 +60,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
             timeout=timeout,
             under_way=under_way,
             heartbeat=heartbeat,
-            security=security,
-            context=context,
-            transport=transport,
+            **options,
         )
         super().__init__("titanic", inner, lambda _: inner.close())
 

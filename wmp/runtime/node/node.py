@@ -34,8 +34,8 @@ from wmp.runtime.driver.performers import Executors, StoreWriter, Submitters
 from wmp.runtime.sockets.endpoints import check_endpoints
 from wmp.runtime.sockets.ports import Port
 from wmp.runtime.sockets.security import Gate, Security
-from wmp.runtime.sockets.transport import Transport
-from wmp.runtime.sockets.zmq_context import Context, dealer, publisher, router, subscriber
+from wmp.runtime.sockets.socket_settings import Context, SocketSettings
+from wmp.runtime.sockets.zmq_context import dealer, publisher, router, subscriber
 
 logger = logging.getLogger("wmp")
 
@@ -191,9 +191,7 @@ class Node:
         above: Endpoints of a device's upper ROUTER; empty for a node without one.
         connect: Endpoints of the DEALERs, in the order of their numbers. A machine may open more
             DEALERs to the last of them, by ``Reconnect`` with higher numbers.
-        security: CURVE keys.
-        context: A context to share; None for a separate one.
-        transport: Options of the sockets.
+        sockets: Settings of all sockets.
         journal: The journal to write; None for no journal.
         doors: Endpoints of further ROUTERs, which speak other protocols, by their numbers.
         make_routing_id: Makes the routing id of each new DEALER; None for ids that peers choose.
@@ -208,9 +206,7 @@ class Node:
         *,
         bind: Iterable[str],
         connect: Iterable[str],
-        security: Security | None,
-        context: Context | None,
-        transport: Transport | None,
+        sockets: SocketSettings,
         journal: Journal | str | os.PathLike[str] | None,
         above: Iterable[str] = (),
         doors: Iterable[DoorAddress] = (),
@@ -221,10 +217,10 @@ class Node:
         self.name = name
         self.bind = tuple(bind)
         self.connect = tuple(connect)
-        check_endpoints(self.bind, bind=True, security=security)
-        check_endpoints(self.connect, bind=False, security=security)
+        check_endpoints(self.bind, bind=True, security=sockets.security)
+        check_endpoints(self.connect, bind=False, security=sockets.security)
         self.above = tuple(above)
-        check_endpoints(self.above, bind=True, security=security)
+        check_endpoints(self.above, bind=True, security=sockets.security)
         self.upper_endpoints: tuple[str, ...] = ()
         self.doors = tuple(doors)
         for door in self.doors:
@@ -233,8 +229,7 @@ class Node:
         self._make_routing_id = make_routing_id
         self._routing_id = routing_id
         self._publishes = publishes
-        self.security = security
-        self.transport = transport if transport is not None else Transport()
+        self.sockets = sockets
         self._journal = make_journal(journal)
         self._recorder: Recorder | None = None
         self.inbox = Inbox()
@@ -244,7 +239,6 @@ class Node:
         self.on_halt: Callable[[Exception | None], None] | None = None
         self.watchers: list[StepWatcher] = []
         """Called with the event, the actions and the time of each step of the machine."""
-        self._shared = context
         self._context: Context | None = None
         self._pid = 0
         self._ended: asyncio.Event | None = None
@@ -374,15 +368,16 @@ class Node:
         self.check_descriptors()
         self._ended = asyncio.Event()
         self._pid = os.getpid()
-        context = self._context = self._shared if self._shared is not None else zmq.Context()
+        security = self.sockets.security
+        context = self._context = self.sockets.context or zmq.Context()
         ports: list[Port] = []
         doors: list[Port] = []
         upper: list[Port] = []
         gate = None
         try:
             guarded = self.bind or any(door.security is not None for door in self.doors)
-            if self.security is not None and self.security.guarded and guarded:
-                gate = Gate(context, self.security)
+            if security is not None and security.guarded and guarded:
+                gate = Gate(context, security)
             if self.bind:
                 ports.append(self._bound())
                 self.endpoints = tuple(ports[0].endpoints)
@@ -394,13 +389,10 @@ class Node:
             for door in self.doors:
                 doors.append(
                     router(
-                        context,
-                        door.bind,
-                        transport=attrs.evolve(
-                            self.transport,
-                            high_water_mark=self.transport.high_water_mark + door.more_messages,
+                        attrs.evolve(self._opened, security=door.security).with_queue(
+                            door.more_messages
                         ),
-                        security=door.security,
+                        door.bind,
                         routing_id=door.routing_id,
                     )
                 )
@@ -427,7 +419,7 @@ class Node:
             machine,
             self.inbox,
             ports,
-            transport=self.transport,
+            transport=self.sockets.transport,
             name=self.name,
             halted=self.halted,
             submitters=submitters,
@@ -448,46 +440,26 @@ class Node:
         self.driver.start()
         return self.driver
 
+    @property
+    def _opened(self) -> SocketSettings:
+        """The settings with the context in which the sockets are opened."""
+        return attrs.evolve(self.sockets, context=self._context)
+
     def _bound(self) -> Port:
-        assert self._context is not None
         if self._publishes:
-            return publisher(
-                self._context, self.bind, transport=self.transport, security=self.security
-            )
-        return router(
-            self._context,
-            self.bind,
-            transport=self.transport,
-            security=self.security,
-            routing_id=self._routing_id,
-        )
+            return publisher(self._opened, self.bind)
+        return router(self._opened, self.bind, routing_id=self._routing_id)
 
     def _upper_router(self) -> Port:
-        assert self._context is not None
-        return router(
-            self._context,
-            self.above,
-            transport=self.transport,
-            security=self.security,
-            for_managers=True,
-        )
+        return router(self._opened, self.above, for_managers=True)
 
     def _dealer(self, index: int) -> Port:
-        assert self._context is not None
         if self._publishes:
-            return subscriber(
-                self._context,
-                index,
-                self.connect[index],
-                transport=self.transport,
-                security=self.security,
-            )
+            return subscriber(self._opened, index, self.connect[index])
         return dealer(
-            self._context,
+            self._opened,
             index,
             self.connect[min(index, len(self.connect) - 1)],
-            transport=self.transport,
-            security=self.security,
             routing_id=None if self._make_routing_id is None else self._make_routing_id(),
         )
 
@@ -500,7 +472,7 @@ class Node:
             ClosedError: The node is not started, or has ended.
         """
         driver = self.serving()
-        check_endpoints((endpoint,), bind=False, security=self.security)
+        check_endpoints((endpoint,), bind=False, security=self.sockets.security)
         check_descriptors(f"a connection of the {self.name}", 4)
         self.connect = (*self.connect, endpoint)
         number = len(self.connect) - 1
@@ -585,12 +557,12 @@ class Node:
             await aside(self._recorder.wait, f"{self.name}-journal", CLOSE + 1.0)
         context, self._context = self._context, None
         _open.pop(id(self), None)
-        if context is None or self._shared is not None:
+        if context is None or self.sockets.context is not None:
             return
         # Terminating the context waits for the last messages.
-        linger = self.transport.linger
+        linger = self.sockets.transport.linger
         await aside(lambda: self._term(context, linger), f"{self.name}-term", linger + 1.0)
 
     def _term(self, context: Context, linger: float) -> None:
-        if self._shared is None:
+        if self.sockets.context is None:
             context.destroy(linger=int(linger * 1000))

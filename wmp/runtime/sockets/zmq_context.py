@@ -19,10 +19,8 @@ import zmq
 
 from wmp.errors import ConfigError, TransportError
 from wmp.runtime.sockets.ports import Port
-from wmp.runtime.sockets.security import Security, is_local
-from wmp.runtime.sockets.transport import Transport
-
-Context = zmq.Context[zmq.Socket[bytes]]
+from wmp.runtime.sockets.security import is_local
+from wmp.runtime.sockets.socket_settings import SocketSettings
 
 _FAILURES = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
@@ -126,21 +124,17 @@ def _seed_routing_ids() -> None:
 
 
 def router(
-    context: Context,
+    settings: SocketSettings,
     endpoints: Iterable[str],
     *,
-    transport: Transport,
-    security: Security | None,
     routing_id: bytes | None = None,
     for_managers: bool = False,
 ) -> Port:
     """Open a ROUTER and bind it to all ``endpoints``.
 
     Args:
-        context: Context of the socket.
+        settings: Settings of the socket, with its context.
         endpoints: Addresses.
-        transport: Options of the socket.
-        security: CURVE keys.
         routing_id: Name that peers with a ROUTER use for this one. Empty: the first address, with
             the actual port.
         for_managers: Whether managers dial in to this ROUTER, which has an allow list of its own.
@@ -151,38 +145,33 @@ def router(
     """
     _seed_routing_ids()
     kind = zmq.ROUTER
-    return _bound(kind, context, endpoints, transport, security, routing_id, for_managers)
+    return _bound(kind, settings, endpoints, routing_id, for_managers)
 
 
 def publisher(
-    context: Context,
+    settings: SocketSettings,
     endpoints: Iterable[str],
-    *,
-    transport: Transport,
-    security: Security | None,
 ) -> Port:
     """Open a PUB socket and bind it to all ``endpoints``; see :func:`router`."""
-    return _bound(zmq.PUB, context, endpoints, transport, security, None)
+    return _bound(zmq.PUB, settings, endpoints, None)
 
 
 def _bound(
     kind: int,
-    context: Context,
+    settings: SocketSettings,
     endpoints: Iterable[str],
-    transport: Transport,
-    security: Security | None,
     routing_id: bytes | None,
     for_managers: bool = False,
 ) -> Port:
     names = tuple(endpoints)
-    socket = _open(context, kind, transport, ipv6=any("[" in name for name in names))
+    socket = _open(settings, kind, ipv6=any("[" in name for name in names))
     try:
         if kind == zmq.ROUTER:
             # WMP-1.7: a message to an unreachable peer is reported as an error and not dropped in
             # silence.
             socket.router_mandatory = True
-        if security is not None:
-            security.serve(socket, for_managers=for_managers)
+        if settings.security is not None:
+            settings.security.serve(socket, for_managers=for_managers)
         if routing_id == b"":
             names = (_with_port(names[0]), *names[1:])
         if routing_id is not None:
@@ -202,53 +191,44 @@ def _bound(
 
 
 def dealer(
-    context: Context,
+    settings: SocketSettings,
     index: int,
     endpoint: str,
     *,
-    transport: Transport,
-    security: Security | None,
     routing_id: bytes | None = None,
 ) -> Port:
     """Open the DEALER number ``index`` and begin to connect it to ``endpoint``.
 
     Args:
-        context: Context of the socket.
+        settings: Settings of the socket, with its context.
         index: Number of the DEALER.
         endpoint: Address.
-        transport: Options of the socket.
-        security: CURVE keys.
         routing_id: Name of this connection at the peer; None for a name that the peer chooses.
 
     Raises:
         ConfigError: The address cannot be resolved or the keys are wrong.
         TransportError: ZeroMQ refused for another reason.
     """
-    return _connected(zmq.DEALER, context, index, endpoint, transport, security, routing_id)
+    return _connected(zmq.DEALER, settings, index, endpoint, routing_id)
 
 
 def subscriber(
-    context: Context,
+    settings: SocketSettings,
     index: int,
     endpoint: str,
-    *,
-    transport: Transport,
-    security: Security | None,
 ) -> Port:
     """Open a SUB socket for all messages, and begin to connect it; see :func:`dealer`."""
-    return _connected(zmq.SUB, context, index, endpoint, transport, security, None)
+    return _connected(zmq.SUB, settings, index, endpoint, None)
 
 
 def _connected(
     kind: int,
-    context: Context,
+    settings: SocketSettings,
     index: int,
     endpoint: str,
-    transport: Transport,
-    security: Security | None,
     routing_id: bytes | None,
 ) -> Port:
-    socket = _open(context, kind, transport, ipv6="[" in endpoint)
+    socket = _open(settings, kind, ipv6="[" in endpoint)
     port = None
     try:
         if kind == zmq.SUB:
@@ -259,14 +239,14 @@ def _connected(
         # itself, because an old READY helps no manager.
         if routing_id is not None:
             socket.routing_id = routing_id
-        socket.reconnect_ivl = int(transport.reconnect * 1000)
-        longest = transport.reconnect_max
+        socket.reconnect_ivl = int(settings.transport.reconnect * 1000)
+        longest = settings.transport.reconnect_max
         if longest is None:
             longest = 0.1 if is_local(endpoint) else 1.0
         socket.reconnect_ivl_max = int(longest * 1000)
         # A ROUTER with keys speaks CURVE on ipc as well; inproc has no security.
-        if security is not None and not endpoint.startswith("inproc://"):
-            security.join(socket)
+        if settings.security is not None and not endpoint.startswith("inproc://"):
+            settings.security.join(socket)
         port = Port(socket, index, endpoint, _LINK)
         socket.connect(endpoint)
     except zmq.ZMQError as error:
@@ -300,7 +280,9 @@ def _with_port(endpoint: str) -> str:
         return endpoint  # the error of the bind names the cause
 
 
-def _open(context: Context, kind: int, transport: Transport, *, ipv6: bool) -> zmq.Socket[bytes]:
+def _open(settings: SocketSettings, kind: int, *, ipv6: bool) -> zmq.Socket[bytes]:
+    transport, context = settings.transport, settings.context
+    assert context is not None
     try:
         socket: zmq.Socket[bytes] = context.socket(kind)
     except zmq.ZMQError as error:

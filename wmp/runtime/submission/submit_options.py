@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from difflib import get_close_matches
@@ -10,6 +9,7 @@ from typing import Any, Final, Literal, TypedDict, TypeVar
 
 from wmp.message import DEFAULT_ROLE
 from wmp.retry import Retry
+from wmp.runtime.common.shown_options import shown_options
 from wmp.runtime.submission.results import Status
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -132,23 +132,4 @@ def shows_options(
         defaults: Defaults that differ from ``OPTION_DEFAULTS``.
     """
 
-    def decorate(function: _Function) -> _Function:
-        signature = inspect.signature(function)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        values: Mapping[str, Any] = {**OPTION_DEFAULTS, **defaults}
-        types = options.__annotations__
-        named = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=values[name],
-                annotation=types[name].__forward_arg__,
-            )
-            for name in values
-            if name in types
-        ]
-        shown = signature.replace(parameters=[*own, *named])
-        function.__signature__ = shown  # type: ignore[attr-defined]
-        return function
-
-    return decorate
+    return shown_options(options, {**OPTION_DEFAULTS, **defaults})
