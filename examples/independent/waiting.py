@@ -145,6 +145,7 @@ class Queue:
         """Cancel a job: at once if it waits, else when its worker answers."""
         number = self.numbers.get(name, 0)
         job = self.jobs.get(number)
+        print("cancelling", name, flush=True)
         if job and job.worker and not job.cancelling:
             job.cancelling = True
             self.stop(job.worker, number, job.attempt)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any
 
 import build_rules
@@ -160,7 +162,7 @@ def test_a_failure_is_a_conversation_that_can_be_read() -> None:
     assert "in manager/" in text
     assert "w1 → manager" in text
     assert "manager → w1" in text
-    assert "TAKE number=1" in text
+    assert re.search(r"TAKE epoch=\d+ to_epoch=\d+ number=1", text)
     assert caught.value.result.verdict is Verdict.FAILED
 
 
@@ -242,3 +244,24 @@ def test_terms_match_the_needs_of_a_case() -> None:
     for case in cases_for("worker"):
         list(run_all(make, [case]))
         assert (seen[-1].slots, seen[-1].endpoints) == (case.slots, case.links)
+
+
+_SUPERSEDED = {
+    "manager/older-epoch",
+    "worker/older-epoch",
+    "worker/claim-to-a-manager",
+}
+
+
+@pytest.mark.parametrize("testee", ["manager", "worker"])
+def test_cases_that_expect_an_error_belong_to_secure(testee: str) -> None:
+    """specs/testee.md, "Profiles": a peer without `secure` need not send other ERRORs."""
+    expects = re.compile(r"expect\(Command\.ERROR")
+    found = {
+        case.id: case.profile
+        for case in cases_for(testee)
+        if expects.search(inspect.getsource(case.script))
+    }
+
+    assert found, "the cases no longer expect ERROR by this call"
+    assert {id for id, profile in found.items() if profile != "secure"} <= _SUPERSEDED

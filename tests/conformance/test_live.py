@@ -147,3 +147,21 @@ def test_the_addresses_of_plays_at_the_same_time_differ() -> None:
     finally:
         for wire in wires:
             wire.close()
+
+
+LATE = LiveTestee(
+    "manager",
+    f"{sys.executable} tests/conformance/late_manager.py {{endpoint}} {{unit}}",
+    unit=1000,
+)
+
+
+def test_a_manager_may_read_its_stdin_before_its_socket() -> None:
+    """The kit writes a line when the manager has read the messages that the kit sent before."""
+    (one,) = [
+        case for case in cases_for("manager") if case.id == "manager/resources-of-the-newest-ready"
+    ]
+
+    result = LATE.play(one)
+
+    assert result.verdict is Verdict.OK, f"{result.rule}: {result.text}"

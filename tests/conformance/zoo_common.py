@@ -134,6 +134,12 @@ class AcknowledgesNothing(Bend):
         return changed(message, ack=0) if Field.ACK in message.fields else message
 
 
+class AcknowledgesOneTooFew(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        ack: int = message.fields.get(Field.ACK, 0)
+        return changed(message, ack=ack - 1) if ack else message
+
+
 class WritesAPayloadFrameTooMany(Bend):
     def writes(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         return frames if len(frames) == 1 else [*frames, b"one more"]

@@ -8,7 +8,7 @@ from attrs import evolve
 
 from tests.ablation import manager_side, worker_side
 from tests.conformance.zoo import Bend, Link, bent, changed, columned, made, switched
-from tests.conformance.zoo_common import ERRORS, FORMS, AcknowledgesNothing
+from tests.conformance.zoo_common import ERRORS, FORMS, AcknowledgesNothing, AcknowledgesOneTooFew
 from wmp import balance
 from wmp.conformance.testees.library_testees import LibraryManager
 from wmp.conformance.wire.wire import JobEnd, SubmittedJob
@@ -469,6 +469,16 @@ class KnowsNoPriorities(Bend):
         return evolve(job, priority=0)
 
 
+@bent(M, "WMP-4.5")
+class AnswersAWithdrawalOfNothing(Bend):
+    """It answers a GIVE with ``want`` 0 by NO, whether or not a lock is open."""
+
+    def wait_for(self, link: Link, message: Message) -> Message | None:
+        if message.command is C.GIVE and not message.fields.get(Field.WANT):
+            return changed(message, want=1, roles=["nothing"], needs={"slots": 1})
+        return message
+
+
 # -- streams and sessions
 
 switched(M, "WMP-7.1", worker_side.stream_dedupe, "takes a duplicate")
@@ -482,6 +492,7 @@ class NumbersEverythingOne(Bend):
 
 
 bent(M, "WMP-7.2")(AcknowledgesNothing)
+bent(M, "WMP-7.2")(AcknowledgesOneTooFew)
 switched(M, "WMP-7.3", manager_side.replay_by_manager, "sends nothing again on a new route")
 switched(M, "WMP-7.3", manager_side.resend_by_manager, "sends nothing again with age")
 switched(M, "WMP-7.3", manager_side.again_to_manager, "sends nothing again when asked")
@@ -510,6 +521,15 @@ class BelievesListsOfAnotherSession(DropsGivesOfAnotherSession):
     def wait_for(self, link: Link, message: Message) -> Message | None:
         current = self.sessions.get(message.source[::-1])
         if current and message.fields.get(Field.IDLE):
+            return changed(message, session=current)
+        return message
+
+
+@bent(M, "WMP-7.7")
+class BelievesAcksOfAnotherSession(DropsGivesOfAnotherSession):
+    def wait_for(self, link: Link, message: Message) -> Message | None:
+        current = self.sessions.get(message.source[::-1])
+        if current and message.command is C.PING and message.fields.get(Field.ACK):
             return changed(message, session=current)
         return message
 

@@ -9,7 +9,7 @@ from attrs import evolve
 
 from tests.ablation import worker_side
 from tests.conformance.zoo import Bend, Link, Patch, bent, changed, columned, switched
-from tests.conformance.zoo_common import ERRORS, FORMS, AcknowledgesNothing
+from tests.conformance.zoo_common import ERRORS, FORMS, AcknowledgesNothing, AcknowledgesOneTooFew
 from wmp.conformance.testees.library_testees import ROLES, LibraryWorker
 from wmp.conformance.wire.wire import Terms
 from wmp.core.protocol.checksums import checksums_of
@@ -521,11 +521,27 @@ switched(W, "WMP-7.1", worker_side.stream_order, "takes what is behind a gap")
 
 
 bent(W, "WMP-7.2")(AcknowledgesNothing)
+bent(W, "WMP-7.2")(AcknowledgesOneTooFew)
 switched(W, "WMP-7.3", worker_side.replay_by_worker, "sends nothing again on a new route")
 switched(W, "WMP-7.3", worker_side.resend_by_worker, "never resends")
 switched(W, "WMP-7.3", worker_side.again_to_worker, "sends nothing again when asked")
 switched(W, "WMP-7.4", worker_side.ack_bound, "believes an ack of the future")
 switched(W, "WMP-7.6", worker_side.old_session, "keeps what was of an old session")
+
+
+@bent(W, "WMP-7.6")
+class BelievesAcksOfAnOlderSession(Bend):
+    def __attrs_post_init__(self) -> None:
+        self.sessions: dict[Any, int] = {}
+
+    def wait_for(self, link: Link, message: Message) -> Message | None:
+        session = message.fields.get(Field.SESSION, 0)
+        newest = self.sessions[message.source] = max(self.sessions.get(message.source, 0), session)
+        if message.command is C.PONG and session < newest:
+            return changed(message, session=newest)
+        return message
+
+
 switched(W, "WMP-7.6", worker_side.message_of_old_session, "acts on an old session")
 
 

@@ -501,7 +501,10 @@ process.stdin.setEncoding("latin1").on("data", (text) => {
   for (const line of lines) {
     const [order, ...words] = line.split(" ");
     if (order === "submit") manager.submit(...words);
-    if (order === "cancel") manager.cancel(words[0]);
+    if (order === "cancel") {
+      manager.cancel(words[0]);
+      report("cancelling", words[0]);
+    }
   }
 });
 for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => process.exit(0));

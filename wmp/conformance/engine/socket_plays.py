@@ -183,6 +183,8 @@ class SocketWire:
     _ends: list[JobEnd] = field(factory=list, init=False)
     _drained: bool = field(default=False, init=False)
     _submitted: set[str] = field(factory=set, init=False)
+    _cancelled: set[str] = field(factory=set, init=False)
+    """Jobs whose line `cancel` the manager has read."""
     _unknown: str = field(default="", init=False)
     bound: str = field(default="", init=False)
     """The address that the testee binds; empty for a worker."""
@@ -363,14 +365,18 @@ class SocketWire:
         }
         words = "".join(f" {key}={value}" for key, value in options.items() if value is not None)
         self._write_line(f"submit {job.name} {job.role} {job.payload.hex() or '-'}{words}")
-        # A message over a socket must not arrive before the line.
-        until = self.now() + self.grace
-        while job.name not in self._submitted and not self._unknown and self.now() < until:
-            self._wait(until)
+        self._wait_for_line(self._submitted, job.name)
         self._check_known()
 
     def cancel(self, name: str) -> None:
         self._write_line(f"cancel {name}")
+        self._wait_for_line(self._cancelled, name)
+
+    def _wait_for_line(self, reported: set[str], name: str) -> None:
+        """Wait until the manager has read a line: the next message must not arrive before it."""
+        until = self.now() + self.grace
+        while name not in reported and not self._unknown and self.now() < until:
+            self._wait(until)
 
     def ends(self) -> list[JobEnd]:
         self._receive()
@@ -401,7 +407,10 @@ class SocketWire:
             match line.split():
                 case ["submitted", name]:
                     self._submitted.add(name)
+                case ["cancelling", name]:
+                    self._cancelled.add(name)
                 case ["ended", name, outcome, data] if outcome in _OUTCOMES:
+                    self._cancelled.add(name)  # the line `cancel` has no effect any more
                     self._ends.append(JobEnd(name, outcome, _bytes(data)))
                     received = True
                 case ["status", name, fraction, data]:

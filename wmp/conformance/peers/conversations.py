@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 
 from wmp import codec
 from wmp.codec import CodecLimits
-from wmp.conformance.peers.conversation import Conversation, ReceivedMessage
+from wmp.conformance.peers.conversation import Conversation, Player, ReceivedMessage
 from wmp.conformance.peers.neighbor import Neighbor
 from wmp.conformance.peers.played_manager import PlayedManager, WorkerBook
 from wmp.conformance.peers.played_worker import ManagerBook, PlayedWorker
@@ -17,15 +17,79 @@ from wmp.conformance.script.case import Broken
 from wmp.conformance.wire.frame_check import check_form, check_head
 from wmp.conformance.wire.wire import Connection
 from wmp.errors import DecodeError
-from wmp.message import Command, Frame, Message, Path
+from wmp.message import Command, Frame, Message, Path, Peer
+
+_MAX_ROUNDS = 5
+"""Maximum number of barriers in a row: messages of the kit's own peers may arrive meanwhile."""
 
 
 @define(eq=False)
 class ManagerConversation(Conversation):
     """The testee is a manager; the kit plays workers."""
 
+    _unread: set[Connection] = field(factory=set)
+    """Connections with messages that the manager may not have read yet."""
+    _probes: dict[Connection, Peer] = field(factory=dict)
+    """A worker without jobs on each connection, whose PINGs show what the manager has read."""
+
+    _awaited: set[Connection] = field(factory=set)
+    """Connections whose probe has received no PONG since its last PING."""
+
     def __attrs_post_init__(self) -> None:
         self.book = ManagerBook()
+
+    def send(self, who: str, connection: Connection, frames: Sequence[Frame]) -> None:
+        self._unread.add(connection)
+        Conversation.send(self, who, connection, frames)
+
+    def submit(self, payload: bytes | None = None, *, role: str = "echo", **wishes: Any) -> str:
+        self.let_read()
+        return Conversation.submit(self, payload, role=role, **wishes)
+
+    def cancel(self, name: str) -> None:
+        self.let_read()
+        Conversation.cancel(self, name)
+
+    def let_read(self) -> None:
+        """Wait until the manager has read all messages that were sent to it.
+
+        A line of stdin and a message of a socket may cross, and a manager may read either first.
+        So a worker of the kit that does nothing else sends PING over each connection that was
+        used, and its PONG shows that the manager has read what came before. A manager that sends
+        no PONG gets the time of "at once".
+        """
+        if not self.wire.grace:
+            return  # nothing crosses in virtual time
+        for _ in range(_MAX_ROUNDS):
+            used = {getattr(player, "connection", None) for player in self.players}
+            waiting = {one for one in self._unread & used if one.side == "dialled"}
+            self._unread.clear()
+            if not waiting:
+                return
+            for connection in waiting:
+                number = len(self._probes) + 1
+                probe = self._probes.setdefault(connection, (b"probe-%d" % number, self.wire.epoch))
+                ping = Message(Command.PING, (), probe)
+                Conversation.send(self, probe[0].decode(), connection, codec.encode(ping))
+            until = self.now + self.wire.grace
+            self._awaited = waiting
+            while self._awaited and self.pump(until):
+                pass
+
+    def _hand_over(
+        self,
+        connection: Connection,
+        frames: Sequence[Frame],
+        message: Message | None,
+        receivers: Sequence[Player],
+    ) -> None:
+        probe = self._probes.get(connection)
+        if probe is None or message is None or message.to != probe[::-1]:
+            Conversation._hand_over(self, connection, frames, message, receivers)
+            return
+        self.check_form(connection, frames)
+        if message.command is Command.PONG:
+            self._awaited.discard(connection)
 
     def check_form(self, connection: Connection, frames: Sequence[Frame]) -> None:
         check_form(frames, announces=connection.side == "taken")

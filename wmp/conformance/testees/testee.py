@@ -102,6 +102,7 @@ async def _manage(bind: Sequence[str], connect: Sequence[str], unit: int) -> Non
                 job.add_done_callback(lambda job: ended(name, job))
             case ["cancel", name] if name in jobs:
                 jobs[name].cancel()
+                print("cancelling", name)
 
     def report(name: str, status: Any) -> None:
         fraction = "-" if status.fraction is None else status.fraction

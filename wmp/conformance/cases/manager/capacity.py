@@ -47,6 +47,7 @@ def the_bound_returns(talk: ManagerConversation) -> None:
 @case("WMP-4.5")
 def withdrawal_of_nothing(talk: ManagerConversation) -> None:
     """A GIVE with ``want`` 0 for a lock that is not open has no answer and no effect."""
+    talk.means = {"WMP-4.4": "WMP-4.5"}  # a NO in answer is for no lock that is open
     worker = talk.met()
     worker.give(0, lock=5)
     worker.never(Command.TAKE, Command.NO, what="no lock was open")

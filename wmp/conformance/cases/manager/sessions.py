@@ -38,6 +38,23 @@ def a_list_of_another_session(talk: ManagerConversation) -> None:
     talk.end_of(name)
 
 
+@case("WMP-7.7")
+def an_ack_of_another_session(talk: ManagerConversation) -> None:
+    """The ack of a message that names another session has no effect: the TAKE is sent again."""
+    worker = talk.met()
+    worker.ack_override = 0
+    talk.submit()
+    job = worker.one()
+    worker.send(Command.PING, session=worker.session + 7, ack=job.number)
+    worker.expect(
+        Command.TAKE,
+        again=True,
+        number=job.number,
+        within=3.5 + talk.wire.grace,
+        what="only an ack of another session has acknowledged the TAKE",
+    )
+
+
 @case("WMP-7.11", "WMP-6.15")
 def refused_take(talk: ManagerConversation) -> None:
     """NO takes the place of a refused TAKE; the lease is lost, and the job is given again."""

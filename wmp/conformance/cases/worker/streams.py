@@ -59,7 +59,9 @@ def acks_are_reported(talk: WorkerConversation) -> None:
         (job,) = manager.run()
         done = manager.expect(Command.DONE, where=lambda h, job=job: h.jobs[0][0] == job)  # type: ignore[misc]
         talk.check(
-            done["ack"] == manager.number, f"DONE has ack {done['ack']}; expected {manager.number}"
+            done["ack"] == manager.number,
+            f"DONE has ack {done['ack']}; expected {manager.number}",
+            level="" if done["ack"] is None else "must",
         )
 
 
@@ -167,6 +169,27 @@ def older_session(talk: WorkerConversation) -> None:
     manager.never(Command.DONE, during=1.0, what="the TAKE belongs to an ended session")
     (job,) = manager.run(b"of the new session", ids=[78])
     manager.done_of(job)
+
+
+@case("WMP-7.6")
+def an_ack_of_an_older_session(talk: WorkerConversation) -> None:
+    """The ack of an older session has no effect: the DONE is sent again."""
+    manager, _ = talk.met(), talk.met()
+    (job,) = manager.run()
+    manager.done_of(job)
+    manager.new_session()
+    manager.pong()
+    manager.ack_override = 0
+    (job,) = manager.run(b"of the new session", ids=[78])
+    manager.expect(Command.DONE, number=1)
+    manager.pong(session=manager.session - 1, ack=1)
+    manager.expect(
+        Command.DONE,
+        again=True,
+        number=1,
+        within=3.5 + talk.wire.grace,
+        what="only an ack of an older session has acknowledged the DONE",
+    )
 
 
 @case("WMP-7.8")
