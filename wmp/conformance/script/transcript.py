@@ -55,8 +55,8 @@ def describe(message: Message | None, frames: Sequence[Frame]) -> str:
     if message is None:
         shown = " ".join(bytes(frame[:_LONGEST]).hex() or "(empty)" for frame in frames[:4])
         return f"{counted(len(frames), 'frame that is', 'frames that are')} not a message: {shown}"
-    parts = [message.command.name, f"epoch={message.source[1]}"]
-    parts.append(f"to_epoch={message.to[-2]}" if message.to else "to all")
+    parts = [message.command.name, f"epoch={_show(message.source[1])}"]
+    parts.append(f"to_epoch={_show(message.to[-2])}" if message.to else "to all")
     for key, value in message.fields.items():
         name = FIELD_NAMES.get(key, key)
         parts.append(f"{name}={_show(value)}")
