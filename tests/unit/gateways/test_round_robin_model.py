@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.gateways.round_robin import EXEC, RESPONSE, TRACKEXEC, Server, V
@@ -220,6 +220,18 @@ STEPS = st.one_of(
 @pytest.mark.rule("RR-3.6", "RR-4.2", "RR-4.3", "RR-4.4", "RR-4.7", "RR-4.8", "RR-4.9", "RR-5.1")
 @pytest.mark.rule("RR-5.2")
 @pytest.mark.parametrize("roles", [{}, ROLES], ids=["one role", "two roles"])
+@example(
+    steps=[
+        ("register", b"a", 1),
+        ("register", b"b", 1),
+        ("message", b"", 1),
+        ("dies", b"a", 0),
+        ("dies", b"b", 0),
+        ("register", b"b", 1),
+        ("dies", b"b", 0),
+        ("register", b"a", 1),
+    ]
+)
 @given(steps=st.lists(STEPS, max_size=40))
 def test_the_server_serves_as_the_plain_model_of_table_and_queue(roles, steps):
     played = Played(roles)

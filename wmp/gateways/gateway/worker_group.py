@@ -52,16 +52,20 @@ class WorkerGroup:
             Each event, with the actions that followed.
         """
         finished, self.finished = self.finished, []
+        steps: list[tuple[Finished | Resized, list[WorkerAction]]] = []
         resized = None
         if self.places != self._slots:
-            self._slots = self.places
             resized = Resized({"slots": self.places})
+            if finished and self.places < self._slots:
+                # A manager that knew the ends first would give the lost jobs to the lost places,
+                # and a job that was refused several times waits (WMP-6.5).
+                steps.append((resized, self.worker.handle(resized, now)))
+                resized = None
+            self._slots = self.places
         last: Finished | Resized | None = resized or (finished.pop() if finished else None)
         if last is None:
-            return []
-        steps: list[tuple[Finished | Resized, list[WorkerAction]]] = [
-            (event, self.worker.gather(event, now)) for event in finished
-        ]
+            return steps
+        steps += [(event, self.worker.gather(event, now)) for event in finished]
         return [*steps, (last, self.worker.handle(last, now))]
 
     def connect(self, link: int, now: float) -> tuple[Connected, list[WorkerAction]]:
