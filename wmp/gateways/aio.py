@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typing
 
+from wmp.gateways import _HOMES as _BLOCKING_HOMES
 from wmp.lazy import lazy_names as _lazy_names
 
 if typing.TYPE_CHECKING:
@@ -62,39 +63,16 @@ __all__ = [
     "unpack_stream",
 ]
 
-_HOMES: typing.Final = {
-    "Agent": "freelance.aio",
-    "BinaryStar": "binary_star.aio",
-    "ClientDoor": "queue_doors.doors",
-    "Failover": "freelance.aio",
-    "FreelanceServer": "freelance.aio",
-    "FrontDoor": "queue_doors.aio",
-    "Gateway": "gateway.aio",
-    "LazyClient": "pirates.aio",
-    "LazyServer": "pirates.aio",
+_MAJORDOMO: typing.Final = {
     "MajordomoClient": "majordomo.aio_client",
-    "MajordomoDoor": "majordomo.door",
-    "MajordomoService": "majordomo.door",
     "MajordomoPipelinedClient": "majordomo.aio_pipelined",
     "MajordomoWorker": "majordomo.aio_worker",
-    "ParanoidWorker": "pirates.aio",
-    "PingPongWorker": "ping_pong.aio",
-    "ReplyCache": "pirates.remember",
-    "RoundRobinClient": "round_robin.aio",
-    "RoundRobinDoor": "round_robin.door",
-    "RoundRobinServer": "round_robin.aio",
-    "RoundRobinWorker": "round_robin.aio",
-    "Shotgun": "freelance.aio",
-    "SimpleWorker": "pirates.aio",
-    "StarClient": "binary_star.aio",
-    "TableRow": "round_robin.door",
-    "Titanic": "titanic.aio",
-    "TitanicStatistics": "titanic.aio",
-    "WorkerDoor": "queue_doors.doors",
-    "pack_stream": "round_robin.stream_data",
-    "remember": "pirates.remember",
-    "unpack_stream": "round_robin.stream_data",
 }
+"""The classes of Majordomo for asyncio are in several files, those for threads in one."""
+
+_HOMES: typing.Final = {
+    name: home.replace(".blocking", ".aio") for name, home in _BLOCKING_HOMES.items()
+} | _MAJORDOMO
 
 __getattr__, __dir__ = _lazy_names(
     __name__, {name: f"wmp.gateways.{home}" for name, home in _HOMES.items()}

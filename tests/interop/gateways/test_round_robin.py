@@ -280,3 +280,24 @@ def test_the_classes_for_asyncio():
 def test_wrong_settings_are_named(make, text):
     with pytest.raises(ConfigError, match=text):
         make()
+
+
+def test_a_watcher_gets_a_line_about_each_message_of_the_server(context):
+    lines = []
+    with RoundRobinServer(ANY, watch=lines.append) as server:
+        (address,) = server.addresses
+        peer = Plain(context, address, f"{address}:17")
+        peer.send(b"", V, b"\x04", b"\1\0\0\0", b"\x08", b"2", b"")
+        assert peer.receive() == [b"", V, b"\x06", b"\1\0\0\0", b""]
+        name = f"{address}:17"
+        peer.send(b"noise")
+        wait_until(lambda: lines and lines[-1].startswith("dropped"))
+        assert lines == [
+            f"PING from {name}",
+            f"PONG to {name}",
+            f"TRACKEXEC REGISTER from {name}",
+            f"RESPONSE to {name}",
+            f"a message with another form from {name}",
+            "dropped a message: invalid",
+        ]
+        peer.socket.close()
