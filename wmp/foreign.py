@@ -7,10 +7,11 @@ uses those of :mod:`wmp.events` and :mod:`wmp.actions` that are not about WMP me
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
 
 from attrs import frozen
 
-from wmp.actions import Drop, Halt, Interrupt, Recall, Reconnect, Run
+from wmp.actions import Drop, Halt, Interrupt, Recall, Reconnect, Resolve, Run
 from wmp.events import (
     Begun,
     Cancelled,
@@ -32,8 +33,14 @@ __all__ = [
     "Emit",
     "EndRequest",
     "ForeignAction",
+    "ForeignClientEvent",
+    "ForeignDoorEvent",
     "ForeignEvent",
+    "ForeignServerEvent",
+    "ForeignWorkerEvent",
     "Frames",
+    "GroupOrder",
+    "GroupReport",
     "Left",
     "Of",
     "RepliesArrived",
@@ -47,6 +54,14 @@ __all__ = [
 
 Frames = tuple[Frame, ...]
 """The frames of one message, without the routing id of a ROUTER."""
+
+
+GroupOrder = Run | Recall | Interrupt
+"""What the worker machine of a group wants of the door."""
+GroupReport = Begun | Finished | Recalled | Reported
+"""What a door reports to the worker machine of a group."""
+
+_WhatT = TypeVar("_WhatT", bound=GroupOrder | GroupReport)
 
 
 @frozen
@@ -151,11 +166,11 @@ class Disband:
 
 
 @frozen
-class Of:
+class Of(Generic[_WhatT]):
     """An event of a group's jobs, from their door; or an action for them, to the door."""
 
     group: str
-    what: Run | Recall | Interrupt | Begun | Finished | Recalled | Reported
+    what: _WhatT
 
 
 @frozen
@@ -169,24 +184,31 @@ class EndRequest:
     """Number of times that the request was sent."""
 
 
+_SocketEvent = Arrived | Unsent | Ticked | Drained | Closed
+
+ForeignClientEvent = _SocketEvent | Connected | Requested | Withdrawn
+"""Events of a client. A client that connects to several servers may get ``Left``, too."""
+
+ForeignWorkerEvent = _SocketEvent | Connected | Finished
+"""Events of a worker, which connects to its queue or broker."""
+
+ForeignServerEvent = Arrived | Unsent | Left | Finished | Drained | Closed
+"""Events of a server with handlers, which binds. A server has no timers."""
+
+ForeignDoorEvent = _SocketEvent | Left | Settled | Of[GroupOrder] | Resolve
+"""Events of a door with clients and workers."""
+
 ForeignEvent = (
-    Arrived
-    | Unsent
-    | Requested
-    | Withdrawn
-    | Connected
-    | Left
-    | Settled
+    ForeignClientEvent
+    | ForeignWorkerEvent
+    | ForeignServerEvent
+    | ForeignDoorEvent
     | Dismissed
-    | Of
-    | Ticked
-    | Begun
-    | Finished
-    | Recalled
-    | Reported
-    | Drained
-    | Closed
+    | Voted
+    | Of[Any]
 )
+"""All events of machines of other protocols. Each machine takes those of its union."""
+
 ForeignAction = (
     Emit | EndRequest | Submitted | Cancelled | Run | Interrupt | Reconnect | Drop | Halt
 )

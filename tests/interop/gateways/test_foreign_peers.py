@@ -419,3 +419,19 @@ def test_a_request_that_its_caller_gives_up_does_not_reach_the_next():
             return fast, await client.request(b"next"), asked.cancelled()
 
     assert asyncio.run(main()) == (b"fast", b"next", True)
+
+
+def test_the_progress_of_a_handler_does_not_disturb_its_worker_or_server():
+    def work(body, job):
+        job.report(0.5, "half of it")
+        return body
+
+    with (
+        SimpleQueue() as queue,
+        simple(queue.back, work),
+        LazyServer(ANY, handler=work) as server,
+        LazyClient(queue.front, timeout=WAIT) as through_queue,
+        LazyClient(server.endpoints[0], timeout=WAIT) as direct,
+    ):
+        for client in (through_queue, direct):
+            assert [client.request(b"one"), client.request(b"two")] == [b"one", b"two"]

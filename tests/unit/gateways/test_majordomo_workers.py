@@ -7,8 +7,7 @@ import pytest
 from tests.unit.gateways.foreign import Driven
 from tests.unit.gateways.majordomo import DISCONNECT, HEARTBEAT, W
 from wmp.actions import Interrupt, Run
-from wmp.events import Drained, Finished
-from wmp.foreign import Settled
+from wmp.events import Drained, Finished, Ticked
 from wmp.gateways.aio import MajordomoWorker
 from wmp.gateways.majordomo.aio_worker import _RequestHolder
 from wmp.gateways.majordomo.worker_machine import MajordomoTimes, MajordomoWorkerMachine
@@ -119,7 +118,7 @@ def test_a_worker_replaces_the_socket_of_a_silent_broker_after_growing_waits(wor
     assert times == [4.0, 5.0, 7.0, 7.0, 7.0]  # 3 s of silence, and 1, 2, 4 s
     worker.get(*HEARTBEAT)
     begun = worker.now
-    worker.feed(Settled())
+    worker.feed(Ticked())
     while not worker.reopened:
         worker.wait(0.5)
     assert worker.now - begun == 4.0

@@ -12,34 +12,27 @@ from attrs import define, field, frozen
 from wmp.actions import Drop, Halt
 from wmp.errors import ConfigError, StarConflict
 from wmp.events import (
-    Begun,
     Closed,
-    Connected,
     Drained,
-    Finished,
-    Recalled,
-    Reported,
     Ticked,
 )
 from wmp.foreign import (
     Arrived,
-    Dismissed,
     Emit,
     ForeignAction,
-    ForeignEvent,
     Frames,
-    Left,
-    Of,
-    Requested,
     Settled,
     Unsent,
     Voted,
-    Withdrawn,
 )
 from wmp.gateways.binary_star.lifecycle import TRANSITIONS, StarInput, StarState
 
 _State = StarState
 _Input = StarInput
+
+
+StarEvent = Arrived | Unsent | Voted | Settled | Ticked | Drained | Closed
+"""``Settled`` starts a node that has not received anything yet."""
 
 
 class StarRole(Enum):
@@ -102,7 +95,7 @@ class StarMachine:
         """Return when ``Ticked`` is due, None for never."""
         return None if self.state is _State.HALTED else self._publish_at
 
-    def handle(self, event: ForeignEvent | Voted, now: float) -> list[ForeignAction]:
+    def handle(self, event: StarEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
         if self.state is _State.HALTED:
             return []
@@ -129,12 +122,8 @@ class StarMachine:
             case Drained() | Closed():
                 self.state = _State.HALTED
                 actions.append(Halt(None))
-            case Connected() | Left() | Unsent() | Settled():
+            case Unsent() | Settled():
                 pass  # Only the time of the last message counts.
-            case Begun() | Finished() | Recalled() | Reported() | Dismissed() | Of():
-                pass  # A node of a Binary Star has no handlers and no workers.
-            case Requested() | Withdrawn():
-                pass  # The clients are those of the application.
             case _:
                 assert_never(event)
         return actions

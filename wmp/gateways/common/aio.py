@@ -6,13 +6,13 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from wmp.aio.node import AsyncPart, AsyncProgram
 from wmp.codec import unpack_error
 from wmp.errors import ConfigError, Reject, RetryLater
 from wmp.events import Finished
-from wmp.foreign import ForeignAction, ForeignEvent, Frames
+from wmp.foreign import ForeignAction, Frames
 from wmp.gateways.common.worker_machine import (
     ForeignWorkerMachine,
     ForeignWorkerStatistics,
@@ -56,7 +56,7 @@ class ForeignMachine(Protocol):
 
     @property
     def settings(self) -> None: ...
-    def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]: ...
+    def handle(self, event: Any, now: float) -> list[ForeignAction]: ...
     def deadline(self) -> float | None: ...
 
 
@@ -267,7 +267,9 @@ class ForeignProgram(DrainingProgram, Generic[_MachineT]):
             raise
 
     def _post(self, event: PoolEvent) -> None:
-        if type(event) is Finished and event.outcomes[0] is not Outcome.OK:
+        if type(event) is not Finished:
+            return  # No message of these protocols reports a begun job or its progress.
+        if event.outcomes[0] is not Outcome.OK:
             self._log_failure(event)
         self._node.inbox.post(event)
 

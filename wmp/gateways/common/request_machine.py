@@ -14,26 +14,18 @@ from attrs import define, field, frozen
 
 from wmp.actions import Drop, Halt, Reconnect
 from wmp.events import (
-    Begun,
     Closed,
     Connected,
     Drained,
-    Finished,
-    Recalled,
-    Reported,
     Ticked,
 )
 from wmp.foreign import (
     Arrived,
-    Dismissed,
     Emit,
     EndRequest,
     ForeignAction,
-    ForeignEvent,
-    Left,
-    Of,
+    ForeignClientEvent,
     Requested,
-    Settled,
     Unsent,
     Withdrawn,
 )
@@ -100,7 +92,7 @@ class LazyClientMachine:
             return None
         return self._ends_at if self._opens_at is None else self._opens_at
 
-    def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
+    def handle(self, event: ForeignClientEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
@@ -136,10 +128,6 @@ class LazyClientMachine:
             case Closed():
                 self._halt(actions)
                 return actions
-            case Begun() | Finished() | Recalled() | Reported() | Left() | Dismissed() | Of():
-                pass  # A client has no handlers, no ROUTER and no workers.
-            case Settled():
-                pass  # Each message has its effect at once.
             case _:
                 assert_never(event)
         self._begin_next(now, actions)

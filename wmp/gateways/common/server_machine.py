@@ -10,28 +10,18 @@ from attrs import define, evolve, field, frozen
 
 from wmp.actions import Drop, Halt, Interrupt, Run
 from wmp.events import (
-    Begun,
     Closed,
-    Connected,
     Drained,
     Finished,
-    Recalled,
-    Reported,
-    Ticked,
 )
 from wmp.foreign import (
     Arrived,
-    Dismissed,
     Emit,
     ForeignAction,
-    ForeignEvent,
+    ForeignServerEvent,
     Frames,
     Left,
-    Of,
-    Requested,
-    Settled,
     Unsent,
-    Withdrawn,
 )
 from wmp.gateways.common.body import from_payload, to_payload
 from wmp.gateways.common.client_wire import ClientWire, ReqWire
@@ -112,7 +102,7 @@ class LazyServerMachine:
         """None: the server has no timers."""
         return None
 
-    def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
+    def handle(self, event: ForeignServerEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
@@ -132,12 +122,6 @@ class LazyServerMachine:
                 self._halted = True
                 actions.append(Halt(None))
                 return actions
-            case Ticked() | Connected() | Begun() | Recalled() | Reported():
-                pass  # The protocol has no timers and no progress.
-            case Requested() | Withdrawn() | Dismissed() | Of():
-                pass  # A server sends no requests, and has no workers.
-            case Settled():
-                pass  # Each message has its effect at once.
             case _:
                 assert_never(event)
         while self._waiting and len(self._running) < self.slots:

@@ -14,28 +14,19 @@ from attrs import define, evolve, field, frozen
 
 from wmp.actions import Drop, Halt, Reconnect, Run
 from wmp.events import (
-    Begun,
     Closed,
     Connected,
     Drained,
     Finished,
-    Recalled,
-    Reported,
     Ticked,
 )
 from wmp.foreign import (
     Arrived,
-    Dismissed,
     Emit,
     ForeignAction,
-    ForeignEvent,
+    ForeignWorkerEvent,
     Frames,
-    Left,
-    Of,
-    Requested,
-    Settled,
     Unsent,
-    Withdrawn,
 )
 from wmp.gateways.common.body import from_payload, to_payload
 from wmp.gateways.common.worker_lifecycle import (
@@ -129,7 +120,7 @@ class ForeignWorkerMachine:
             return min(self._sign_at, self._silent_at)
         return self._due_at if self.state is _State.WAITING else None
 
-    def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
+    def handle(self, event: ForeignWorkerEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
@@ -150,12 +141,6 @@ class ForeignWorkerMachine:
                 self._end_if_drained(actions)
             case Closed():
                 self._halt(actions)
-            case Begun() | Recalled() | Reported() | Requested() | Withdrawn():
-                pass  # No message of these protocols reports progress.
-            case Left() | Dismissed() | Of():
-                pass  # A worker has no ROUTER, and no workers.
-            case Settled():
-                pass  # Each message has its effect at once.
             case _:
                 assert_never(event)
         return actions

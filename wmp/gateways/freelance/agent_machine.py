@@ -10,27 +10,20 @@ from attrs import define, field, frozen
 
 from wmp.actions import Drop, Halt, Reconnect
 from wmp.events import (
-    Begun,
     Closed,
     Connected,
     Drained,
-    Finished,
-    Recalled,
-    Reported,
     Ticked,
 )
 from wmp.foreign import (
     Arrived,
-    Dismissed,
     Emit,
     EndRequest,
     ForeignAction,
-    ForeignEvent,
+    ForeignClientEvent,
     Frames,
     Left,
-    Of,
     Requested,
-    Settled,
     Unsent,
     Withdrawn,
 )
@@ -117,7 +110,7 @@ class AgentClientMachine:
             due = min(due, oldest.ends_at)
         return None if due == _NEVER else due
 
-    def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
+    def handle(self, event: ForeignClientEvent | Left, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
@@ -152,10 +145,6 @@ class AgentClientMachine:
                 self._halted = True
                 actions.append(Halt(None))
                 return actions
-            case Begun() | Finished() | Recalled() | Reported() | Dismissed() | Of():
-                pass  # A client has no handlers and no workers.
-            case Settled():
-                pass  # Each message has its effect at once.
             case _:
                 assert_never(event)
         if self._draining and not self._calls:

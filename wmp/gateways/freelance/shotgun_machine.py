@@ -10,27 +10,19 @@ from attrs import define, field, frozen
 
 from wmp.actions import Drop, Halt
 from wmp.events import (
-    Begun,
     Closed,
     Connected,
     Drained,
-    Finished,
-    Recalled,
-    Reported,
     Ticked,
 )
 from wmp.foreign import (
     Arrived,
-    Dismissed,
     Emit,
     EndRequest,
     ForeignAction,
-    ForeignEvent,
+    ForeignClientEvent,
     Frames,
-    Left,
-    Of,
     Requested,
-    Settled,
     Unsent,
     Withdrawn,
 )
@@ -86,7 +78,7 @@ class ShotgunClientMachine:
         oldest = next(iter(self._shots.values()), None)
         return None if self._halted or oldest is None else oldest.ends_at
 
-    def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
+    def handle(self, event: ForeignClientEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
@@ -122,10 +114,6 @@ class ShotgunClientMachine:
                 self._halted = True
                 actions.append(Halt(None))
                 return actions
-            case Begun() | Finished() | Recalled() | Reported() | Left() | Dismissed() | Of():
-                pass  # A client has no handlers, no ROUTER and no workers.
-            case Settled():
-                pass  # Each message has its effect at once.
             case _:
                 assert_never(event)
         if self._draining and not self._shots:

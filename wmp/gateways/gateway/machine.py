@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from attrs import define, field, frozen
 
-from wmp.actions import Drop, Halt, Interrupt, Notify, Recall, Reconnect, Resolve, Run, Send
+from wmp.actions import Drop, Halt, Interrupt, Recall, Reconnect, Resolve, Run, Send
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.manager.statistics import ManagerStatistics
@@ -420,7 +420,7 @@ class GatewayMachine:
                     self._queue.append((to.key, Received(0, message)))
             else:
                 self._out.append(action)
-        elif kind is Resolve or kind is Notify:
+        elif kind is Resolve:
             # Each door knows the numbers of its own jobs.
             for number in self.fronts:
                 self._at_door(number, action, now)

@@ -12,9 +12,18 @@ from typing import Final, assert_never
 
 from attrs import define, field, frozen
 
-from wmp.actions import Drop, Halt, Notify, Resolve
+from wmp.actions import Drop, Halt, Resolve
 from wmp.events import Cancelled, Closed, Drained, Submitted, Ticked
-from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Of, Settled, Unsent
+from wmp.foreign import (
+    Arrived,
+    Emit,
+    ForeignDoorEvent,
+    Frames,
+    Left,
+    Of,
+    Settled,
+    Unsent,
+)
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.majordomo.broker_clients import MajordomoRequests, ServiceTerms
 from wmp.gateways.majordomo.broker_terms import WorkersTerms
@@ -34,19 +43,6 @@ from wmp.gateways.majordomo.wire import (
     write_reply,
 )
 
-MajordomoDoorEvent = (
-    Arrived
-    | Unsent
-    | Left
-    | Settled
-    | Dismissed
-    | Of
-    | Resolve
-    | Notify
-    | Ticked
-    | Drained
-    | Closed
-)
 MajordomoDoorAction = WorkersAction | Submitted | Cancelled | Halt
 
 _LOOKUP: Final = b"mmi.service"
@@ -140,7 +136,7 @@ class MajordomoDoorMachine:
             return first if second is None else second
         return min(first, second)
 
-    def handle(self, event: MajordomoDoorEvent, now: float) -> list[MajordomoDoorAction]:
+    def handle(self, event: ForeignDoorEvent, now: float) -> list[MajordomoDoorAction]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
@@ -179,8 +175,6 @@ class MajordomoDoorMachine:
                 actions.extend(of_workers)
                 self._halt(actions)
                 return actions
-            case Notify() | Dismissed():
-                pass  # The protocol has no progress, and DISCONNECT does not end a worker.
             case _:
                 assert_never(event)
         self.workers.report(now, of_workers)

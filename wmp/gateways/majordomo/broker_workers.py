@@ -17,8 +17,8 @@ from wmp.actions import Drop, Interrupt, Recall, Run
 from wmp.codec import pack_error
 from wmp.core.protocol.timers import Timers
 from wmp.errors import DecodeError
-from wmp.events import Begun, Finished, Recalled, Reported
-from wmp.foreign import Disband, Emit, Frames, Of, Staff
+from wmp.events import Begun, Finished, Recalled
+from wmp.foreign import Disband, Emit, Frames, GroupOrder, GroupReport, Of, Staff
 from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput
 from wmp.gateways.common.body import FRAMES_CODEC, from_payload, to_payload
 from wmp.gateways.majordomo.broker_terms import (
@@ -37,7 +37,7 @@ from wmp.gateways.majordomo.wire import (
 )
 from wmp.message import Limits, Outcome
 
-WorkersAction = Emit | Staff | Of | Disband | Drop
+WorkersAction = Emit | Staff | Of[GroupReport] | Disband | Drop
 
 MMI: Final = "mmi."
 """Beginning of the names of services that the broker itself does."""
@@ -295,7 +295,7 @@ class MajordomoWorkers:
         else:
             self._expel(port, peer, "other reply", actions)
 
-    def _result(self, group: str, run: Run, body: Frames) -> Of:
+    def _result(self, group: str, run: Run, body: Frames) -> Of[GroupReport]:
         """Return the end of a job with a reply."""
         requested = run.kind.codec
         if len(body) > 1 and requested != FRAMES_CODEC and run.manager != self.terms.home:
@@ -317,7 +317,7 @@ class MajordomoWorkers:
     def order(
         self,
         group: str,
-        what: Run | Recall | Interrupt | Begun | Finished | Recalled | Reported,
+        what: GroupOrder,
         now: float,
         actions: list[WorkersAction],
     ) -> None:
@@ -335,8 +335,6 @@ class MajordomoWorkers:
             case Recall(lane, _):
                 # A worker that has a request has begun it, as far as the door can know.
                 actions.append(Of(group, Recalled(lane, ())))
-            case Begun() | Finished() | Recalled() | Reported():
-                pass  # These are events of the door itself.
             case _:
                 assert_never(what)
 
@@ -422,7 +420,7 @@ class MajordomoWorkers:
         return Drop(reason, detail=detail)
 
 
-def _end(group: str, run: Run, outcome: Outcome, payload: bytes) -> Of:
+def _end(group: str, run: Run, outcome: Outcome, payload: bytes) -> Of[GroupReport]:
     return Of(group, Finished(run.lane, run.ids, [outcome], [payload]))
 
 

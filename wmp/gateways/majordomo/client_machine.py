@@ -11,19 +11,15 @@ from attrs import define, field
 
 from wmp.actions import Drop, Halt, Reconnect
 from wmp.core.protocol.timers import Timers
-from wmp.events import Begun, Closed, Connected, Drained, Finished, Recalled, Reported, Ticked
+from wmp.events import Closed, Connected, Drained, Ticked
 from wmp.foreign import (
     Arrived,
-    Dismissed,
     Emit,
     EndRequest,
     ForeignAction,
-    ForeignEvent,
+    ForeignClientEvent,
     Frames,
-    Left,
-    Of,
     Requested,
-    Settled,
     Unsent,
     Withdrawn,
 )
@@ -88,7 +84,7 @@ class MajordomoClientMachine:
         """Return when ``Ticked`` is due, None for never."""
         return None if self._halted else self._timers.next()
 
-    def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
+    def handle(self, event: ForeignClientEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
@@ -99,8 +95,9 @@ class MajordomoClientMachine:
                 self._queue.append(event)
             case Arrived(port, _, frames):
                 self._arrived(self._sockets[port], frames, actions)
-            case Connected(int(port)):
-                self._connected(self._sockets[port], actions)
+            case Connected(link):
+                assert isinstance(link, int)  # a client has DEALERs
+                self._connected(self._sockets[link], actions)
             case Unsent(port):
                 socket = self._sockets[port]
                 socket.up = False
@@ -116,10 +113,6 @@ class MajordomoClientMachine:
             case Closed():
                 self._halt(actions)
                 return actions
-            case Begun() | Finished() | Recalled() | Reported() | Left() | Dismissed() | Of():
-                pass  # A client has no handlers, no ROUTER and no workers.
-            case Connected() | Settled():
-                pass  # Each message has its effect at once.
             case _:
                 assert_never(event)
         if self._queue:

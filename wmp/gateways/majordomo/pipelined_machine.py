@@ -13,21 +13,15 @@ from typing import Final, assert_never
 from attrs import define, field, frozen
 
 from wmp.actions import Drop, Halt, Reconnect
-from wmp.events import Begun, Closed, Connected, Drained, Finished, Recalled, Reported, Ticked
+from wmp.events import Closed, Connected, Drained, Ticked
 from wmp.foreign import (
     Arrived,
-    Dismissed,
     Emit,
     EndRequest,
     ForeignAction,
-    ForeignEvent,
     Frames,
-    Left,
-    Of,
     Requested,
-    Settled,
     Unsent,
-    Withdrawn,
 )
 from wmp.gateways.majordomo.wire import read_reply, write_request
 
@@ -47,6 +41,10 @@ class MajordomoPipelinedStatistics:
     """Number of requests that were not sent yet."""
     dropped: Mapping[str, int]
     """Number of messages that were dropped or could not be sent, by reason."""
+
+
+PipelinedEvent = Arrived | Unsent | Connected | Requested | Ticked | Drained | Closed
+"""The application withdraws no request."""
 
 
 @define(eq=False)
@@ -84,7 +82,7 @@ class MajordomoPipelinedMachine:
         """Return when ``Ticked`` is due, None for never."""
         return self._silent_at if self._sent and not self._halted else None
 
-    def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
+    def handle(self, event: PipelinedEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
@@ -114,10 +112,6 @@ class MajordomoPipelinedMachine:
             case Closed():
                 self._halt(actions)
                 return actions
-            case Withdrawn() | Begun() | Finished() | Recalled() | Reported():
-                pass  # The application withdraws no request, and a client has no handlers.
-            case Left() | Dismissed() | Of() | Settled():
-                pass  # A client has no ROUTER and no workers.
             case _:
                 assert_never(event)
         while self._up and self._queue and self._sent < self.window:

@@ -12,20 +12,14 @@ from typing import assert_never
 from attrs import define, evolve, field, frozen
 
 from wmp.actions import Drop, Halt, Interrupt, Reconnect, Run
-from wmp.events import Begun, Closed, Connected, Drained, Finished, Recalled, Reported, Ticked
+from wmp.events import Closed, Connected, Drained, Finished, Ticked
 from wmp.foreign import (
     Arrived,
-    Dismissed,
     Emit,
     ForeignAction,
-    ForeignEvent,
+    ForeignWorkerEvent,
     Frames,
-    Left,
-    Of,
-    Requested,
-    Settled,
     Unsent,
-    Withdrawn,
 )
 from wmp.gateways.common.body import from_payload, to_payload
 from wmp.gateways.common.worker_lifecycle import (
@@ -120,7 +114,7 @@ class MajordomoWorkerMachine:
             return self._sign_at if self.times.while_busy and self._ready else None
         return self._due_at if self.state is _State.WAITING else None
 
-    def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
+    def handle(self, event: ForeignWorkerEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
@@ -141,10 +135,6 @@ class MajordomoWorkerMachine:
                 self._end_if_drained(actions)
             case Closed():
                 self._halt(actions)
-            case Begun() | Recalled() | Reported() | Requested() | Withdrawn():
-                pass  # The protocol has no progress.
-            case Left() | Dismissed() | Of() | Settled():
-                pass  # A worker has no ROUTER and no workers. Each message has its effect at once.
             case _:
                 assert_never(event)
         return actions

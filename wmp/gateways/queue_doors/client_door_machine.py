@@ -8,9 +8,9 @@ from typing import assert_never
 
 from attrs import define, evolve, field, frozen
 
-from wmp.actions import Drop, End, Halt, Notify, Resolve
-from wmp.events import Cancelled, Closed, Drained, Submitted, Ticked
-from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Settled, Unsent
+from wmp.actions import Drop, End, Halt, Resolve
+from wmp.events import Cancelled, Closed, Drained, Submitted
+from wmp.foreign import Arrived, Emit, Frames, Left, Settled, Unsent
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.common.body import FRAMES_CODEC, read_payload, to_payload
 from wmp.gateways.common.client_wire import ClientWire, ReqWire
@@ -18,9 +18,7 @@ from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.common.reply_memory import ReplyMemory
 from wmp.message import Frame, Kind
 
-FrontDoorEvent = (
-    Arrived | Unsent | Left | Settled | Dismissed | Resolve | Notify | Ticked | Drained | Closed
-)
+FrontDoorEvent = Arrived | Unsent | Left | Settled | Resolve | Drained | Closed
 FrontDoorAction = Emit | Submitted | Cancelled | Drop | Halt
 
 
@@ -151,8 +149,6 @@ class FrontDoorMachine:
                 self._halted = True
                 actions.append(Halt(None))
                 return actions
-            case Notify() | Ticked() | Dismissed():
-                pass  # No progress, no workers here, and the manager has the times.
             case _:
                 assert_never(event)
         if self._draining and not self._askers:

@@ -17,16 +17,27 @@ from attrs import define, field, frozen
 from wmp.actions import Drop, Halt, Interrupt, Recall, Run
 from wmp.codec import pack_error
 from wmp.core.protocol.timers import Timers
-from wmp.events import Begun, Closed, Drained, Finished, Recalled, Reported, Ticked
-from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Of, Settled, Staff, Unsent
+from wmp.events import Begun, Closed, Drained, Recalled, Ticked
+from wmp.foreign import (
+    Arrived,
+    Dismissed,
+    Emit,
+    Frames,
+    GroupOrder,
+    GroupReport,
+    Left,
+    Of,
+    Staff,
+    Unsent,
+)
 from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput
 from wmp.gateways.common.body import FRAMES_CODEC, read_payload, to_payload
 from wmp.gateways.queue_doors.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL, Bundle
 from wmp.gateways.queue_doors.wire import DoorWire, FromWorker, HeartbeatStyle, Notice
 from wmp.message import DEFAULT_ROLE, Frame, Limits, Outcome, Peer
 
-BackDoorEvent = Arrived | Unsent | Left | Dismissed | Settled | Of | Ticked | Drained | Closed
-BackDoorAction = Emit | Staff | Of | Drop | Halt
+BackDoorEvent = Arrived | Unsent | Left | Dismissed | Of[GroupOrder] | Ticked | Drained | Closed
+BackDoorAction = Emit | Staff | Of[GroupReport] | Drop | Halt
 
 _State = Attendance
 _Input = AttendanceInput
@@ -165,8 +176,6 @@ class BackDoorMachine:
                 self._unsent(peer, now, actions)
             case Dismissed(_, peer):
                 self._dismiss(peer, now, actions)
-            case Settled():
-                pass  # Each message has its effect at once.
             case Ticked():
                 for timer in self._timers.due(now):
                     self._ring(timer, now, actions)
@@ -383,7 +392,7 @@ class BackDoorMachine:
 
     def _order(
         self,
-        what: Run | Recall | Interrupt | Begun | Finished | Recalled | Reported,
+        what: GroupOrder,
         now: float,
         actions: list[BackDoorAction],
     ) -> None:
@@ -398,8 +407,6 @@ class BackDoorMachine:
                 bundle = None if worker is None else worker.bundle
                 taken = () if bundle is None else tuple(bundle.recall(ids))
                 actions.append(Of(self.settings.group, Recalled(lane, taken)))
-            case Begun() | Finished() | Recalled() | Reported():
-                pass  # These are events of the door itself.
             case _:
                 assert_never(what)
 

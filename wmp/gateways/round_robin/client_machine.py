@@ -11,19 +11,15 @@ from attrs import define, field, frozen
 
 from wmp.actions import Drop, Halt
 from wmp.core.protocol.timers import Timers
-from wmp.events import Begun, Closed, Connected, Drained, Finished, Recalled, Reported, Ticked
+from wmp.events import Closed, Connected, Drained, Ticked
 from wmp.foreign import (
     Arrived,
-    Dismissed,
     Emit,
     EndRequest,
     ForeignAction,
-    ForeignEvent,
+    ForeignClientEvent,
     Frames,
-    Left,
-    Of,
     Requested,
-    Settled,
     Unsent,
     Withdrawn,
 )
@@ -107,7 +103,7 @@ class RoundRobinClientMachine:
         times = (self._link.deadline(), self._timers.next(), self._full_until)
         return min((one for one in times if one is not None), default=None)
 
-    def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
+    def handle(self, event: ForeignClientEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
@@ -143,10 +139,6 @@ class RoundRobinClientMachine:
             case Closed():
                 self._halt(actions)
                 return actions
-            case Begun() | Finished() | Recalled() | Reported() | Left() | Dismissed() | Of():
-                pass  # A client has no handlers, no ROUTER and no workers.
-            case Settled():
-                pass  # Each message has its effect at once.
             case _:
                 assert_never(event)
         if (self._waiting or self._again) and self._link.up and self._full_until is None:

@@ -7,7 +7,7 @@ from attrs import define, field
 from wmp.actions import Run
 from wmp.codec import pack_error, pack_frames
 from wmp.events import Finished
-from wmp.foreign import Frames, Of
+from wmp.foreign import Frames, GroupReport, Of
 from wmp.gateways.common.body import FRAMES_CODEC, to_payload
 from wmp.gateways.round_robin.client_messages import ClientMessage
 from wmp.gateways.round_robin.slot_table import GivenMessage, SlotTable, SlotWorker
@@ -43,7 +43,7 @@ class GivenMessages:
     _token: int = field(init=False)
     """Number of the newest token."""
     _first_token: int = field(init=False)
-    ends: list[Of] = field(factory=list, init=False)
+    ends: list[Of[GroupReport]] = field(factory=list, init=False)
     """Ends of jobs since the last ``take_ends``."""
 
     def __attrs_post_init__(self) -> None:
@@ -78,7 +78,7 @@ class GivenMessages:
 
     # -- the life of a message
 
-    def take_ends(self) -> list[Of]:
+    def take_ends(self) -> list[Of[GroupReport]]:
         """Return the ends of jobs since the last call."""
         ends, self.ends = self.ends, []
         return ends

@@ -13,10 +13,22 @@ from typing import Literal, NamedTuple, assert_never
 
 from attrs import define, field
 
-from wmp.actions import Drop, End, Halt, Interrupt, Notify, Recall, Resolve, Run
+from wmp.actions import Drop, End, Halt, Interrupt, Recall, Resolve, Run
 from wmp.core.protocol.timers import Timers
 from wmp.events import Cancelled, Closed, Drained, Recalled, Submitted, Ticked
-from wmp.foreign import Arrived, Dismissed, Emit, Frames, Left, Of, Settled, Staff, Unsent
+from wmp.foreign import (
+    Arrived,
+    Emit,
+    ForeignDoorEvent,
+    Frames,
+    GroupOrder,
+    GroupReport,
+    Left,
+    Of,
+    Settled,
+    Staff,
+    Unsent,
+)
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.common.body import FRAMES_CODEC, read_payload
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
@@ -40,20 +52,7 @@ from wmp.gateways.round_robin.terms import (
 )
 from wmp.message import Frame, Outcome
 
-RoundRobinDoorEvent = (
-    Arrived
-    | Unsent
-    | Left
-    | Settled
-    | Dismissed
-    | Of
-    | Resolve
-    | Notify
-    | Ticked
-    | Drained
-    | Closed
-)
-RoundRobinDoorAction = Emit | Submitted | Cancelled | Staff | Of | Drop | Halt
+RoundRobinDoorAction = Emit | Submitted | Cancelled | Staff | Of[GroupReport] | Drop | Halt
 
 _OWN = (REGISTER, DEREGISTER, INCREMENT)
 
@@ -134,7 +133,7 @@ class RoundRobinDoorMachine:
         """Return when ``Ticked`` is due, None for never."""
         return None if self._halted else self._timers.next()
 
-    def handle(self, event: RoundRobinDoorEvent, now: float) -> list[RoundRobinDoorAction]:
+    def handle(self, event: ForeignDoorEvent, now: float) -> list[RoundRobinDoorAction]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
@@ -163,8 +162,6 @@ class RoundRobinDoorMachine:
             case Closed():
                 self._halt(actions)
                 return actions
-            case Notify() | Dismissed():
-                pass  # The protocol has no progress and no message that ends a worker.
             case _:
                 assert_never(event)
         if self._pending:
@@ -412,7 +409,7 @@ class RoundRobinDoorMachine:
 
     # -- jobs at workers
 
-    def _order(self, what: object, now: float, actions: list[RoundRobinDoorAction]) -> None:
+    def _order(self, what: GroupOrder, now: float, actions: list[RoundRobinDoorAction]) -> None:
         match what:
             case Run():
                 self._run(what, now, actions)
@@ -424,7 +421,7 @@ class RoundRobinDoorMachine:
             case Recall(lane, _):
                 actions.append(Of(self.terms.group, Recalled(lane, ())))
             case _:
-                pass  # The others are events of the door itself.
+                assert_never(what)
 
     def _run(self, run: Run, now: float, actions: list[RoundRobinDoorAction]) -> None:
         terms = self.terms

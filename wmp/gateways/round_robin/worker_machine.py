@@ -11,21 +11,15 @@ from attrs import define, field, frozen
 from wmp.actions import Drop, Halt, Run
 from wmp.codec import pack_frames
 from wmp.errors import NoReply
-from wmp.events import Begun, Closed, Connected, Drained, Finished, Recalled, Reported, Ticked
+from wmp.events import Closed, Connected, Drained, Finished, Ticked
 from wmp.foreign import (
     Arrived,
-    Dismissed,
     Emit,
     EndRequest,
     ForeignAction,
-    ForeignEvent,
+    ForeignWorkerEvent,
     Frames,
-    Left,
-    Of,
-    Requested,
-    Settled,
     Unsent,
-    Withdrawn,
 )
 from wmp.gateways.common.body import FRAMES_CODEC, from_payload
 from wmp.gateways.common.worker_machine import PEER_OF_FOREIGN_JOBS
@@ -111,7 +105,7 @@ class RoundRobinWorkerMachine:
             return min(due, self._due_at)
         return due
 
-    def handle(self, event: ForeignEvent, now: float) -> list[ForeignAction]:
+    def handle(self, event: ForeignWorkerEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""
         if self._halted:
             return []
@@ -137,10 +131,6 @@ class RoundRobinWorkerMachine:
                     self._send_deregister(actions)
                 self._halt(None, actions)
                 return actions
-            case Begun() | Recalled() | Reported() | Requested() | Withdrawn():
-                pass  # No message of the protocol reports progress.
-            case Left() | Dismissed() | Of() | Settled():
-                pass  # A worker has no ROUTER, and each message has its effect at once.
             case _:
                 assert_never(event)
         if self._draining and not self._running and not self._pending:

@@ -33,7 +33,8 @@ class ForeignDriver(Driver):
 
     Args:
         answer: Takes the ends of requests. None for a machine without requests.
-        submit: Takes the jobs of a door. None for a machine that is not a door.
+        submit: Takes the jobs of a door. None for a machine that is not a door. Only a door gets
+            ``Settled`` after the messages of a turn.
         cancel: Takes the numbers of a door's jobs for which no client waits.
         report_lost: Whether the machine gets ``Left`` when the connection of a DEALER ends.
         others: Arguments of the driver.
@@ -65,6 +66,7 @@ class ForeignDriver(Driver):
         """Number of connections of each of these ROUTERs so far."""
         self._parting: dict[tuple[Port, bytes], int] = {}
         """Connections that ended, until the machine got ``Left``; and that number at their end."""
+        self._settles = submit is not None
         super().__init__(*args, **others)
         if report_lost:
             self._sockets.lost = self._lost
@@ -144,7 +146,8 @@ class ForeignDriver(Driver):
 
     def _settle(self) -> None:
         """Report to the machine that the messages of a turn have arrived."""
-        self._feed(_SETTLED)
+        if self._settles:
+            self._feed(_SETTLED)
 
     # -- the ends of connections
 

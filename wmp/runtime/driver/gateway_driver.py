@@ -12,6 +12,7 @@ from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.driver.inbox import Event
 from wmp.runtime.sockets.ports import Port
 
+_SETTLED: Final = Settled()
 _REPLIES_ARRIVED: Final = RepliesArrived()
 
 
@@ -71,7 +72,7 @@ class GatewayDriver(ForeignDriver):
     def _settle(self) -> None:
         if self._gateway.has_replies:
             self._feed(_REPLIES_ARRIVED)
-        super()._settle()
+        self._feed(_SETTLED)
 
     def _part(self, routing_id: bytes) -> None:
         self._throttle.forget(routing_id)
