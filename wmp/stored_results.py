@@ -8,8 +8,7 @@ from typing import Any, Final, Self
 
 from wmp.actions import End, FailedAttempt
 from wmp.errors import ConfigError
-from wmp.runtime.submission.results import Ended, with_history
-from wmp.runtime.submission.submissions import result_of
+from wmp.runtime.submission.results import Ended, result_of, with_history
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.opening import ReadableStore, open_reader
 from wmp.store.stored_job import OPEN, StoredJobState

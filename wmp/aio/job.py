@@ -11,8 +11,8 @@ from attrs import define
 
 from wmp.errors import ClosedError, ConfigError, JobCancelled, StoreFull
 from wmp.message import Frame
-from wmp.runtime.submission.results import Ended, Status, undelivered, with_causes
-from wmp.runtime.submission.submissions import Submissions, result_of
+from wmp.runtime.submission.results import Ended, Status, result_of, undelivered, with_causes
+from wmp.runtime.submission.submissions import Submissions
 
 logger = logging.getLogger("wmp")
 
@@ -126,8 +126,8 @@ class Job:
         status = None if self._interest is None else self._interest.status
         if self.done():
             return status
-        id, submissions = self.id, self._submissions
-        return with_causes(status, submissions.unserved(id), submissions.waiting_place(id))
+        id, states = self.id, self._submissions.states
+        return with_causes(status, states.unserved(id), states.waiting_place(id))
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None:
         """Have ``fn(status)`` called on the loop at every report of the handler."""

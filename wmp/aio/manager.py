@@ -21,7 +21,7 @@ from wmp.core.protocol.settings import ManagerSettings
 from wmp.errors import ClosedError, ConfigError, QueueFull
 from wmp.events import Cancelled
 from wmp.message import Kind, counted
-from wmp.runtime.codecs.payload_codecs import payload_codec, wire_name
+from wmp.runtime.codecs.payload_codecs import pack, payload_codec, wire_name
 from wmp.runtime.common.checks import (
     check_count,
 )
@@ -37,7 +37,7 @@ from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.submission.intake import Intake
 from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.map_progress import open_progress, total_of
-from wmp.runtime.submission.submissions import Submissions, pack
+from wmp.runtime.submission.submissions import Submissions
 from wmp.runtime.submission.submit_options import JobOptions, SubmitOptions, shows_options
 from wmp.runtime.submission.terms_maker import TermsMaker
 from wmp.store.contract import Store
@@ -146,20 +146,20 @@ class Manager(AsyncNode[ManagerSettings]):
         super().__init__(chosen, node)
         self._machine = Machine(chosen, policy, stored=store is not None, standby=star is not None)
         node.on_halt = self._halted
-        self._submissions = Submissions(
+        submissions = Submissions(
             node.inbox.post,
             max_jobs,
             codec,
             max_bytes=chosen.max_bytes,
             stored=store is not None,
         )
-        self._store = None if store is None else ManagerStore(store, self._submissions, node.inbox)
+        self._store = None if store is None else ManagerStore(store, submissions, node.inbox)
         self.standby: Standby | None = None
         if star is not None:
-            self.standby = Standby(star, self._machine, node, self._submissions, self._store)
+            self.standby = Standby(star, self._machine, node, submissions, self._store)
         terms = TermsMaker(node, plain, max_worker_losses, has_store=store is not None)
-        self.intake = Intake(terms, self._submissions, codec, node.sockets.transport.payload)
-        self._unserved = UnservedWatch(node, self._machine, self._submissions)
+        self.intake = Intake(terms, submissions, codec, node.sockets.transport.payload)
+        self._unserved = UnservedWatch(node, self._machine, submissions)
 
     # -- life -------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class Manager(AsyncNode[ManagerSettings]):
                     await self.standby.start()
                 driver = self._node.start(
                     self.standby or self._machine,
-                    submitters=self._submissions,
+                    submitters=self.intake.submissions,
                     writer=self._store,
                     link_events=True,
                     make_driver=ManagerDriver,
@@ -195,7 +195,7 @@ class Manager(AsyncNode[ManagerSettings]):
                 if self._store is not None:
                     await self._store.close()
                 raise
-            self._submissions.attach(self._machine, driver.take_all_posted)
+            self.intake.submissions.states.attach(self._machine, driver.take_all_posted)
             self._unserved.start()
 
     @property
@@ -217,7 +217,9 @@ class Manager(AsyncNode[ManagerSettings]):
             TimeoutError: Some jobs have not ended after ``timeout`` seconds.
         """
         self._node.serving()
-        self._submissions.refuse(ClosedError("the manager is draining and accepts no more jobs"))
+        self.intake.submissions.refuse(
+            ClosedError("the manager is draining and accepts no more jobs")
+        )
         until = None if timeout is None else time.monotonic() + timeout
         ended = self._store is None or await self._store.wait_submitted(self._node, until)
         if ended:
@@ -225,7 +227,7 @@ class Manager(AsyncNode[ManagerSettings]):
             ended = await self._node.wait_ended(until and max(0.0, until - time.monotonic()))
         if not ended:
             raise TimeoutError(
-                f"{counted(len(self._submissions), 'job has', 'jobs have')} not ended after "
+                f"{counted(len(self.intake.submissions), 'job has', 'jobs have')} not ended after "
                 f"{timeout} s; "
                 "call drain() again, cancel the jobs, or call close()"
             )
@@ -242,7 +244,7 @@ class Manager(AsyncNode[ManagerSettings]):
         node = self._node
         if node.forked:
             return  # The node runs in the parent process.
-        self._submissions.refuse(ClosedError("the manager is closed"))
+        self.intake.submissions.refuse(ClosedError("the manager is closed"))
         try:
             if node.running and timeout > 0:
                 until = time.monotonic() + timeout
@@ -250,7 +252,7 @@ class Manager(AsyncNode[ManagerSettings]):
                     node.drain()
                     await self._wait_drained(max(0.0, until - time.monotonic()))
         finally:
-            outstanding = self._submissions.fail(ClosedError("the manager is closed"))
+            outstanding = self.intake.submissions.fail(ClosedError("the manager is closed"))
             if outstanding and node.running:
                 # BYE is sent before the sockets close.
                 node.inbox.post(Cancelled(outstanding))
@@ -280,7 +282,7 @@ class Manager(AsyncNode[ManagerSettings]):
         await self.close(0.0)
 
     def _halted(self, error: Exception | None) -> None:
-        self._submissions.fail(
+        self.intake.submissions.fail(
             error if error is not None else ClosedError("the manager has stopped")
         )
 
@@ -308,14 +310,15 @@ class Manager(AsyncNode[ManagerSettings]):
             OnStandby: The manager is on standby.
             StoreFull: The store takes no more jobs.
         """
-        terms = self.intake.terms.make(options)
-        job, data = Job(self._submissions), pack(payload, self.codec, self.intake.payload_limit)
+        intake = self.intake
+        terms = intake.terms.make(options)
+        job, data = Job(intake.submissions), pack(payload, intake.codec, intake.payload_limit)
         on_status = key = None
         if options:
             on_status, key = options.get("on_status"), options.get("key")
         while True:
             try:
-                job = self._submissions.add(job, (data,), terms, key=key)
+                job = intake.submissions.add(job, (data,), terms, key=key)
                 break
             except QueueFull:
                 await self._wait_until_free()
@@ -340,14 +343,15 @@ class Manager(AsyncNode[ManagerSettings]):
         Raises:
             StoreFull: The store does not take all jobs. The jobs that it took are done.
         """
-        terms = self.intake.terms.make_many(options)
-        packed = [pack(payload, self.codec, self.intake.payload_limit) for payload in payloads]
+        intake = self.intake
+        terms = intake.terms.make_many(options)
+        packed = [pack(payload, intake.codec, intake.payload_limit) for payload in payloads]
         jobs = []
         for data in packed:
-            job = Job(self._submissions)
+            job = Job(intake.submissions)
             while True:
                 try:
-                    jobs.append(self._submissions.add(job, (data,), terms))
+                    jobs.append(intake.submissions.add(job, (data,), terms))
                     break
                 except QueueFull:
                     await self._wait_until_free()
@@ -369,12 +373,13 @@ class Manager(AsyncNode[ManagerSettings]):
         Raises:
             QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
         """
-        terms = self.intake.terms.make(options)
-        job, data = Job(self._submissions), pack(payload, self.codec, self.intake.payload_limit)
+        intake = self.intake
+        terms = intake.terms.make(options)
+        job, data = Job(intake.submissions), pack(payload, intake.codec, intake.payload_limit)
         on_status = key = None
         if options:
             on_status, key = options.get("on_status"), options.get("key")
-        job = self._submissions.add(job, (data,), terms, key=key)
+        job = intake.submissions.add(job, (data,), terms, key=key)
         if on_status is not None:
             job.add_status_callback(on_status)
         return job
@@ -462,7 +467,7 @@ class Manager(AsyncNode[ManagerSettings]):
         ended: asyncio.Queue[Job] = asyncio.Queue()
         waiting = dict.fromkeys(jobs)
         if not all(job.done() for job in waiting):
-            self._submissions.check_process()
+            self.intake.submissions.check_process()
         for job in waiting:
             job.add_done_callback(ended.put_nowait)
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
@@ -529,9 +534,9 @@ class Manager(AsyncNode[ManagerSettings]):
             # A waiter of the blocking API may wake this waiter, from another thread.
             loop.call_soon_threadsafe(signal.set)
 
-        self._submissions.when_free(wake)
+        self.intake.submissions.when_free(wake)
         try:
             await signal.wait()
         except asyncio.CancelledError:
-            self._submissions.forget_waiter(wake)
+            self.intake.submissions.forget_waiter(wake)
             raise

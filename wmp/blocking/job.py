@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from wmp.errors import ClosedError, ConfigError, JobCancelled, StoreFull
 from wmp.message import Frame
 from wmp.runtime.node.portal import Portal
-from wmp.runtime.submission.results import Ended, Status, undelivered, with_causes
-from wmp.runtime.submission.submissions import Submissions, result_of
+from wmp.runtime.submission.results import Ended, Status, result_of, undelivered, with_causes
+from wmp.runtime.submission.submissions import Submissions
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # in the standard library since Python 3.13
@@ -75,7 +75,7 @@ class Job(concurrent.futures.Future[_R]):
         """Return a text about a job that has not ended in time."""
         why = ""
         with contextlib.suppress(ClosedError, RuntimeError):
-            why = self._portal.ask(lambda: self._submissions.waits_for(self.id))
+            why = self._portal.ask(lambda: self._submissions.states.waits_for(self.id))
         return f"job {self.id} has not ended after {timeout:g} s" + (why and f": {why}")
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -93,7 +93,7 @@ class Job(concurrent.futures.Future[_R]):
 
     def running(self) -> bool:
         """Return whether a worker has the job; from then on the job can only be stopped."""
-        return not self.done() and self._portal.ask(lambda: self._submissions.runs(self.id))
+        return not self.done() and self._portal.ask(lambda: self._submissions.states.runs(self.id))
 
     def cancel(self) -> bool:
         """Cancel the job if no worker has it yet.
@@ -103,7 +103,7 @@ class Job(concurrent.futures.Future[_R]):
             (see :meth:`stop`), or that the job has ended.
         """
         if not self.done():
-            self._portal.ask(lambda: self._submissions.cancel_waiting(self.id))
+            self._portal.ask(lambda: self._submissions.states.cancel_waiting([self.id]))
         return self.cancelled()
 
     def stop(self) -> bool:
@@ -151,10 +151,10 @@ class Job(concurrent.futures.Future[_R]):
         While no connected worker can do the job, ``unserved`` of the status states the cause.
         While a stored job waits, ``stored`` of the status states where.
         """
-        id, submissions = self.id, self._submissions
-        if self.done() or not (submissions.has_unserved or submissions.is_stored(id)):
+        id, states = self.id, self._submissions.states
+        if self.done() or not (states.has_unserved or self._submissions.is_stored(id)):
             return self._status
-        causes = self._portal.ask(lambda: (submissions.unserved(id), submissions.waiting_place(id)))
+        causes = self._portal.ask(lambda: (states.unserved(id), states.waiting_place(id)))
         return with_causes(self._status, *causes)
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None:

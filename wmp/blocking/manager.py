@@ -17,6 +17,7 @@ from wmp.core.manager.policy import Policy
 from wmp.core.manager.statistics import ManagerStatistics
 from wmp.errors import QueueFull
 from wmp.message import Frame
+from wmp.runtime.codecs.payload_codecs import pack
 from wmp.runtime.common.journal import Journal
 from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.sockets.security import Security
@@ -24,7 +25,6 @@ from wmp.runtime.sockets.socket_settings import Context
 from wmp.runtime.sockets.transport import Transport
 from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.map_progress import open_progress, total_of
-from wmp.runtime.submission.submissions import pack
 from wmp.runtime.submission.submit_options import JobOptions, SubmitOptions, shows_options
 from wmp.store.contract import Store
 

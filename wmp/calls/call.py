@@ -12,8 +12,8 @@ from wmp.calls.pickles import take_carried
 from wmp.errors import InitializerFailed, JobFailed, WorkerLost
 from wmp.message import Frame
 from wmp.runtime.node.portal import Portal
-from wmp.runtime.submission.results import Ended
-from wmp.runtime.submission.submissions import Submissions, result_of
+from wmp.runtime.submission.results import Ended, result_of
+from wmp.runtime.submission.submissions import Submissions
 
 _T = TypeVar("_T")
 

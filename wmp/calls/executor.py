@@ -24,10 +24,10 @@ from wmp.calls.handlers import PICKLED_ROLE, PickledCalls, module_role, path_of
 from wmp.calls.local import LocalManager, cores
 from wmp.calls.pickles import pack_call, pickle_value
 from wmp.errors import ClosedError, ConfigError, InitializerFailed
+from wmp.runtime.codecs.payload_codecs import pack
 from wmp.runtime.common.checks import check_count
 from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.sockets.endpoints import check_unpickling
-from wmp.runtime.submission.submissions import pack
 from wmp.runtime.submission.submit_options import (
     CALL_OPTIONS,
     CallOptions,
@@ -316,7 +316,7 @@ class Executor(concurrent.futures.Executor):
         for start in range(0, len(ids), _CANCELLED):
             some = ids[start : start + _CANCELLED]
             try:
-                portal.ask(functools.partial(submissions.cancel_all_waiting, some))
+                portal.ask(functools.partial(submissions.states.cancel_waiting, some))
             except ClosedError:
                 return  # the manager has ended all calls
 

@@ -29,7 +29,7 @@ from wmp.runtime.executors.handlers import RunningJob, describe_error, serve
 from wmp.runtime.executors.process_executor import _imports_main
 from wmp.runtime.sockets.endpoints import check_unpickling
 from wmp.runtime.sockets.security import Security
-from wmp.runtime.submission.submissions import result_of
+from wmp.runtime.submission.results import result_of
 
 MODULE = functions.__name__
 

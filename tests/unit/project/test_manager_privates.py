@@ -47,11 +47,11 @@ def uses(source: str) -> list[str]:
 
 
 def test_the_names_are_those_of_the_manager() -> None:
-    assert {"_submissions", "_node", "_machine", "_wait_until_free"} <= PRIVATE
+    assert {"_store", "_node", "_machine", "_wait_until_free"} <= PRIVATE
 
 
 @pytest.mark.parametrize(
-    "source", ["inner._submissions.add(1)", "self._manager._inner._node.stop()", "manager._store"]
+    "source", ["inner._unserved.start()", "self._manager._inner._node.stop()", "manager._store"]
 )
 def test_the_scan_finds_a_use(source: str) -> None:
     assert uses(source)

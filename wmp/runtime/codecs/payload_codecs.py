@@ -1,4 +1,4 @@
-"""The codecs of payloads by their names, and codecs of the application (VALUE-1)."""
+"""The codecs of payloads by their names, codecs of the application, and encoding (VALUE-1)."""
 
 from __future__ import annotations
 
@@ -109,6 +109,47 @@ def codec_names() -> list[str]:
 def wire_name(name: str) -> str:
     """Return the name of a codec in messages, which omit ``bytes``."""
     return "" if name == PLAIN else name
+
+
+def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame:
+    """Encode a user's payload as bytes.
+
+    Args:
+        payload: Bytes or text for the codec ``bytes``, else a value that the codec encodes.
+        codec_name: Name of the codec.
+        limit: Maximum number of bytes.
+
+    Raises:
+        TypeError: The payload cannot be encoded.
+        ConfigError: The payload has too many bytes, and no connection would carry it.
+    """
+    if codec_name != PLAIN:
+        try:
+            data = payload_codec(codec_name).encode(payload)
+        except Exception as error:
+            # Errors of codecs have several base classes, and here all of them mean the same.
+            raise TypeError(
+                f"a payload of type {type(payload).__name__} cannot be encoded by codec "
+                f"{codec_name!r}: {error}"
+            ) from error
+    elif type(payload) is bytes:
+        data = payload
+    elif isinstance(payload, str):
+        data = payload.encode()
+    elif isinstance(payload, bytes | bytearray | memoryview):
+        data = bytes(payload)
+    else:
+        raise TypeError(
+            f"a payload is of type {type(payload).__name__}; codec='bytes' expects bytes or str; "
+            "encode it, or use codec='cbor' for numbers, lists and dicts"
+        )
+    if len(data) > limit:
+        raise ConfigError(
+            f"a payload of {len(data)} bytes is too large; the limit is {limit} "
+            "(Transport.max_frame, and 256 MiB in any case); split it into several jobs, or "
+            "store the data elsewhere and send its address"
+        )
+    return data
 
 
 def _encode_bytes(value: Any) -> bytes:

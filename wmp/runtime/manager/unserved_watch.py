@@ -24,7 +24,7 @@ class UnservedWatch:
     Args:
         node: Node of the manager.
         machine: Machine of the manager.
-        submissions: Submissions of the manager; ``has_unserved`` is True while there are such jobs.
+        submissions: Submissions of the manager, whose ``states`` learn whether there are such jobs.
             None for the manager inside a gateway, whose jobs are the requests of clients.
     """
 
@@ -54,6 +54,6 @@ class UnservedWatch:
         """Check the kinds of the jobs that wait now."""
         rows = [row for row in waiting if row.unserved]
         if self._submissions is not None:
-            self._submissions.has_unserved = bool(rows)
+            self._submissions.states.has_unserved = bool(rows)
         endpoints = ", ".join(self._node.endpoints)
         self._log.look(f"{self._name} at {endpoints}" if endpoints else self._name, rows)

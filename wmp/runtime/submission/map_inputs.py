@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from wmp.errors import ConfigError
 from wmp.message import Frame
-from wmp.runtime.submission.submissions import pack
+from wmp.runtime.codecs.payload_codecs import pack
 
 _PULL: Final = 0.005
 """Seconds of pulling after which a chunk is submitted even if it is not full, because inputs may

@@ -17,8 +17,8 @@ from wmp.errors import ClosedError, QueueFull
 from wmp.message import Frame, Limits
 from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.submission.map_inputs import AsyncInputs, MapInputs
-from wmp.runtime.submission.results import Ended, Status, undelivered
-from wmp.runtime.submission.submissions import Submissions, result_of
+from wmp.runtime.submission.results import Ended, Status, result_of, undelivered
+from wmp.runtime.submission.submissions import Submissions
 
 _CHUNK = 512
 """Maximum number of inputs that are pulled before they are submitted."""

@@ -1,11 +1,11 @@
-"""Progress and ends of jobs, and the errors for ends without a result."""
+"""Progress and ends of jobs: their results, and the errors for ends without a result."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from attrs import evolve, frozen
 
@@ -20,6 +20,9 @@ from wmp.errors import (
     WorkerLost,
 )
 from wmp.message import Frame, counted, printable
+from wmp.runtime.codecs.payload_codecs import PLAIN, payload_codec
+
+_PLAIN_NAMES: Final = (PLAIN, "")
 
 _LAYOUT: Final = "\n\t"
 """The control characters that stay in the text of a worker's exception."""
@@ -75,6 +78,36 @@ def with_history(
     head = counted(len(lines), "attempt failed or was lost", "attempts failed or were lost")
     error.add_note("\n".join((f"{head}:", *lines)))
     return id, error, b"", attempts
+
+
+def result_of(id: int, ended: Frame | Ended, codec_name: str) -> tuple[Any, Exception | None]:
+    """Return (value, None) or (None, error) for a job.
+
+    Args:
+        id: The job's number.
+        ended: The payload of the result if the job ended with a result, else the job's end.
+        codec_name: Name of the codec; empty for ``bytes``.
+    """
+    if isinstance(ended, tuple):
+        _, end, payload, attempts = ended
+        if isinstance(end, Exception):
+            return None, end
+        if end is not End.OK:
+            return None, error_of(id, end, payload, attempts)
+    else:
+        payload = ended
+    if codec_name in _PLAIN_NAMES:
+        return payload if type(payload) is bytes else bytes(payload), None
+    try:
+        return payload_codec(codec_name).decode(payload), None  # type: ignore[misc]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - code of the application's codec
+        broken = JobFailed(
+            "DecodeError", f"the result of the job cannot be decoded: {error}", job_id=id
+        )
+        broken.__cause__ = error
+        return None, broken
 
 
 def undelivered(id: int, error: BaseException) -> JobFailed:

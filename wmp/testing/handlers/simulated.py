@@ -22,10 +22,9 @@ from wmp.blocking import Worker
 from wmp.checks.invariants import INVARIANTS, Violation
 from wmp.errors import ConfigError
 from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits, counted
-from wmp.runtime.codecs.payload_codecs import payload_codec, wire_name
+from wmp.runtime.codecs.payload_codecs import pack, payload_codec, wire_name
 from wmp.runtime.common.checks import check_amounts, check_count, check_role, check_seconds
 from wmp.runtime.executors.handlers import Handler, Served, as_handlers, serve
-from wmp.runtime.submission.submissions import pack
 from wmp.testing.handlers.handler_world import HandlerWorld
 from wmp.testing.simulator.faults import Fault
 from wmp.testing.simulator.simulated_job import SimulatedJob

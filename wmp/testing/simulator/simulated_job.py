@@ -14,8 +14,7 @@ from attrs import define, field
 from wmp.actions import End
 from wmp.errors import JobCancelled
 from wmp.message import Frame, Kind, Peer
-from wmp.runtime.submission.results import Status, error_of
-from wmp.runtime.submission.submissions import result_of
+from wmp.runtime.submission.results import Status, error_of, result_of
 
 _SHOWN = 40
 

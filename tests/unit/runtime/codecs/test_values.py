@@ -27,9 +27,15 @@ from wmp.codec import pack_value, unpack_error
 from wmp.errors import ConfigError, DecodeError, JobFailed
 from wmp.runtime.codecs import payload_codecs, payload_memory
 from wmp.runtime.codecs.annotations import converter_of
-from wmp.runtime.codecs.payload_codecs import codec_names, find_codec, payload_codec, wire_name
+from wmp.runtime.codecs.payload_codecs import (
+    codec_names,
+    find_codec,
+    pack,
+    payload_codec,
+    wire_name,
+)
 from wmp.runtime.executors.handlers import coders_of, serve, unknown_codec
-from wmp.runtime.submission.submissions import pack, result_of
+from wmp.runtime.submission.results import result_of
 
 VECTORS = Path(__file__).parents[4] / "specs" / "vectors" / "values.json"
 

@@ -1,4 +1,4 @@
-"""A job that has ended, in whatever way, is in no table of the submissions."""
+"""A job that has ended, in whatever way, is forgotten wholly."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ ENDS: dict[str, Callable[[Submissions], object]] = {
 """The ends of a job, stored or not."""
 
 
-def tables(submissions: Submissions) -> dict[str, object]:
-    """Return the tables that are not empty, and the bytes that are counted."""
-    names = ("_owners", "_sizes", "_keys", "_key_of", "_shares", "_bytes", "stopping")
-    return {name: value for name in names if (value := getattr(submissions, name))}
+def remembered(submissions: Submissions) -> dict[str, object]:
+    """Return what is not empty or 0 in the table of the jobs."""
+    table = submissions._table
+    names = ("jobs", "tracked", "sizes", "bytes", "keys")
+    return {name: value for name in names if (value := getattr(table, name))}
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -41,11 +42,11 @@ def test_a_job_in_memory_is_forgotten(end: str) -> None:
     submissions, keeper = Submissions(Inbox().append, 100), Keeper()
     submissions.add(keeper, [LARGE], TERMS, key="k")
     submissions.stop(1)
-    assert {"_owners", "_sizes", "_keys", "_key_of", "_bytes", "stopping"} == {*tables(submissions)}
+    assert {"jobs", "tracked", "sizes", "bytes", "keys"} == {*remembered(submissions)}
 
     ENDS[end](submissions)
 
-    assert tables(submissions) == {}
+    assert remembered(submissions) == {}
     assert list(keeper.ended) == [1]
 
 
@@ -58,9 +59,7 @@ def joined() -> tuple[Submissions, list[Keeper]]:
     submissions.add(owners[1], [LARGE], STORED, key="k")
     submissions.acknowledge(Acknowledge([1, 2], {2: 1}))
     submissions.stop(1)
-    assert {"_owners", "_sizes", "_keys", "_key_of", "_shares", "_bytes", "stopping"} == {
-        *tables(submissions)
-    }
+    assert {"jobs", "tracked", "sizes", "bytes", "keys"} == {*remembered(submissions)}
     return submissions, owners
 
 
@@ -72,9 +71,8 @@ def test_a_job_that_others_joined_is_forgotten_and_ends_for_all(
 
     ENDS[end](submissions)
 
-    assert tables(submissions) == {}
+    assert remembered(submissions) == {}
     assert [list(owner.ended) for owner in owners] == [[1], [1]]
-    assert not submissions._numbers._unstored
 
 
 def test_a_joined_job_keeps_its_key() -> None:
@@ -85,7 +83,7 @@ def test_a_joined_job_keeps_its_key() -> None:
 
     assert submissions.add(second, [LARGE], STORED, key="k") is first
     submissions.resolve(resolved(7))
-    assert tables(submissions) == {}
+    assert remembered(submissions) == {}
     assert submissions.add(second, [LARGE], STORED, key="k") is second
 
 
@@ -97,9 +95,8 @@ def test_a_declined_job_is_forgotten() -> None:
 
     submissions.decline(Decline([1], "full"))
 
-    assert tables(submissions) == {}
+    assert remembered(submissions) == {}
     assert isinstance(keeper.ended[1], StoreFull)
-    assert not submissions._numbers._unstored
 
 
 def test_a_key_is_free_again_after_its_job_was_abandoned() -> None:
@@ -108,3 +105,27 @@ def test_a_key_is_free_again_after_its_job_was_abandoned() -> None:
     submissions.abandon([1], failed)
 
     assert submissions.add(second, [b""], TERMS, key="k") is second
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_end_of_a_job_wakes_the_waiters_for_the_store(end: str) -> None:
+    submissions, keeper, woken = Submissions(Inbox().append, 100, stored=True), Keeper(), []
+    submissions.provide(range(1, 10_000))
+    submissions.add(keeper, [b""], STORED)
+    assert submissions.when_stored(1, lambda: woken.append(list(keeper.ended)))
+
+    ENDS[end](submissions)
+
+    assert woken == [[1]], "the owner must know the end before the waiter goes on"
+    assert not submissions.when_stored(1, lambda: None)
+
+
+def test_jobs_of_several_sizes_are_counted_and_forgotten_together() -> None:
+    submissions, keeper = Submissions(Inbox().append, 100), Keeper()
+    submissions.add(keeper, [b"", LARGE, b"small", LARGE], TERMS)
+    assert submissions._table.bytes == 2005
+
+    submissions.resolve(resolved(1, 2, 3, 4))
+
+    assert remembered(submissions) == {}
+    assert sorted(keeper.ended) == [1, 2, 3, 4]

@@ -14,9 +14,10 @@ from wmp.actions import End, Notify, Resolve
 from wmp.errors import ClosedError, ConfigError, JobCancelled, JobTimeout, QueueFull, WorkerLost
 from wmp.events import Cancelled, Submitted
 from wmp.message import Frame, Kind
+from wmp.runtime.codecs.payload_codecs import pack
 from wmp.runtime.driver.inbox import JobTerms, OpenSubmission
-from wmp.runtime.submission.results import Ended, Status, error_of
-from wmp.runtime.submission.submissions import Submissions, pack, result_of
+from wmp.runtime.submission.results import Ended, Status, error_of, result_of
+from wmp.runtime.submission.submissions import Submissions
 from wmp.runtime.submission.time_limits import TimeLimits
 
 TERMS = JobTerms(Kind(), 0, None, 3)
@@ -265,8 +266,7 @@ def test_keys_are_forgotten_with_their_jobs(inbox: Inbox) -> None:
     submissions, keeper = Submissions(inbox.append, 100), Keeper()
     submissions.add(keeper, [b"a"], TERMS, key="k")
     submissions.fail(ClosedError("closed"))
-    assert not submissions._keys
-    assert not submissions._key_of
+    assert not submissions._table.keys
 
 
 def test_a_start_time_is_seconds_from_now() -> None:
