@@ -32,7 +32,7 @@ WITHOUT = (
 )
 """Sentences of ``wmp.md`` that the draft leaves out: they are about files beside ``wmp.md``."""
 
-_POINT = re.compile(r"^\*\*(\d+a?\. .+?)\*\* (.*?)(?=^\*\*\d|^## |\Z)", re.MULTILINE | re.DOTALL)
+_POINT = re.compile(r"^\*\*(\d+a?\. .+?)\*\*\s(.*?)(?=^\*\*\d|^## |\Z)", re.MULTILINE | re.DOTALL)
 _RULE = re.compile(r"WMP-\d+\.\d+(?: to WMP-\d+\.\d+)?")
 
 
