@@ -216,12 +216,17 @@ class StoreLink:
         """Grant no stored job when the last renewal is too old: another instance may have the
         jobs soon. Called before each step, because messages may come before the time."""
         if self.changes.frozen is None and now - self._renewed > _GRANT_FOR:
-            self.changes.frozen = []
-            for queue in self.queues:
-                self.changes.frozen += queue.withdraw(is_stored)
-                self.queues.tidy(queue)
-            for job in self.changes.frozen:
-                self.leases.forget(job)
+            self.changes.freeze(self._withdraw())
+
+    def _withdraw(self) -> list[JobRecord]:
+        """Remove the stored jobs from all queues."""
+        jobs: list[JobRecord] = []
+        for queue in self.queues:
+            jobs += queue.withdraw(is_stored)
+            self.queues.tidy(queue)
+        for job in jobs:
+            self.leases.forget(job)
+        return jobs
 
     def tick(self, now: float) -> None:
         """Sweep, and give back the jobs that no worker of this manager will do."""
@@ -238,8 +243,7 @@ class StoreLink:
         self.draining = True
         for queue in self.queues:
             self._give_back(queue, [job for job in queue.records() if is_stored(job)])
-        frozen, self.changes.frozen = self.changes.frozen or [], []
-        self.changes.release(frozen)
+        self.changes.release_frozen()
 
     def _give_back(self, queue: Queue, jobs: Sequence[JobRecord]) -> None:
         if jobs:
@@ -261,12 +265,11 @@ class StoreLink:
                 self.timers.set(StoreDueTimer(), max(when, now + 0.001))
             return
         self._step += 1
-        verify, self.changes.pending.verify = self.changes.pending.verify, False
         look = self._looked() if self._sweep or self._look_soon else ()
         self._look_soon = False
         rows = self.succession.ask()
         sweep, self._sweep = self._sweep and not last, False
-        self.changes.under_way, batch = self.changes.pending.take(
+        batch, verify = self.changes.take(
             self._step, now, sweep=sweep, reservations=reservations, look=look, whole=last
         )
         self.succession.step = self._step + 1
@@ -308,17 +311,13 @@ class StoreLink:
 
     def begun(self, event: InstanceBegun, now: float) -> None:
         """Begin anew as another instance (STORE-1.3)."""
-        under_way, self.changes.under_way = self.changes.under_way, None
+        lost = self.changes.lose_write()
         self.ownership.store = event.store
         self.succession.begin(event.number)
         if self._begun:
-            self.changes.pending.begin_anew(under_way)
-            for queue in self.queues:
-                for job in queue.withdraw(is_stored):
-                    self.leases.forget(job)
-                self.queues.tidy(queue)
-            self.changes.repeating.clear()
-            self.changes.frozen, self._renewed = [], -inf
+            self.changes.begin_anew(lost)
+            self._withdraw()
+            self._renewed = -inf
             self._watched.update(dict.fromkeys(event.owned))
             adopted = self.changes.pending.of(_In.ADOPT)
             for worker in self.leases.workers.values():
@@ -330,10 +329,7 @@ class StoreLink:
 
     def filled(self, event: StoreFilled) -> None:
         """Refuse the jobs for which the store has no space, and the jobs that wait behind them."""
-        refused, under_way = self.changes.pending.refuse_adds(), self.changes.under_way
-        if under_way is not None and under_way.step == event.step:
-            refused += under_way.adds
-            under_way.adds = ()
+        refused = self.changes.refuse_adds(event.step)
         self._decline((id for add in refused for id in self._undone(add)), event.text)
 
     def _undone(self, add: NewStoredJobs) -> Sequence[int]:
@@ -355,20 +351,18 @@ class StoreLink:
             if frozen or self.leases.record(id) is not None:
                 self.job_ends.cancel([id], now)
             elif id not in self.changes.changing():
-                self.changes.pending.verify = True  # the answer that reserved the job was lost
+                self.changes.verify()  # the answer that reserved the job was lost
         self.demand.wake(event.kinds, now)
 
     def written(self, event: Written, now: float) -> Sequence[Queue]:
         """Act on the answer to a write; return the queues that got jobs."""
-        under_way, answer = self.changes.under_way, event.answer
-        if under_way is None or under_way.step != event.step:
+        under_way, answer = self.changes.answered(event.step), event.answer
+        if under_way is None:
             self.outbound.drop("late answer of the store")
             return ()
-        self.changes.under_way = None
         self._renewed = max(self._renewed, under_way.sent_at)
         if self.changes.frozen is not None and now - self._renewed <= _GRANT_FOR:
-            frozen, self.changes.frozen = self.changes.frozen, None
-            for job in frozen:
+            for job in self.changes.thaw():
                 self._enter(job)
         certain = event.held is None
         for add, added in zip(under_way.adds, answer.adds, strict=False):
@@ -564,7 +558,7 @@ class StoreLink:
         if job.id in self.changes.cancelled or self.draining:
             self.changes.pending.of(_In.RELEASE).add(job.id, job.attempt, job=job)
         elif self.changes.frozen is not None:
-            self.changes.frozen.append(job)
+            self.changes.freeze([job])
         else:
             self.leases.keep(job)
             queue = self.queues.get(job.kind)

@@ -5,16 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import ceil
 
 from attrs import define, field
 
 from wmp.core.manager.job_lifecycle import JobRecord
 from wmp.core.manager.leases import Leases
-from wmp.core.manager.store_writes import FIRST_UNSTORED, PendingWrites, WriteUnderWay
+from wmp.core.manager.store_writes import (
+    FIRST_UNSTORED,
+    NewStoredJobs,
+    PendingWrites,
+    WriteUnderWay,
+)
 from wmp.core.manager.stored_records import failure_of, wait_after_refusals
 from wmp.store.stored_job import StoredJobInput
+from wmp.store.write_batch import Reservation, WriteBatch
 
 _In = StoredJobInput
 
@@ -70,6 +76,80 @@ class StoredChanges:
         columns = self.pending.of(_In.RELEASE)
         for job in jobs:
             columns.add(job.id, job.attempt, wait_ms=wait_after_refusals(job), job=job)
+
+    def freeze(self, jobs: Iterable[JobRecord]) -> None:
+        """Keep reserved jobs from being granted until ``thaw``."""
+        self.frozen = [*(self.frozen or ()), *jobs]
+
+    def thaw(self) -> list[JobRecord]:
+        """Let jobs be granted again; return those that waited for this."""
+        jobs, self.frozen = self.frozen or [], None
+        return jobs
+
+    def release_frozen(self) -> None:
+        """Give the frozen jobs back; no other job may be granted from now on."""
+        jobs, self.frozen = self.frozen or [], []
+        self.release(jobs)
+
+    # -- writes
+
+    def verify(self) -> None:
+        """Have the next answer contain the jobs that this instance has reserved."""
+        self.pending.verify = True
+
+    def take(
+        self,
+        step: int,
+        now: float,
+        *,
+        sweep: bool,
+        reservations: Sequence[Reservation],
+        look: Sequence[int],
+        whole: bool,
+    ) -> tuple[WriteBatch, bool]:
+        """Take out the next batch, which is under way from now on.
+
+        The arguments are those of :meth:`PendingWrites.take`.
+
+        Returns:
+            The batch, and whether the answer must contain the jobs that the instance has reserved.
+        """
+        verify, self.pending.verify = self.pending.verify, False
+        self.under_way, batch = self.pending.take(
+            step, now, sweep=sweep, reservations=reservations, look=look, whole=whole
+        )
+        return batch, verify
+
+    def answered(self, step: int) -> WriteUnderWay | None:
+        """Return the write whose answer has come; None if another write is under way."""
+        under_way = self.under_way
+        if under_way is None or under_way.step != step:
+            return None
+        self.under_way = None
+        return under_way
+
+    def refuse_adds(self, step: int) -> list[NewStoredJobs]:
+        """Take out the new jobs for which the store has no space: those of a step, and later."""
+        refused, under_way = self.pending.refuse_adds(), self.under_way
+        if under_way is not None and under_way.step == step:
+            refused += under_way.adds
+            under_way.adds = ()
+        return refused
+
+    def lose_write(self) -> WriteUnderWay | None:
+        """Return the write under way, whose answer will not come; None if there is none."""
+        under_way, self.under_way = self.under_way, None
+        return under_way
+
+    def begin_anew(self, lost: WriteUnderWay | None) -> None:
+        """Prepare the first write of a new instance, to which no reserved job belongs yet.
+
+        Args:
+            lost: The write of the old instance whose answer will not come.
+        """
+        self.pending.begin_anew(lost)
+        self.repeating.clear()
+        self.frozen = []
 
     def changing(self) -> set[int]:
         """Return the numbers of the jobs with changes that wait for the store."""
