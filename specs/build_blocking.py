@@ -6,7 +6,8 @@ Each class for asyncio that has sockets gets a twin of the same name, with the s
 parameters and docstrings. A twin of ``wmp/gateways/NAME/aio*.py`` is in
 ``wmp/gateways/NAME/blocking.py``, a twin of ``wmp/aio/NAME.py`` in ``wmp/blocking/NAME.py``.
 ``wmp/blocking/node.py`` contains what the twins share. The docstring of a module is not generated:
-it is written in the module, and stays there.
+it is written in the module, and stays there. In the twins of ``BY_HAND`` only the docstrings are
+generated.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ from wmp.gateways import aio as gateways
 
 ROOT = Path(__file__).parents[1]
 
-BY_HAND = {"Manager"}
-"""Classes whose blocking form is more than a twin: its jobs are futures of another kind."""
+BY_HAND: dict[type, frozenset[str]] = {
+    aio.Manager: frozenset(),
+    aio.Job: frozenset(("add_status_callback", "status", "stored")),
+}
+"""Classes whose blocking form is more than a twin, because blocking jobs are futures of another
+kind. Only docstrings are written: those of the named methods, or of the class and all methods."""
 
 _PROTOCOLS = {"PairNode": ("wmp.blocking.manager", "BlockingPairNode")}
 """Module and name of the blocking form of each protocol that parameters may have."""
@@ -48,6 +53,11 @@ _ADAPTIONS = (
         r"\bCall(\s+)this(\s+)method(\s+)on(\s+)the(\s+)loop\b",
         r"Any\1thread\2may\3call\4this\5method",
     ),
+    # Callbacks of jobs run on a thread of their own there.
+    (r"called(\s+)on(\s+)the(\s+)loop(?=\s+at\s+every\s+report)", r"called\1on\2a\3thread"),
+    (r"(``on_status``\s+is\s+called\s+on)(\s+)the(\s+)loop", r"\1\2a\3thread"),
+    (r"\bcontextlib\.aclosing\b", "contextlib.closing"),
+    (r", an iterable or an async iterable; iterated on the loop\.", ", an iterable."),
 )
 """What differs between the docstrings of both APIs."""
 
@@ -92,8 +102,8 @@ def modules() -> dict[str, list[type[AsyncPart]]]:
     """Return the classes whose twins are generated, by the module of the twins."""
     classes = {
         base
-        for name, cls in PUBLIC.items()
-        if name not in BY_HAND
+        for cls in PUBLIC.values()
+        if cls not in BY_HAND
         for base in cls.__mro__
         if issubclass(base, AsyncPart) and base.__module__ != _SHARED
     }
@@ -408,12 +418,41 @@ def text_of(module: str, classes: Sequence[type[AsyncPart]], before: str) -> str
     return "\n".join([*lines, *(line for part in body for line in part)]) + "\n"
 
 
+def with_docstrings(cls: type, before: str) -> str:
+    """Return a module with the docstrings of a class for asyncio in its twin.
+
+    Args:
+        cls: The class for asyncio, one of ``BY_HAND``.
+        before: The text of the module, which contains a class of the same name.
+    """
+    source = _Source(cls)
+    chosen = BY_HAND[cls]
+    docstrings = {} if chosen else {cls.__name__: source.docstring(source.node)}
+    for node in source.node.body:
+        name = getattr(node, "name", "_")
+        if name in chosen or not (chosen or name.startswith("_")):
+            assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            docstrings[name] = source.docstring(node)
+    lines = before.splitlines()
+    for here in reversed([*ast.walk(ast.parse(before))]):
+        if isinstance(here, ast.ClassDef | ast.FunctionDef) and here.name in docstrings:
+            present = here.body[0]
+            if ast.get_docstring(here) is not None:
+                text = " " * present.col_offset + docstrings[here.name]
+                lines[present.lineno - 1 : present.end_lineno] = text.splitlines()
+    return "\n".join(lines) + "\n"
+
+
 def generated() -> dict[Path, str]:
-    """Return the texts of all generated modules, by their files."""
-    return {
+    """Return the texts of all modules that are generated, or whose docstrings are, by file."""
+    texts = {
         path_of(module): text_of(module, classes, _present(path_of(module)))
         for module, classes in modules().items()
     }
+    for cls in BY_HAND:
+        path = path_of(home(cls))
+        texts[path] = with_docstrings(cls, _present(path))
+    return texts
 
 
 def _present(path: Path) -> str:

@@ -91,9 +91,6 @@ class Manager(AsyncNode[ManagerSettings]):
             starts and closes the node, and ends with the error of the node.
         settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.
 
-    Attributes:
-        intake: Takes jobs in, for the other packages of this library.
-
     Raises:
         ConfigError: A setting is wrong.
     """
@@ -159,6 +156,7 @@ class Manager(AsyncNode[ManagerSettings]):
             self.standby = Standby(star, self._machine, node, submissions, self._store)
         terms = TermsMaker(node, plain, max_worker_losses, has_store=store is not None)
         self.intake = Intake(terms, submissions, codec, node.sockets.transport.payload)
+        """Takes jobs in, for the other packages of this library."""
         self._unserved = UnservedWatch(node, self._machine, submissions)
 
     # -- life -------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ class Job(concurrent.futures.Future[_R]):
             raise error
 
     def status(self) -> Status | None:
-        """Return the last report of the handler, None before the first report.
+        """Return the last report of the handler; None before the first report.
 
         While no connected worker can do the job, ``unserved`` of the status states the cause.
         While a stored job waits, ``stored`` of the status states where.
@@ -158,7 +158,7 @@ class Job(concurrent.futures.Future[_R]):
         return with_causes(self._status, *causes)
 
     def add_status_callback(self, fn: Callable[[Status], object]) -> None:
-        """Have ``fn(status)`` called at every report of the handler."""
+        """Have ``fn(status)`` called on a thread at every report of the handler."""
         self._status_callbacks += (fn,)
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:

@@ -40,31 +40,44 @@ class BlockingPairNode(Protocol):
 
 
 class Manager(BlockingNode[aio.Manager]):
-    """Holds jobs and gives them to the workers that connect to it; see :class:`wmp.aio.Manager`.
+    """Holds jobs and grants them to the workers that connect to the manager.
 
-    Use the manager with ``with``.
+    Use the manager with ``with``. The manager keeps a job until the job's result has arrived,
+    even if workers come, leave and die.
 
     Args:
-        bind: Endpoints to listen on; by default a free port of loopback, or none with ``connect``.
-        connect: Endpoints that devices bind for managers, to which the manager dials in.
-        identity: Stable name on the wire; random by default.
-        label: Name for people; host and process by default.
-        codec: ``"bytes"``, ``"text"``, ``"json"``, ``"cbor"`` (numbers, text, bytes, lists, dicts),
-            ``"cbor-tags"`` (also dates, tuples, arrays and others), or a registered name.
-        policy: The order of workers: a name of :mod:`wmp.balance` or a callable.
-        max_jobs: Maximum number of jobs held. At it ``submit`` waits, ``submit_nowait`` raises.
-        max_worker_losses: Number of dead workers that a job survives.
+        bind: Endpoints to listen on (tcp, ipc, inproc); by default a free port of loopback. With
+            ``connect`` the default is none.
+        connect: Endpoints of devices to which the manager dials in: those that a device binds for
+            managers (``wmp-device --bind-managers``). The manager needs no address of its own then.
+        identity: Name in messages, the same at every start; by default 16 random bytes.
+        label: Name for people; by default host and process.
+        codec: How payloads and results become bytes: ``"bytes"``, ``"text"``, ``"json"``,
+            ``"cbor"`` (numbers, text, bytes, lists, dicts), ``"cbor-tags"`` (also dates, UUID,
+            Decimal, tuples, sets and arrays of numpy), or a name of :func:`wmp.register_codec`.
+        policy: The order in which workers are asked: a name of :mod:`wmp.balance` or a callable.
+        max_jobs: Maximum number of jobs that the manager holds. At this limit ``submit`` waits, and
+            ``submit_nowait`` raises.
+        max_worker_losses: Number of lost workers that a job survives, unless the job has its
+            own number.
         max_silence: Seconds of silence after which a worker is given up.
         security: CURVE keys; without them only local endpoints may be bound.
-        context: A ``zmq.Context`` to share: inproc needs one context at both ends.
+        context: A ``zmq.Context`` to share. ``inproc://`` reaches only nodes with the same context.
+            Without a shared context no node answers over ``inproc://``.
         transport: Options of the sockets.
         journal: Folder for the files of the manager's journal, or a
             :class:`~wmp.runtime.common.journal.Journal`. ``wmp journal`` reads these files.
         store: File of a store on SQLite, or ``postgresql://…``, which is made if it is missing; or
-            a :class:`~wmp.store.contract.Store`: jobs and results outlive this process.
-        star: A node of a Binary Star (:class:`~wmp.gateways.BinaryStar`): this manager is
-            one of a pair. The manager starts and closes the node.
+            a :class:`~wmp.SqliteStore` or :class:`~wmp.PostgresStore`. Submitted jobs and their
+            results are then stored, and outlive this process. A store object serves one manager,
+            which closes it.
+        star: A node of a Binary Star (:class:`~wmp.gateways.BinaryStar`). This
+            manager is one of a pair then, and on standby until the node is active. The manager
+            starts and closes the node, and ends with the error of the node.
         settings: Other fields of :class:`~wmp.core.protocol.settings.ManagerSettings`.
+
+    Raises:
+        ConfigError: A setting is wrong.
     """
 
     _hidden = False
@@ -109,17 +122,44 @@ class Manager(BlockingNode[aio.Manager]):
         )
         super().__init__("manager", inner, inner.close)
 
+    def start(self) -> None:
+        """Bind and begin to serve; ``with`` calls this method. Idempotent.
+
+        Raises:
+            ConfigError: An endpoint cannot be bound.
+            StoreError: The store cannot be opened.
+            ClosedError: The manager was closed.
+        """
+        super().start()
+
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Addresses to which workers can connect; see :attr:`wmp.aio.Manager.endpoints`."""
+        """Addresses to which workers can connect, with the actual ports.
+
+        Raises:
+            ClosedError: The manager is not started, and the system has not chosen an address yet.
+        """
         return self._inner.endpoints
 
     def drain(self, timeout: float | None = None) -> None:
-        """Accept no more jobs, and wait until all have ended; see :meth:`wmp.aio.Manager.drain`."""
+        """Accept no more jobs, and wait until all jobs have ended.
+
+        Args:
+            timeout: Seconds to wait at most. After this time the manager still accepts no jobs.
+
+        Raises:
+            TimeoutError: Some jobs have not ended after ``timeout`` seconds.
+        """
         self._portal.call(self._inner.drain(timeout))
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """Drain for ``timeout`` seconds, then stop; see :meth:`wmp.aio.Manager.close`."""
+        """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
+
+        Jobs that have not ended after this time end here with :class:`~wmp.errors.ClosedError`, and
+        are cancelled at the workers. Stored jobs are not cancelled: they stay in the store, and
+        workers go on with those that they have begun. In a fork of the manager's process the call
+        does nothing.
+        """
         self._shut(timeout)
 
     @shows_options(SubmitOptions)
@@ -128,7 +168,22 @@ class Manager(BlockingNode[aio.Manager]):
         payload: Any,
         **options: Unpack[SubmitOptions],
     ) -> Job:
-        """Submit a job; wait while the manager is full. See :meth:`wmp.aio.Manager.submit`."""
+        """Submit a job; wait while the manager is full.
+
+        With a store, this returns when the job is stored.
+
+        Args:
+            payload: Bytes or text; with another codec a value that this codec encodes.
+            options: As described at :class:`wmp.SubmitOptions`. ``on_status`` is called on a
+                thread.
+
+        Raises:
+            TypeError: The payload cannot be encoded, or an option is unknown.
+            ConfigError: The payload is too large, or another argument is wrong.
+            ClosedError: The manager takes no more jobs.
+            OnStandby: The manager is on standby.
+            StoreFull: The store takes no more jobs.
+        """
         intake = self._inner.intake
         terms = intake.terms.make(options)
         job = Job(intake.submissions, self._portal)
@@ -140,7 +195,15 @@ class Manager(BlockingNode[aio.Manager]):
         payloads: Iterable[Any],
         **options: Unpack[JobOptions],
     ) -> list[Job]:
-        """Submit a job for each payload. See :meth:`wmp.aio.Manager.submit_many`."""
+        """Submit a job for each payload, in their order; return the jobs.
+
+        With a store, this returns when all jobs are stored, and waits for the disk once. Without
+        one, it is a loop of :meth:`submit`. The options are those of :meth:`submit`, but
+        ``on_status``, ``key`` and ``unique``.
+
+        Raises:
+            StoreFull: The store does not take all jobs. The jobs that it took are done.
+        """
         intake = self._inner.intake
         terms = intake.terms.make_many(options)
         packed = [pack(payload, intake.codec, intake.payload_limit) for payload in payloads]
@@ -158,7 +221,13 @@ class Manager(BlockingNode[aio.Manager]):
         payload: Any,
         **options: Unpack[SubmitOptions],
     ) -> Job:
-        """Submit a job, or raise QueueFull. See :meth:`wmp.aio.Manager.submit_nowait`."""
+        """Submit a job as :meth:`submit` does, but never wait.
+
+        :meth:`Job.stored` waits until the job is stored.
+
+        Raises:
+            QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
+        """
         intake = self._inner.intake
         terms = intake.terms.make(options)
         job = Job(intake.submissions, self._portal)
@@ -175,12 +244,33 @@ class Manager(BlockingNode[aio.Manager]):
         progress: bool = False,
         **options: Unpack[JobOptions],
     ) -> Iterator[Any]:
-        """Yield the result of every payload, in the order of the payloads or of the ends. See
-        :meth:`wmp.aio.Manager.map`.
+        """Yield the result of every payload, in the order of the payloads or of the ends.
+
+        Inputs are pulled as results are taken, so the inputs may be endless. Leaving the loop early
+        cancels the unfinished jobs. With ``contextlib.closing`` this happens at once.
+
+        Args:
+            payloads: The inputs, an iterable.
+            more: Further iterables, as for the builtin ``map``. The payload of each job is then a
+                tuple of one item of each iterable. The shortest iterable ends the ``map``. This
+                needs a codec that encodes tuples, for example ``cbor``.
+            in_flight: Maximum number of inputs that are pulled and whose results are not taken.
+            return_exceptions: Yield the error of a job at its place, as
+                ``asyncio.gather`` does, and continue. The error of an input that is no payload is
+                yielded too. An error of ``payloads`` itself and ``ClosedError`` are raised.
+            ordered: Whether results come in the order of the payloads. If false, each result comes
+                as soon as its job has ended, and a slow job keeps no other result back.
+            progress: Draw a progress bar on stderr, with rich or tqdm.
+            options: The options of :meth:`submit_many`. ``timeout``, ``expires`` and ``delay``
+                count from the moment at which each job is submitted. Jobs are stored only with
+                ``stored=True``. Their results then stay in the store, and jobs that were submitted
+                end there if this process dies.
 
         Raises:
-            TypeError: An argument is an async iterable, which only :class:`wmp.aio.Manager`
-                accepts.
+            JobError: Raised at the place of the first job without a result, unless
+                ``return_exceptions`` is true.
+            TypeError: An argument cannot be iterated, or the codec encodes no tuples.
+            ConfigError: ``progress`` is true and neither rich nor tqdm is installed.
         """
         inputs = payloads, *more
         for one in inputs:
@@ -224,24 +314,45 @@ class Manager(BlockingNode[aio.Manager]):
 
         Raises:
             TimeoutError: Some jobs have not ended within this time. They continue.
+            ClosedError: The jobs are those of the parent process, and some have not ended.
         """
         self._portal.check_thread()
         yield from concurrent.futures.as_completed(jobs, timeout)  # type: ignore[misc]
 
     @property
     def active(self) -> bool:
-        """Whether the manager takes jobs; see :attr:`wmp.aio.Manager.active`."""
+        """Whether the manager takes jobs: it is not on standby, and has not ended."""
         return self._look(lambda: self._inner.active)
 
     def wait_active(self, timeout: float | None = None) -> None:
-        """Wait until the standby of this manager of a pair is over; see
-        :meth:`wmp.aio.Manager.wait_active`."""
+        """Wait until the standby of this manager of a pair is over.
+
+        Args:
+            timeout: Seconds to wait at most.
+
+        Raises:
+            TimeoutError: The manager is still on standby.
+            StarConflict: Both managers were active, or passive.
+            ConfigError: Both have the same role.
+            ClosedError: The manager is not started, or has ended.
+        """
         self._portal.call(self._inner.wait_active(timeout))
 
     def wait_for_workers(
         self, count: int = 1, *, role: str | None = None, timeout: float | None = None
     ) -> None:
-        """Wait until workers are ready; see :meth:`wmp.aio.Manager.wait_for_workers`."""
+        """Wait until ``count`` workers are ready.
+
+        Args:
+            count: Number of workers.
+            role: Count only the workers that offer this role.
+            timeout: Seconds to wait at most.
+
+        Raises:
+            TimeoutError: Fewer workers were ready in time. The text has the number of ready
+                workers.
+            ClosedError: The manager has ended.
+        """
         self._portal.call(self._inner.wait_for_workers(count, role=role, timeout=timeout))
 
     def statistics(self) -> ManagerStatistics:

@@ -58,7 +58,7 @@ def test_both_apis_take_the_same_parameters(node: str) -> None:
             assert isinstance(getattr(here, name), property)
 
 
-@pytest.mark.parametrize("node", [node for node in NODES if node not in build_blocking.BY_HAND])
+@pytest.mark.parametrize("node", NODES)
 def test_both_apis_have_the_same_docstrings(node: str) -> None:
     there, here = PAIRS[node]
 
@@ -73,7 +73,7 @@ def test_the_blocking_classes_are_those_that_the_program_writes() -> None:
         assert path.read_text(encoding="utf-8") == text, "run python specs/build_blocking.py"
 
 
-@pytest.mark.parametrize("node", [node for node in NODES if node not in build_blocking.BY_HAND])
+@pytest.mark.parametrize("node", [node for node in NODES if node != "Manager"])
 def test_each_blocking_class_is_written_by_the_program(node: str) -> None:
     there, here = PAIRS[node]
 
@@ -134,6 +134,34 @@ def test_both_jobs_have_the_same_names() -> None:
     here = {name for name in dir(blocking.Job) if not name.startswith("_")} - extra
 
     assert here | {"id"} == there
+
+
+def test_both_jobs_have_the_same_docstrings_where_their_methods_do_the_same() -> None:
+    for name in build_blocking.BY_HAND[aio.Job]:
+        docstring = inspect.getdoc(getattr(blocking.Job, name))
+        assert docstring == build_blocking.adapted(inspect.getdoc(getattr(aio.Job, name)) or "")
+
+
+def test_both_managers_annotate_their_parameters_alike() -> None:
+    only_async = {"payloads", "more"}  # iterables, or async iterables
+    for name, member in {"__init__": aio.Manager.__init__, **public(aio.Manager)}.items():
+        if inspect.isfunction(member):
+            here = inspect.signature(getattr(blocking.Manager, name)).parameters
+            for parameter in inspect.signature(member).parameters.values():
+                if parameter.name not in only_async:
+                    expected = parameter.annotation
+                    if isinstance(expected, str):
+                        expected = expected.replace("PairNode", "BlockingPairNode")
+                    assert here[parameter.name].annotation == expected, (name, parameter.name)
+
+
+def test_a_docstring_by_hand_that_differs_is_written_anew() -> None:
+    path = build_blocking.path_of("wmp.blocking.manager")
+    text = path.read_text(encoding="utf-8")
+    changed = text.replace("Wait until ``count`` workers are ready.", "Wait.\n\n        A while.")
+
+    assert changed != text
+    assert build_blocking.with_docstrings(aio.Manager, changed) == text
 
 
 def test_a_job_has_only_the_members_for_its_submitter() -> None:
