@@ -19,7 +19,7 @@ from wmp.foreign import Emit, Frames
 from wmp.gateways.common.body import FRAMES_CODEC, MAX_FRAMES, read_payload, to_payload
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.majordomo.wire import ClientRequest, as_service, write_reply
-from wmp.message import DEFAULT_NEEDS, Frame, Kind, counted
+from wmp.message import Frame, Kind, counted
 
 _KEPT: Final = 1024
 """Number of services that are kept without requests: most get the next request soon."""
@@ -35,21 +35,21 @@ _SERVICE: Final = 4096
 class ServiceTerms:
     """The terms of the requests for a service, or for all services whose names begin alike."""
 
-    name: str = "*"
+    name: str
     """The name of a service. A name that ends with ``*`` is a beginning of names."""
-    needs: tuple[tuple[str, int], ...] = DEFAULT_NEEDS
-    priority: int = 0
-    max_worker_losses: int = 3
+    needs: tuple[tuple[str, int], ...]
+    priority: int
+    max_worker_losses: int
     """Number of lost workers that a request survives. With 0 no request runs twice."""
-    timeout: float | None = None
+    timeout: float | None
     """Seconds within which a request must end; None for no limit."""
-    unserved: float | None = 60.0
+    unserved: float | None
     """Seconds that a request waits for a service without workers; None for no limit."""
-    limit: int = 100_000
+    limit: int
     """Maximum number of requests in progress."""
-    join: bool = False
+    join: bool
     """Whether a request with the body of a request in progress waits for the same job."""
-    as_list: bool = False
+    as_list: bool
     """Whether a body of one frame is a list for the handler, too."""
 
 
@@ -189,7 +189,7 @@ class MajordomoRequests:
 
     def _terms_of(self, role: str) -> ServiceTerms:
         """Return the terms with the longest name that matches."""
-        best = ServiceTerms()
+        best = None
         length = -1
         for one in self.terms:
             if one.name == role:
@@ -197,6 +197,7 @@ class MajordomoRequests:
             start = one.name[:-1]
             if one.name.endswith("*") and role.startswith(start) and len(start) > length:
                 best, length = one, len(start)
+        assert best is not None  # the terms of "*" match every name
         return best
 
     def hand_over(self) -> list[Submitted]:

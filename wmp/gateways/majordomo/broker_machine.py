@@ -51,16 +51,16 @@ _MMI: Final = MMI.encode()
 
 @frozen(kw_only=True)
 class MajordomoDoorSettings:
-    """Settings of a broker."""
+    """Settings of a broker. The door checks them and has their defaults."""
 
-    clients: bool = True
+    clients: bool
     """Whether the door takes clients."""
-    workers: bool = True
+    workers: bool
     """Whether the door takes workers."""
-    services: Sequence[ServiceTerms] = (ServiceTerms(),)
-    limit_bytes: int = 256 << 20
+    services: Sequence[ServiceTerms]
+    limit_bytes: int
     """Maximum number of bytes of all requests in progress (MDP-3.2)."""
-    client_limit: int = 100_000
+    client_limit: int
     """Maximum number of requests of one connection."""
     of_workers: WorkersTerms
 

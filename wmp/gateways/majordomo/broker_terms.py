@@ -13,24 +13,26 @@ from wmp.message import Peer
 
 @frozen(kw_only=True)
 class WorkersTerms:
-    """Settings of the workers' half. Times are seconds."""
+    """Settings of the workers' half. The door checks them and has their defaults. Times are
+    seconds.
+    """
 
     epoch: int
     """Time of the start. With a counter it makes tokens that no earlier start has used."""
-    group: str = "majordomo"
+    group: str
     """First part of the names of the groups."""
-    heartbeat: float = 2.5
+    heartbeat: float
     """Time after which a worker to which nothing was sent gets HEARTBEAT."""
-    max_silence: float = 7.5
+    max_silence: float
     """Silence after which an idle worker is forgotten."""
-    strict: bool = False
+    strict: bool
     """Whether the silence of a busy worker counts, too."""
-    busy_timeout: float | None = None
+    busy_timeout: float | None
     """Time after which a request counts as lost, and its worker as late; None for no limit."""
-    max_workers: int = 10_000
-    linger: float = 10.0
+    max_workers: int
+    linger: float
     """Time after which a service without workers is forgotten."""
-    home: Peer | None = None
+    home: Peer | None
     """The manager whose submitters take results of any codec."""
 
 

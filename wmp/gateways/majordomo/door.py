@@ -212,10 +212,13 @@ class MajordomoDoor(Door):
 
     def make(self, context: DoorContext) -> MajordomoDoorMachine:
         """Make the machine of the door."""
+        services = [service.terms() for service in self.services]
+        if all(service.name != "*" for service in services):
+            services.append(MajordomoService("*").terms())
         settings = MajordomoDoorSettings(
             clients=self.takes_clients,
             workers=self.takes_workers,
-            services=[one.terms() for one in self.services] or [ServiceTerms()],
+            services=services,
             limit_bytes=self.limit_bytes,
             client_limit=self.client_limit,
             of_workers=WorkersTerms(

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import field, frozen
+from attrs import frozen
 
 from wmp.message import Peer
 
 
 @frozen(kw_only=True)
 class RoundRobinDoorSettings:
-    """Settings of the server. Times are seconds."""
+    """Settings of the server. The door checks them and has their defaults. Times are seconds."""
 
     epoch: int
     """Time of the start. With a counter it makes tokens that no earlier start has used."""
-    group: str = "round-robin"
+    group: str
     """Name of the workers together."""
-    role: str = "round-robin"
+    role: str
     """Role of the jobs of commands without a role of their own."""
-    roles: Mapping[bytes, str] = field(factory=dict)
+    roles: Mapping[bytes, str]
     """Roles by command."""
-    served: tuple[str, ...] = ("round-robin",)
+    served: tuple[str, ...]
     """Roles of the jobs that the workers do."""
-    priority: int = 0
-    max_worker_losses: int = 3
-    timeout: float | None = None
+    priority: int
+    max_worker_losses: int
+    timeout: float | None
     """Seconds within which a message must be done; None for no limit."""
-    heartbeat: float = 30.0
+    heartbeat: float
     """A registered worker that was silent for this time gets PING."""
-    liveness: int = 3
+    liveness: int
     """Number of such times after which the worker has left."""
-    leave: float = 15.0
+    leave: float
     """Time that a worker has after DEREGISTER for the messages that it has."""
-    busy_timeout: float | None = 3600.0
+    busy_timeout: float | None
     """Time after which a message at a worker counts as lost; None for no limit."""
-    max_queue: int | None = None
+    max_queue: int | None
     """Maximum number of messages that wait for a worker."""
-    limit_bytes: int = 512 << 20
+    limit_bytes: int
     """Maximum number of bytes of all messages in progress, 512 bytes for each one included."""
-    max_workers: int = 10_000
-    max_slots: int = 1000
+    max_workers: int
+    max_slots: int
     """Maximum number of slots of one worker."""
-    home: Peer | None = None
+    home: Peer | None
     """The gateway's own manager."""
 
 
