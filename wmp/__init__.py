@@ -54,6 +54,7 @@ if typing.TYPE_CHECKING:
         TransportError,
         WMPError,
         WorkerLost,
+        WorkersEnded,
     )
     from wmp.message import Command, Outcome
     from wmp.retry import Retry, exponential
@@ -119,6 +120,7 @@ __all__ = [
     "WMPError",
     "Worker",
     "WorkerLost",
+    "WorkersEnded",
     "aio",
     "balance",
     "current_job",
@@ -144,6 +146,7 @@ _HOMES: typing.Final = {
             "HandlerHung",
             "HandlerVerdict",
             "InitializerFailed",
+            "WorkersEnded",
             "InstanceEnded",
             "JobCancelled",
             "JobError",

@@ -316,6 +316,10 @@ class ClosedError(WMPError):
     """The object is closed, or was closed while this call or job was pending."""
 
 
+class WorkersEnded(ClosedError, concurrent.futures.BrokenExecutor):
+    """The worker of an executor or of a local manager has ended, so no job there can end."""
+
+
 class ConfigError(WMPError, ValueError):
     """A setting, a flag or a file is wrong. The text names it and the expected value."""
 

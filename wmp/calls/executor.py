@@ -193,7 +193,8 @@ class Executor(concurrent.futures.Executor):
         Raises:
             TypeError: The function or an argument cannot be sent to a worker.
             RuntimeError: The executor was shut down.
-            BrokenExecutor: The initializer raised an error, or ended its process.
+            BrokenExecutor: The initializer raised an error, or ended its process; or the worker of
+                the executor has ended (``WorkersEnded``).
         """
         if self._pickles:
             return self._submit_pickled(pickle_value(fn), (args, kwargs))

@@ -12,6 +12,7 @@ import zmq
 from wmp.blocking import Manager, Worker
 from wmp.calls.handlers import PICKLED_ROLE, PickledCalls
 from wmp.calls.served import handlers_of
+from wmp.errors import WorkersEnded
 from wmp.runtime.executors import CANCEL_GRACE
 from wmp.runtime.executors.handlers import Handler, as_handlers
 
@@ -118,6 +119,8 @@ class LocalManager(Manager):
             self._own_context.term()
             raise
         self.workers = workers
+        self._ending = False
+        self._worker._inner.node.on_halt = self._worker_ended
 
     def start(self) -> None:
         """Start the manager and its worker processes. Idempotent.
@@ -133,7 +136,19 @@ class LocalManager(Manager):
             self._shut(0.0)
             raise
 
+    def _worker_ended(self, error: Exception | None) -> None:
+        """End all jobs, on the worker's thread: no other worker can reach this manager."""
+        if self._ending:
+            return
+        ended = WorkersEnded(
+            f"its worker has ended: {type(error).__name__}: {error}; make a new one"
+            if error is not None
+            else "its worker has ended; make a new one"
+        )
+        self._portal.post(lambda: self._inner.node.halted(ended))
+
     def _shut(self, timeout: float) -> None:
+        self._ending = True
         try:
             super()._shut(timeout)
         finally:

@@ -7,6 +7,7 @@ import collections
 import concurrent.futures
 import contextlib
 import gc
+import multiprocessing
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ from tests.interop.programs.forks import Forks
 from tests.interop.programs.programs import Program
 from tests.waiting import WAIT, children, gone, wait_until
 from wmp.calls.local import LocalManager
+from wmp.runtime.executors import process_executor
 from wmp.runtime.node import portal
 
 pytestmark = pytest.mark.interop
@@ -472,6 +474,52 @@ def test_an_executor_that_is_dropped_ends_its_processes() -> None:
     gc.collect()
 
     wait_until(lambda: gone(pid))
+
+
+@pytest.mark.rule("CALL-5.5")
+def test_an_executor_whose_worker_cannot_start_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+        with pytest.raises(
+            wmp.ConfigError, match=r"daemonic process .* start it with daemon=False"
+        ):
+            wmp.Executor(workers=1)
+
+    def refuse(*arguments: object) -> None:
+        raise LookupError("no such process")
+
+    monkeypatch.setattr(process_executor, "ChildProcess", refuse)
+    with pytest.raises(wmp.ConfigError, match="could not be started: LookupError: no such process"):
+        wmp.Executor(workers=1)
+
+
+@pytest.mark.rule("CALL-5.5")
+def test_the_end_of_its_worker_ends_the_calls_of_an_executor(tmp_path: Path) -> None:
+    with wmp.Executor(workers=1) as executor:
+        calls = [executor.submit(functions.wait_for, str(tmp_path / "never")) for _ in range(3)]
+        assert executor._own is not None
+        worker = executor._own._worker
+        worker._portal.post(lambda: worker._inner.node.halted(RuntimeError("no more memory")))
+
+        for call in calls:
+            with pytest.raises(concurrent.futures.BrokenExecutor, match="no more memory") as caught:
+                call.result(WAIT)
+            assert isinstance(caught.value, wmp.WorkersEnded)
+        with pytest.raises(concurrent.futures.BrokenExecutor, match="make a new one"):
+            executor.submit(abs, -1)
+        with pytest.raises(concurrent.futures.BrokenExecutor):
+            list(executor.map(abs, [-1]))
+
+
+@pytest.mark.rule("CALL-5.5")
+def test_the_end_of_its_worker_ends_the_jobs_of_a_local_manager() -> None:
+    with wmp.local(1) as manager:
+        job = manager.submit(b"", role="nobody does this")
+        worker = manager._worker
+        worker._portal.post(lambda: worker._inner.node.halted(None))
+
+        with pytest.raises(wmp.WorkersEnded, match="its worker has ended"):
+            job.result(WAIT)
 
 
 PROGRAM = """

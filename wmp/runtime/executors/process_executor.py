@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import multiprocessing
 from collections import deque
 from threading import Lock, Thread
 from time import monotonic
@@ -42,6 +43,12 @@ _LEAVE: Final = 5.0
 """Seconds within which a child must end after its last job; its other threads may keep it alive."""
 
 _GUARD: Final = "a program must start its worker under `if __name__ == '__main__':`"
+
+_DAEMONIC: Final = (
+    "this process is a daemonic process of multiprocessing, which may start no worker processes; "
+    "start it with daemon=False (a multiprocessing.Pool has no such setting: use "
+    'concurrent.futures), or use pool="thread"'
+)
 
 _ADVICE: Final = 'use functions at the top of a module that can be imported, or pool="thread"'
 
@@ -97,8 +104,11 @@ class ProcessExecutor:
         """Start the children and wait for the first of them.
 
         Raises:
-            ConfigError: The child could not import or unpickle the handlers.
+            ConfigError: This process may start no process, or the child could not import or
+                unpickle the handlers.
         """
+        if multiprocessing.current_process().daemon:
+            raise ConfigError(_DAEMONIC)
         self._handlers = pack_handlers(self._served)
         self._imports_main = any(_imports_main(one.call) for one in self._served.values())
         self._selector = ChildSelector()
@@ -331,6 +341,12 @@ class ProcessExecutor:
                 # multiprocessing raises this if a child imports the main program and starts a pool
                 # there.
                 self._failed(_GUARD)
+                return
+            except Exception as error:  # noqa: BLE001 - reported to all waiting jobs
+                # The thread must go on: without it, the jobs of this executor would never end.
+                _log.exception("a worker process could not be started")
+                text = f"{type(error).__name__}: {error}"
+                self._failed(f"a worker process could not be started: {text}")
                 return
             self._selector.add(child)
             with self._lock:

@@ -62,4 +62,6 @@ class RestartPolicy:
 
     def close(self) -> None:
         """Start no further child; end the wait for the first."""
+        if not self._first.is_set():
+            self._problem = "the worker processes were ended before one of them was ready"
         self._first.set()

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from wmp.actions import Acknowledge, Decline, End, Notify, Resolve
 from wmp.core.manager.store_writes import FIRST_UNSTORED
-from wmp.errors import ClosedError, OnStandby, QueueFull, StoreFull
+from wmp.errors import ClosedError, OnStandby, QueueFull, StoreFull, WorkersEnded
 from wmp.events import Cancelled
 from wmp.message import Frame
 from wmp.runtime.driver.inbox import JobTerms, OpenSubmission
@@ -413,7 +413,9 @@ class Submissions:
             )
         else:
             what = f"the manager ended before the end of job {id}"
-        error = ClosedError(f"{what}: {cause}" if cause is not None else what)
+        # Each job has an exception of its own.
+        kind = WorkersEnded if isinstance(cause, WorkersEnded) else ClosedError
+        error = kind(f"{what}: {cause}" if cause is not None else what)
         if cause is not None and not isinstance(cause, ClosedError):
             error.__cause__ = cause
         return error
