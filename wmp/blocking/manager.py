@@ -266,6 +266,9 @@ class Manager(BlockingNode[aio.Manager]):
                 ``stored=True``. Their results then stay in the store, and jobs that were submitted
                 end there if this process dies.
 
+        A thread pulls inputs that are no collection, so a wait for the next input holds no result
+        back.
+
         Raises:
             JobError: Raised at the place of the first job without a result, unless
                 ``return_exceptions`` is true.
@@ -282,7 +285,9 @@ class Manager(BlockingNode[aio.Manager]):
         intake = self._inner.intake
         terms = intake.terms.make_many({"stored": False, **options})
         signal = threading.Event()
-        pipeline = intake.pipeline(inputs, terms, in_flight, signal, return_exceptions, ordered)
+        pipeline = intake.pipeline(
+            inputs, terms, in_flight, signal, return_exceptions, ordered, threaded=True
+        )
         bar = None
         try:
             if progress:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
+import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -121,6 +125,72 @@ def test_map_yields_results_before_a_slow_async_iterable_has_its_next_input() ->
                 await anext(results)
 
     asyncio.run(asyncio.wait_for(main(), WAIT))
+
+
+@pytest.mark.parametrize("options", [{}, {"ordered": False}, {"return_exceptions": True}])
+def test_map_yields_results_before_a_slow_iterable_has_its_next_input(options: Any) -> None:
+    with pair() as manager:
+        go = threading.Event()
+
+        def inputs() -> Iterator[bytes]:
+            yield b"first"
+            assert go.wait(WAIT)
+            yield b"second"
+
+        results = manager.map(inputs(), **options)
+        assert next(results) == b"FIRST"
+        go.set()
+        assert list(results) == [b"SECOND"]
+
+
+def test_map_of_a_slow_iterable_and_a_list_yields_results_too() -> None:
+    with pair(lambda pair: pair, codec="cbor") as manager:
+        go = threading.Event()
+
+        def inputs() -> Iterator[int]:
+            yield 1
+            assert go.wait(WAIT)
+
+        results = manager.map(inputs(), [5, 6])
+        assert next(results) == [1, 5]
+        go.set()
+        assert list(results) == []
+
+
+def test_a_map_that_is_left_while_its_input_is_awaited_ends_at_once() -> None:
+    with pair() as manager:
+        go = threading.Event()
+        ended = threading.Event()
+
+        def inputs() -> Iterator[bytes]:
+            try:
+                yield b"first"
+                assert go.wait(WAIT)
+                yield b"second"
+            finally:
+                ended.set()
+
+        results = manager.map(inputs())
+        assert next(results) == b"FIRST"
+        results.close()  # type: ignore[attr-defined]
+        assert not ended.is_set()
+        go.set()
+        assert ended.wait(WAIT)
+
+
+def test_inputs_are_pulled_in_the_context_of_the_consumer() -> None:
+    user = contextvars.ContextVar("user", default=b"nobody")
+    user.set(b"alice")
+    with pair() as manager:
+        assert list(manager.map(user.get() for _ in range(2))) == [b"ALICE", b"ALICE"]
+
+
+def test_rows_of_sqlite_name_the_remedy() -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as base, pair() as manager:
+        rows = base.execute("SELECT x'61'")
+        with pytest.raises(sqlite3.ProgrammingError) as caught:
+            list(manager.map(row[0] for row in rows))
+        assert "pass a list of the inputs" in caught.value.__notes__[0]
 
 
 def test_a_blocking_map_refuses_an_async_iterable() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Iterable, Sized
 from typing import Any
 
 from wmp.runtime.common.checks import check_count
@@ -55,8 +55,21 @@ class Intake:
         signal: MapSignal,
         return_exceptions: bool,
         ordered: bool,
+        *,
+        threaded: bool = False,
     ) -> MapPipeline:
-        """Return the inputs and results of one ``map``, whose arguments these are."""
+        """Return the inputs and results of one ``map``, whose arguments these are.
+
+        Args:
+            inputs: As for ``map``.
+            terms: Terms of every job.
+            in_flight: As for ``map``.
+            signal: Ends the consumer's wait.
+            return_exceptions: As for ``map``.
+            ordered: As for ``map``.
+            threaded: Whether a thread pulls inputs for which the consumer may have to wait: those
+                that are no collection.
+        """
         return (MapPipeline if ordered else UnorderedMap)(
             self.submissions,
             joined(inputs, self.codec),
@@ -66,4 +79,5 @@ class Intake:
             signal=signal,
             limit=self.payload_limit,
             lenient=return_exceptions,
+            threaded=threaded and not all(isinstance(some, Sized) for some in inputs),
         )

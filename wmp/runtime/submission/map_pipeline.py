@@ -19,6 +19,7 @@ from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.submission.map_inputs import AsyncInputs, MapInputs
 from wmp.runtime.submission.results import Ended, Status, result_of, undelivered
 from wmp.runtime.submission.submissions import Submissions
+from wmp.runtime.submission.thread_inputs import ThreadInputs
 
 _CHUNK = 512
 """Maximum number of inputs that are pulled before they are submitted."""
@@ -81,6 +82,8 @@ class MapPipeline:
             exceed it alone, and so may the last of the jobs that are submitted at once.
         lenient: Whether an error of a job or of an invalid input is put among the results instead
             of being raised.
+        threaded: Whether a thread pulls the inputs, so that a wait for the next input holds no
+            result back.
     """
 
     def __init__(
@@ -95,17 +98,20 @@ class MapPipeline:
         limit: int = Limits.PAYLOAD,
         max_bytes: int = _BYTES,
         lenient: bool = False,
+        threaded: bool = False,
     ) -> None:
         self._submissions = submissions
         self._max_bytes = max_bytes
         self._bytes = 0
         self._parts: deque[tuple[int, int]] = deque()
         """Last job and number of bytes of each chunk: cheaper than a number for each job."""
-        self._inputs = (
-            AsyncInputs(payloads, codec, limit, signal.set, lenient=lenient)
-            if isinstance(payloads, AsyncIterable)
-            else MapInputs(payloads, codec, limit, lenient=lenient)
-        )
+        self._inputs: MapInputs
+        if isinstance(payloads, AsyncIterable):
+            self._inputs = AsyncInputs(payloads, codec, limit, signal.set, lenient=lenient)
+        elif threaded:
+            self._inputs = ThreadInputs(payloads, codec, limit, signal.set, lenient=lenient)
+        else:
+            self._inputs = MapInputs(payloads, codec, limit, lenient=lenient)
         self._lenient = lenient
         self._unfit = 0
         """Number of invalid inputs. Their places have negative numbers."""
@@ -150,7 +156,7 @@ class MapPipeline:
                 return MapWait.FREE
             # Cleared before the check: a result that comes after the check sets the signal again.
             self._signal.clear()
-            if self.waits or self._inputs.awaited:
+            if self.waits or (self._inputs.awaited and not self.ready()):
                 return MapWait.RESULTS
         return None
 
