@@ -30,6 +30,7 @@
     ├── Superseded               another process has this identity
     ├── HandlerHung              handlers did not end, so the worker stopped
     ├── ClosedError              the object is closed, or ``close`` ended the call
+    │   └── WorkersEnded         the worker of an executor ended (BrokenExecutor)
     ├── ConfigError              a setting, flag or file is wrong (ValueError)
     └── TransportError           ZeroMQ refused (``__cause__`` is its error)
 """
@@ -71,6 +72,7 @@ __all__ = [
     "TransportError",
     "WMPError",
     "WorkerLost",
+    "WorkersEnded",
 ]
 
 _PACKAGE = sys.modules["wmp"]
