@@ -266,9 +266,6 @@ class Manager(BlockingNode[aio.Manager]):
                 ``stored=True``. Their results then stay in the store, and jobs that were submitted
                 end there if this process dies.
 
-        A thread pulls inputs that are no collection, so a wait for the next input holds no result
-        back.
-
         Raises:
             JobError: Raised at the place of the first job without a result, unless
                 ``return_exceptions`` is true.
