@@ -170,7 +170,8 @@ class Write:
 
 @frozen
 class Acknowledge:
-    """Jobs are stored: report this to their submitters."""
+    """Jobs are stored, or were cancelled in the store and have not ended: report this to their
+    submitters."""
 
     ids: Sequence[int]
     joined: Mapping[int, int] | None = None

@@ -96,14 +96,24 @@ class Job(concurrent.futures.Future[_R]):
         return not self.done() and self._portal.ask(lambda: self._submissions.states.runs(self.id))
 
     def cancel(self) -> bool:
-        """Cancel the job if no worker has it yet.
+        """Cancel the job if no worker has it yet. The store confirms the end of a stored job first.
+
+        A later ``submit`` with the same key makes a new job.
 
         Returns:
             Whether the job is cancelled. False means that a worker has the job and still runs it
-            (see :meth:`stop`), or that the job has ended.
+            (see :meth:`stop`), that another manager of the store has the job and is asked to end
+            it, or that the job has ended.
         """
         if not self.done():
-            self._portal.ask(lambda: self._submissions.states.cancel_waiting([self.id]))
+            id, submissions, answered = self.id, self._submissions, threading.Event()
+            if self._portal.ask(
+                lambda: (
+                    submissions.states.cancel_waiting([id])
+                    and submissions.when_answered(id, answered.set)
+                )
+            ):
+                answered.wait()
         return self.cancelled()
 
     def stop(self) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sqlite3
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -368,3 +370,38 @@ def test_a_manager_that_comes_back_goes_on_with_the_stored_jobs(tmp_path: Path) 
 @pytest.mark.deep
 def test_twenty_thousand_stored_jobs_survive_fifty_kills(tmp_path: Path) -> None:
     run_and_kill(tmp_path, jobs=20_000, kills=50, seed=2)
+
+
+@pytest.mark.rule("STORE-12.11")
+@pytest.mark.parametrize("delay", [None, 60])
+def test_a_cancelled_key_is_free_at_once(tmp_path: Path, delay: float | None) -> None:
+    with wmp.Manager(store=SqliteStore(tmp_path / "jobs.db", durability="process")) as manager:
+        jobs = []
+        for number in range(20):
+            key = f"k{number}"
+            old = manager.submit(b"old", key=key, delay=delay)
+            assert old.cancel()
+            jobs.append((old, manager.submit(b"new", key=key, delay=delay)))
+        assert [old.id for old, new in jobs if new.id == old.id or new.done()] == []
+        manager.close(0)
+
+
+@pytest.mark.rule("STORE-12.11")
+def test_the_answer_to_a_cancellation_is_that_of_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    with wmp.Manager(store=path) as one, wmp.Manager(store=path) as other:
+        begun, go_on = threading.Event(), threading.Event()
+
+        def wait(payload: bytes) -> bytes:
+            begun.set()
+            assert go_on.wait(WAIT)
+            return payload
+
+        with wmp.Worker(*other.endpoints, handlers=wait):
+            job = one.submit(b"x", key="k")
+            assert begun.wait(WAIT)
+            # The worker of the other manager has the job, which this manager cannot know.
+            assert not job.cancel()
+            go_on.set()
+            with contextlib.suppress(wmp.JobCancelled):
+                assert job.result(WAIT) == b"x"

@@ -369,6 +369,10 @@ class StoreLink:
             self._added(add, added, now, certain=certain)
         for (what, columns), changed in zip(under_way.changes, answer.changes, strict=True):
             self._changed(what, columns, changed, now)
+        cancels = [columns.ids for what, columns in under_way.changes if what is _In.CANCEL]
+        # Who cancelled jobs that other instances have reserved learns that these jobs go on.
+        if unended := [id for ids in cancels for id in ids if id not in self._rows]:
+            self.outbound.actions.append(Acknowledge(unended))
         for swept in answer.swept:
             self.job_ends.withdraw(swept.id, now)
             self._end(swept.id, swept.state, _SWEPT_TEXTS.get(swept.state, b""), swept.attempt)

@@ -207,7 +207,11 @@ class PendingWrites:
         """Take out the next batch; with ``whole`` the batch contains all new jobs, however many."""
         adds: list[NewStoredJobs] = []
         count = size = 0
+        cancelling = _In.CANCEL in self._changes and not whole
         while self._adds and (whole or (count < _MAX_ADDED and size < _MAX_BYTES)):
+            # Adds come before changes, so that a job would join a job that this batch cancels.
+            if cancelling and self._adds[0].new.keys is not None:
+                break
             add = self._adds.popleft()
             adds.append(add)
             count += len(add.new.ids)

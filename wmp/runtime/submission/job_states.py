@@ -54,12 +54,18 @@ class JobStates:
         machine = self._machine
         return machine is not None and machine.state(id) in (JobState.LEASED, JobState.CANCELLING)
 
-    def cancel_waiting(self, ids: Sequence[int]) -> None:
-        """Cancel the jobs that no worker has, at once; do nothing to the other jobs."""
+    def cancel_waiting(self, ids: Sequence[int]) -> bool:
+        """Cancel the jobs that no worker has, at once; do nothing to the other jobs.
+
+        Returns:
+            Whether there were such jobs.
+        """
         self._take_posted()
-        if waiting := [id for id in ids if id in self._table.jobs and not self.runs(id)]:
+        waiting = [id for id in ids if id in self._table.jobs and not self.runs(id)]
+        if waiting:
             self._cancel(waiting)
             self._take_posted()
+        return bool(waiting)
 
     def unserved(self, id: int) -> str:
         """Return the reason why no connected worker can do a waiting job; empty for other jobs."""

@@ -30,7 +30,7 @@ class JobEntry:
     unstored: bool = False
     """Whether the store has not confirmed that it has the job."""
     wakes: tuple[Callable[[], object], ...] = ()
-    """Called once when the job is stored or has ended."""
+    """Called once when the store answers about the job, or the job has ended."""
 
 
 class ForgottenJobs(NamedTuple):
@@ -123,6 +123,16 @@ class JobTable:
             wakes += job.wakes
         return ForgottenJobs(owners, others, wakes)
 
+    def free_keys(self, ids: Iterable[int]) -> None:
+        """Let the next job with the key of one of these jobs be a new job."""
+        if not self.tracked:
+            return
+        for id in ids:
+            job = self.jobs.get(id)
+            if type(job) is JobEntry and job.key is not None:
+                self.keys.pop(job.key, None)
+                job.key = None
+
     # -- stored jobs
 
     def waits(self, id: int) -> bool:
@@ -134,6 +144,15 @@ class JobTable:
         """Call ``wake`` when a job is stored or has ended; return False if it is already."""
         job = self.jobs.get(id)
         if type(job) is not JobEntry or not job.unstored:
+            return False
+        job.wakes += (wake,)
+        return True
+
+    def when_answered(self, id: int, wake: Callable[[], object]) -> bool:
+        """Call ``wake`` when the store next answers about a job, or the job has ended; return False
+        if the job has ended already."""
+        job = self.jobs.get(id)
+        if type(job) is not JobEntry:
             return False
         job.wakes += (wake,)
         return True

@@ -176,6 +176,8 @@ class Submissions:
         with self._lock:
             # Jobs that are submitted after this line come after the cancellation.
             self._open = None
+            if not unstarted:
+                self._table.free_keys(open_ids)  # nobody joins a job that is being cancelled
             self._post(Cancelled(open_ids, unstarted))
         return True
 
@@ -192,6 +194,7 @@ class Submissions:
         if open_ids:
             with self._lock:
                 self._open = None
+                self._table.free_keys(open_ids)
                 self._post(Cancelled(open_ids))
             self._end(open_ids, lambda id: make_error())
 
@@ -256,6 +259,12 @@ class Submissions:
         """Call ``wake`` once when a job is stored or has ended; return False if it is already."""
         with self._lock:
             return self._table.when_stored(id, wake)
+
+    def when_answered(self, id: int, wake: Callable[[], object]) -> bool:
+        """Call ``wake`` once when the store has answered the cancellation of a job, or the job has
+        ended; return False if the job has ended already or is not stored."""
+        with self._lock:
+            return self.is_stored(id) and self._table.when_answered(id, wake)
 
     def open_stored(self) -> list[int]:
         """Return the confirmed stored jobs whose ends were not reported, from any thread."""

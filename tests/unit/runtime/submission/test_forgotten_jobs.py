@@ -41,8 +41,9 @@ def remembered(submissions: Submissions) -> dict[str, object]:
 def test_a_job_in_memory_is_forgotten(end: str) -> None:
     submissions, keeper = Submissions(Inbox().append, 100), Keeper()
     submissions.add(keeper, [LARGE], TERMS, key="k")
-    submissions.stop(1)
     assert {"jobs", "tracked", "sizes", "bytes", "keys"} == {*remembered(submissions)}
+    submissions.stop(1)
+    assert {"jobs", "tracked", "sizes", "bytes"} == {*remembered(submissions)}
 
     ENDS[end](submissions)
 
@@ -58,8 +59,9 @@ def joined() -> tuple[Submissions, list[Keeper]]:
     submissions.add(owners[0], [LARGE], STORED)
     submissions.add(owners[1], [LARGE], STORED, key="k")
     submissions.acknowledge(Acknowledge([1, 2], {2: 1}))
-    submissions.stop(1)
     assert {"jobs", "tracked", "sizes", "bytes", "keys"} == {*remembered(submissions)}
+    submissions.stop(1)
+    assert {"jobs", "tracked", "sizes", "bytes"} == {*remembered(submissions)}
     return submissions, owners
 
 
@@ -85,6 +87,16 @@ def test_a_joined_job_keeps_its_key() -> None:
     submissions.resolve(resolved(7))
     assert remembered(submissions) == {}
     assert submissions.add(second, [LARGE], STORED, key="k") is second
+
+
+def test_nobody_joins_a_job_that_is_being_cancelled() -> None:
+    submissions, first, second = Submissions(Inbox().append, 100), Keeper(), Keeper()
+    submissions.add(first, [LARGE], TERMS, key="k")
+    submissions.stop(1)
+
+    assert submissions.add(second, [LARGE], TERMS, key="k") is second
+    submissions.resolve(resolved(1))
+    assert submissions.add(first, [LARGE], TERMS, key="k") is second
 
 
 def test_a_declined_job_is_forgotten() -> None:
