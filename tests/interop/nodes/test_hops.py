@@ -13,7 +13,7 @@ from tests.waiting import RUN
 
 ROOT = Path(__file__).resolve().parents[3]
 
-FILES = 37
+FILES = 35
 HOPS_BETWEEN_FILES = 33
 HOPS = 50
 

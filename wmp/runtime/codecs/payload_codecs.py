@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any, Final
 
 from attrs import frozen
 
-from wmp.codec import pack_frames, pack_value, unpack_frames, unpack_value
-from wmp.errors import ConfigError, DecodeError
+from wmp.codec import pack_error, pack_frames, pack_value, unpack_frames, unpack_value
+from wmp.errors import ConfigError, DecodeError, JobFailed
 from wmp.message import Frame, Limits
 
 
@@ -23,6 +24,8 @@ class PayloadCodec:
     decode: Callable[[Frame], Any] | None
     """Raises any exception for malformed bytes. None: the payload is passed as it is."""
 
+
+_PLAIN_NAMES: Final = ("bytes", "")
 
 PLAIN: Final = "bytes"
 """The codec that leaves payloads as they are. Its name is not sent (VALUE-2.1)."""
@@ -111,6 +114,9 @@ def wire_name(name: str) -> str:
     return "" if name == PLAIN else name
 
 
+# -- at a submitter ------------------------------------------------------------------------
+
+
 def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame:
     """Encode a user's payload as bytes.
 
@@ -150,6 +156,97 @@ def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame
             "store the data elsewhere and send its address"
         )
     return data
+
+
+def unpack(id: int, payload: Frame, codec_name: str) -> tuple[Any, Exception | None]:
+    """Return (value, None) for the payload of a result, or (None, error) if decoding fails.
+
+    Args:
+        id: The job's number.
+        payload: The payload of the result.
+        codec_name: Name of the codec; empty for ``bytes``.
+    """
+    if codec_name in _PLAIN_NAMES:
+        return payload if type(payload) is bytes else bytes(payload), None
+    try:
+        return payload_codec(codec_name).decode(payload), None  # type: ignore[misc]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - code of the application's codec
+        broken = JobFailed(
+            "DecodeError", f"the result of the job cannot be decoded: {error}", job_id=id
+        )
+        broken.__cause__ = error
+        return None, broken
+
+
+# -- at a worker ---------------------------------------------------------------------------
+
+
+Coders = tuple[Callable[[Frame], Any] | None, Callable[[Any], Frame]]
+"""Decoder of payloads and encoder of results. The decoder is None where payloads need none. The
+encoder raises TypeError for a result that cannot be encoded."""
+
+
+def coders_of(codec: str) -> Coders:
+    """Return the decoder and the encoder for a codec, by its name in messages.
+
+    The decoder of an unknown codec raises ``LookupError``.
+    """
+    known = _CODERS.get(codec)
+    if known is not None:
+        return known
+    found = find_codec(codec)
+    if found is None:
+
+        def refuse(payload: Frame) -> Any:
+            raise LookupError(
+                f"{_unknown(codec)}; call wmp.register_codec() in the module of the handler"
+            )
+
+        return refuse, _encoder(_PLAIN_CODEC)
+    coders = found.decode, _encoder(found)
+    if found.name not in _OWN_NAMES:
+        return coders  # the application may register the codec again
+    return _CODERS.setdefault(codec, coders)
+
+
+def _encoder(codec: PayloadCodec) -> Callable[[Any], Frame]:
+    encode = codec.encode
+    begin = (
+        "the handler returned" if codec.name in _RAW else "the handler's result cannot be encoded:"
+    )
+    otherwise = ' (use codec="cbor" on the manager to send other values)'
+
+    def encode_result(result: Any) -> Frame:
+        try:
+            return encode(result)
+        except Exception as error:  # noqa: BLE001 - code of the application's codec
+            hint = _hint(result, otherwise if codec.name == PLAIN else "")
+            raise TypeError(f"{begin} {error}{hint}") from None
+
+    return encode_result
+
+
+def _hint(result: Any, otherwise: str) -> str:
+    if inspect.iscoroutine(result):
+        result.close()  # otherwise Python warns that the coroutine was never awaited
+        return "; a handler that awaits must itself be `async def`"
+    return otherwise
+
+
+def unknown_codec(codec: str) -> bytes:
+    """Return the payload of the error for a codec that this process does not know (VALUE-1.2)."""
+    return pack_error("UnknownCodec", _unknown(codec))
+
+
+def _unknown(codec: str) -> str:
+    return (
+        f"the payload is encoded as {codec[:80]!r}; this worker decodes {', '.join(codec_names())}"
+    )
+
+
+# -- the codecs of this library -------------------------------------------------------------
 
 
 def _encode_bytes(value: Any) -> bytes:
@@ -237,3 +334,10 @@ _BUILT_IN: Final[dict[str, PayloadCodec]] = {
     )
 }
 _registered: dict[str, PayloadCodec] = {}
+
+_RAW: Final = (PLAIN, "text", "frames")
+"""Codecs whose errors begin with the type of the result."""
+
+_OWN_NAMES: Final = frozenset(codec_names())
+_CODERS: Final[dict[str, Coders]] = {}
+_PLAIN_CODEC: Final = _BUILT_IN[PLAIN]

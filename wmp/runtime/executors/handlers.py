@@ -20,10 +20,9 @@ from attrs import frozen
 from wmp.codec import pack_error
 from wmp.errors import ConfigError, Reject, RetryLater
 from wmp.events import Finished
-from wmp.message import DEFAULT_ROLE, Frame, Limits, Outcome
+from wmp.message import DEFAULT_ROLE, Limits, Outcome
 from wmp.retry import Retry, names_of
 from wmp.runtime.codecs.annotations import parameter_converter
-from wmp.runtime.codecs.payload_codecs import PLAIN, PayloadCodec, codec_names, find_codec
 from wmp.runtime.codecs.value_converters import Converter
 
 Handler = Callable[..., Any]
@@ -261,17 +260,6 @@ def _takes_job(role: str, name: str, handler: Handler) -> bool:
 # -- payloads and results -------------------------------------------------------------------
 
 
-def unknown_codec(codec: str) -> bytes:
-    """Return the payload of the error for a codec that this process does not know (VALUE-1.2)."""
-    return pack_error("UnknownCodec", _unknown(codec))
-
-
-def _unknown(codec: str) -> str:
-    return (
-        f"the payload is encoded as {codec[:80]!r}; this worker decodes {', '.join(codec_names())}"
-    )
-
-
 def within_limit(event: Finished, limit: int) -> Finished:
     """Return the ended jobs, with an error in place of each result above ``limit`` bytes.
 
@@ -291,69 +279,6 @@ def within_limit(event: Finished, limit: int) -> Finished:
                 "store the result elsewhere and return its address",
             )
     return Finished(event.lane, event.ids, outcomes, payloads, event.texts, event.waits)
-
-
-Coders = tuple[Callable[[Frame], Any] | None, Callable[[Any], Frame]]
-"""Decoder of payloads and encoder of results. The decoder is None where payloads need none. The
-encoder raises TypeError for a result that cannot be encoded."""
-
-
-def coders_of(codec: str) -> Coders:
-    """Return the decoder and the encoder for a codec, by its name in messages.
-
-    The decoder of an unknown codec raises ``LookupError``.
-    """
-    known = _CODERS.get(codec)
-    if known is not None:
-        return known
-    found = find_codec(codec)
-    if found is None:
-
-        def refuse(payload: Frame) -> Any:
-            raise LookupError(
-                f"{_unknown(codec)}; call wmp.register_codec() in the module of the handler"
-            )
-
-        return refuse, _encoder(_PLAIN_CODEC)
-    coders = found.decode, _encoder(found)
-    if found.name not in _OWN_NAMES:
-        return coders  # the application may register the codec again
-    return _CODERS.setdefault(codec, coders)
-
-
-def _encoder(codec: PayloadCodec) -> Callable[[Any], Frame]:
-    encode = codec.encode
-    begin = (
-        "the handler returned" if codec.name in _RAW else "the handler's result cannot be encoded:"
-    )
-    otherwise = ' (use codec="cbor" on the manager to send other values)'
-
-    def encode_result(result: Any) -> Frame:
-        try:
-            return encode(result)
-        except Exception as error:  # noqa: BLE001 - code of the application's codec
-            hint = _hint(result, otherwise if codec.name == PLAIN else "")
-            raise TypeError(f"{begin} {error}{hint}") from None
-
-    return encode_result
-
-
-def _hint(result: Any, otherwise: str) -> str:
-    if inspect.iscoroutine(result):
-        result.close()  # otherwise Python warns that the coroutine was never awaited
-        return "; a handler that awaits must itself be `async def`"
-    return otherwise
-
-
-_RAW: Final = (PLAIN, "text", "frames")
-"""Codecs whose errors begin with the type of the result."""
-
-_OWN_NAMES: Final = frozenset(codec_names())
-_CODERS: Final[dict[str, Coders]] = {}
-
-_plain = find_codec(PLAIN)
-assert _plain is not None
-_PLAIN_CODEC: Final = _plain
 
 
 # -- errors ---------------------------------------------------------------------------------

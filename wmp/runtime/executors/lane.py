@@ -28,12 +28,12 @@ from wmp.actions import Run
 from wmp.errors import JobCancelled
 from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Frame, Outcome
+from wmp.runtime.codecs.payload_codecs import coders_of
 from wmp.runtime.common.threads import FailedCall, ThreadEnded, start_thread
 from wmp.runtime.executors.handlers import (
     REPORT_INTERVAL,
     RunningJob,
     Served,
-    coders_of,
     describe_error,
     describe_failure,
     within_limit,

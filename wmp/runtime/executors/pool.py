@@ -12,9 +12,9 @@ from wmp.errors import ConfigError
 from wmp.events import Finished, Recalled
 from wmp.message import Limits, Outcome
 from wmp.retry import Retry
-from wmp.runtime.codecs.payload_codecs import find_codec
+from wmp.runtime.codecs.payload_codecs import find_codec, unknown_codec
 from wmp.runtime.common.threads import LONGEST_WAIT
-from wmp.runtime.executors.handlers import Handler, Served, serve, unknown_codec, within_limit
+from wmp.runtime.executors.handlers import Handler, Served, serve, within_limit
 from wmp.runtime.executors.lane import PostEvent
 from wmp.runtime.executors.local_executors import InlineExecutor, ThreadExecutor
 from wmp.runtime.executors.process_executor import ProcessExecutor

@@ -20,9 +20,7 @@ from wmp.errors import (
     WorkerLost,
 )
 from wmp.message import Frame, counted, printable
-from wmp.runtime.codecs.payload_codecs import PLAIN, payload_codec
-
-_PLAIN_NAMES: Final = (PLAIN, "")
+from wmp.runtime.codecs.payload_codecs import unpack
 
 _LAYOUT: Final = "\n\t"
 """The control characters that stay in the text of a worker's exception."""
@@ -96,18 +94,7 @@ def result_of(id: int, ended: Frame | Ended, codec_name: str) -> tuple[Any, Exce
             return None, error_of(id, end, payload, attempts)
     else:
         payload = ended
-    if codec_name in _PLAIN_NAMES:
-        return payload if type(payload) is bytes else bytes(payload), None
-    try:
-        return payload_codec(codec_name).decode(payload), None  # type: ignore[misc]
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 - code of the application's codec
-        broken = JobFailed(
-            "DecodeError", f"the result of the job cannot be decoded: {error}", job_id=id
-        )
-        broken.__cause__ = error
-        return None, broken
+    return unpack(id, payload, codec_name)
 
 
 def undelivered(id: int, error: BaseException) -> JobFailed:

@@ -23,11 +23,11 @@ from attrs import define, field
 
 from wmp.errors import JobCancelled
 from wmp.message import DEFAULT_ROLE, Frame, Outcome
+from wmp.runtime.codecs.payload_codecs import coders_of
 from wmp.runtime.executors.handlers import (
     Handler,
     RunningJob,
     Served,
-    coders_of,
     describe_error,
 )
 

@@ -29,12 +29,14 @@ from wmp.runtime.codecs import payload_codecs, payload_memory
 from wmp.runtime.codecs.annotations import converter_of
 from wmp.runtime.codecs.payload_codecs import (
     codec_names,
+    coders_of,
     find_codec,
     pack,
     payload_codec,
+    unknown_codec,
     wire_name,
 )
-from wmp.runtime.executors.handlers import coders_of, serve, unknown_codec
+from wmp.runtime.executors.handlers import serve
 from wmp.runtime.submission.results import result_of
 
 VECTORS = Path(__file__).parents[4] / "specs" / "vectors" / "values.json"
