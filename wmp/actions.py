@@ -95,7 +95,7 @@ class Halt:
 
 
 class End(Enum):
-    """How a job ended for its submitter."""
+    """The end of a job for its submitter."""
 
     OK = "ok"
     ERROR = "error"

@@ -57,7 +57,7 @@ Frames = tuple[Frame, ...]
 
 
 GroupOrder = Run | Recall | Interrupt
-"""What the worker machine of a group wants of the door."""
+"""The actions that the worker machine of a group requests of the door."""
 GroupReport = Begun | Finished | Recalled | Reported
 """What a door reports to the worker machine of a group."""
 

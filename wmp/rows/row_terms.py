@@ -32,7 +32,7 @@ def _seconds(terms: object, attribute: attrs.Attribute[Any], value: object) -> N
 
 @frozen(kw_only=True)
 class RowTerms:
-    """How a table is cut, where its jobs go, and what becomes of their errors.
+    """The cutting of a table, the destination of its jobs, and the treatment of their errors.
 
     Raises:
         ConfigError: A value is wrong.

@@ -1,1 +1,1 @@
-"""What several commands share: options, output, signals, waiting for workers."""
+"""Parts that several commands share: options, output, signals, waiting for workers."""

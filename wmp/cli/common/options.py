@@ -20,10 +20,10 @@ from wmp.runtime.sockets.endpoints import check_endpoints
 from wmp.runtime.sockets.security import Security
 
 HOME: Final = "tcp://127.0.0.1:5570"
-"""Where managers bind and workers connect by default."""
+"""Default address at which managers bind and to which workers connect."""
 
 BELOW: Final = "tcp://127.0.0.1:5571"
-"""Where devices bind by default."""
+"""Default address at which devices bind."""
 
 VERBOSE: Final = "wmp.verbose"
 """Key of a click context's ``meta``: whether ``--verbose`` was given."""

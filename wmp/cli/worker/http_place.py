@@ -23,7 +23,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @frozen
 class HttpPlace:
-    """Where an HTTP worker serves, and for which dispatchers."""
+    """The address at which an HTTP worker serves, and its dispatchers."""
 
     dispatchers: tuple[str, ...]
     http: str

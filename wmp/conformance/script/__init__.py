@@ -1,1 +1,1 @@
-"""What a case consists of: its rules, its verdict and its transcript."""
+"""The parts of a case: its rules, its verdict and its transcript."""

@@ -1,1 +1,1 @@
-"""What the kit tests: adapters of machines of this library and of programs."""
+"""Testees: adapters of machines of this library and of programs."""

@@ -23,7 +23,7 @@ def addresses(value: str | Sequence[str]) -> tuple[str, ...]:
 
 @frozen
 class Door(ABC):
-    """Where a gateway listens for peers of another protocol, and the settings of that protocol.
+    """The address at which a gateway listens for peers of another protocol, and their settings.
 
     A protocol defines a subclass. One line in :mod:`wmp.gateways.doors` registers the subclass.
 

@@ -1,4 +1,4 @@
-"""What a gateway expects of the machine of a door, and what it offers to each of them."""
+"""The interface between a gateway and the machines of its doors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _nobody(role: str) -> bool:
 
 @frozen(kw_only=True)
 class DoorContext:
-    """What a gateway offers to the machines of all its doors."""
+    """The services that a gateway offers to the machines of all its doors."""
 
     epoch: int = 1
     """Time of the start in milliseconds."""

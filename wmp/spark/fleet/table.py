@@ -26,7 +26,7 @@ _BACKOFF: Final = 0.25
 
 
 class MemberState(enum.Enum):
-    """Where a member is in its life."""
+    """The stage of a member in its life."""
 
     WAITING = "waiting"
     """Its Spark job is submitted, and no process has reported."""
