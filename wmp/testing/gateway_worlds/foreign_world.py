@@ -393,8 +393,8 @@ class ForeignWorld:
         if self._gateway_paused is not None:
             self._gateway_paused.append((self._at_gateway, (epoch, event)))
             return
-        for one in (event, RepliesArrived(), Settled()):
-            self._perform_gateway(self.gateway.handle(one, self.now))
+        for each in (event, RepliesArrived(), Settled()):
+            self._perform_gateway(self.gateway.handle(each, self.now))
         self._plan_gateway()
 
     def _perform_gateway(self, actions: Sequence[Any]) -> None:
@@ -533,8 +533,8 @@ class ForeignWorld:
             self.abandoned += 1
         else:
             if action.frames != (b"did " + node.body,):
-                found, body = b" ".join(map(bytes, action.frames)), node.body
-                raise BrokenPromise("own reply", f"{found!r} is the reply to {body!r}")
+                reply, body = b" ".join(map(bytes, action.frames)), node.body
+                raise BrokenPromise("own reply", f"{reply!r} is the reply to {body!r}")
             self.answered[node.name] += 1
         node.body = b""
         self.after(self.draw.uniform(*self.pauses), self._ask, node.name, node.life)
@@ -589,8 +589,8 @@ class ForeignWorld:
 
     def _any(self, kind: str) -> str:
         """Draw a worker or client; draw any node if there is none."""
-        found = [name for name in self.nodes if name.startswith(kind)]
-        return self.draw.choice(found or list(self.nodes))
+        names = [name for name in self.nodes if name.startswith(kind)]
+        return self.draw.choice(names or list(self.nodes))
 
     # -- promises
 

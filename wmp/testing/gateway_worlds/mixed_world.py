@@ -218,7 +218,12 @@ class MixedWorld(ForeignWorld):
             connection = self._uplinks.get(name)
         else:
             connection = next(
-                (one for one in self._uplinks.values() if (one.above, one.id) == (name, link)), None
+                (
+                    uplink
+                    for uplink in self._uplinks.values()
+                    if (uplink.above, uplink.id) == (name, link)
+                ),
+                None,
             )
         if connection is None:
             self.after(0.0, self._feed, name, Undelivered(link, message))
@@ -371,14 +376,14 @@ class ServedByWmp(MixedWorld):
     def hit(self, fault: ForeignFault) -> None:
         """Let a fault strike a drawn node now."""
         client = self.draw.choice(list(self.nodes))
-        one = self.draw.choice(list(self.fleet))
+        worker = self.draw.choice(list(self.fleet))
         lasts = self.draw.uniform(0.2, 3.0)
         self.faults[fault] += 1
         match fault:
             case ForeignFault.KILL_WORKER:
-                self.kill_wmp(one, lasts)
+                self.kill_wmp(worker, lasts)
             case ForeignFault.CUT:
-                self.cut_wmp(one)
+                self.cut_wmp(worker)
             case ForeignFault.HALF_OPEN:
                 self.half_open(client)
             case ForeignFault.KILL_CLIENT:

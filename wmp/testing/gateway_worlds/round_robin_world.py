@@ -223,5 +223,5 @@ class RoundRobinWorld(ForeignWorld):
         self._leave_nothing()
         seen = self.server.statistics()
         if (seen.workers, seen.free) != (self.workers, self.workers * self.slots):
-            found = f"{seen.workers} workers with {seen.free} free slots"
-            raise BrokenPromise("no slot is lost", found)
+            text = f"{seen.workers} workers with {seen.free} free slots"
+            raise BrokenPromise("no slot is lost", text)

@@ -52,15 +52,15 @@ def parse_faults(names: Iterable[str | Fault] | str | None) -> frozenset[Fault]:
     """
     if names is None:
         return frozenset(Fault)
-    found: set[Fault] = set()
+    faults: set[Fault] = set()
     for name in [names] if isinstance(names, str | Fault) else names:
         named = {f for f in Fault if name in (f, f.value)}
         named = named or {f for f in Fault if name in f.value.split()}
         if not named:
             known = ", ".join(fault.value for fault in Fault)
             raise ConfigError(f"there is no fault {name!r}; expected one of: {known}")
-        found |= named
-    return frozenset(found)
+        faults |= named
+    return frozenset(faults)
 
 
 class SimulatedWorld:
@@ -168,8 +168,8 @@ class SimulatedWorld:
             check_count("window", window)
 
         def cast() -> dict[str, Served]:
-            made = factory() if factory is not None else handlers
-            return {role: serve(role, f) for role, f in as_handlers(made).items()}
+            current = factory() if factory is not None else handlers
+            return {role: serve(role, f) for role, f in as_handlers(current).items()}
 
         roles = tuple(cast())
         if not roles:

@@ -191,10 +191,10 @@ def fields(command: Command) -> st.SearchStrategy[dict[int | str, Any]]:
         max_size=2,
     )
 
-    def join(one: dict[Any, Any], other: dict[Any, Any]) -> dict[int | str, Any]:
-        if Field.SESSION not in one:
-            one.pop(Field.ACK, None)  # an ack belongs to a session
-        return {**one, **other}
+    def join(fields: dict[Any, Any], unknown_fields: dict[Any, Any]) -> dict[int | str, Any]:
+        if Field.SESSION not in fields:
+            fields.pop(Field.ACK, None)  # an ack belongs to a session
+        return {**fields, **unknown_fields}
 
     return st.builds(join, known, st.one_of(st.just({}), unknown))
 

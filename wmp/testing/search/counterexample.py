@@ -95,25 +95,25 @@ def _in_words(model: Model, move: Move) -> str:
 def shortened(plan: ModelPlan, moves: Sequence[int], name: str) -> tuple[int, ...]:
     """Leave out each move that is not needed to break the invariant ``name``."""
     wanted = _moves_of(plan, moves)
-    place = 0
-    while place < len(wanted):
-        fewer = _made(plan, [*wanted[:place], *wanted[place + 1 :]], name)
+    position = 0
+    while position < len(wanted):
+        fewer = _made(plan, [*wanted[:position], *wanted[position + 1 :]], name)
         if fewer is None:
-            place += 1
+            position += 1
         else:
             wanted = fewer
     return _numbered(plan, wanted)
 
 
 def _moves_of(plan: ModelPlan, moves: Sequence[int]) -> list[Move]:
-    model, made = Model(plan=plan), list[Move]()
+    model, moves_made = Model(plan=plan), list[Move]()
     for index in moves:
-        made.append(model.moves()[index])
+        moves_made.append(model.moves()[index])
         try:
-            model.make(made[-1])
+            model.make(moves_made[-1])
         except Violation:
             break
-    return made
+    return moves_made
 
 
 def _made(plan: ModelPlan, moves: Sequence[Move], name: str) -> list[Move] | None:

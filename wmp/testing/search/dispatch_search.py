@@ -51,7 +51,7 @@ def _search(
     key: Callable[[_S], Hashable],
     is_wrong: Callable[[_S], bool],
 ) -> DispatchSearch:
-    """Visit every state; stop at the first wrong one, by the fewest moves."""
+    """Visit every state; stop at the first wrong state, by the fewest moves."""
     seen = {key(start)}
     waiting: deque[tuple[_S, tuple[str, ...]]] = deque([(start, ())])
     while waiting:
@@ -59,9 +59,9 @@ def _search(
         if is_wrong(state):
             return DispatchSearch(len(seen), trace)
         for name, following in moves(state):
-            found = key(following)
-            if found not in seen:
-                seen.add(found)
+            identity = key(following)
+            if identity not in seen:
+                seen.add(identity)
                 waiting.append((following, (*trace, name)))
     return DispatchSearch(len(seen), None)
 
@@ -82,8 +82,8 @@ class _Design:
     sent: int = 0
 
 
-def _put(pair: tuple[Any, Any], place: int, value: Any) -> tuple[Any, Any]:
-    return (value, pair[1]) if place == 0 else (pair[0], value)
+def _put(pair: tuple[Any, Any], index: int, value: Any) -> tuple[Any, Any]:
+    return (value, pair[1]) if index == 0 else (pair[0], value)
 
 
 def _design_moves(state: _Design) -> Iterable[tuple[str, _Design]]:
@@ -118,7 +118,7 @@ def _design_moves(state: _Design) -> Iterable[tuple[str, _Design]]:
 
 def search_design() -> DispatchSearch:
     """Search the design's two steps, in which the last writer wins."""
-    return _search(_Design(), _design_moves, lambda one: one, lambda one: one.sent > 1)
+    return _search(_Design(), _design_moves, lambda state: state, lambda state: state.sent > 1)
 
 
 # -- the steps of this library ------------------------------------------------------------------
@@ -144,27 +144,27 @@ class _Steps:
     def key(self) -> Hashable:
         """Return the key of the state: two states with the same key have the same future."""
         rows = [
-            (one.id, one.state, one.attempt, one.instance, one.lost) for one in self.store.list()
+            (job.id, job.state, job.attempt, job.instance, job.lost) for job in self.store.list()
         ]
         records = sorted(
-            (sort, id, one.open, tuple(sorted((name, str(v)) for name, v in one.body.items())))
-            for (sort, id), one in self.store._records.items()
+            (sort, id, row.open, tuple(sorted((name, str(v)) for name, v in row.body.items())))
+            for (sort, id), row in self.store._records.items()
         )
-        cooling = [tuple(sorted(one.items())) for one in self.cooling]
+        cooling = [tuple(sorted(jobs.items())) for jobs in self.cooling]
         living = tuple(self.store.living())
         return tuple(rows), tuple(records), tuple(cooling), self.now, self.ended, living
 
     def copied(self) -> _Steps:
         """Return an independent copy."""
-        made = copy.copy(self)
-        made.cooling = [dict(one) for one in self.cooling]
-        made.sent = list(self.sent)
-        made.store = copy.copy(self.store)
-        made.store.clock = lambda: 1_800_000_000.0 + made.now
+        copied = copy.copy(self)
+        copied.cooling = [dict(jobs) for jobs in self.cooling]
+        copied.sent = list(self.sent)
+        copied.store = copy.copy(self.store)
+        copied.store.clock = lambda: 1_800_000_000.0 + copied.now
         rows, instances = copy.deepcopy((self.store._rows, self.store._instances))
-        made.store._rows, made.store._instances = rows, instances
-        made.store._records = dict(self.store._records)
-        return made
+        copied.store._rows, copied.store._instances = rows, instances
+        copied.store._records = dict(self.store._records)
+        return copied
 
     def run(self, me: int, step: Any) -> Any:
         """Run a step of a dispatcher."""
@@ -180,8 +180,8 @@ class _Steps:
         ready = [job for job, when in self.cooling[me].items() if when <= self.now]
         for job in ready:
             del self.cooling[me][job]
-        for one in self.run(me, Assign(self.settings, ready)).assignments:
-            self.sent.append((one.id, one.attempt))
+        for assignment in self.run(me, Assign(self.settings, ready)).assignments:
+            self.sent.append((assignment.id, assignment.attempt))
 
     def end(self, me: int) -> None:
         """End a dispatcher between two steps."""
@@ -192,21 +192,21 @@ class _Steps:
 
 def _step_moves(state: _Steps) -> Iterable[tuple[str, _Steps]]:
     def after(name: str, act: Callable[[_Steps], object]) -> tuple[str, _Steps]:
-        made = state.copied()
-        act(made)
-        return name, made
+        copied = state.copied()
+        act(copied)
+        return name, copied
 
     if state.now < _HORIZON:
         yield after("a tick", _tick)
     for me in (0, 1):
         if state.ended == me:
             continue
-        yield after(f"{me} saves d", lambda one, me=me: one.place(me))  # type: ignore[misc]
-        yield after(f"{me} checks", lambda one, me=me: one.run(me, Check(one.settings)))  # type: ignore[misc]
+        yield after(f"{me} saves d", lambda copied, me=me: copied.place(me))  # type: ignore[misc]
+        yield after(f"{me} checks", lambda copied, me=me: copied.run(me, Check(copied.settings)))  # type: ignore[misc]
         if any(when <= state.now for when in state.cooling[me].values()):
-            yield after(f"{me} gives", lambda one, me=me: one.assign(me))  # type: ignore[misc]
+            yield after(f"{me} gives", lambda copied, me=me: copied.assign(me))  # type: ignore[misc]
         if state.ended is None:
-            yield after(f"{me} ends", lambda one, me=me: one.end(me))  # type: ignore[misc]
+            yield after(f"{me} ends", lambda copied, me=me: copied.end(me))  # type: ignore[misc]
 
 
 def _tick(state: _Steps) -> None:
@@ -235,7 +235,7 @@ def search_steps() -> DispatchSearch:
     start = _Steps(store, parties)
     start.run(0, Register(start.settings, "h", 1, 2, {"t": True}))
     start.run(0, Create(start.settings, 1, NewJobDocument("t", None)))
-    return _search(start, _step_moves, lambda one: one.key(), _is_wrong)
+    return _search(start, _step_moves, lambda state: state.key(), _is_wrong)
 
 
 # -- to the end of the job ----------------------------------------------------------------------
@@ -243,7 +243,7 @@ def search_steps() -> DispatchSearch:
 
 @define(eq=False)
 class _Endings(_Steps):
-    """The same, with a worker, and a number of faults that may still happen."""
+    """The same state, with a worker, and a number of faults that may still happen."""
 
     faults: int = 0
     posts: list[tuple[int, int, int]] = field(factory=list)
@@ -252,19 +252,19 @@ class _Endings(_Steps):
     """Jobs that the worker does, also after a completion whose answer was lost."""
     counted: int = 0
     stale: bool = False
-    """Whether the result of an attempt counted that was not the current one."""
+    """Whether the result of an attempt counted that was not the current attempt."""
 
     def key(self) -> Hashable:
-        """Return what makes a state."""
+        """Return the key of the state."""
         more = (tuple(sorted(self.posts)), tuple(sorted(self.running)), self.counted, self.stale)
         return super().key(), more, tuple(sorted(self.sent)), self.faults
 
     def copied(self) -> _Endings:
         """Return an independent copy."""
-        made = super().copied()
-        assert isinstance(made, _Endings)
-        made.posts, made.running = list(self.posts), list(self.running)
-        return made
+        copied = super().copied()
+        assert isinstance(copied, _Endings)
+        copied.posts, copied.running = list(self.posts), list(self.running)
+        return copied
 
     def spend(self) -> None:
         """Let one fault happen."""
@@ -272,17 +272,17 @@ class _Endings(_Steps):
 
     def give(self, me: int) -> None:
         """Dispatch the job, and send it."""
-        for one in self.run(me, Place(self.settings)).assignments:
-            self.sent.append((one.id, one.attempt))
-            self.posts.append((me, one.id, one.attempt))
+        for assignment in self.run(me, Place(self.settings)).assignments:
+            self.sent.append((assignment.id, assignment.attempt))
+            self.posts.append((me, assignment.id, assignment.attempt))
 
     def check(self, me: int) -> None:
         """Check, and send the cancellations that follow; the worker answers each."""
-        for one in self.run(me, Check(self.settings)).cancellations:
-            if (one.id, one.attempt) in self.running:
-                self.running.remove((one.id, one.attempt))
-            if one.awaited:
-                self.run(me, EndCancelled(one.id, one.attempt))
+        for cancellation in self.run(me, Check(self.settings)).cancellations:
+            if (cancellation.id, cancellation.attempt) in self.running:
+                self.running.remove((cancellation.id, cancellation.attempt))
+            if cancellation.awaited:
+                self.run(me, EndCancelled(cancellation.id, cancellation.attempt))
 
     def report(self, me: int, job: tuple[int, int], *, answered: bool) -> None:
         """Report the end of a job to a dispatcher."""
@@ -311,21 +311,25 @@ class _Endings(_Steps):
 
 def _ending_moves(state: _Endings) -> Iterable[tuple[str, _Endings]]:
     def after(name: str, *acts: Callable[[_Endings], object]) -> tuple[str, _Endings]:
-        made = state.copied()
+        copied = state.copied()
         for act in acts:
-            act(made)
-        return name, made
+            act(copied)
+        return name, copied
 
     spend = _Endings.spend
     for post in state.posts:
         me, id, attempt = post
         yield after(
             f"job {id} arrives in attempt {attempt}",
-            lambda one, post=post: one.posts.remove(post),  # type: ignore[misc]
-            lambda one, post=post: one.running.append(post[1:]),  # type: ignore[misc]
+            lambda copied, post=post: copied.posts.remove(post),  # type: ignore[misc]
+            lambda copied, post=post: copied.running.append(post[1:]),  # type: ignore[misc]
         )
         if state.faults:
-            gone = after("a job is lost", spend, lambda one, post=post: one.posts.remove(post))  # type: ignore[misc]
+            gone = after(
+                "a job is lost",
+                spend,
+                lambda copied, post=post: copied.posts.remove(post),  # type: ignore[misc]
+            )
             yield gone
             if state.ended != me:
                 back = TakeBack(state.settings, id, attempt, "refused", pause=False)
@@ -333,18 +337,18 @@ def _ending_moves(state: _Endings) -> Iterable[tuple[str, _Endings]]:
                 refused.run(me, back)
                 yield f"{me} takes a refused job back", refused
     if state.faults and state.running:
-        yield after("the worker forgets its jobs", spend, lambda one: one.running.clear())
+        yield after("the worker forgets its jobs", spend, lambda copied: copied.running.clear())
     for me in (0, 1):
         if state.ended == me:
             continue
-        yield after(f"{me} dispatches", lambda one, me=me: one.give(me))  # type: ignore[misc]
-        yield after(f"{me} checks", lambda one, me=me: one.check(me))  # type: ignore[misc]
+        yield after(f"{me} dispatches", lambda copied, me=me: copied.give(me))  # type: ignore[misc]
+        yield after(f"{me} checks", lambda copied, me=me: copied.check(me))  # type: ignore[misc]
         if not state.posts and not state.is_given_up():
-            yield after(f"{me} sees the worker", lambda one, me=me: one.ping(me, None))  # type: ignore[misc]
+            yield after(f"{me} sees the worker", lambda copied, me=me: copied.ping(me, None))  # type: ignore[misc]
         for job in state.running:
             yield after(
                 f"{job} is reported to {me}",
-                lambda one, me=me, job=job: one.report(me, job, answered=True),  # type: ignore[misc]
+                lambda copied, me=me, job=job: copied.report(me, job, answered=True),  # type: ignore[misc]
             )
         if not state.faults:
             continue
@@ -352,22 +356,26 @@ def _ending_moves(state: _Endings) -> Iterable[tuple[str, _Endings]]:
             yield after(
                 f"{job} is reported to {me} without an answer",
                 spend,
-                lambda one, me=me, job=job: one.report(me, job, answered=False),  # type: ignore[misc]
+                lambda copied, me=me, job=job: copied.report(me, job, answered=False),  # type: ignore[misc]
             )
         if state.posts:
-            yield after("a job is late", spend, lambda one, me=me: one.ping(me, None))  # type: ignore[misc]
-        yield after(f"{me} misses the worker", spend, lambda one, me=me: one.ping(me, "refused"))  # type: ignore[misc]
+            yield after("a job is late", spend, lambda copied, me=me: copied.ping(me, None))  # type: ignore[misc]
+        yield after(
+            f"{me} misses the worker",
+            spend,
+            lambda copied, me=me: copied.ping(me, "refused"),  # type: ignore[misc]
+        )
         yield after(
             f"{me} cancels",
             spend,
-            lambda one, me=me: one.run(me, CancelJob(1)),  # type: ignore[misc]
+            lambda copied, me=me: copied.run(me, CancelJob(1)),  # type: ignore[misc]
         )
         if state.ended is None:
-            yield after(f"{me} ends", spend, lambda one, me=me: one.end(me))  # type: ignore[misc]
+            yield after(f"{me} ends", spend, lambda copied, me=me: copied.end(me))  # type: ignore[misc]
 
 
 def _ends_wrong(state: _Endings) -> bool:
-    """Return whether two results count, an attempt is sent twice, or the job can not end."""
+    """Return whether two results count, an attempt is sent twice, or the job cannot end."""
     if state.counted > 1 or state.stale or len(set(state.sent)) < len(state.sent):
         return True
     left = state.copied()
@@ -398,4 +406,4 @@ def search_endings(faults: int) -> DispatchSearch:
     start = _Endings(store, parties, settings=settings, faults=faults)
     start.register(0)
     start.run(0, Create(start.settings, 1, NewJobDocument("t", None)))
-    return _search(start, _ending_moves, lambda one: one.key(), _ends_wrong)
+    return _search(start, _ending_moves, lambda state: state.key(), _ends_wrong)

@@ -111,7 +111,7 @@ def _moves(text: str) -> list[int]:
 
 
 def _plain(name: str, explored: SearchResult) -> dict[str, object]:
-    found: Violation | None = explored.violation
+    violation: Violation | None = explored.violation
     return {
         "world": name,
         "states": explored.states,
@@ -120,7 +120,7 @@ def _plain(name: str, explored: SearchResult) -> dict[str, object]:
         "ends": explored.leaves,
         "emptied": explored.emptied,
         "seconds": round(explored.seconds, 3),
-        "violation": None if found is None else str(found),
+        "violation": None if violation is None else str(violation),
         "moves": list(explored.moves),
     }
 

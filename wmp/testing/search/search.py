@@ -146,8 +146,8 @@ class _Search:
         if order is SearchOrder.BREADTH:
             return frontier.popleft()
         if order is SearchOrder.MIXED and self.random.random() < _JUMP:
-            place = self.random.randrange(len(frontier))
-            frontier[place], frontier[-1] = frontier[-1], frontier[place]
+            index = self.random.randrange(len(frontier))
+            frontier[index], frontier[-1] = frontier[-1], frontier[index]
         return frontier.pop()
 
     def _successors(
@@ -166,9 +166,9 @@ class _Search:
         numbered = list(enumerate(moves))
         if self.how.order is SearchOrder.MIXED:
             self.random.shuffle(numbered)
-        for place, (index, move) in enumerate(numbered):
+        for position, (index, move) in enumerate(numbered):
             # The last move may change the state itself, because the state is no longer needed.
-            after = model if place == last else model.copy()
+            after = model if position == last else model.copy()
             self.transitions += 1
             try:
                 after.make(move)
@@ -187,8 +187,8 @@ def explore(plan: ModelPlan, how: SearchBounds | None = None) -> SearchResult:
 
 
 def _indices(way: _Way) -> tuple[int, ...]:
-    found: list[int] = []
+    indices: list[int] = []
     while way:
         index, way = way
-        found.append(index)
-    return tuple(reversed(found))
+        indices.append(index)
+    return tuple(reversed(indices))

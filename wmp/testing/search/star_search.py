@@ -113,8 +113,8 @@ class StarSearch:
     @property
     def shortest(self) -> list[str]:
         """The steps of the shortest way to two nodes that both accept requests; empty for none."""
-        found = next((state for state in self.came_from if state.both_active), None)
-        return [] if found is None else self.trace(found)
+        both_active = next((state for state in self.came_from if state.both_active), None)
+        return [] if both_active is None else self.trace(both_active)
 
     def _steps(self, state: PairState) -> Iterator[tuple[str, PairState]]:
         if StarFault.PARTITION in self.faults:

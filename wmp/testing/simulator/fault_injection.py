@@ -99,11 +99,11 @@ def _separate(world: FaultInjector, pairs: list[tuple[str, str]], seconds: float
 
 
 def _neighbours(world: FaultInjector, name: str) -> list[str]:
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for below, link in world.network.connections(name):
         above = world.network.uplinks[below][link]
-        found[above if below == name else below] = None
-    return list(found)
+        names[above if below == name else below] = None
+    return list(names)
 
 
 def _one_way(world: FaultInjector, blow: Strike) -> bool:
@@ -227,27 +227,29 @@ def _at_work(world: FaultInjector, blow: Strike) -> tuple[str, LinkQueue] | None
     Without a running job the strike waits for the next job.
     """
     workers = _nodes(world, WorkerMachine)
-    found = _one([(name, lane) for name, lane in world.network.running() if name in workers], blow)
-    if found is None:
+    running = _one(
+        [(name, lane) for name, lane in world.network.running() if name in workers], blow
+    )
+    if running is None:
         world.doomed.append(blow)
-    return found
+    return running
 
 
 def _kill_handler(world: FaultInjector, blow: Strike) -> bool:
-    found = _at_work(world, blow)
-    if found is None:
+    running = _at_work(world, blow)
+    if running is None:
         return False
-    name, lane = found
+    name, lane = running
     world.note(f"the process of lane {lane.run.lane} of {name} dies")
     world.runner.bereave(name, lane)
     return True
 
 
 def _hang(world: FaultInjector, blow: Strike) -> bool:
-    found = _at_work(world, blow)
-    if found is None:
+    running = _at_work(world, blow)
+    if running is None:
         return False
-    world.runner.hang(*found, 0.5 + 4 * blow.lasts)
+    world.runner.hang(*running, 0.5 + 4 * blow.lasts)
     return True
 
 

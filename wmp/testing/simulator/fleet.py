@@ -99,13 +99,13 @@ class SimulatedFleet:
 
     def unserved(self) -> list[str]:
         """Return the running processes that must stop, because all their peers serve a rival."""
-        found = []
+        names = []
         for name, node in self.network.nodes.items():
             if self.network.alive(name) and self.rivals(name):
                 if isinstance(node, WorkerMachine) and node.statistics().managers:
                     continue  # the process serves managers of its own
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def check_rivals(self) -> None:
         """Check that of two processes with one identity none continues without peers.

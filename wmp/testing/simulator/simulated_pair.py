@@ -58,9 +58,11 @@ class SimulatedPair:
     def begin(self, until: float, draw: Random) -> None:
         """Follow the processes of the managers, and draw the cuts of the link between them."""
         self.fleet.on_started, self.fleet.on_killed = self._started, self._killed
-        one, other = self.names
+        first, second = self.names
         for _ in range(draw.choice((0, 1, 2))):
-            ways = draw.choice(([(one, other)], [(other, one)], [(one, other), (other, one)]))
+            ways = draw.choice(
+                ([(first, second)], [(second, first)], [(first, second), (second, first)])
+            )
             at = draw.uniform(0, until)
             self.agenda.at(at, self._cut, ways)
             self.agenda.at(min(until, at + draw.uniform(0, _LONGEST_CUT)), self._heal, ways)
@@ -68,7 +70,7 @@ class SimulatedPair:
     def choose(self, name: str) -> str:
         """Return the manager that takes the jobs of an application: the named one if it serves,
         else the other one; empty if no manager serves."""
-        serving = [one for one in self.names if self._serves(one)]
+        serving = [manager for manager in self.names if self._serves(manager)]
         return name if name in serving else next(iter(serving), "")
 
     @property

@@ -61,9 +61,9 @@ class HandlerHistory(History):
         now: float = inf,
     ) -> None:
         """Compare the end of a job with the result of that attempt's handler."""
-        made = self._made.get((owner, id, attempt))
-        if made is not None:
-            self.jobs[owner][id].results = dict([made])
+        result = self._made.get((owner, id, attempt))
+        if result is not None:
+            self.jobs[owner][id].results = dict([result])
         History.resolved(self, owner, id, end, payload, attempt, by, now)
 
 

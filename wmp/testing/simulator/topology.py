@@ -67,14 +67,16 @@ class Topology:
 
     def above(self, name: str) -> list[str]:
         """Return the managers that a worker reaches, second processes included."""
-        found: dict[str, None] = {}
+        managers: dict[str, None] = {}
         for upstream in self.uplinks.get(name, ()):
             if upstream in self.uplinks:
-                found.update(dict.fromkeys(self.above(upstream)))
+                managers.update(dict.fromkeys(self.above(upstream)))
             else:
-                found[upstream] = None
-        found.update({manager: None for manager, devices in self.dials.items() if name in devices})
-        return list(found)
+                managers[upstream] = None
+        managers.update(
+            {manager: None for manager, devices in self.dials.items() if name in devices}
+        )
+        return list(managers)
 
     def kinds(self, manager: str) -> list[Kind]:
         """Return the kinds of jobs that the workers of a manager can do."""

@@ -254,8 +254,8 @@ def _delayed_shape(pen: Pen, delayed: DelayedJobs) -> Hashable:
 def _offers_shape(offers: WorkerSelection) -> Hashable:
     """Return the workers with credit, those with open GIVEs, oldest first, and all workers."""
     profiles = [p for p in offers.profiles._all.values() if p.credited or p.giving]
-    credited = [(place, id) for p in profiles for id, (place, _) in p.credited.items()]
-    giving = [(place, id) for p in profiles for id, (place, _) in p.giving.items()]
+    credited = [(rank, id) for p in profiles for id, (rank, _) in p.credited.items()]
+    giving = [(rank, id) for p in profiles for id, (rank, _) in p.giving.items()]
     return (
         tuple([id for _, id in sorted(credited)]),
         tuple([id for _, id in sorted(giving)]),

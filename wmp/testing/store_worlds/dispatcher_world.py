@@ -65,7 +65,7 @@ _CALM: Final = 400.0
 
 @define(eq=False, slots=False)
 class DispatcherWorld:
-    """See the module; ``problems`` has what went wrong."""
+    """See the module; ``problems`` lists what went wrong."""
 
     seed: int
     faults: DispatcherFaults = field(factory=DispatcherFaults)
@@ -84,7 +84,7 @@ class DispatcherWorld:
     accepted: dict[int, int] = field(factory=dict)
     """The attempt of each job whose completion counted."""
     called: dict[int, int] = field(factory=dict)
-    """How often the callback of each job was answered."""
+    """Number of answers to the callback of each job."""
 
     def __attrs_post_init__(self) -> None:
         self.random = Random(self.seed)
@@ -94,7 +94,7 @@ class DispatcherWorld:
         self.store = TransactingReference(lambda: self.now + self.offset, undoes=False)
         self.alive = [self._begin() for _ in range(self.dispatchers)]
         self.hosts = [
-            WorldWorker(8000 + place, self.random.randint(1, 2)) for place in range(self.workers)
+            WorldWorker(8000 + index, self.random.randint(1, 2)) for index in range(self.workers)
         ]
         self.masters = [self._begin_manager() for _ in range(self.managers)]
         self.ids: list[int] = []
@@ -107,45 +107,49 @@ class DispatcherWorld:
         drift = self.faults.drift
         rate = 1.0 + (self.random.uniform(-drift, drift) if drift else 0.0)
         machine = DispatcherMachine(self.settings, self._wants)
-        made = WorldDispatcher(machine, me, iter(me.block), rate)
-        made.events.append(TimePassed())
-        made.renewed = self.now * rate
-        return made
+        dispatcher = WorldDispatcher(machine, me, iter(me.block), rate)
+        dispatcher.events.append(TimePassed())
+        dispatcher.renewed = self.now * rate
+        return dispatcher
 
     def _begin_manager(self) -> WorldManager:
         return WorldManager(self.store.begin(b"m", "manager"), self.random.randint(1, 2))
 
     def _wants(self) -> dict[str, list[int]]:
         """Return the number of jobs that each waiting request of WMP workers can take."""
-        wants = [one.places - len(one.held) for one in self.masters if len(one.held) < one.places]
+        wants = [
+            master.places - len(master.held)
+            for master in self.masters
+            if len(master.held) < master.places
+        ]
         return {_ROLE: wants} if wants else {}
 
-    def _deadline(self, one: WorldDispatcher) -> float | None:
+    def _deadline(self, dispatcher: WorldDispatcher) -> float | None:
         """Return the deadline of a machine in the world's time."""
-        found = one.machine.deadline()
-        return None if found is None else found / one.rate
+        deadline = dispatcher.machine.deadline()
+        return None if deadline is None else deadline / dispatcher.rate
 
-    def _transact(self, one: WorldDispatcher, step: Any) -> Any:
+    def _transact(self, dispatcher: WorldDispatcher, step: Any) -> Any:
         """Run a step of a dispatcher; None if the store does not answer."""
-        if one.cut_until > self.now:
+        if dispatcher.cut_until > self.now:
             return None
         before = self._version()
         try:
-            outcome = self.store.transact(one.me, step.run)
+            outcome = self.store.transact(dispatcher.me, step.run)
         except InstanceEnded:
-            one.me = self.store.begin(b"d", "dispatcher")
-            one.ids = iter(one.me.block)
-            one.events.append(InstanceReplaced())
+            dispatcher.me = self.store.begin(b"d", "dispatcher")
+            dispatcher.ids = iter(dispatcher.me.block)
+            dispatcher.events.append(InstanceReplaced())
             return None
-        one.renewed = self.now * one.rate
+        dispatcher.renewed = self.now * dispatcher.rate
         if self._version() != before:
             self._check_capacity()
-            self._notify_others(one)
+            self._notify_others(dispatcher)
         return (outcome,)
 
     def _version(self) -> Any:
         """Return a value that changes when a step changes jobs or records."""
-        rows = [(one.id, one.state, one.attempt, one.instance) for one in self.store.list()]
+        rows = [(job.id, job.state, job.attempt, job.instance) for job in self.store.list()]
         return rows, dict(self.store._records)
 
     def _any(self) -> WorldDispatcher | None:
@@ -153,11 +157,19 @@ class DispatcherWorld:
         return self.random.choice(able) if able else None
 
     def _able(self) -> list[WorldDispatcher]:
-        return [one for one in self.alive if max(one.paused_until, one.cut_until) <= self.now]
+        return [
+            dispatcher
+            for dispatcher in self.alive
+            if max(dispatcher.paused_until, dispatcher.cut_until) <= self.now
+        ]
 
     def _reached(self, host: WorldWorker) -> WorldDispatcher | None:
         """Return a dispatcher that a worker reaches."""
-        able = [one for one in self._able() if host.reaches(self.alive.index(one), self.now)]
+        able = [
+            dispatcher
+            for dispatcher in self._able()
+            if host.reaches(self.alive.index(dispatcher), self.now)
+        ]
         return self.random.choice(able) if able else None
 
     # -- moves ----------------------------------------------------------------------------------
@@ -170,8 +182,8 @@ class DispatcherWorld:
                 return
         self.calm = True
         until = self.now + _CALM
-        for one in self.alive:
-            one.paused_until = one.cut_until = 0.0
+        for dispatcher in self.alive:
+            dispatcher.paused_until = dispatcher.cut_until = 0.0
         for host in self.hosts:
             host.alone_until = 0.0
             host.apart.clear()
@@ -188,9 +200,9 @@ class DispatcherWorld:
     def _move(self) -> None:
         faults, random = self.faults, self.random
         if self._happens(faults.crash):
-            place = random.randrange(len(self.alive))
-            self.store.died.add(self.alive[place].me.number)
-            self.alive[place] = self._begin()
+            index = random.randrange(len(self.alive))
+            self.store.died.add(self.alive[index].me.number)
+            self.alive[index] = self._begin()
         if self._happens(faults.pause):
             random.choice(self.alive).paused_until = self.now + random.choice((1.0, 8.0, 40.0))
         if self._happens(faults.partition):
@@ -209,14 +221,14 @@ class DispatcherWorld:
         if self._happens(faults.isolate):
             random.choice(self.hosts).alone_until = self.now + random.choice((1.0, 8.0, 40.0))
         if self._happens(faults.apart):
-            place, until = random.randrange(len(self.alive)), random.choice((1.0, 8.0, 40.0))
-            random.choice(self.hosts).apart[place] = self.now + until
+            index, until = random.randrange(len(self.alive)), random.choice((1.0, 8.0, 40.0))
+            random.choice(self.hosts).apart[index] = self.now + until
         if self._happens(faults.resign):
             self._resign(random.choice(self.hosts))
         if self.masters and self._happens(faults.manager_crash):
-            place = random.randrange(len(self.masters))
-            self.store.died.add(self.masters[place].me.number)
-            self.masters[place] = self._begin_manager()
+            index = random.randrange(len(self.masters))
+            self.store.died.add(self.masters[index].me.number)
+            self.masters[index] = self._begin_manager()
         moves = self._moves()
         if moves:
             random.choice(moves)()
@@ -224,17 +236,19 @@ class DispatcherWorld:
             self._advance()
 
     def _moves(self) -> list[Callable[[], None]]:
-        """Return everything that may happen now."""
+        """Return all moves that are possible now."""
         moves: list[Callable[[], None]] = []
         if len(self.ids) < self.jobs and self._any() is not None:
             moves.append(self._create)
-        for one in self.alive:
-            if one.paused_until > self.now:
+        for dispatcher in self.alive:
+            if dispatcher.paused_until > self.now:
                 continue
-            if one.events:
-                moves.append(lambda one=one: self._take_event(one))  # type: ignore[misc]
-            for action in one.actions:
-                moves.append(lambda one=one, action=action: self._act(one, action))  # type: ignore[misc]
+            if dispatcher.events:
+                moves.append(lambda dispatcher=dispatcher: self._take_event(dispatcher))  # type: ignore[misc]
+            for action in dispatcher.actions:
+                moves.append(
+                    lambda dispatcher=dispatcher, action=action: self._act(dispatcher, action)  # type: ignore[misc]
+                )
         for host in self.hosts:
             if host.down_until > self.now:
                 continue
@@ -242,7 +256,7 @@ class DispatcherWorld:
                 moves.append(lambda host=host: self._register(host))  # type: ignore[misc]
             if host.outbox and self._reached(host) is not None:
                 moves.append(lambda host=host: self._report(host))  # type: ignore[misc]
-            for id in [one for one in host.running if host.until[one] <= self.now]:
+            for id in [job for job in host.running if host.until[job] <= self.now]:
                 moves.append(lambda host=host, id=id: self._finish(host, id))  # type: ignore[misc]
         for master in self.masters:
             if master.renews_at <= self.now or any(
@@ -253,66 +267,75 @@ class DispatcherWorld:
 
     def _advance(self) -> None:
         """Let time pass to the next deadline."""
-        times = [self._deadline(one) for one in self.alive if one.paused_until <= self.now]
-        waits = [one for one in times if one is not None]
-        waits += [one.paused_until for one in self.alive] + [one.cut_until for one in self.alive]
+        times = [
+            self._deadline(dispatcher)
+            for dispatcher in self.alive
+            if dispatcher.paused_until <= self.now
+        ]
+        waits = [time for time in times if time is not None]
+        waits += [dispatcher.paused_until for dispatcher in self.alive] + [
+            dispatcher.cut_until for dispatcher in self.alive
+        ]
         waits += [host.registers_at for host in self.hosts]
         waits += [host.until[id] for host in self.hosts for id in host.running]
         for host in self.hosts:
             waits += [host.alone_until, *host.apart.values()]
         for master in self.masters:
             waits += [master.renews_at, *(until for _, until in master.held.values())]
-        self.now = max(self.now, min((one for one in waits if one > self.now), default=self.now))
-        for one in self.alive:
-            deadline = self._deadline(one)
-            if deadline is not None and deadline <= self.now and not one.events:
-                one.events.append(TimePassed())
+        self.now = max(self.now, min((time for time in waits if time > self.now), default=self.now))
+        for dispatcher in self.alive:
+            deadline = self._deadline(dispatcher)
+            if deadline is not None and deadline <= self.now and not dispatcher.events:
+                dispatcher.events.append(TimePassed())
 
-    def _take_event(self, one: WorldDispatcher) -> None:
-        event = one.events.pop(0)
-        one.actions += one.machine.handle(event, self.now * one.rate)
+    def _take_event(self, dispatcher: WorldDispatcher) -> None:
+        event = dispatcher.events.pop(0)
+        dispatcher.actions += dispatcher.machine.handle(event, self.now * dispatcher.rate)
 
-    def _notify_others(self, one: WorldDispatcher | None) -> None:
+    def _notify_others(self, dispatcher: WorldDispatcher | None) -> None:
         for other in self.alive:
-            if other is not one and StoreChanged(foreign=True) not in other.events:
+            if other is not dispatcher and StoreChanged(foreign=True) not in other.events:
                 other.events.append(StoreChanged(foreign=True))
 
     def _create(self) -> None:
-        one = self._any()
-        if one is None:
+        dispatcher = self._any()
+        if dispatcher is None:
             return
-        id = next(one.ids)
+        id = next(dispatcher.ids)
         job = NewJobDocument(_ROLE, None, callback=_CALLBACK if self.callbacks else None)
-        found = self._transact(one, Create(self.settings, id, job))
-        if found is not None:
+        outcome = self._transact(dispatcher, Create(self.settings, id, job))
+        if outcome is not None:
             self.ids.append(id)
-            one.events.append(StoreChanged())
-            if self._happens(self.faults.cancel) and self._transact(one, CancelJob(id)):
+            dispatcher.events.append(StoreChanged())
+            if self._happens(self.faults.cancel) and self._transact(dispatcher, CancelJob(id)):
                 self.accepted.setdefault(id, 0)
 
     def _register(self, host: WorldWorker) -> None:
         host.registers_at = self.now + self.settings.ping_interval / 2000
-        one = self._reached(host)
+        dispatcher = self._reached(host)
         step = Register(self.settings, "h", host.port, host.places, {_ROLE: True})
         if (
-            one is not None
+            dispatcher is not None
             and not self._happens(self.faults.lose)
-            and self._transact(one, step) is not None
+            and self._transact(dispatcher, step) is not None
         ):
             host.failed = 0
-            one.events.append(StoreChanged())
+            dispatcher.events.append(StoreChanged())
             return
         host.failed += 1
         if host.failed >= self.settings.max_failed_checks:
             self._stop_alone(host)
 
     def _resign(self, host: WorldWorker) -> None:
-        one = self._reached(host)
-        if one is None or host.down_until > self.now:
+        dispatcher = self._reached(host)
+        if dispatcher is None or host.down_until > self.now:
             return
-        if self._transact(one, Resign(self.settings, worker_number("h", host.port))) is not None:
+        if (
+            self._transact(dispatcher, Resign(self.settings, worker_number("h", host.port)))
+            is not None
+        ):
             host.registers_at = self.now + 5.0
-            one.events.append(StoreChanged())
+            dispatcher.events.append(StoreChanged())
 
     def _stop_alone(self, host: WorldWorker) -> None:
         """Stop a worker that has reached no dispatcher (DSP-5.9); a supervisor starts it again."""
@@ -327,7 +350,7 @@ class DispatcherWorld:
         free = master.places - len(master.held) + len(ready)
 
         def work(store: StoreTransaction) -> Any:
-            current = {one.id: one.attempt for one in store.jobs(JobFilter(ids=ready))}
+            current = {job.id: job.attempt for job in store.jobs(JobFilter(ids=ready))}
             change = JobChanges(StoredJobInput.SUCCEED, ready, attempts, [b"1"] * len(ready))
             states = store.change(change).states if ready else ()
             return current, states, store.reserve(Reservation(_KIND, free, 1 << 20))
@@ -349,53 +372,53 @@ class DispatcherWorld:
         if self._version() != before:
             self._notify_others(None)
 
-    def _act(self, one: WorldDispatcher, action: DispatcherAction) -> None:
-        one.actions.remove(action)
+    def _act(self, dispatcher: WorldDispatcher, action: DispatcherAction) -> None:
+        dispatcher.actions.remove(action)
         match action:
             case RunStep(step):
-                found = self._transact(one, step)
+                outcome = self._transact(dispatcher, step)
                 # The answer to a commit may be lost.
-                if found is None or self._happens(self.faults.lose / 4):
-                    one.events.append(StepFailed(step))
+                if outcome is None or self._happens(self.faults.lose / 4):
+                    dispatcher.events.append(StepFailed(step))
                 else:
-                    one.events.append(StepEnded(step, found[0]))
+                    dispatcher.events.append(StepEnded(step, outcome[0]))
             case PostJob(given):
-                one.events.append(JobPosted(given, self._post(one, action)))
+                dispatcher.events.append(JobPosted(given, self._post(dispatcher, action)))
             case PingWorker(worker, began):
-                host = self._host(one, worker)
+                host = self._host(dispatcher, worker)
                 if host is None or self._happens(self.faults.lose):
-                    one.events.append(WorkerPinged(worker.id, began, "refused"))
+                    dispatcher.events.append(WorkerPinged(worker.id, began, "refused"))
                 else:
                     jobs = [*host.running.items(), *host.outbox]
-                    one.events.append(WorkerPinged(worker.id, began, None, jobs))
+                    dispatcher.events.append(WorkerPinged(worker.id, began, None, jobs))
             case SendCancellation(wanted):
-                host = self._host(one, wanted.worker)
+                host = self._host(dispatcher, wanted.worker)
                 answered = host is not None and not self._happens(self.faults.lose)
                 if answered and host is not None and host.running.get(wanted.id) == wanted.attempt:
                     del host.running[wanted.id]
-                one.events.append(CancellationAnswered(wanted, answered))
+                dispatcher.events.append(CancellationAnswered(wanted, answered))
             case SendCallback(callback):
                 error = "refused" if self._happens(self.faults.lose) else None
                 if error is None:
                     job = callback.record.id
                     self.called[job] = self.called.get(job, 0) + 1
-                one.events.append(CallbackAnswered(callback, error))
+                dispatcher.events.append(CallbackAnswered(callback, error))
 
-    def _host(self, one: WorldDispatcher, worker: WorkerRecord) -> WorldWorker | None:
+    def _host(self, dispatcher: WorldDispatcher, worker: WorkerRecord) -> WorldWorker | None:
         """Return the worker that a record names, if a dispatcher reaches the worker."""
         host = next(host for host in self.hosts if host.port == worker.port)
-        reached = host.reaches(self.alive.index(one), self.now)
+        reached = host.reaches(self.alive.index(dispatcher), self.now)
         return host if reached and host.down_until <= self.now else None
 
-    def _post(self, one: WorldDispatcher, action: PostJob) -> str | None:
+    def _post(self, dispatcher: WorldDispatcher, action: PostJob) -> str | None:
         """Send a job; return why the worker surely has not begun."""
         given = action.assignment
-        if not one.machine.may_send(one.renewed, self.now * one.rate):
+        if not dispatcher.machine.may_send(dispatcher.renewed, self.now * dispatcher.rate):
             return "no transaction for too long"
         if (given.id, given.attempt) in self.sent:
             self.problems.append(f"attempt {given.attempt} of job {given.id} was sent twice")
         self.sent.add((given.id, given.attempt))
-        host = self._host(one, given.worker)
+        host = self._host(dispatcher, given.worker)
         if host is None:
             return "refused"
         if self._happens(self.faults.lose):
@@ -419,16 +442,16 @@ class DispatcherWorld:
         host.outbox.append((id, host.running.pop(id)))
 
     def _report(self, host: WorldWorker) -> None:
-        one = self._reached(host)
-        if one is None or self._happens(self.faults.lose):
+        dispatcher = self._reached(host)
+        if dispatcher is None or self._happens(self.faults.lose):
             return
         id, attempt = host.outbox[0]
         before = self.store.list(JobFilter(ids=[id]))[0]
-        found = self._transact(one, Finish(id, attempt, "s", b"1"))
-        if found is None:
+        outcome = self._transact(dispatcher, Finish(id, attempt, "s", b"1"))
+        if outcome is None:
             return
-        one.events.append(StoreChanged())
-        if found[0].counts:
+        dispatcher.events.append(StoreChanged())
+        if outcome[0].counts:
             self._accept(id, attempt, before.attempt)
         if not self._happens(self.faults.lose):
             host.outbox.pop(0)

@@ -190,27 +190,27 @@ class ReferenceStore:
             now=now,
             repeated=False,
             adds=[self._add(me.number, now, new) for new in batch.adds],
-            changes=[self._change(me.number, now, one) for one in batch.changes],
+            changes=[self._change(me.number, now, changes) for changes in batch.changes],
             swept=self._receive_and_sweep(me.number, now, batch),
-            reserved=[self._reserve(me.number, now, one) for one in batch.reservations],
+            reserved=[self._reserve(me.number, now, wanted) for wanted in batch.reservations],
             block=self._block() if batch.block else None,
         )
 
     def _repeated(self, batch: WriteBatch, now: int) -> BatchAnswer:
         adds = []
         for new in batch.adds:
-            found = [
-                self._rows.get(id) or self._of_key(_key(new, place), kept=True)
-                for place, id in enumerate(new.ids)
+            rows = [
+                self._rows.get(id) or self._of_key(_key(new, index), kept=True)
+                for index, id in enumerate(new.ids)
             ]
             adds.append(
                 AddAnswer(
-                    [0 if row is None else row.id for row in found],
-                    [_State.ABSENT if row is None else row.state for row in found],
+                    [0 if row is None else row.id for row in rows],
+                    [_State.ABSENT if row is None else row.state for row in rows],
                 )
             )
         return BatchAnswer(
-            now, True, adds, [self._states(one.ids) for one in batch.changes], (), (), None
+            now, True, adds, [self._states(changes.ids) for changes in batch.changes], (), (), None
         )
 
     def _states(self, ids: Iterable[int]) -> ChangeAnswer:
@@ -239,8 +239,8 @@ class ReferenceStore:
         reserve = new.reserve and not new.delay_ms and not waits
         what = _In.ADD_RESERVED if reserve else _In.ADD
         ids, states = [], []
-        for place, id in enumerate(new.ids):
-            key = _key(new, place)
+        for index, id in enumerate(new.ids):
+            key = _key(new, index)
             row = self._rows.get(id) or self._of_key(key, kept=new.unique == "kept")
             if row is None:
                 row = self._rows[id] = _StoredRow(
@@ -254,7 +254,7 @@ class ReferenceStore:
                     expires_at_ms=None if new.expires_in_ms is None else due + new.expires_in_ms,
                     created=now,
                     key=key,
-                    payload=bytes(new.payloads[place]),
+                    payload=bytes(new.payloads[index]),
                     submitter=me,
                 )
                 for effect in rows_of(what)[0].effects:
@@ -264,15 +264,15 @@ class ReferenceStore:
         return AddAnswer(ids, states)
 
     def _change(self, me: int, now: int, changes: JobChanges) -> ChangeAnswer:
-        for place, id in enumerate(changes.ids):
+        for index, id in enumerate(changes.ids):
             change = _Change(
                 me,
                 now,
-                _at(changes.attempts, place),
-                _at(changes.costs, place),
-                _at(changes.waits_ms, place),
-                b"" if changes.payloads is None else bytes(changes.payloads[place]),
-                None if changes.failures is None else changes.failures[place],
+                _at(changes.attempts, index),
+                _at(changes.costs, index),
+                _at(changes.waits_ms, index),
+                b"" if changes.payloads is None else bytes(changes.payloads[index]),
+                None if changes.failures is None else changes.failures[index],
             )
             self._step(changes.input, id, change)
         return self._states(changes.ids)
@@ -392,7 +392,7 @@ class ReferenceStore:
         rows = self._rows.values
         swept = []
         reserved = (_State.RESERVED, _State.CANCELLING)
-        for what, found, order in (
+        for what, is_due, order in (
             (
                 _In.LAPSE,
                 lambda row: (
@@ -431,7 +431,7 @@ class ReferenceStore:
                 lambda row: (row.purge, row.id),
             ),
         ):
-            for row in sorted(filter(found, rows()), key=order)[:limit]:
+            for row in sorted(filter(is_due, rows()), key=order)[:limit]:
                 mine = me in (row.instance, row.submitter)
                 self._step(what, row.id, _Change(me, now))
                 if mine and row.id in self._rows and row.state in ENDED:
@@ -501,7 +501,7 @@ class ReferenceStore:
         payloads: bool = False,
     ) -> list[StoredJob]:
         """Return jobs in the order of their numbers."""
-        found = [
+        chosen = [
             row
             for _, row in sorted(self._rows.items())
             if row.id > after
@@ -511,7 +511,7 @@ class ReferenceStore:
             and (where.states is None or row.state in where.states)
             and (where.instance is None or row.instance == where.instance)
         ]
-        return [row.value(payloads=payloads) for row in found[:limit]]
+        return [row.value(payloads=payloads) for row in chosen[:limit]]
 
     def kinds(self, *, counted: bool = False) -> Sequence[QueuedKind]:
         """Return the kinds of which jobs are queued."""
@@ -532,9 +532,9 @@ class ReferenceStore:
         """Do nothing: there is nothing to release."""
 
 
-def _key(new: NewJobs, place: int) -> str | None:
-    return None if new.keys is None else new.keys[place]
+def _key(new: NewJobs, index: int) -> str | None:
+    return None if new.keys is None else new.keys[index]
 
 
-def _at(column: Sequence[int] | None, place: int) -> int:
-    return 0 if column is None else column[place]
+def _at(column: Sequence[int] | None, index: int) -> int:
+    return 0 if column is None else column[index]

@@ -104,12 +104,12 @@ class _ReferenceTransaction:
     def records(
         self, sort: str, *, opened: bool = True, after: int = -1, limit: int = 10_000
     ) -> Sequence[StoreRecord]:
-        found = [
+        chosen = [
             record
-            for (name, id), record in sorted(self._store._records.items(), key=lambda one: one[0])
+            for (name, id), record in sorted(self._store._records.items(), key=lambda item: item[0])
             if name == sort and id > after and (record.open or not opened)
         ]
-        return found[:limit]
+        return chosen[:limit]
 
     def put(self, sort: str, record: StoreRecord) -> None:
         body = json.loads(json.dumps(record.body))  # as a database: no value is shared

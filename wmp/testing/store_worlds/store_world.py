@@ -555,14 +555,14 @@ class StoreWorld(Network):
 
     def _acknowledged(self, name: str, ids: Sequence[int], joined: dict[int, int] | Any) -> None:
         for id in ids:
-            found = joined.get(id, id)
-            rows = self.store.list(JobFilter(ids=[found]))
-            _hold("what is acknowledged is stored", bool(rows), f"job {found}")
-            self.acknowledged.add(found)
-            self._confirmed[name].add(found)
-            if found != id:
+            stored_id = joined.get(id, id)
+            rows = self.store.list(JobFilter(ids=[stored_id]))
+            _hold("what is acknowledged is stored", bool(rows), f"job {stored_id}")
+            self.acknowledged.add(stored_id)
+            self._confirmed[name].add(stored_id)
+            if stored_id != id:
                 self.open[name].discard(id)
-                self.open[name].add(found)
+                self.open[name].add(stored_id)
 
     def _resolved(
         self, name: str, ids: Iterable[int], ends: Iterable[End], payloads: Iterable[Any]

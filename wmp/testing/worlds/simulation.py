@@ -229,9 +229,9 @@ class Simulation:
     def calm(self) -> float:
         """The time by which all nodes must be connected again, including delayed connections."""
         timers = self.fleet.topology.timers
-        found = 4 * timers.ping + timers.backoff + max(timers.max_silence, 6.0) + 1.0
+        connected = 4 * timers.ping + timers.backoff + max(timers.max_silence, 6.0) + 1.0
         freed = timers.hold + timers.lock_timeout + 2 * timers.resend
-        return self.faults.until + self._held_up + 1.05 * (found + freed + 4 * timers.trip)
+        return self.faults.until + self._held_up + 1.05 * (connected + freed + 4 * timers.trip)
 
     @property
     def settled(self) -> bool:
