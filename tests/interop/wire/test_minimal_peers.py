@@ -46,8 +46,8 @@ class Peer(Program):
         self.feed("".join(f"{line}\n" for line in lines).encode())
 
     def event(self) -> str:
-        """Return the next line that does not begin with "submitted"."""
-        while (line := self.line()).startswith("submitted "):
+        """Return the next line that does not only answer a line of stdin."""
+        while (line := self.line()).startswith(("submitted ", "cancelling ")):
             pass
         return line
 

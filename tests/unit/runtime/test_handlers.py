@@ -10,11 +10,10 @@ import pytest
 
 from wmp.codec import pack_value, unpack_error
 from wmp.errors import ConfigError, DecodeError
-from wmp.runtime.codecs.payload_codecs import unknown_codec
+from wmp.runtime.codecs.payload_codecs import coders_of, unknown_codec
 from wmp.runtime.executors.handlers import (
     RunningJob,
     as_handlers,
-    coders_of,
     describe_error,
     serve,
 )
