@@ -200,14 +200,14 @@ def test_two_processes_of_one_identity_are_not_served_side_by_side():
 
 
 def test_a_worker_that_no_manager_serves_does_not_continue_beside_another():
-    def found(*refusals: str | None) -> list[str]:
+    def found(*refusals: str | None, side_by_side: bool = True) -> list[str]:
         """Return the violations of lives of one worker; no refusal means that it was served."""
         pong, lines = message("PONG", "m", "w"), []
         for epoch, reason in enumerate(refusals, 1):
             lines += [
                 line("w", 0, 0, "start", epoch=epoch, **START),
                 line("w", 1, 10, "received", epoch=epoch, reason=reason, **pong),
-                line("w", 2, 20, "stop", epoch=epoch, lines=0),
+                line("w", 2, (5 if side_by_side else 2) * 10**6, "stop", epoch=epoch, lines=0),
             ]
         texts = [text.replace('"reason": null, ', "") for text in lines]
         sink = FoldSink(known(map(json.loads, texts)))
@@ -216,6 +216,7 @@ def test_a_worker_that_no_manager_serves_does_not_continue_beside_another():
 
     assert found(None, None) == []
     assert found("claimed") == []  # no other process has its identity
+    assert found(None, "claimed", side_by_side=False) == []  # for less than three seconds
     assert found(None, "claimed") == [
         "w:2 did not stop, although no manager served it and another process has its identity"
     ]
@@ -383,10 +384,10 @@ def test_one_clock_for_all_over_the_best_chain():
 
     # m is the first manager: its wall clock is the reference, and d is 100 µs ahead of m.
     assert told == {
-        M: Clock(7, 0),
-        D: Clock(7 - 100, 5),
-        W: Clock(7 - 100 - 30, 10),
-        ALONE: Clock(3, None),
+        M: Clock(7, 0, M),
+        D: Clock(7 - 100, 5, M),
+        W: Clock(7 - 100 - 30, 10, M),
+        ALONE: Clock(3, None, ALONE),
     }
 
 
@@ -397,8 +398,8 @@ def test_one_machine_has_one_clock():
     near = clocks(found, [Offset(M, W, offset=20, error=40, messages=1)])
     far = clocks(found, [Offset(M, W, offset=50, error=40, messages=1)])
 
-    assert near == {M: Clock(7, 0), W: Clock(7, 0)}
-    assert far[W] == Clock(7 - 50, 40)  # two machines with the same name
+    assert near == {M: Clock(7, 0, M), W: Clock(7, 0, M)}
+    assert far[W] == Clock(7 - 50, 40, M)  # two machines with the same name
 
 
 def rows_of_totals(totals: Totals) -> list[object]:

@@ -53,6 +53,8 @@ class Clock:
     """µs by which the common time may be wrong; None for a clock that was compared with no other
     clock.
     """
+    reference: ProcessKey | None = None
+    """The process at which the chain of pairs begins."""
 
 
 @define(eq=False)
@@ -139,7 +141,8 @@ def clocks(found: Sequence[ProcessLines], pairs: Iterable[Offset]) -> dict[Proce
             error, process, clock = heapq.heappop(reach)
             if process in known:
                 continue
-            known[process] = Clock(clock, None if alone and process == beginning else error)
+            lonely = alone and process == beginning
+            known[process] = Clock(clock, None if lonely else error, beginning)
             for peer, offset, more in near[process]:
                 if peer not in known:
                     heapq.heappush(reach, (error + more, peer, clock - offset))

@@ -36,6 +36,8 @@ _HOUR: Final = 3_600_000_000
 """In µs."""
 MAX_OF_A_NAME: Final = 100
 """Maximum number of violations of one name and certainty in a report; all are counted."""
+_SLACK: Final = 1_000_000
+"""µs by which clocks of processes may disagree beyond their errors, because rates differ."""
 _MAX_LINES: Final = 200
 """Maximum number of lines of a violation that are reported."""
 
@@ -53,7 +55,7 @@ class KnownProcess:
     whole: bool
     """Whether the journal has a ``start`` and lacks no line."""
     end: str | None
-    """As ``nodes.end``."""
+    """As ``nodes.end``; None without a ``stop`` line, because the last lines may be lost."""
     first: int
     """The time of its first line on its own clock."""
     last: int
@@ -61,8 +63,34 @@ class KnownProcess:
     max_silence: float | None = None
     """Seconds of silence after which a manager gives a worker up."""
     resources: Mapping[str, int] = {}
-    compared: bool = True
-    """Whether ``clock`` is that of the common clock, and not only its own wall clock."""
+    error: int | None = 0
+    """µs by which ``clock`` may be wrong; None for a clock that was compared with no other."""
+    reference: ProcessKey | None = None
+    """The process with whose clock this process and its neighbours were compared."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether ``clock`` is that of the common clock, and not only its own wall clock."""
+        return self.error is not None
+
+    def has_lines_until(self, other: KnownProcess, at: int) -> bool:
+        """Return whether the journal certainly has all lines before a time of another process.
+
+        The lines of a journal are written in their order. So a killed process loses only lines
+        that are younger than its last line. A journal with gaps is not ``whole``.
+
+        Args:
+            other: The other process.
+            at: µs on the clock of the other process.
+        """
+        if self.end is not None:
+            return True
+        error = (self.error or 0) + (other.error or 0) + _SLACK
+        return self.shares_clock(other) and at + other.clock + error < self.last + self.clock
+
+    def shares_clock(self, other: KnownProcess) -> bool:
+        """Return whether messages compare the clocks of two processes, perhaps through others."""
+        return self.reference == other.reference
 
 
 class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):

@@ -25,8 +25,6 @@ from wmp.spark.session.arrow import schema_of
 
 _UP: Final = frozenset(command.name for command in SENT_BY_WORKERS - SENT_BY_MANAGERS)
 """Commands that only workers send, so that their direction is up."""
-_SLACK: Final = 1_000_000
-"""µs before the last line of a killed process within which its last lines may be lost."""
 _AGAIN: Final = 60_000_000
 """µs after which a message that was received is not sent again."""
 GONE: Final = 300_000_000
@@ -248,7 +246,8 @@ class _Ends:
         order = np.argsort(wrong.times(sink.known), kind="stable")
         for number in dict.fromkeys(wrong.message[order].tolist()):  # the first are shown
             begin, end = np.searchsorted(self.message, [number, number + 1])
-            _suspect(list(self.only(slice(begin, end))), sink)
+            whole = self.only(slice(begin, end))
+            _suspect(list(whole), list(wrong.only(wrong.message == number)), sink)
 
 
 def _values(packed: Any) -> _Array:
@@ -355,10 +354,18 @@ def _is_settled(
     return whole or not unknown or not late
 
 
-def _suspect(ends: Sequence[_End], sink: FoldSink) -> None:
+def _suspect(ends: Sequence[_End], wrong: Sequence[_End], sink: FoldSink) -> None:
     """Report a message that was received, but not sent with the same columns.
 
-    A process that was killed loses its last lines.
+    A process that was killed loses its last lines. Another line about a message of the same number
+    or head does not show that the line of the received message is there: a message is sent again
+    with other columns, and PINGs have no number. So only a message that arrived before the last
+    line of its source was certainly sent by a line that is there.
+
+    Args:
+        ends: All lines about the message.
+        wrong: The lines of receivers that no line of the source explains.
+        sink: Gets the violation.
     """
     stream, (number, *_) = ends[0]
     source = (stream.source, stream.source_epoch or 0)
@@ -367,15 +374,15 @@ def _suspect(ends: Sequence[_End], sink: FoldSink) -> None:
     if not sent and number in sink.closed.get(stream[:_HOPS], LineNumbers()):
         sink.late += 1  # only the message without a target may have receivers beside the first
         return
-    # A receiver behind devices compares its columns with those of the source.
-    got, last = max(
-        (end for end in ends if end[0].side),
-        key=lambda end: (end[0].hops > 0, end[1].n, end[1].at),
-    )
-    when = last.at + sink.known[got.process].clock
-    early = origin.compared and when < origin.last + origin.clock - _SLACK
-    if not (sent or origin.end is not None or early):
+    proved = [
+        (receiver, line)
+        for receiver, line in wrong
+        if origin.has_lines_until(sink.known[receiver.process], line.at)
+    ]
+    if not proved:
         return
+    # A receiver behind devices compares its columns with those of the source.
+    got, last = max(proved, key=lambda end: (end[0].hops > 0, end[1].n, end[1].at))
     what = (
         f"{stream.command}{f' {number}' if stream.numbered else ''}"
         f"{'' if stream.session is None else f' of session {stream.session}'} from {source[0]}"

@@ -180,7 +180,12 @@ class ProcessLines:
     @property
     def is_over(self) -> bool:
         """Whether the process ended, and its journal lacks no line."""
-        return self.end is not None and self.start is not None and not self.numbers.missing
+        return self.stopped and self.start is not None and not self.numbers.missing
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the journal has its ``stop`` line, so that no last line is lost."""
+        return bool(self.ends.get("stop"))
 
     @property
     def end(self) -> str | None:

@@ -14,6 +14,8 @@ from wmp.spark.folds.process_lines import ProcessLines
 from wmp.spark.session.arrow import Values
 
 _MAX_SILENCE: Final = ManagerSettings(identity=b"", epoch=0).max_silence
+_REFUSED: Final = 3_000_000
+"""µs of refusals after which a worker that no manager serves stops (WMP-15.9)."""
 _START: Final = ("kind", "label", "host", "pid", "release", "roles", "resources", "settings")
 
 
@@ -32,9 +34,10 @@ def known_processes(
         start, own = row.start_columns, clock[row.key]
         whole = row.start is not None and not row.numbers.missing and row.key not in twice
         found[row.key] = KnownProcess(
-            row.node, row.epoch, row.kind, own.clock, whole, row.end, row.first, row.last,
+            row.node, row.epoch, row.kind, own.clock, whole, row.end if row.stopped else None,
+            row.first, row.last,
             start.get("settings", {}).get("max_silence"), start.get("resources", {}),
-            own.error is not None,
+            own.error, own.reference,
         )  # fmt: skip
     return found
 
@@ -70,25 +73,57 @@ def check_lives(
     _check_turns(rows, served, sink)
     name = "one process for each identity"
     by_node: dict[str, list[ProcessLines]] = defaultdict(list)
+    named: dict[str, set[int]] = defaultdict(set)
     for row in rows:
         by_node[row.node].append(row)
+        for node, epoch in row.named:
+            named[node] |= set() if epoch is None else {epoch}
     for some in by_node.values():
         others = [one.key for one in some]
         for row in some:
             where = (row.node, row.epoch, row.numbers.highest, row.last)
             who = f"{row.node}:{row.epoch}"
-            if row.reason == "Superseded" and len(some) == 1:
+            alone = len(some) == 1 and named[row.node] <= {row.epoch}
+            if row.reason == "Superseded" and alone and _is_witnessed(row, sink.known):
                 text = f"{who} stopped as superseded; no other process has its identity"
-                sink.violation(name, text, where)
+                sink.violation(name, text, where, others=_peers(row))
             idle = (
                 row.start_columns.get("kind") == "worker" and row.end == "stop" and not row.served
             )
-            if idle and any(one.served for one in some):
+            if idle and any(_is_rival(row, one, sink.known) for one in some):
                 text = (
                     f"{who} did not stop, although no manager served it and another process has "
                     "its identity"
                 )
                 sink.violation(name, text, where, others=others)
+
+
+def _peers(row: ProcessLines) -> list[ProcessKey]:
+    """Return the processes that the lines of a process name."""
+    return sorted((node, epoch) for node, epoch in row.named if epoch is not None)
+
+
+def _is_witnessed(row: ProcessLines, known: Mapping[ProcessKey, KnownProcess]) -> bool:
+    """Return whether the peers of a halted worker would show another process of its identity.
+
+    A killed manager has lost its last lines, and a killed process may have left no line.
+    """
+    me = known[row.key]
+    peers = (known[key] for key in _peers(row) if key in known)
+    return all(one.has_lines_until(me, me.last) for one in peers)
+
+
+def _is_rival(
+    row: ProcessLines, other: ProcessLines, known: Mapping[ProcessKey, KnownProcess]
+) -> bool:
+    """Return whether an idle worker ran beside another process that was served.
+
+    A worker that is started again after a kill is not beside the killed process.
+    """
+    me, one = known[row.key], known[other.key]
+    first = max(me.first + me.clock, one.first + one.clock)
+    last = min(me.last + me.clock, one.last + one.clock)
+    return other.served > 0 and last - first > _REFUSED
 
 
 def _check_turns(
