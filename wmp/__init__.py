@@ -13,7 +13,12 @@ from __future__ import annotations
 
 import typing
 
-from wmp.lazy import lazy_names as _lazy_names
+# The public index has another package `wmp`. wmp_programs.py and wmp/errors.py read this name to
+# check whether this file belongs to our package.
+_DISTRIBUTION: typing.Final = "worker-manager-protocol"
+
+from wmp import errors as _errors  # noqa: E402 - errors needs the name above
+from wmp.lazy import lazy_names as _lazy_names  # noqa: E402
 
 if typing.TYPE_CHECKING:
     from wmp import aio, balance
@@ -23,39 +28,7 @@ if typing.TYPE_CHECKING:
     from wmp.calls.local import local
     from wmp.calls.served import handlers_of
     from wmp.calls.task import Task, current_job, task
-    from wmp.errors import (
-        ClosedError,
-        ConfigError,
-        DecodeError,
-        HandlerHung,
-        HandlerVerdict,
-        InitializerFailed,
-        InstanceEnded,
-        JobCancelled,
-        JobError,
-        JobFailed,
-        JobTimeout,
-        LocalProtocolError,
-        NoReply,
-        NoWorkers,
-        OnStandby,
-        ProtocolError,
-        QueueFull,
-        Reject,
-        RemoteProtocolError,
-        RetryLater,
-        RowsFailed,
-        StarConflict,
-        StoreError,
-        StoreFull,
-        StoreUnavailable,
-        StoreUnusable,
-        Superseded,
-        TransportError,
-        WMPError,
-        WorkerLost,
-        WorkersEnded,
-    )
+    from wmp.errors import *  # noqa: F403 - the names in its __all__
     from wmp.message import Command, Outcome
     from wmp.retry import Retry, exponential
     from wmp.runtime.codecs.payload_codecs import register_codec
@@ -72,55 +45,24 @@ if typing.TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "ClosedError",
     "Command",
-    "ConfigError",
-    "DecodeError",
     "Device",
     "Executor",
-    "HandlerHung",
-    "HandlerVerdict",
-    "InitializerFailed",
-    "InstanceEnded",
     "Job",
-    "JobCancelled",
-    "JobError",
-    "JobFailed",
     "JobOptions",
-    "JobTimeout",
-    "LocalProtocolError",
     "Manager",
-    "NoReply",
-    "NoWorkers",
-    "OnStandby",
     "Outcome",
     "PostgresStore",
-    "ProtocolError",
-    "QueueFull",
-    "Reject",
-    "RemoteProtocolError",
     "Retry",
-    "RetryLater",
-    "RowsFailed",
     "RunningJob",
     "Security",
     "SocketOptions",
     "SqliteStore",
-    "StarConflict",
     "Status",
-    "StoreError",
-    "StoreFull",
-    "StoreUnavailable",
-    "StoreUnusable",
     "SubmitOptions",
-    "Superseded",
     "Task",
     "Transport",
-    "TransportError",
-    "WMPError",
     "Worker",
-    "WorkerLost",
-    "WorkersEnded",
     "aio",
     "balance",
     "current_job",
@@ -132,48 +74,14 @@ __all__ = [
     "results",
     "task",
 ]
+__all__ += _errors.__all__
 
 # Names are imported at their first use. The sans-IO parts are in this package too, and their import
 # must not load sockets, clocks and event loops.
 _HOMES: typing.Final = {
     "aio": "wmp.aio",
     "balance": "wmp.balance",
-    **dict.fromkeys(
-        (
-            "ClosedError",
-            "ConfigError",
-            "DecodeError",
-            "HandlerHung",
-            "HandlerVerdict",
-            "InitializerFailed",
-            "WorkersEnded",
-            "InstanceEnded",
-            "JobCancelled",
-            "JobError",
-            "JobFailed",
-            "JobTimeout",
-            "LocalProtocolError",
-            "NoReply",
-            "NoWorkers",
-            "OnStandby",
-            "ProtocolError",
-            "QueueFull",
-            "Reject",
-            "RemoteProtocolError",
-            "RetryLater",
-            "RowsFailed",
-            "StarConflict",
-            "StoreError",
-            "StoreFull",
-            "StoreUnavailable",
-            "StoreUnusable",
-            "Superseded",
-            "TransportError",
-            "WMPError",
-            "WorkerLost",
-        ),
-        "wmp.errors",
-    ),
+    **dict.fromkeys(_errors.__all__, "wmp.errors"),
     "Device": "wmp.blocking",
     "Job": "wmp.blocking",
     "Manager": "wmp.blocking",
@@ -200,11 +108,6 @@ _HOMES: typing.Final = {
     "SqliteStore": "wmp.store.sqlite.sqlite_store",
     "results": "wmp.stored_results",
 }
-# The public index has another package `wmp`. wmp_programs.py and wmp/errors.py read this name to
-# check whether this file belongs to our package.
-_DISTRIBUTION: typing.Final = "worker-manager-protocol"
-
-
 _public, __dir__ = _lazy_names(__name__, {**_HOMES, "__version__": ""})
 
 

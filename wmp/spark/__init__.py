@@ -9,11 +9,11 @@ has workers do the rows of a DataFrame. No other package of the library imports 
 needs the extra ``spark``.
 """
 
-import importlib
 import importlib.util
 import typing
 
 import wmp.errors
+from wmp.lazy import lazy_names as _lazy_names
 
 if typing.TYPE_CHECKING:
     from wmp.spark.fleet.executor_check import ship
@@ -36,7 +36,7 @@ def _need(*names: str) -> None:
 
 _need("pyspark", "pandas", "pyarrow")
 
-_MODULES: typing.Final = {
+_HOMES: typing.Final = {
     "Fleet": "fleet.fleet",
     "JournalReport": "reports.reporting",
     "follow": "reports.following",
@@ -48,11 +48,12 @@ _PAGES: typing.Final = ("JournalReport", "follow", "report")
 """The names that make reports. Only they need the packages for reports, so executors need not."""
 
 
-def __getattr__(name: str) -> typing.Any:
-    """Import modules at their first use: Spark's workers import this package too."""
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def _check(name: str) -> None:
     if name in _PAGES:
         _need("msgspec", "jinja2", "plotly")
-    return getattr(importlib.import_module(f"wmp.spark.{module}"), name)
+
+
+# Spark's workers import this package too, so modules are imported at their first use.
+__getattr__, __dir__ = _lazy_names(
+    __name__, {name: f"{__name__}.{home}" for name, home in _HOMES.items()}, _check
+)

@@ -93,7 +93,9 @@ def test_exports_are_sorted_and_complete(extra):
         name = dotted(path)
         module = importlib.import_module(name)
         listed = list(getattr(module, "__all__", ()))
-        if listed != sorted(set(listed), key=sort_key):
+        # The top level adds the errors, which are sorted in their own module.
+        own = [one for one in listed if name != "wmp" or one not in errors.__all__]
+        if own != sorted(set(own), key=sort_key):
             wrong.append(f"{name}: __all__ is not sorted")
         if unlisted := names_made(path) - set(listed):
             wrong.append(f"{name}: __all__ does not list the public names {sorted(unlisted)}")
