@@ -326,6 +326,16 @@ def _print_outcome(made: _Report, *, as_json: bool) -> None:
         ("lines missing", "line is missing", "lines are missing"),
         ("lines repeated", "line was there twice", "lines were there twice"),
         ("nodes missing", "process left no journal", "processes left no journal"),
+        (
+            "without an end",
+            "process was killed or still runs, so its last lines are missing",
+            "processes were killed or still run, so their last lines are missing",
+        ),
+        (
+            "jobs partly known",
+            "job is known only in part: no line shows its submission",
+            "jobs are known only in part: no line shows their submission",
+        ),
     ):
         if numbers[name]:
             found = counted(int(numbers[name]), one, many)

@@ -16,6 +16,7 @@ from tests.waiting import WAIT, wait_until
 from wmp.spark.journals.journals import Source, find_segments
 from wmp.spark.journals.tables import Tables
 from wmp.spark.pipeline.engines import InProcess
+from wmp.spark.pipeline.publishing import PipelineResult
 from wmp.spark.pipeline.run import build_tables
 
 Key = tuple[str, int]
@@ -39,13 +40,18 @@ threading.Event().wait()
 """
 
 
+def report_on(journal: Path, out: Path) -> PipelineResult:
+    """Make the tables of a journal in this process."""
+    tables = Tables(lambda: None, str(out))
+    return build_tables(tables, InProcess(), Source.of(find_segments([journal])))
+
+
 def accusations(journal: Path, out: Path) -> list[tuple[str, str]]:
     """Return (name, detail) of the violations in a report of a journal, certain or not."""
-    tables = Tables(lambda: None, str(out))
-    result = build_tables(tables, InProcess(), Source.of(find_segments([journal])))
+    result = report_on(journal, out)
     if not result.findings:
         return []
-    shown = tables.dataset("violations").to_table(columns=["name", "detail"]).to_pylist()
+    shown = result.tables.dataset("violations").to_table(columns=["name", "detail"]).to_pylist()
     return [(row["name"], row["detail"]) for row in shown]
 
 

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from tests.spark.folds.killed import WORKERS, accusations, by_process, cut, run_and_kill
+from tests.spark.folds.killed import WORKERS, accusations, by_process, cut, report_on, run_and_kill
 from tests.spark.folds.worlds import play, save
 
 
@@ -73,3 +73,27 @@ def test_a_thousand_killed_busy_workers_are_not_accused(tmp_path, seed):
     kills = 1000 // WORKERS // 5
     assert run_and_kill(tmp_path / "journal", kills, seed) == 60 * (kills + 1)
     assert accusations(tmp_path / "journal", tmp_path / "out") == []
+
+
+def test_jobs_of_a_manager_that_was_killed_early_are_counted(tmp_path):
+    """The jobs that only workers know have a row, and the report names them as partly known."""
+    played = play(0, tmp_path)
+    processes = by_process(played.lines)
+    managers = [key for key in processes if key[0].startswith("s0.m")]
+    save(tmp_path / "whole" / "all-1-000001.jsonl", played.lines)
+    save(tmp_path / "cut" / "all-1-000001.jsonl", list(cut(processes, dict.fromkeys(managers, 2))))
+
+    whole = report_on(tmp_path / "whole", tmp_path / "out").summary
+    result = report_on(tmp_path / "cut", tmp_path / "out2")
+
+    columns = ["owner", "owner_epoch", "job"]
+    jobs, executed = (
+        {tuple(row.values()) for row in result.tables.dataset(name).to_table(columns).to_pylist()}
+        for name in ("jobs", "executions")
+    )
+    assert whole["jobs partly known"] == 0
+    assert executed
+    assert executed <= jobs
+    assert result.summary["jobs"] == len(jobs)
+    assert result.summary["jobs partly known"] >= len(executed)
+    assert result.summary["without an end"] >= len(managers)

@@ -122,7 +122,9 @@ class JobFold:
             except Violation as violation:
                 last = [fact for fact in facts if fact.side == 0][-1]
                 self._break(violation.name, violation.detail, replace(last, peer=None))
-        rows.report(self._state)
+        # Without its submission only an end shows the state of a job.
+        judged_state = self._state if accepted else JobState.ENDED
+        rows.report(judged_state if accepted or end is not None else None)
 
     def _at_manager(self, fact: Fact) -> None:
         """Record an event in the history, and make a step in the table of jobs."""

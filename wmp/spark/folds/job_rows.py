@@ -19,6 +19,8 @@ _OF_LEASES: Final = frozenset({
     "granted", "taken", "run", "answered", "arrived", "noted", "resolved",
 })  # fmt: skip
 """Events that belong to a lease."""
+_SHOWS_LEASE: Final = _OF_LEASES - {"noted", "resolved"}
+"""Events that only a lease which was granted has."""
 _GIVEN_BACK: Final = {
     int(Outcome.REFUSED): "refused",
     int(Outcome.CANCELLED): "handed back",
@@ -59,8 +61,8 @@ class JobRows:
             if event in _OF_LEASES:
                 self._leases[fact.attempt or 0].setdefault(event, fact)
 
-    def report(self, state: JobState) -> None:
-        """Add the rows to the sink; ``state`` is the last state of the job."""
+    def report(self, state: JobState | None) -> None:
+        """Add the rows to the sink; ``state`` is the last state of the job, None if unknown."""
         begin = self.first.get("submitted")
         if not self.sink.shows((begin or self.facts[0]).time):
             return
@@ -69,8 +71,33 @@ class JobRows:
         over = sum([self._report_lease(*lease) for lease in self._leases.items()])
         if begin is not None:
             self._report_job(begin, state, over)
+        elif self.first.keys() & _OF_LEASES:
+            self._report_partly_known(state, over)
 
-    def _report_job(self, begin: Fact, state: JobState, over: int) -> None:
+    def _report_partly_known(self, state: JobState | None, over: int) -> None:
+        """Add the row of a job whose submission no line shows, as after the kill of its manager."""
+        leases = {n: one for n, one in self._leases.items() if one.keys() & _SHOWS_LEASE}
+        newest = leases[max(leases)] if leases else {}
+        shown = newest.get("granted") or next(iter(newest.values()), None)
+        holder: tuple[str | None, int | None] = (None, None)
+        if shown is not None:
+            holder = shown.process if shown.side == 1 else (shown.peer, shown.peer_epoch)
+        end, asked, run = map(self.first.get, ("resolved", "asked", "run"))
+        grant = self.first.get("granted")
+        role = next((one.role for one in (grant, run) if one is not None), None)
+        word = None if end is None else end.word
+        self.sink.add(
+            "jobs",
+            (
+                *self.job, role, _map(None if run is None else run.text), None, None, None,
+                _time(asked), _time(end), word, None if state is None else state.name.lower(),
+                len(leases), over, len(self._runs), *holder, None, None,
+            ),
+        )  # fmt: skip
+        self.sink.count(int(len(leases) > 1), "jobs", word)
+        self.sink.count(1, "partly known")
+
+    def _report_job(self, begin: Fact, state: JobState | None, over: int) -> None:
         end, asked, sink = self.first.get("resolved"), self.first.get("asked"), self.sink
         grants = {n: one["granted"] for n, one in self._leases.items() if "granted" in one}
         newest = grants[max(grants)] if grants else None
@@ -83,7 +110,8 @@ class JobRows:
             "jobs",
             (
                 *self.job, begin.role, _map(begin.text), begin.other, begin.value, begin.time,
-                _time(asked), _time(end), word, state.name.lower(), len(grants), over,
+                _time(asked), _time(end), word, None if state is None else state.name.lower(),
+                len(grants), over,
                 len(self._runs), *holder, wait, total,
             ),
         )  # fmt: skip

@@ -286,6 +286,7 @@ class Totals:
             "jobs": sum(jobs.values()),
             **{f"jobs {end.value}": jobs.get(end.value, 0) for end in End},
             "jobs open": jobs.get(None, 0),
+            "jobs partly known": self._sum("partly known"),
             "jobs tried again": self._sum("jobs", 1),
             "jobs per second": (sum(jobs.values()) - jobs.get(None, 0)) / took if took else 0,
             "leases": sum(leases.values()),
