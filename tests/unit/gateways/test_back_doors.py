@@ -9,6 +9,7 @@ from wmp.actions import Interrupt, Recall, Run
 from wmp.codec import pack_frames, unpack_error
 from wmp.events import Closed, Drained, Finished, Recalled
 from wmp.foreign import Arrived, Dismissed, Emit, Left, Of, Staff, Unsent
+from wmp.gateways import MajordomoDoor, WorkerDoor
 from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.queue_doors.wire import (
     HeartbeatStyle,
@@ -426,3 +427,57 @@ def test_the_submitters_of_the_doors_own_manager_take_replies_of_several_frames(
         [pack_frames([b"1", b"2"])],
         "frames",
     )
+
+
+PING = (b"", b"PING")
+
+
+@pytest.mark.rule("PING-4.3", "PING-3.2")
+@pytest.mark.parametrize("late", [False, True])
+def test_the_second_ping_of_a_busy_worker_makes_it_idle(late):
+    door = Door(PingPongDoorWire())
+    door.get(*READY["ping-pong"], peer=b"a")
+    door.run(b"body")
+    door.get(*PING, peer=b"a")  # may have crossed with the job
+    door.get(*PING, peer=b"a")  # arrived together with the first one, after a pause of the door
+    assert (door.state(b"a"), door.ends, door.sent) == (Attendance.BUSY, [], PONG)
+    if late:
+        door.order(Interrupt(1, [1]))
+        assert door.state(b"a") is Attendance.LATE
+    door.wait(1.0)
+    door.get(*PING, peer=b"a")
+    assert door.state(b"a") is Attendance.IDLE
+    assert [outcome for _, outcome, _ in door.ends] == ([] if late else [Outcome.LOST])
+    assert (door.drops, door.sent) == (["unanswered request"], PONG)
+    assert door.places == (1 if late else None)
+
+    door.run(b"next")
+    assert door.sent == [(b"", b"next")]
+    door.get(*PING, peer=b"a")  # the count of PINGs starts anew
+    assert door.state(b"a") is Attendance.BUSY
+
+
+@pytest.mark.rule("PIRATE-7.4")
+def test_a_heartbeat_after_busy_timeout_makes_a_worker_idle_and_an_earlier_one_does_not():
+    door = Door(ParanoidDoorWire(), busy_timeout=10.0)
+    door.get(*READY["paranoid"], peer=b"a")
+    door.run(b"body")
+    frames = door.sent[0]
+    for _ in range(9):
+        door.wait(1.0)
+        door.get(*HEARTBEAT, peer=b"a")
+        assert door.state(b"a") is Attendance.BUSY
+    door.wait(1.0)
+    assert door.state(b"a") is Attendance.LATE
+    door.get(*HEARTBEAT, peer=b"a")
+    assert (door.state(b"a"), door.places) == (Attendance.IDLE, 1)
+    assert door.drops == ["unanswered request"]
+
+    door.run(b"next")
+    door.get(*request_of(frames)[2], b"late", peer=b"a")
+    assert (door.ends, door.drops) == ([], ["other reply"])
+
+
+def test_a_busy_timeout_is_an_hour_by_default():
+    assert WorkerDoor("inproc://door", protocol="paranoid-pirate").busy_timeout == 3600.0
+    assert MajordomoDoor("inproc://door").busy_timeout == 3600.0

@@ -356,3 +356,29 @@ def test_a_small_broker_remembers_more_connections_than_workers():
     broker.ready(b"a")
     assert broker.emitted == []
     assert broker.counted["disconnected"] == 1
+
+
+@pytest.mark.rule("MDP-4.12")
+def test_a_heartbeat_after_busy_timeout_makes_a_worker_idle_and_an_earlier_one_does_not():
+    broker = Broker(busy_timeout=10.0, services=[MajordomoService("*", max_worker_losses=0)])
+    broker.ready(b"w")
+    broker.ask(b"c", b"first")
+    token, _ = broker.given(b"w")
+    for _ in range(4):
+        broker.wait(2.4)
+        broker.beat(b"w")
+        assert broker.states == {"busy": 1}
+    broker.wait(1.0)
+    assert broker.states == {"late": 1}
+    broker.beat(b"w")
+    assert broker.states == {"idle": 1}
+    assert broker.counted["unanswered request"] == 1
+
+    broker.ask(b"c", b"next")
+    next_token, body = broker.given(b"w")
+    assert body == (b"next",)
+    broker.answer(b"w", token, b"too late")  # of the first request: no reason for DISCONNECT
+    assert (broker.emitted, broker.states) == ([], {"busy": 1})
+    assert broker.counted["late reply"] == 1
+    broker.answer(b"w", next_token, b"done")
+    assert broker.emitted == [(b"c", (b"", C, b"echo", b"done"))]

@@ -61,5 +61,9 @@ class MajordomoAttendant:
     token: bytes = b""
     last_at: float = 0.0
     sent_at: float = 0.0
+    given_at: float = 0.0
+    """When the worker got its last request."""
+    late_token: bytes = b""
+    """Token of a request that the worker has not answered; empty for none."""
     answered: bool = True
     """Whether a message arrived since the last HEARTBEAT to this worker."""

@@ -228,6 +228,8 @@ class MajordomoWorkers:
             case AttendantCommand.HEARTBEAT:
                 if worker is None:
                     self._expel(port, peer, "unknown worker", actions)
+                elif self._has_dropped_request(worker, now):
+                    self._free(worker, now, actions)
             case AttendantCommand.READY:
                 if worker is None:
                     self._ready(port, peer, notice.service, now, actions)
@@ -246,6 +248,23 @@ class MajordomoWorkers:
                     self._expel(port, peer, "invalid", actions)
             case _:
                 assert_never(notice.command)
+
+    def _has_dropped_request(self, worker: MajordomoAttendant, now: float) -> bool:
+        """Return whether HEARTBEAT shows that the worker does not do its request (MDP-4.12)."""
+        limit = self.terms.busy_timeout
+        waits = worker.state in (_State.BUSY, _State.LATE)
+        return waits and limit is not None and now - worker.given_at >= limit
+
+    def _free(self, worker: MajordomoAttendant, now: float, actions: list[WorkersAction]) -> None:
+        """Let a worker that has not answered its request get requests again."""
+        text = (
+            f"a worker of the service {worker.service.role!r} has not answered its request after "
+            f"{now - worker.given_at:.1f} s, and goes on with heartbeats; it gets requests again"
+        )
+        actions.append(self._drop("unanswered request", text))
+        worker.late_token = worker.token
+        self._lose(worker, "the worker did not answer, and goes on", actions)
+        self._step(worker, _Input.READY)
 
     def _ready(
         self, port: int, peer: bytes, name: bytes, now: float, actions: list[WorkersAction]
@@ -292,6 +311,9 @@ class MajordomoWorkers:
         elif worker.state is _State.LATE:
             actions.append(self._drop("late reply"))
             self._step(worker, _Input.OTHER)
+        elif worker.late_token and notice.address == worker.late_token:
+            worker.late_token = b""
+            actions.append(self._drop("late reply"))
         else:
             self._expel(port, peer, "other reply", actions)
 
@@ -359,7 +381,7 @@ class MajordomoWorkers:
         self.requests += 1
         self._token += 1
         token = ((self.terms.epoch << 20) + self._token & 2**64 - 1).to_bytes(8, "big")
-        worker.run, worker.token, worker.sent_at = run, token, now
+        worker.run, worker.token, worker.sent_at, worker.given_at = run, token, now, now
         self._lanes[group, run.lane] = self._tokens[token] = worker
         if self.terms.busy_timeout is not None:
             self.timers.set(_LateTimer(token), now + self.terms.busy_timeout)

@@ -143,8 +143,9 @@ class MajordomoDoor(Door):
     busy: str = field(default="honest", kw_only=True)
     """``"honest"``: a worker may be silent while it has a request, as the workers of the guide are;
     ``"strict"``: its silence counts, too, as in 7/MDP."""
-    busy_timeout: float | None = field(default=None, kw_only=True)
-    """Seconds after which a request at a worker counts as lost; None for no limit."""
+    busy_timeout: float | None = field(default=3600.0, kw_only=True)
+    """Seconds after which a request at a worker counts as lost; None for no limit. A later
+    heartbeat of the worker shows that it takes requests again."""
     linger: float = field(default=10.0, kw_only=True)
     """Seconds after which a service without workers is forgotten."""
     max_workers: int = field(default=10_000, kw_only=True)

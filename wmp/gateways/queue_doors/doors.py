@@ -171,8 +171,9 @@ class WorkerDoor(Door):
     """Seconds between two signs of life, from 0.01 to 30."""
     liveness: int = field(default=3, kw_only=True)
     """Number of heartbeats without a message after which an idle worker is forgotten."""
-    busy_timeout: float | None = field(default=None, kw_only=True)
-    """Seconds after which a request at a worker counts as lost; None for no limit."""
+    busy_timeout: float | None = field(default=3600.0, kw_only=True)
+    """Seconds after which a request at a worker counts as lost; None for no limit. A later
+    heartbeat of the worker shows that it takes requests again."""
     max_workers: int = field(default=Limits.JOBS, kw_only=True)
     """Maximum number of workers, at most 4096: together they are one worker of WMP, and it has so
     many jobs at a time. Give further workers a door of their own."""

@@ -62,6 +62,10 @@ class DoorWire(Protocol):
         """Whether a sign of life of an unknown worker is READY."""
 
     @property
+    def sign_is_idle(self) -> bool:
+        """Whether only an idle worker sends signs of life, so that they end a request."""
+
+    @property
     def reply_is_ready(self) -> bool:
         """Whether a reply of an unknown worker is READY."""
 
@@ -85,6 +89,7 @@ class SimpleDoorWire:
     sign: Frames | None = None
     exit: Frames | None = None
     sign_is_ready = False
+    sign_is_idle = False
     reply_is_ready = True  # PIRATE-8.2
 
     def read(self, frames: Frames) -> FromWorker:
@@ -111,6 +116,7 @@ class ParanoidDoorWire:
     style = HeartbeatStyle.ONE_WAY
     sign: Frames | None = (HEARTBEAT,)
     exit: Frames | None = None
+    sign_is_idle = False
     reply_is_ready = False
 
     def __init__(self, *, guide: bool = False, one_frame: bool = False) -> None:
@@ -135,6 +141,7 @@ class PingPongDoorWire:
     sign: Frames | None = (b"", b"PONG")
     exit: Frames | None = (b"", b"EXIT")
     sign_is_ready = True
+    sign_is_idle = True  # PING-4.3
     reply_is_ready = False
 
     def read(self, frames: Frames) -> FromWorker:

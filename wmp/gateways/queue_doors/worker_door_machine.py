@@ -118,6 +118,10 @@ class _Attendant:
     token: bytes = b""
     last_at: float = 0.0
     sent_at: float = 0.0
+    given_at: float = 0.0
+    """When the worker got its last request."""
+    signed_at: float | None = None
+    """When the first sign of life after that request came; None if none came."""
     answered: bool = True
     """Whether a message arrived since the last sign of life that the door sent."""
     dismissed: bool = False
@@ -296,7 +300,9 @@ class BackDoorMachine:
                 self._lose(worker, "the worker sent READY in place of a reply", now, actions)
                 self._step(worker, _Input.READY)
             case Notice.SIGN:
-                if not self._step(worker, _Input.SIGN) and self.wire.sign_is_ready:
+                if self._has_dropped_request(worker, now):
+                    self._free(worker, now, actions)
+                elif not self._step(worker, _Input.SIGN) and self.wire.sign_is_ready:
                     self._step(worker, _Input.READY)
             case Notice.REPLY:
                 self._reply(worker, message, now, actions)
@@ -316,6 +322,29 @@ class BackDoorMachine:
         ):
             self._emit(worker, self.wire.sign, now, actions)
         self._watch(worker, now)
+
+    def _has_dropped_request(self, worker: _Attendant, now: float) -> bool:
+        """Return whether a sign of life shows that the worker does not do its request any more."""
+        if worker.state not in (_State.BUSY, _State.LATE):
+            return False
+        settings = self.settings
+        if self.wire.sign_is_idle:
+            # The first PING may have been sent before the request arrived (PING-4.3).
+            if worker.signed_at is None:
+                worker.signed_at = now
+            return now - worker.signed_at >= settings.heartbeat / 2
+        limit = settings.busy_timeout
+        return limit is not None and now - worker.given_at >= limit  # PIRATE-7.4
+
+    def _free(self, worker: _Attendant, now: float, actions: list[BackDoorAction]) -> None:
+        """Let a worker that has not answered its request get requests again."""
+        text = (
+            f"a worker of {self.settings.group!r} has not answered its request after "
+            f"{now - worker.given_at:.1f} s, and goes on with signs of life; it gets requests again"
+        )
+        actions.append(self._drop("unanswered request", text))
+        self._lose(worker, "the worker did not answer, and goes on", now, actions)
+        self._step(worker, _Input.READY)
 
     def _admit(
         self, port: int, peer: bytes, message: FromWorker, actions: list[BackDoorAction]
@@ -439,7 +468,7 @@ class BackDoorMachine:
                     actions.append(Of(settings.group, earlier))
                 continue
             self._requests += 1
-            worker.token = token
+            worker.token, worker.given_at, worker.signed_at = token, now, None
             if run.limits is not None:
                 actions.append(Of(settings.group, Begun(run.lane, id)))
             if settings.busy_timeout is not None:
@@ -546,9 +575,9 @@ class BackDoorMachine:
         self._halted = True
         actions.append(Halt(None))
 
-    def _drop(self, reason: str) -> Drop:
+    def _drop(self, reason: str, detail: str = "") -> Drop:
         self._dropped[reason] += 1
-        return Drop(reason)
+        return Drop(reason, detail=detail)
 
 
 _PLACES = frozenset((_State.IDLE, _State.BUSY))

@@ -38,9 +38,10 @@ _USUAL = frozenset(
 _ALARMING = (
     ERROR_CODES
     | {"policy failed", "rival", "slots above max_slots", "wrong side", "device full", "no reply"}
+    | {"unanswered request"}
 ) - _USUAL
 """Reasons that indicate a broken or hostile peer, a user's policy that raises errors, a setting
-that does not fit, or a client of another protocol that waits in vain.
+that does not fit, or a client or worker of another protocol that waits in vain.
 
 All other reasons are ordinary races.
 """

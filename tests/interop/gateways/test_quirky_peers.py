@@ -1,0 +1,41 @@
+"""Gateways beside programs with habits that no document has (tests/peers/quirky.py)."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from tests.interop.gateways.test_gateways import back, front, places, queue_of
+from tests.peers.quirky import DROPPED, ForgetfulPingPong, ForgetfulPirate
+from tests.waiting import WAIT, wait_until
+from wmp.errors import NoReply
+from wmp.gateways import LazyClient
+
+pytestmark = pytest.mark.interop
+
+
+@pytest.mark.rule("PING-4.3", "PIRATE-7.4")
+@pytest.mark.parametrize(
+    ("protocol", "make_worker", "dropped", "settings"),
+    [
+        ("ping-pong", ForgetfulPingPong, DROPPED, {}),
+        ("paranoid-pirate", ForgetfulPirate, [b"two", b"frames"], {"busy_timeout": 0.5}),
+    ],
+)
+def test_a_worker_that_once_does_not_answer_gets_requests_again(
+    protocol, make_worker, dropped, settings, caplog
+):
+    with (
+        caplog.at_level(logging.WARNING, logger="wmp"),
+        queue_of(protocol, heartbeat=0.2, liveness=1000, **settings) as gateway,
+        make_worker(back(gateway), interval=0.1),
+        LazyClient(front(gateway), timeout=WAIT) as client,
+        LazyClient(front(gateway), timeout=0.1, tries=1) as other,
+    ):
+        wait_until(lambda: places(gateway) == 1)
+        with pytest.raises(NoReply):
+            other.request(dropped)
+        assert client.request(b"next") == b"NEXT"
+        assert gateway.statistics().doors[1].dropped["unanswered request"] >= 1
+    assert "gets requests again" in caplog.text
