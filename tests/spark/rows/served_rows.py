@@ -60,7 +60,19 @@ def never_ends(batch, job):
         time.sleep(0.01)
 
 
+@row_handler("batch")
+def same_batch(batch):
+    return batch
+
+
+@row_handler("row")
+def same_row(row):
+    return row
+
+
 HANDLERS = {
+    "same batch": same_batch,
+    "same row": same_row,
     "row": size_of_row,
     "frame": size_of_frame,
     "fails": seven_fails,

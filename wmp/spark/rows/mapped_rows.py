@@ -10,12 +10,12 @@ from typing import Any, Literal
 import pyarrow
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructType
 
 from wmp.errors import ConfigError
 from wmp.rows import RowTerms
 from wmp.runtime.sockets.security import Security
+from wmp.spark.rows.result_schema import result_schema
 
 _Batches = Iterable[pyarrow.RecordBatch]
 
@@ -56,6 +56,8 @@ def map_rows(
         df: The rows. Select the columns that the handler needs.
         role: Role of the workers.
         schema: The columns of the results: text such as ``"id long, size long"``, or a StructType.
+            A ``timestamp`` reaches handlers with a time zone. Every type is allowed for which
+            Spark has a type of Arrow: all but ``interval year to month`` and ``interval``.
         through: Endpoints that devices bind for managers (``wmp-device --bind-managers``).
         rows_per_job: Maximum number of rows of a job.
         max_bytes: Maximum number of bytes of a job that is more than one row.
@@ -99,8 +101,8 @@ def map_rows(
         store=store,
         security=security,
     )
-    wanted = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    task = partition_task(to_arrow_schema(wanted), terms)
+    wanted, arrow = result_schema(schema)
+    task = partition_task(arrow, terms)
     made = wanted
     if errors == "column":
         if error_column in wanted.names:

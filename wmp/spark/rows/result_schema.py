@@ -1,0 +1,64 @@
+"""The result schema of rows as Arrow and Spark name its types (ROWS-5.1)."""
+
+from __future__ import annotations
+
+import pyarrow
+from pyspark.errors import PySparkTypeError
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    CharType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VarcharType,
+)
+
+from wmp.errors import ConfigError
+
+_ZONE = "UTC"
+"""The zone of timestamps in results. Spark reads the instants, whatever the zone of its session."""
+
+
+def result_schema(given: str | StructType) -> tuple[StructType, pyarrow.Schema]:
+    """Return the result schema for Spark and for Arrow.
+
+    Args:
+        given: Text of columns, or a StructType. ``char`` and ``varchar`` become ``string``, as in
+            every DataFrame.
+
+    Raises:
+        ConfigError: Arrow has no type for a column, as for ``interval year to month``.
+    """
+    schema = StructType.fromDDL(given) if isinstance(given, str) else given
+    wanted = StructType([_without_lengths(one) for one in schema.fields])
+    for one in wanted.fields:
+        try:
+            to_arrow_schema(StructType([one]), timezone=_ZONE)
+        except PySparkTypeError:
+            raise ConfigError(
+                f"column {one.name!r} of the result schema has the type "
+                f"{one.dataType.simpleString()!r}, for which Spark has no Arrow type; name another "
+                "type, for example 'int' for a number of months"
+            ) from None
+    return wanted, to_arrow_schema(wanted, timezone=_ZONE)
+
+
+def _without_lengths(one: StructField) -> StructField:
+    return StructField(one.name, _plain(one.dataType), one.nullable, one.metadata)
+
+
+def _plain(kind: DataType) -> DataType:
+    """Return a type with ``string`` in the place of ``char`` and ``varchar``."""
+    match kind:
+        case CharType() | VarcharType():
+            return StringType()
+        case ArrayType():
+            return ArrayType(_plain(kind.elementType), kind.containsNull)
+        case MapType():
+            return MapType(_plain(kind.keyType), _plain(kind.valueType), kind.valueContainsNull)
+        case StructType():
+            return StructType([_without_lengths(one) for one in kind.fields])
+    return kind
