@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zmq
 
-from tests.interop.gateways.foreign_workers import ParanoidPirate, PingPong
+from tests.interop.gateways.foreign_workers import ParanoidPirate, PingPong, PlainWorker
 
 DROPPED = b"drop me"
 """The body of a request that a forgetful worker does not answer."""
@@ -27,3 +27,19 @@ class ForgetfulPirate(ParanoidPirate):
     def _take(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
         if len(frames) in (1, 3):
             super()._take(socket, frames)
+
+
+class CStringMajordomo(PlainWorker):
+    """Keeps the address of the client as a C string, which ends at the first zero byte."""
+
+    ready = (b"", b"MDPW01", b"\x01", b"echo")
+    separator: tuple[bytes, ...] = (b"",)
+
+    def _take(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
+        if frames[2] == b"\x02":
+            address = frames[3].partition(b"\0")[0]
+            body = self._do(frames[5:])
+            socket.send_multipart([b"", b"MDPW01", b"\x03", address, *self.separator, *body])
+
+    def on_time(self, socket: zmq.Socket[bytes]) -> None:
+        socket.send_multipart([b"", b"MDPW01", b"\x04"])

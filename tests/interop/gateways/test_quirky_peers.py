@@ -7,10 +7,10 @@ import logging
 import pytest
 
 from tests.interop.gateways.test_gateways import back, front, places, queue_of
-from tests.peers.quirky import DROPPED, ForgetfulPingPong, ForgetfulPirate
+from tests.peers.quirky import DROPPED, CStringMajordomo, ForgetfulPingPong, ForgetfulPirate
 from tests.waiting import WAIT, wait_until
 from wmp.errors import NoReply
-from wmp.gateways import LazyClient
+from wmp.gateways import Gateway, LazyClient, MajordomoClient, MajordomoDoor
 
 pytestmark = pytest.mark.interop
 
@@ -39,3 +39,15 @@ def test_a_worker_that_once_does_not_answer_gets_requests_again(
         assert client.request(b"next") == b"NEXT"
         assert gateway.statistics().doors[1].dropped["unanswered request"] >= 1
     assert "gets requests again" in caplog.text
+
+
+@pytest.mark.rule("MDP-4.3")
+def test_a_worker_may_keep_the_address_as_a_c_string():
+    with (
+        Gateway(MajordomoDoor("tcp://127.0.0.1:*")) as gateway,
+        CStringMajordomo(front(gateway)) as worker,
+        MajordomoClient(front(gateway), timeout=WAIT) as client,
+    ):
+        for number in range(300):
+            assert client.request("echo", b"r%d" % number) == b"R%d" % number
+        assert worker.done == 300

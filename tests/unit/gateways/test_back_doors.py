@@ -78,7 +78,7 @@ def door(name):
 
 def request_of(frames):
     """Return the token and the body of a request, and the frames around the token."""
-    place = next((n for n, one in enumerate(frames) if len(one) == 8), None)
+    place = next((n for n, one in enumerate(frames) if len(one) == 16), None)
     if place is None:
         return None, frames[1:], (b"",)
     return frames[place], frames[place + 2 :], frames[: place + 2]
@@ -175,7 +175,8 @@ def test_no_two_attempts_have_one_token_and_neither_has_a_later_start():
             reply(door, b"a", b"result")
 
     assert len(set(tokens)) == 6
-    assert {len(token) for token in tokens} == {8}
+    assert {len(token) for token in tokens} == {16}
+    assert all(token.decode().isprintable() for token in tokens)
 
 
 @pytest.mark.rule("PIRATE-7.2")
@@ -187,7 +188,7 @@ def test_a_reply_of_another_worker_or_with_another_token_is_dropped(name):
     door.run(b"one")
     first = door.sent[0]
     _, _, envelope = request_of(first)
-    wrong = tuple(bytes(8) if len(one) == 8 else one for one in envelope)
+    wrong = tuple(bytes(16) if len(one) == 16 else one for one in envelope)
 
     door.get(*envelope, b"stolen", peer=b"b")
     assert (door.ends, door.drops) == ([], ["other reply"])

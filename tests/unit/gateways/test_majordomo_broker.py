@@ -17,7 +17,8 @@ def test_a_request_goes_to_a_worker_and_its_reply_to_the_client():
     broker.ask(b"c", b"Hello", b"", b"world")
     token, body = broker.given(b"w")
     assert body == (b"Hello", b"", b"world")
-    assert len(token) == 8
+    assert len(token) == 16
+    assert token.decode().isprintable()
     broker.answer(b"w", token, b"olleH", b"")
     assert broker.emitted == [(b"c", (b"", C, b"echo", b"olleH", b""))]
     seen = broker.door.statistics()

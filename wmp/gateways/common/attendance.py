@@ -39,6 +39,19 @@ class AttendanceInput(IntEnum):
     """The connection ended, or the worker took leave."""
 
 
+def make_token(epoch_ms: int, number: int) -> bytes:
+    """Return the token of an attempt, which stands for the address of the client.
+
+    Some workers keep the address as a C string, and others print it. So a token has printable
+    characters: 16 hexadecimal digits.
+
+    Args:
+        epoch_ms: Time of the start, so that no token is one of an earlier start.
+        number: Number of the attempt since the start.
+    """
+    return b"%016x" % ((epoch_ms << 20) + number & 2**64 - 1)
+
+
 _S = Attendance
 _I = AttendanceInput
 

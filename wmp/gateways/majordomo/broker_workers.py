@@ -19,7 +19,7 @@ from wmp.core.protocol.timers import Timers
 from wmp.errors import DecodeError
 from wmp.events import Begun, Finished, Recalled
 from wmp.foreign import Disband, Emit, Frames, GroupOrder, GroupReport, Of, Staff
-from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput
+from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput, make_token
 from wmp.gateways.common.body import FRAMES_CODEC, from_payload, to_payload
 from wmp.gateways.majordomo.broker_terms import (
     MajordomoAttendant,
@@ -380,7 +380,7 @@ class MajordomoWorkers:
         self._step(worker, _Input.RUN)
         self.requests += 1
         self._token += 1
-        token = ((self.terms.epoch << 20) + self._token & 2**64 - 1).to_bytes(8, "big")
+        token = make_token(self.terms.epoch, self._token)
         worker.run, worker.token, worker.sent_at, worker.given_at = run, token, now, now
         self._lanes[group, run.lane] = self._tokens[token] = worker
         if self.terms.busy_timeout is not None:

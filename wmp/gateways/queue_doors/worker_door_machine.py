@@ -30,7 +30,7 @@ from wmp.foreign import (
     Staff,
     Unsent,
 )
-from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput
+from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput, make_token
 from wmp.gateways.common.body import FRAMES_CODEC, read_payload, to_payload
 from wmp.gateways.queue_doors.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL, Bundle
 from wmp.gateways.queue_doors.wire import DoorWire, FromWorker, HeartbeatStyle, Notice
@@ -459,7 +459,7 @@ class BackDoorMachine:
         while (job := bundle.begin(now)) is not None:
             id, payload = job
             self._tokens += 1
-            token = ((settings.epoch << 20) + self._tokens & 2**64 - 1).to_bytes(8, "big")
+            token = make_token(settings.epoch, self._tokens)
             frames = self._request(run, payload, token)
             if frames is None:
                 text = "the foreign protocol cannot carry this payload: a worker would not take it"

@@ -15,8 +15,14 @@ from wmp.gateways.round_robin.terms import RoundRobinDoorSettings
 from wmp.message import Frame, Outcome
 
 _NUMBERS = 2**64 - 1
+_TOKEN_SIZE = 17
 
 _NO_RESPONSE = pack_error("NoResponse", "the worker did the message and sent no RESPONSE")
+
+
+def has_form_of_token(address: bytes) -> bool:
+    """Return whether an address looks like a token, so that no peer may have it (RR-3.3)."""
+    return len(address) == _TOKEN_SIZE and address[:1] == b"~"
 
 
 @define(eq=False)
@@ -57,15 +63,17 @@ class GivenMessages:
     def new_token(self) -> bytes:
         """Return a token that was not used yet."""
         self._token = (self._token + 1) & _NUMBERS
-        return b"\0" + self._token.to_bytes(8, "big")
+        return b"~%016x" % self._token
 
     def is_token(self, address: bytes) -> bool:
         """Return whether an address is a token of this server."""
-        return (
-            len(address) == 9
-            and not address[0]
-            and self._first_token < int.from_bytes(address, "big") <= self._token
-        )
+        if not has_form_of_token(address):
+            return False
+        try:
+            number = int(address[1:], 16)
+        except ValueError:
+            return False
+        return self._first_token < number <= self._token
 
     def of_token(self, token: bytes, peer: bytes) -> GivenMessage | None:
         """Return the message of a token that a worker has."""

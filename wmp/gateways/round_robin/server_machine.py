@@ -33,7 +33,7 @@ from wmp.gateways.common.attendance import Attendance
 from wmp.gateways.common.body import FRAMES_CODEC, read_payload
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.round_robin.client_messages import ClientMessage, ClientMessages, size_of
-from wmp.gateways.round_robin.given_messages import GivenMessages
+from wmp.gateways.round_robin.given_messages import GivenMessages, has_form_of_token
 from wmp.gateways.round_robin.lmq_wire import (
     DEREGISTER,
     INCREMENT,
@@ -218,6 +218,10 @@ class RoundRobinDoorMachine:
         now: float,
         actions: list[RoundRobinDoorAction],
     ) -> None:
+        if has_form_of_token(peer):
+            # A worker would answer this peer as it answers a message (RR-3.3).
+            actions.append(self._drop("reserved address"))
+            return
         message = read_lmq(frames)
         worker = self._workers.get(peer)
         if worker is not None:
