@@ -33,24 +33,33 @@ class StoredResults:
     def __init__(self, reader: ReadableStore) -> None:
         self._reader = reader
 
-    def get(self, id: int | None = None, *, key: str | None = None, default: Any = None) -> Any:
+    def get(
+        self,
+        id: int | None = None,
+        *,
+        key: str | None = None,
+        role: str | None = None,
+        default: Any = None,
+    ) -> Any:
         """Return the result of a job.
 
         Args:
             id: Number of the job.
             key: Key of the job, in place of the number. If several jobs had the key, the open job
                 counts, else the job that ended last.
+            role: Role of the job, for a key that jobs of several roles have.
             default: Returned while the job has not ended.
 
         Raises:
             KeyError: The store has no such job: it was never stored, or its time to live passed.
             JobError: The job ended without a result.
-            ConfigError: Neither number nor key is given, or both.
+            ConfigError: Neither number nor key is given, or both; or jobs of several roles have the
+                key, and no role is given.
             StoreError: The store cannot be read.
         """
         if (id is None) == (key is None):
             raise ConfigError("get() needs the number or the key of a job, and not both")
-        where = JobFilter(key=key) if id is None else JobFilter(ids=[id])
+        where = JobFilter(key=key, role=role) if id is None else JobFilter(ids=[id])
         job = newest(self._reader.list(where, payloads=True))
         if job is None:
             name = f"job {id}" if key is None else f"job with the key {key!r}"
@@ -95,7 +104,17 @@ def results(path: str | os.PathLike[str]) -> StoredResults:
 
 
 def newest(jobs: list[StoredJob]) -> StoredJob | None:
-    """Return the open job of several jobs with one key, else the one that ended last."""
+    """Return the open job of several jobs with one key, else the one that ended last.
+
+    Raises:
+        ConfigError: The jobs are of several roles.
+    """
+    roles = sorted({job.kind.role for job in jobs})
+    if len(roles) > 1:
+        raise ConfigError(
+            f"jobs of several roles have the key {jobs[0].key!r}: {', '.join(map(repr, roles))}; "
+            "name the role of the job too"
+        )
     return max(jobs, key=lambda job: (job.state in OPEN, job.ended or 0, job.id), default=None)
 
 

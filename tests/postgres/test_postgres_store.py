@@ -319,10 +319,10 @@ def test_a_copy_of_the_tables_is_another_generation(url, store):
 @pytest.mark.rule("STORE-13.2")
 def test_a_store_of_another_version_is_refused(url, store):
     client = Client(store)
-    store._link.write(lambda one: one.execute("UPDATE meta SET version = 2000"))
-    with pytest.raises(StoreUnusable, match=r"has schema 2\.0.*install the wmp"):
+    store._link.write(lambda one: one.execute("UPDATE meta SET version = 3000"))
+    with pytest.raises(StoreUnusable, match=r"has schema 3\.0.*install the wmp"):
         client.apply()
-    with pytest.raises(StoreUnusable, match=r"has schema 2\.0"):
+    with pytest.raises(StoreUnusable, match=r"has schema 3\.0"):
         PostgresStore(url)
 
 
@@ -332,3 +332,28 @@ def test_an_add_with_a_number_that_is_stored_changes_nothing_beside_new_jobs(sto
     new = NewJobs(KIND, TERMS, [id, 77], [b"new", b"y"], keys=["k", "m"])
     assert client.apply(adds=[new]).adds[0].ids == [id, 77]
     assert client.job(id).payload == b"old"
+
+
+@pytest.mark.rule("STORE-13.2", "STORE-7.1")
+def test_a_store_of_the_first_version_gets_keys_of_roles(url):
+    old = make_store(url)
+    client = Client(old)
+    a, b = Kind("a"), Kind("b")
+    (open_,) = client.add(b"x", kind=a, keys=["k"])
+    # Made by hand, as version 1.0 was.
+    for statement in (
+        "DROP TABLE waits, parents",
+        "DROP INDEX jobs_key, jobs_kept",
+        "ALTER TABLE jobs DROP COLUMN role",
+        "CREATE UNIQUE INDEX jobs_key ON jobs(sha256(key)) WHERE state < 3 AND key IS NOT NULL",
+        "CREATE INDEX jobs_kept ON jobs(sha256(key), ended, id) WHERE state >= 3",
+        "UPDATE meta SET version = 1000",
+    ):
+        old._link.write(lambda one, statement=statement: one.execute(statement), new=True)
+    old.close()
+    store = PostgresStore(url)
+    client = Client(store)
+    assert client.add(b"y", kind=a, keys=["k"]) == [open_]
+    assert client.add(b"y", kind=b, keys=["k"]) != [open_]
+    assert client.job(client.add(b"z", kind=b, after=[open_])[0]).state is StoredJobState.WAITING
+    store.close()

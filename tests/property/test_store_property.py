@@ -17,7 +17,15 @@ from wmp.errors import InstanceEnded
 from wmp.message import Kind
 from wmp.store.contract import StoredJob, StoreInstance
 from wmp.store.job_terms import StoredTerms
-from wmp.store.stored_job import ENDED, OPEN, Effect, Guard, StoredJobInput, StoredJobState, rows_of
+from wmp.store.stored_job import (
+    ENDED,
+    OF_KEY,
+    Effect,
+    Guard,
+    StoredJobInput,
+    StoredJobState,
+    rows_of,
+)
 from wmp.store.write_batch import JobChanges, NewJobs, Reservation, StoredFailure, WriteBatch
 from wmp.testing.store_worlds.reference_store import ReferenceStore
 
@@ -63,6 +71,8 @@ adds = st.fixed_dictionaries(
         "expires_in_ms": st.sampled_from([None, None, None, 2000]),
         "unique": st.sampled_from(["open", "kept"]),
         "reserve": st.booleans(),
+        "after": st.lists(st.integers(0, 30), max_size=2, unique=True) | st.just([]),
+        "splice": st.sampled_from([None, 0]),
     }
 )
 """Jobs to add. The third value of a job: whether its number is one that the store has."""
@@ -200,7 +210,9 @@ class Pair:
 
     def check_invariants(self, jobs: Sequence[StoredJob]) -> None:
         """Check claims that do not depend on the table."""
-        keys = [job.key for job in jobs if job.state in OPEN and job.key is not None]
+        keys = [
+            (job.kind.role, job.key) for job in jobs if job.state in OF_KEY and job.key is not None
+        ]
         assert len(keys) == len(set(keys))
         # The drawn batches use the numbers of purged jobs again, as no instance does.
         self.before = {job.id: self.before[job.id] for job in jobs if job.id in self.before}
@@ -247,7 +259,9 @@ class Pair:
                 self.next[client] += 1
             ids.append(id)
         self.known += [id for id in ids if id not in self.known]
-        rest = {name: value for name, value in drawn.items() if name != "jobs"}
+        rest = {name: value for name, value in drawn.items() if name not in ("jobs", "after")}
+        after = dict.fromkeys(self.id(place) for place in drawn["after"])
+        rest["after"] = [id for id in after if id not in ids]
         payloads, keys, _ = zip(*drawn["jobs"], strict=True)
         return NewJobs(ids=ids, payloads=payloads, keys=keys, **rest)
 

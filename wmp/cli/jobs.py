@@ -128,13 +128,15 @@ def _list(
     epilog="""
     wmp jobs show jobs.db 17
     wmp jobs show jobs.db --key invoice-4711
+    wmp jobs show jobs.db --key invoice-4711 --role print
     """,
 )
 @_STORE
 @click.argument("id", metavar="[NUMBER]", type=int, required=False)
 @click.option("--key", metavar="TEXT", help="Key of the job, in place of its number.")
+@click.option("--role", metavar="TEXT", help="Role of the job, if several roles have the key.")
 @_JSON
-def _show(store: str, id: int | None, key: str | None, as_json: bool) -> int:
+def _show(store: str, id: int | None, key: str | None, role: str | None, as_json: bool) -> int:
     """Print a job, its payload, its failed attempts, and its result or error.
 
     A line `waits` states why a job that has not ended waits.
@@ -142,7 +144,7 @@ def _show(store: str, id: int | None, key: str | None, as_json: bool) -> int:
     """
     if (id is None) == (key is None):
         raise click.UsageError("name one job: its number, or --key")
-    where = JobFilter(key=key) if id is None else JobFilter(ids=[id])
+    where = JobFilter(key=key, role=role) if id is None else JobFilter(ids=[id])
     with _reading(store) as reader:
         job = newest(reader.list(where, payloads=True))
         waits = None if job is None else why_waiting(job, reader.instances(), time.time() * 1000)

@@ -20,6 +20,7 @@ CODEC: Final = "json"
 _State = StoredJobState
 
 LETTERS: Final[Mapping[StoredJobState, str]] = {
+    _State.WAITING: "q",
     _State.QUEUED: "q",
     _State.RESERVED: "r",
     _State.CANCELLING: "k",

@@ -19,6 +19,9 @@ from attrs import frozen
 class StoredJobState(IntEnum):
     """The state of a stored job. The numbers are those in the database and never change."""
 
+    WAITING = -2
+    """The job waits for the results of other jobs. Programs of an earlier schema know no such state
+    and never reserve such a job."""
     ABSENT = -1
     """The store has no such job."""
     QUEUED = 0
@@ -38,6 +41,18 @@ class StoredJobInput(Enum):
     """A submitter adds the job."""
     ADD_RESERVED = "add reserved"
     """A submitter adds the job and reserves it in the same transaction."""
+    ADD_WAITING = "add waiting"
+    """A submitter adds a job that waits for other jobs."""
+    PROCEED = "proceed"
+    """All jobs for which the job waits have ended with results."""
+    INHERIT_ERROR = "inherit error"
+    """A job for which the job waits ended with an error."""
+    INHERIT_CANCEL = "inherit cancel"
+    """A job for which the job waits was cancelled."""
+    INHERIT_TIMEOUT = "inherit timeout"
+    """A time limit of a job for which the job waits passed."""
+    INHERIT_LOSS = "inherit loss"
+    """A job for which the job waits was lost, or the store does not have this job."""
     RESERVE = "reserve"
     """An instance reserves the job, to grant it."""
     REPEAT = "repeat"
@@ -74,7 +89,10 @@ class StoredJobInput(Enum):
 class Guard(Enum):
     """A condition of a change, besides the state of the job."""
 
-    KEY_FREE = "no open job has its key"
+    KEY_FREE = "no open job of its role has its key, apart from jobs that are being cancelled"
+    AWAITS = "a job for which it waits is open"
+    FULFILLED = "all jobs for which it waits ended with results"
+    COMPLETE = "it waits for no results: its payload is complete"
     NOTHING_WAITS = "no job of its kind is due, and it has no delay"
     DUE = "due ≤ now"
     FRESH = "deadline and expiry > now"
@@ -103,6 +121,11 @@ class Effect(Enum):
     KEEP_FAILURE = "the failure of the attempt is stored, if the change has one"
     END = "ended = now, purge = now + time to live, reserved by no instance"
     RESET = "lost = failed = 0, due = now; no deadline, expiry, result, failures, submitter"
+    FILL = "the results are in the payload; due, deadline and expiry count from now"
+    INHERIT = (
+        "the result is that of the other job; ended = now, purge = now + time to live; the"
+        " submitter stays"
+    )
     REMOVE = "the job, its payload, its result and its failures are deleted"
 
 
@@ -118,13 +141,20 @@ class Transition:
 
 
 _ABSENT = StoredJobState.ABSENT
+_WAITING = StoredJobState.WAITING
 _QUEUED = StoredJobState.QUEUED
 _RESERVED = StoredJobState.RESERVED
 _CANCELLING = StoredJobState.CANCELLING
 _CANCELLED = StoredJobState.CANCELLED
 
-OPEN: Final = (_QUEUED, _RESERVED, _CANCELLING)
+OPEN: Final = (_WAITING, _QUEUED, _RESERVED, _CANCELLING)
 """States of a job that has not ended."""
+
+_RUNNABLE: Final = (_QUEUED, _RESERVED, _CANCELLING)
+"""Open states in which a worker may have the job."""
+
+OF_KEY: Final = (_WAITING, _QUEUED, _RESERVED)
+"""States in which a job has its key for itself. A job that is being cancelled does not."""
 
 ENDED: Final = tuple(state for state in StoredJobState if state > _CANCELLING)
 """States of a job that has ended."""
@@ -140,6 +170,12 @@ TABLE: Final[tuple[Transition, ...]] = (
         (Guard.KEY_FREE, Guard.NOTHING_WAITS),
         (Effect.NEXT_ATTEMPT, Effect.HOLD),
     ),
+    Transition(_In.ADD_WAITING, (_ABSENT,), _WAITING, (Guard.KEY_FREE, Guard.AWAITS)),
+    Transition(_In.PROCEED, (_WAITING,), _QUEUED, (Guard.FULFILLED,), (Effect.FILL,)),
+    Transition(_In.INHERIT_ERROR, (_WAITING,), StoredJobState.ERROR, (), (Effect.INHERIT,)),
+    Transition(_In.INHERIT_CANCEL, (_WAITING,), _CANCELLED, (), (Effect.INHERIT,)),
+    Transition(_In.INHERIT_TIMEOUT, (_WAITING,), StoredJobState.TIMEOUT, (), (Effect.INHERIT,)),
+    Transition(_In.INHERIT_LOSS, (_WAITING,), StoredJobState.LOST, (), (Effect.INHERIT,)),
     Transition(
         _In.RESERVE,
         (_QUEUED,),
@@ -191,28 +227,28 @@ TABLE: Final[tuple[Transition, ...]] = (
     # Another instance may have reserved the job.
     Transition(
         _In.SUCCEED,
-        OPEN,
+        _RUNNABLE,
         StoredJobState.OK,
         (Guard.ATTEMPT,),
         (Effect.KEEP_RESULT, Effect.END),
     ),
     Transition(
         _In.FAIL,
-        OPEN,
+        _RUNNABLE,
         StoredJobState.ERROR,
         (Guard.ATTEMPT,),
         (Effect.KEEP_FAILURE, Effect.KEEP_RESULT, Effect.END),
     ),
     Transition(
         _In.OVERRUN,
-        OPEN,
+        _RUNNABLE,
         StoredJobState.TIMEOUT,
         (Guard.ATTEMPT,),
         (Effect.KEEP_FAILURE, Effect.KEEP_RESULT, Effect.END),
     ),
     # The attempt stays, so that a worker that still holds it can be adopted later.
     Transition(_In.LAPSE, (_RESERVED,), _QUEUED, (Guard.LAPSED,), (Effect.LEAVE,)),
-    Transition(_In.CANCEL, (_QUEUED,), _CANCELLED, (), (Effect.END,)),
+    Transition(_In.CANCEL, (_WAITING, _QUEUED), _CANCELLED, (), (Effect.END,)),
     Transition(_In.CANCEL, (_RESERVED,), _CANCELLING),
     Transition(_In.EXPIRE, (_QUEUED,), StoredJobState.TIMEOUT, (Guard.EXPIRED,), (Effect.END,)),
     Transition(
@@ -222,7 +258,13 @@ TABLE: Final[tuple[Transition, ...]] = (
         (Guard.OVERDUE, Guard.ATTENDED),
         (Effect.END,),
     ),
-    Transition(_In.REVIVE, ENDED, _QUEUED, (Guard.KEY_FREE,), (Effect.OVER, Effect.RESET)),
+    Transition(
+        _In.REVIVE,
+        ENDED,
+        _QUEUED,
+        (Guard.KEY_FREE, Guard.COMPLETE),
+        (Effect.OVER, Effect.RESET),
+    ),
     Transition(_In.FORGET, ENDED, _ABSENT, (), (Effect.REMOVE,)),
     Transition(_In.PURGE, ENDED, _ABSENT, (Guard.OUTLIVED,), (Effect.REMOVE,)),
 )
@@ -233,14 +275,28 @@ TRANSITIONS: Final[Mapping[tuple[StoredJobState, StoredJobInput], StoredJobState
 }
 """The state after each pair of state and input, if the guards hold."""
 
-_OTHERS = tuple(one for one in StoredJobInput if one not in (_In.ADD, _In.ADD_RESERVED))
+_ADDS = (_In.ADD, _In.ADD_RESERVED, _In.ADD_WAITING)
+INHERITED: Final[Mapping[StoredJobState, StoredJobInput]] = {
+    StoredJobState.ABSENT: _In.INHERIT_LOSS,
+    StoredJobState.ERROR: _In.INHERIT_ERROR,
+    StoredJobState.CANCELLED: _In.INHERIT_CANCEL,
+    StoredJobState.TIMEOUT: _In.INHERIT_TIMEOUT,
+    StoredJobState.LOST: _In.INHERIT_LOSS,
+}
+"""The input of a job that waits, by the state in which another job ended without a result."""
+
+RELATIVE: Final = (*_ADDS, _In.PROCEED, *dict.fromkeys(INHERITED.values()))
+"""Inputs about a job and other jobs, which a store does not make by the number of the job alone."""
+
+_OTHERS = tuple(one for one in StoredJobInput if one not in _ADDS)
 _BY_HOLDER = (_In.REPEAT, _In.RELEASE, _In.SPEND)
+_BY_OTHERS = tuple(one for one in RELATIVE if one not in _ADDS)
 
 _REASONS: Final[tuple[tuple[tuple[StoredJobState, ...], tuple[StoredJobInput, ...], str], ...]] = (
     ((_ABSENT,), _OTHERS, "the store has no such job: it was purged, or it was never stored"),
     (
         (*OPEN, *ENDED),
-        (_In.ADD, _In.ADD_RESERVED),
+        _ADDS,
         "the job is stored already: the same add came twice",
     ),
     (
@@ -248,6 +304,22 @@ _REASONS: Final[tuple[tuple[tuple[StoredJobState, ...], tuple[StoredJobInput, ..
         (_In.RESERVE,),
         "an instance has reserved the job already",
     ),
+    ((*_RUNNABLE, *ENDED), _BY_OTHERS, "the job waits for no other job any more"),
+    (
+        (_WAITING,),
+        (
+            _In.RESERVE,
+            *_BY_HOLDER,
+            _In.AGAIN,
+            _In.ADOPT,
+            _In.SUCCEED,
+            _In.FAIL,
+            _In.OVERRUN,
+            _In.LAPSE,
+        ),
+        "no worker gets a job that waits for other jobs",
+    ),
+    ((_WAITING,), (_In.EXPIRE,), "the times of the job count from the end of the other jobs"),
     ((_QUEUED,), _BY_HOLDER, "no instance holds the job: its reservation is over"),
     ((_QUEUED,), (_In.LAPSE,), "no instance holds the job, so no reservation can lapse"),
     ((_CANCELLING,), (_In.CANCEL,), "the job was cancelled already"),

@@ -50,6 +50,11 @@ class NewJobs:
     """Which jobs of the same key an add joins: open ones, or ended ones too that are kept."""
     reserve: bool = False
     """Whether to reserve the jobs at once if no job of the kind is due (ADD_RESERVED)."""
+    after: Sequence[int] = ()
+    """Numbers of the jobs for whose results each of the jobs waits, in the order of the results."""
+    splice: int | None = None
+    """Place in each payload at which the results of these jobs are inserted, one after the other;
+    None if the payload takes no results."""
 
 
 @frozen
@@ -160,3 +165,5 @@ class BatchAnswer:
     reserved: Sequence[ReservedJobs]
     block: range | None
     """The new block of numbers, if one was wanted."""
+    stirred: bool = False
+    """Whether jobs that waited for others were queued, or ended."""

@@ -79,8 +79,14 @@ class Client:
         self, what: StoredJobInput, ids: Sequence[int], attempts: Any = None, **more: Any
     ) -> list[StoredJobState]:
         """Make one change; return the states after it."""
-        changes = JobChanges(what, ids, attempts, **more)
+        changes = self.changed(what, ids, attempts, **more)
         return list(self.apply(changes=[changes]).changes[0].states)
+
+    def changed(
+        self, what: StoredJobInput, ids: Sequence[int], attempts: Any = None, **more: Any
+    ) -> JobChanges:
+        """Return one change."""
+        return JobChanges(what, ids, attempts, **more)
 
     def sweep(self, limit: int = 100) -> Any:
         return self.apply(sweep=limit).swept

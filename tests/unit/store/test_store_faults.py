@@ -13,6 +13,7 @@ import pytest
 
 from tests.unit.store.stores import KIND, TERMS, Client, Clock, fork, sqlite_store
 from wmp.errors import ConfigError, StoreFull, StoreUnavailable, StoreUnusable
+from wmp.message import Kind
 from wmp.store.sqlite import connection as connections
 from wmp.store.sqlite import schema
 from wmp.store.sqlite.file_lock import FileLock, is_locked
@@ -409,6 +410,13 @@ def test_a_store_of_the_first_version_gets_the_failures_of_its_jobs(path, clock)
     with contextlib.closing(sqlite3.connect(path)) as old:
         old.execute("DROP TABLE failures")
         old.execute("ALTER TABLE jobs DROP COLUMN over")
+        old.execute("DROP INDEX jobs_key")
+        old.execute("DROP INDEX jobs_kept")
+        old.execute("ALTER TABLE jobs DROP COLUMN role")
+        old.execute("CREATE UNIQUE INDEX jobs_key ON jobs(key) WHERE state < 3")
+        old.execute("CREATE INDEX jobs_kept ON jobs(key, ended, id) WHERE state >= 3")
+        old.execute("DROP TABLE waits")
+        old.execute("DROP TABLE parents")
         old.execute("PRAGMA user_version = 1000")
     clock.move(20)
     store = sqlite_store(path, clock)
@@ -431,7 +439,7 @@ def test_a_migration_that_fails_leaves_the_old_version(path, clock, monkeypatch)
         with pytest.raises(StoreUnusable, match="no such table"):
             sqlite_store(path, clock)
         patched.setattr(schema, "_MIGRATIONS", {})
-        with pytest.raises(StoreUnusable, match=r"schema 2.0, which no version of wmp made"):
+        with pytest.raises(StoreUnusable, match=r"schema 3.0, which no version of wmp made"):
             sqlite_store(path, clock)
     store = sqlite_store(path, clock)
     with store._link.reading() as connection:
@@ -444,15 +452,15 @@ def test_a_migration_that_fails_leaves_the_old_version(path, clock, monkeypatch)
 @pytest.mark.rule("STORE-10.2", "STORE-8.1")
 def test_a_higher_minor_version_is_shared_and_a_higher_major_one_refused(client, path, clock):
     other = sqlite3.connect(path)
-    other.execute("PRAGMA user_version = 2007")
+    other.execute("PRAGMA user_version = 3007")
     client.add(b"x")
     sqlite_store(path, clock).close()
-    other.execute("PRAGMA user_version = 3000")
-    with pytest.raises(StoreUnusable, match=r"schema 3.0, and this wmp knows up to 2.x"):
+    other.execute("PRAGMA user_version = 4000")
+    with pytest.raises(StoreUnusable, match=r"schema 4.0, and this wmp knows up to 3.x"):
         client.add(b"y")
     with pytest.raises(StoreUnusable, match="install a newer wmp"):
         sqlite_store(path, clock)
-    other.execute("PRAGMA user_version = 2000")
+    other.execute("PRAGMA user_version = 3000")
     assert len(client.store.list()) == 1
     other.close()
 
@@ -515,3 +523,25 @@ def test_a_generation_is_raised_by_hand(client, path, clock):
     heir = Client(other)
     heir.add(b"x")
     other.close()
+
+
+@pytest.mark.rule("STORE-10.1", "STORE-7.1")
+def test_a_store_of_version_2_gets_keys_of_roles(path, clock):
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript((Path(__file__).parent / "store_2_0.sql").read_text(encoding="utf-8"))
+    store = sqlite_store(path, clock)
+    client = Client(store)
+    states = {job.id: (job.state.name, job.kind.role, job.key) for job in store.list()}
+    assert states == {
+        1: ("CANCELLING", "a", "k"),
+        2: ("QUEUED", "b", "other"),
+        3: ("RESERVED", "a", None),
+        4: ("OK", "a", "ended"),
+    }
+    a, b = Kind("a"), Kind("b")
+    assert client.add(b"x", kind=b, keys=["other"]) == [2]
+    assert client.add(b"x", kind=a, keys=["other"]) != [2]
+    assert client.add(b"x", kind=a, keys=["ended"], unique="kept") == [4]
+    assert client.add(b"x", kind=b, keys=["ended"], unique="kept") != [4]
+    assert client.job(client.add(b"r:", kind=b, after=[4], splice=2)[0]).payload == b"r:three"
+    store.close()

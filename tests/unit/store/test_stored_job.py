@@ -68,7 +68,7 @@ def test_no_row_queues_or_reserves_a_cancelled_job():
 def test_every_end_is_dated_and_leaves_no_reservation():
     for row in TABLE:
         ends = row.target in ENDED
-        assert (Effect.END in row.effects) == ends, row
+        assert bool({Effect.END, Effect.INHERIT} & set(row.effects)) == ends, row
         if row.target is State.QUEUED and set(row.sources) & {State.RESERVED, State.CANCELLING}:
             assert Effect.LEAVE in row.effects, row
     assert set(OPEN) | set(ENDED) == set(State) - {State.ABSENT}

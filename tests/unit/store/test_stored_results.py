@@ -139,3 +139,17 @@ def test_kinds_name_what_is_queued_and_when_it_is_due(tmp_path):
     clock.move(6.0)
     assert {row.kind: row.wait for row in store.kinds()} == {other: 0}
     store.close()
+
+
+def test_a_key_of_two_roles_needs_the_role(path):
+    store = sqlite_store(path, Clock())
+    client = Client(store)
+    for role in ("a", "b"):
+        (id,) = client.add(b"x", kind=Kind(role), keys=["k"])
+        client.reserve(kind=Kind(role))
+        client.change(StoredJobInput.SUCCEED, [id], [1], payloads=[role.encode()])
+    store.close()
+    with wmp.results(path) as results:
+        with pytest.raises(wmp.ConfigError, match="'a', 'b'; name the role"):
+            results.get(key="k")
+        assert [results.get(key="k", role=role) for role in ("a", "b")] == [b"a", b"b"]

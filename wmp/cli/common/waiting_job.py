@@ -22,6 +22,8 @@ def why_waiting(job: StoredJob, instances: Sequence[KnownInstance], now: float) 
         return None
     if job.state is StoredJobState.QUEUED:
         return _queued(job, instances, now)
+    if job.state is StoredJobState.WAITING:
+        return "waits for the results of other jobs"
     owner = next((one for one in instances if one.number == job.instance), None)
     if owner is None or not owner.alive:
         name = "the manager" if owner is None else f"manager {_name(owner)}"

@@ -207,12 +207,14 @@ class PendingWrites:
         """Take out the next batch; with ``whole`` the batch contains all new jobs, however many."""
         adds: list[NewStoredJobs] = []
         count = size = 0
-        cancelling = _In.CANCEL in self._changes and not whole
+        cancelled = set(self._changes[_In.CANCEL].ids) if _In.CANCEL in self._changes else set()
+        left = {id for add in self._adds for id in add.new.ids} if cancelled else set()
         while self._adds and (whole or (count < _MAX_ADDED and size < _MAX_BYTES)):
-            # Adds come before changes, so that a job would join a job that this batch cancels.
-            if cancelling and self._adds[0].new.keys is not None:
-                break
+            keyed = self._adds[0].new.keys is not None
+            if keyed and not whole and not cancelled <= left:
+                break  # adds come before changes: the job could join one that the batch cancels
             add = self._adds.popleft()
+            left.difference_update(add.new.ids)
             adds.append(add)
             count += len(add.new.ids)
             size += sum(map(len, add.new.payloads))
@@ -222,6 +224,12 @@ class PendingWrites:
             if (columns := self._changes.get(what)) is not None and columns.ids
         ]
         self._changes = {}
+        if early := cancelled & left:
+            changes = [
+                (what, self._held_back(columns, early) if what is _In.CANCEL else columns)
+                for what, columns in changes
+            ]
+            changes = [(what, columns) for what, columns in changes if columns.ids]
         receipts, self._receipts = self._receipts, []
         batch = WriteBatch(
             adds=[add.new for add in adds],
@@ -231,6 +239,13 @@ class PendingWrites:
             reservations=reservations,
         )
         return WriteUnderWay(step, now, adds, changes, reservations, look), batch
+
+    def _held_back(self, cancels: ChangeColumns, ids: set[int]) -> ChangeColumns:
+        """Keep the cancellations of jobs whose adds wait for a later batch; return the others."""
+        now = ChangeColumns()
+        for id in cancels.ids:
+            (self.of(_In.CANCEL) if id in ids else now).add(id, 0)
+        return now
 
     def begin_anew(self, lost: WriteUnderWay | None) -> None:
         """Prepare the first batch of a new instance.

@@ -26,7 +26,8 @@ class JobEntry:
     owner: JobOwner
     others: tuple[JobOwner, ...] = ()
     """Further owners, whose submissions joined this stored job by key."""
-    key: str | None = None
+    key: tuple[str, str] | None = None
+    """Role and key of a job that was submitted under a key."""
     unstored: bool = False
     """Whether the store has not confirmed that it has the job."""
     wakes: tuple[Callable[[], object], ...] = ()
@@ -54,7 +55,7 @@ class JobTable:
         tracked: Number of entries.
         sizes: Number of bytes of each large payload, by number of the job.
         bytes: The sum of the sizes.
-        keys: Owners of the jobs that were submitted under a key, by that key.
+        keys: Owners of the jobs that were submitted under a key, by role and key.
     """
 
     def __init__(self) -> None:
@@ -62,7 +63,7 @@ class JobTable:
         self.tracked = 0
         self.sizes: dict[int, int] = {}
         self.bytes = 0
-        self.keys: dict[str, JobOwner] = {}
+        self.keys: dict[tuple[str, str], JobOwner] = {}
 
     def owner_of(self, id: int) -> JobOwner | None:
         """Return the first owner of a job; None for a job that has ended."""
@@ -74,7 +75,7 @@ class JobTable:
         owner: JobOwner,
         first: int,
         payloads: Sequence[Frame],
-        key: str | None,
+        key: tuple[str, str] | None,
         *,
         stored: bool,
     ) -> None:
@@ -84,7 +85,7 @@ class JobTable:
             owner: Owner of the jobs.
             first: Number of the first job.
             payloads: One for each job.
-            key: Key of a single job.
+            key: Role and key of a single job.
             stored: Whether the jobs are to be stored.
         """
         numbers = range(first, first + len(payloads))

@@ -103,8 +103,8 @@ class Submissions:
             owner: Takes the ends of the jobs.
             payloads: One for each job.
             terms: Terms of the jobs.
-            key: Key of a single job. The job is not submitted while another job with this key has
-                not ended.
+            key: Key of a single job. The job is not submitted while another job with this role and
+                key has not ended.
 
         Returns:
             ``owner``, or the owner of the job in progress under ``key``.
@@ -119,8 +119,9 @@ class Submissions:
             if self._error is not None:
                 raise self._closed()
             jobs, table = self._jobs, self._table
-            if key is not None and key in table.keys:
-                in_progress = table.keys[key]
+            name = None if key is None else (terms.kind.role, key)  # a key belongs to a role
+            if name is not None and name in table.keys:
+                in_progress = table.keys[name]
                 assert isinstance(in_progress, type(owner)), (
                     "a key names one job; it cannot be given to several jobs"
                 )
@@ -144,7 +145,7 @@ class Submissions:
                     table.sizes[first] = length
                     table.bytes += length
             else:
-                table.add(owner, first, payloads, key, stored=stored)
+                table.add(owner, first, payloads, name, stored=stored)
             open_ = self._open
             if (
                 open_ is not None

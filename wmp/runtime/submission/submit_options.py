@@ -63,8 +63,8 @@ class SubmitOptions(JobOptions, total=False):
             a store, and ``map`` stores no jobs.
         result_ttl: Seconds for which the store keeps the result; by default one hour.
         on_status: Called with each :class:`wmp.Status` that the handler reports.
-        key: While a job of this key is in progress here, that job is returned, and no second
-            job is submitted. The other options do not matter then. All callers share the
+        key: While a job of this role and key is in progress here, that job is returned, and no
+            second job is submitted. The other options do not matter then. All callers share the
             job. Its own ``timeout`` ends it for all callers. A caller that cancels the job, or
             stops awaiting it (``asyncio.wait_for``), cancels it for all callers. Wrap the job
             in ``asyncio.shield`` to stop awaiting it alone. The key of a stored job counts in

@@ -45,9 +45,9 @@ class PostgresRows(SqlRows):
         if where.key is not None:
             # One part for each of the two indexes of keys.
             conditions.append(
-                "id IN (SELECT id FROM jobs WHERE sha256(key) = sha256(%s) AND state < 3"
+                "id IN (SELECT id FROM jobs WHERE sha256(key) = sha256(%s) AND state < 2"
                 " AND key IS NOT NULL UNION ALL SELECT id FROM jobs"
-                " WHERE sha256(key) = sha256(%s) AND state >= 3 AND key IS NOT NULL)"
+                " WHERE sha256(key) = sha256(%s) AND state >= 2 AND key IS NOT NULL)"
             )
             values += [as_bytes(where.key)] * 2
         if where.role is not None:

@@ -11,7 +11,15 @@ from typing import Final
 
 from attrs import frozen
 
-from wmp.store.stored_job import Effect, Guard, StoredJobInput, StoredJobState, Transition, rows_of
+from wmp.store.stored_job import (
+    RELATIVE,
+    Effect,
+    Guard,
+    StoredJobInput,
+    StoredJobState,
+    Transition,
+    rows_of,
+)
 
 _TYPES: Final[Mapping[str, str]] = {
     "id": "bigint",
@@ -45,14 +53,16 @@ _GUARDS: Final[Mapping[Guard, str]] = {
     Guard.OUTLIVED: "purge <= %(now)s",
     Guard.KEY_FREE: (
         "(key IS NULL OR NOT EXISTS (SELECT 1 FROM jobs AS other WHERE"
-        " sha256(other.key) = sha256(jobs.key) AND other.state < 3 AND other.key IS NOT NULL))"
+        " sha256(other.key) = sha256(jobs.key) AND sha256(other.role) = sha256(jobs.role)"
+        " AND other.state < 2 AND other.key IS NOT NULL))"
     ),
+    Guard.COMPLETE: "NOT EXISTS (SELECT 1 FROM waits WHERE waits.id = jobs.id)",
     Guard.DUE: "due <= %(now)s",
     Guard.FRESH: (
         "(deadline IS NULL OR deadline > %(now)s) AND (expires IS NULL OR expires > %(now)s)"
     ),
 }
-"""The conditions. NOTHING_WAITS is about the jobs of a kind, and is checked by the caller."""
+"""The conditions. The others are about other jobs, and are checked by the caller."""
 
 _EFFECTS: Final[Mapping[Effect, str]] = {
     Effect.NEXT_ATTEMPT: "attempt = jobs.attempt + 1, over = FALSE",
@@ -117,7 +127,11 @@ def _parts(row: Transition, n: int) -> list[str]:
             f"changed{n} AS (DELETE FROM jobs USING given WHERE {condition} RETURNING jobs.id,"
             f" {fields}, -%(row)s - {size} AS growth)"
         )
-        return [removal, *_removal(n)]
+        gone = [
+            f"{table}{n} AS (DELETE FROM {table} USING changed{n} WHERE {table}.id = changed{n}.id)"
+            for table in ("waits", "parents")
+        ]
+        return [removal, *_removal(n), *gone]
     assignments = [f"state = {int(row.target)}"]
     assignments += [_EFFECTS[one] for one in row.effects if one in _EFFECTS]
     if Effect.END in row.effects:
@@ -179,8 +193,6 @@ def numbers(values: Iterable[int | None]) -> str:
 
 
 CHANGES: Final[Mapping[StoredJobInput, JobStatement]] = {
-    what: _statement(what)
-    for what in StoredJobInput
-    if what not in (StoredJobInput.ADD, StoredJobInput.ADD_RESERVED)
+    what: _statement(what) for what in StoredJobInput if what not in RELATIVE
 }
 """The statement of each input that changes a stored job."""

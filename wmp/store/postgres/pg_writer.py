@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from wmp.errors import StoreUnavailable
+from wmp.store.postgres.pg_dependents import PostgresDependents
 from wmp.store.postgres.pg_rows import read_priorities
 from wmp.store.postgres.pg_statements import CHANGES, numbers
 from wmp.store.postgres.pg_terms import as_bytes
@@ -30,9 +31,10 @@ _TURNS: Final = 10
 
 _ADD: Final = (
     "INSERT INTO jobs(state, kind, priority, due, attempt, lost, failed, terms, instance,"
-    " submitter, deadline, expires, created, id, key, payload)"
+    " submitter, deadline, expires, created, role, id, key, payload)"
     " SELECT %(state)s, %(kind)s, %(priority)s, %(due)s, %(attempt)s, 0, 0, %(terms)s,"
-    " %(instance)s, %(submitter)s, %(deadline)s, %(expires)s, %(created)s, id, key, payload"
+    " %(instance)s, %(submitter)s, %(deadline)s, %(expires)s, %(created)s,"
+    " CASE WHEN key IS NULL THEN NULL ELSE %(role)b::bytea END, id, key, payload"
     " FROM unnest(%(id)s::bigint[], %(key)b::bytea[], %(payload)b::bytea[])"
     # In the order of keys: two transactions with the same keys then wait, and do not deadlock.
     " WITH ORDINALITY AS given(id, key, payload, place) {order} ON CONFLICT DO NOTHING RETURNING id"
@@ -40,6 +42,10 @@ _ADD: Final = (
 _ADD_PLAIN: Final = _ADD.format(order="")
 _ADD_KEYED: Final = _ADD.format(order="ORDER BY given.key, given.place")
 
+
+_OPEN: Final = "state < 2 ORDER BY id"
+_KEPT: Final = "state >= 2 AND state >= 3 ORDER BY ended DESC, id DESC"
+"""Which of the jobs of a key an add joins."""
 
 _DUE: Final = (
     "state = 0 AND kind = %(kind)s AND priority = %(priority)s AND due <= %(now)s"
@@ -63,6 +69,9 @@ class JobWriter(SqlWriter):
         queued: Numbers of the kinds of which jobs were queued.
         touched: Numbers of other instances whose jobs ended or are cancelled.
     """
+
+    WAITING = PostgresDependents
+    waiting: PostgresDependents
 
     LAPSING = (
         f"SELECT {_FIELDS} FROM instances JOIN jobs"
@@ -88,6 +97,7 @@ class JobWriter(SqlWriter):
         self, connection: Any, rows: SqlRows, me: int, now: int, grace: int, begun: int
     ) -> None:
         super().__init__(connection, rows, me, now, grace, begun)
+        self.waiting.note = self._note
         self.growth = 0
         self.queued: set[int] = set()
         self.touched: set[int] = set()
@@ -96,6 +106,7 @@ class JobWriter(SqlWriter):
     # -- adds -----------------------------------------------------------------------------------
 
     def _add_plain(self, new: NewJobs, shared: dict[str, Any], state: _State) -> AddAnswer:
+        shared["role"] = None
         added = self._insert(shared, zip(new.ids, new.payloads, strict=True), None)
         if len(added) == len(new.ids):
             return AddAnswer(new.ids, [state] * len(added))
@@ -134,20 +145,25 @@ class JobWriter(SqlWriter):
         state: _State,
     ) -> AddAnswer:
         keys = _encoded(new.ids, texts)
+        role = shared["role"] = as_bytes(new.kind.role)
         payloads = dict(zip(new.ids, new.payloads, strict=True))
         answers: dict[int, tuple[int, _State]] = {}
         kept = new.unique == "kept"
         left = list(new.ids)
         for turn in range(_TURNS):
             if kept or turn:
-                answers.update(self._joined({id: keys[id] for id in left}, kept=kept))
+                answers.update(self._joined({id: keys[id] for id in left}, role, kept=kept))
                 left = [id for id in left if id not in answers]
             if not left:
                 break
             added = self._insert(
                 shared, [(id, payloads[id]) for id in left], [keys[id] for id in left]
             )
-            answers.update({id: (id, state) for id in added})
+            if kept and added:
+                # A job of a key may have been added and have ended since the look above. From now
+                # on the new row keeps others from adding such a job.
+                answers.update(self._yielded(added, keys, role, payloads))
+            answers.update({id: (id, state) for id in added if id not in answers})
             left = [id for id in left if id not in answers]
         if left:
             raise StoreUnavailable(
@@ -156,18 +172,39 @@ class JobWriter(SqlWriter):
             )
         return AddAnswer([answers[id][0] for id in new.ids], [answers[id][1] for id in new.ids])
 
+    def _yielded(
+        self,
+        added: set[int],
+        keys: dict[int, bytes | None],
+        role: bytes,
+        payloads: Mapping[int, Any],
+    ) -> dict[int, tuple[int, _State]]:
+        """Remove new jobs again whose keys ended jobs have; return these ended jobs."""
+        found = self._of_keys({id: keys[id] for id in sorted(added)}, role, (_KEPT,))
+        if found:
+            self.connection.execute(
+                "DELETE FROM jobs WHERE id = ANY(%s::bigint[])", (numbers(found),)
+            )
+            self.growth -= sum(ROW + len(payloads[id]) for id in found)
+        return found
+
     def _joined(
-        self, keys: dict[int, bytes | None], *, kept: bool
+        self, keys: dict[int, bytes | None], role: bytes, *, kept: bool
     ) -> dict[int, tuple[int, _State]]:
         """Return the jobs that adds join: of their own numbers, or of their keys."""
         states = self.rows.states(self.connection, list(keys))
         found: dict[int, tuple[int, _State]] = {
             id: (id, state) for id, (state, _) in states.items() if state is not _State.ABSENT
         }
-        left = {id: key for id, key in keys.items() if id not in found and key is not None}
-        conditions = ["state < 3 ORDER BY id"]
-        if kept:
-            conditions.append("state >= 3 ORDER BY ended DESC, id DESC")
+        rest = {id: key for id, key in keys.items() if id not in found}
+        return found | self._of_keys(rest, role, (_OPEN, _KEPT) if kept else (_OPEN,))
+
+    def _of_keys(
+        self, keys: Mapping[int, bytes | None], role: bytes, conditions: Iterable[str]
+    ) -> dict[int, tuple[int, _State]]:
+        """Return the jobs of the keys of adds: of each key the first by the conditions."""
+        found: dict[int, tuple[int, _State]] = {}
+        left = {id: key for id, key in keys.items() if key is not None}
         for condition in conditions:
             if not left:
                 break
@@ -175,8 +212,9 @@ class JobWriter(SqlWriter):
                 "SELECT given.id, job.id, job.state"
                 " FROM unnest(%s::bigint[], %b::bytea[]) AS given(id, key) CROSS JOIN LATERAL"
                 " (SELECT id, state FROM jobs WHERE sha256(jobs.key) = sha256(given.key)"
-                f" AND key IS NOT NULL AND {condition} LIMIT 1) AS job",
-                (numbers(left), list(left.values())),
+                " AND sha256(jobs.role) = sha256(%b::bytea) AND key IS NOT NULL"
+                f" AND {condition} LIMIT 1) AS job",
+                (numbers(left), list(left.values()), role),
             ).fetchall()
             found.update({id: (other, _State(state)) for id, other, state in rows})
             left = {id: key for id, key in left.items() if id not in found}
@@ -185,7 +223,7 @@ class JobWriter(SqlWriter):
     def find(self, new: NewJobs) -> AddAnswer:
         """Return the answer for jobs of a batch that was applied before."""
         texts = [None] * len(new.ids) if new.keys is None else new.keys
-        found = self._joined(_encoded(new.ids, texts), kept=True)
+        found = self._joined(_encoded(new.ids, texts), as_bytes(new.kind.role), kept=True)
         both = [found.get(id, (0, _State.ABSENT)) for id in new.ids]
         return AddAnswer([id for id, _ in both], [state for _, state in both])
 
@@ -213,6 +251,7 @@ class JobWriter(SqlWriter):
         ids = changes.ids
         if not ids:
             return ChangeAnswer([], [])
+        self.may_end(changes.input, ids)
         failures = changes.failures
         columns: dict[str, Sequence[Any] | None] = {
             "attempt": changes.attempts,
@@ -257,6 +296,14 @@ class JobWriter(SqlWriter):
             elif state > _State.CANCELLING:
                 self._touch(submitter)
         return changed
+
+    def _note(self, kind: int | None, submitter: int | None, growth: int) -> None:
+        """Note that a waiting job was queued, if a kind is given, or ended."""
+        self.growth += growth
+        if kind is not None:
+            self.queued.add(kind)
+        else:
+            self._touch(submitter)
 
     def _touch(self, instance: int | None) -> None:
         if instance is not None and instance != self.me:

@@ -110,6 +110,12 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
                 tables.make_tables(connection, self._now(connection))
                 return
             (version,) = connection.execute("SELECT version FROM meta").fetchone()
+            if version < tables.VERSION:
+                # No transaction of a program of the older version may run meanwhile.
+                lock = tables.store_lock(schema)
+                connection.execute(f"SELECT pg_advisory_xact_lock({lock})")
+                tables.migrate(connection, version)
+                (version,) = connection.execute("SELECT version FROM meta").fetchone()
             tables.check_version(version, self._link.name)
             (same,) = connection.execute(
                 f"SELECT home = {tables.HOME} FROM meta FOR UPDATE"

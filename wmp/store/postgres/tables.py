@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import secrets
 import zlib
+from collections.abc import Mapping
 from typing import Any, Final
 
 from wmp.errors import StoreUnusable
 
-VERSION: Final = 1000
+VERSION: Final = 2000
 """Version of the tables: 1000 x major + minor."""
 
 _MAJOR: Final = 1000
@@ -49,7 +50,7 @@ CREATE TABLE jobs(
     due BIGINT NOT NULL, attempt BIGINT NOT NULL, lost BIGINT NOT NULL, failed BIGINT NOT NULL,
     terms BIGINT NOT NULL, instance BIGINT, submitter BIGINT, deadline BIGINT, expires BIGINT,
     created BIGINT NOT NULL, ended BIGINT, purge BIGINT, key BYTEA, payload BYTEA NOT NULL,
-    over BOOLEAN NOT NULL DEFAULT FALSE)
+    over BOOLEAN NOT NULL DEFAULT FALSE, role BYTEA)
     WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 ALTER TABLE jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
 CREATE TABLE results(id BIGINT PRIMARY KEY, attempt BIGINT NOT NULL, payload BYTEA NOT NULL);
@@ -66,10 +67,36 @@ CREATE INDEX jobs_news ON jobs(submitter, id) WHERE state >= 3 AND submitter IS 
 CREATE INDEX jobs_deadline ON jobs(deadline, id) WHERE state < 3 AND deadline IS NOT NULL;
 CREATE INDEX jobs_expires ON jobs(expires, id) WHERE state = 0 AND expires IS NOT NULL;
 CREATE INDEX jobs_purge ON jobs(purge, id) WHERE state >= 3;
-CREATE UNIQUE INDEX jobs_key ON jobs(sha256(key)) WHERE state < 3 AND key IS NOT NULL;
-CREATE INDEX jobs_kept ON jobs(sha256(key), ended, id) WHERE state >= 3 AND key IS NOT NULL;
 CREATE INDEX records_open ON records(sort, id) WHERE open;
 """
+
+# `jobs.role` is the role of a job with a key, else NULL: a key belongs to a role. A job that is
+# being cancelled (state 2) does not have its key for itself.
+_KEYS: Final = """
+CREATE UNIQUE INDEX jobs_key ON jobs(sha256(key), sha256(role))
+    WHERE state < 2 AND key IS NOT NULL;
+CREATE INDEX jobs_kept ON jobs(sha256(key), sha256(role), ended, id)
+    WHERE state >= 2 AND key IS NOT NULL;
+"""
+
+_WAITING: Final = """
+CREATE TABLE waits(
+    id BIGINT PRIMARY KEY, splice BIGINT, delay BIGINT NOT NULL, timeout BIGINT, expires BIGINT);
+CREATE TABLE parents(
+    id BIGINT NOT NULL, place BIGINT NOT NULL, parent BIGINT NOT NULL, PRIMARY KEY(id, place));
+CREATE INDEX parents_parent ON parents(parent, id);
+"""
+
+_MIGRATIONS: Final[Mapping[int, tuple[int, str]]] = {
+    1000: (
+        2000,
+        f"""ALTER TABLE jobs ADD COLUMN role BYTEA;
+            UPDATE jobs SET role = (SELECT role FROM kinds WHERE kinds.kind = jobs.kind)
+                WHERE key IS NOT NULL;
+            DROP INDEX jobs_key; DROP INDEX jobs_kept; {_KEYS} {_WAITING}""",
+    ),
+}
+"""For each older version: the next version, and the statements that lead there."""
 
 
 def store_lock(schema: str) -> str:
@@ -88,12 +115,20 @@ def _signed(schema: str) -> int:
 
 def make_tables(connection: Any, generation: int) -> None:
     """Make all tables of a new store, inside the caller's transaction."""
-    connection.execute(_TABLES)
+    connection.execute(_TABLES + _KEYS + _WAITING)
     connection.execute(
         "INSERT INTO meta(one, version, identity, generation, home, next_id, next_instance,"
         f" last_epoch) SELECT 1, %s, %s, %s, {HOME}, 1, 1, 0",
         (VERSION, secrets.token_bytes(16), generation),
     )
+
+
+def migrate(connection: Any, version: int) -> None:
+    """Bring an older store to this version, inside the caller's transaction."""
+    while version in _MIGRATIONS and version < VERSION:
+        version, statements = _MIGRATIONS[version]
+        connection.execute(statements)
+        connection.execute("UPDATE meta SET version = %s", (version,))
 
 
 def raise_generation(connection: Any, now: int, first: int) -> None:

@@ -152,6 +152,7 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
             self._make_records(connection)
             sweep = functools.partial(self._sweep, writer)
             answer = work(self.TRANSACTION(writer, sweep, lambda new: self._add(writer, [new])[0]))
+            writer.resolve()
             writer.finish()
             return writer, answer
 
@@ -196,9 +197,11 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         changes = [writer.change(one) for one in batch.changes]
         writer.receive(batch.receipts)
         swept = self._sweep(writer, batch.sweep) if batch.sweep else []
+        writer.resolve()
         reserved = [writer.reserve(one) for one in batch.reservations]
         block = writer.block() if batch.block else None
-        return BatchAnswer(writer.now, False, adds, changes, swept, reserved, block)
+        stirred = writer.waiting.stirred
+        return BatchAnswer(writer.now, False, adds, changes, swept, reserved, block, stirred)
 
     def _repeated(self, writer: _Writer, batch: WriteBatch) -> BatchAnswer:
         """Answer a batch that was applied before, from the jobs as they are now."""

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
+from wmp.store.sql.dependents import Dependents
 from wmp.store.sql.sql_rows import SqlRows
-from wmp.store.stored_job import ENDED, TRANSITIONS, StoredJobInput, StoredJobState
+from wmp.store.stored_job import ENDED, TABLE, TRANSITIONS, StoredJobInput, StoredJobState
 from wmp.store.write_batch import (
     AddAnswer,
     ChangeAnswer,
@@ -20,6 +21,10 @@ from wmp.store.write_batch import (
 
 _ADD: Final = TRANSITIONS[StoredJobState.ABSENT, StoredJobInput.ADD]
 _ADD_RESERVED: Final = TRANSITIONS[StoredJobState.ABSENT, StoredJobInput.ADD_RESERVED]
+_ADD_WAITING: Final = TRANSITIONS[StoredJobState.ABSENT, StoredJobInput.ADD_WAITING]
+
+_ENDING: Final = frozenset(row.input for row in TABLE if row.target in ENDED)
+"""Inputs that may end a job."""
 
 
 class SqlWriter(ABC):
@@ -44,6 +49,8 @@ class SqlWriter(ABC):
     OUTLIVED: ClassVar[str]
     """Ended jobs that are kept no longer."""
 
+    WAITING: ClassVar[type[Dependents]]
+
     def __init__(
         self, connection: Any, rows: SqlRows, me: int, now: int, grace: int, begun: int
     ) -> None:
@@ -52,6 +59,9 @@ class SqlWriter(ABC):
         self.me = me
         self.now = now
         self._terms = rows.terms
+        self.waiting = self.WAITING(connection, rows, now)
+        self._maybe_ended: list[int] = []
+        """Jobs with inputs that may have ended them, since the waiting jobs were visited."""
         self._may_lapse = begun <= now - grace
         """STORE-1.5: workers may hold the jobs, and need time to reach an instance that began
         late."""
@@ -66,8 +76,9 @@ class SqlWriter(ABC):
             return AddAnswer([], [])
         kind = self._terms.number_of_kind(self.connection, new.kind)
         due = self.now + new.delay_ms
-        reserved = new.reserve and not new.delay_ms and not self._is_due(kind)
-        state = _ADD_RESERVED if reserved else _ADD
+        waits = bool(new.after)
+        reserved = new.reserve and not new.delay_ms and not waits and not self._is_due(kind)
+        state = _ADD_WAITING if waits else _ADD_RESERVED if reserved else _ADD
         shared = {
             "state": int(state),
             "kind": kind,
@@ -77,13 +88,26 @@ class SqlWriter(ABC):
             "terms": self._terms.number_of_terms(self.connection, new.terms),
             "instance": self.me if reserved else None,
             "submitter": self.me,
-            "deadline": None if new.timeout_ms is None else due + new.timeout_ms,
-            "expires": None if new.expires_in_ms is None else due + new.expires_in_ms,
+            "deadline": None if waits or new.timeout_ms is None else due + new.timeout_ms,
+            "expires": None if waits or new.expires_in_ms is None else due + new.expires_in_ms,
             "created": self.now,
         }
         if new.keys is None or not any(key is not None for key in new.keys):
-            return self._add_plain(new, shared, state)
-        return self._add_keyed(new, new.keys, shared, state)
+            answer = self._add_plain(new, shared, state)
+        else:
+            answer = self._add_keyed(new, new.keys, shared, state)
+        return self._add_waiting(new, answer) if waits else answer
+
+    def _add_waiting(self, new: NewJobs, answer: AddAnswer) -> AddAnswer:
+        """Let new jobs wait for others; return their states after that."""
+        if set(new.after) & set(new.ids):
+            raise ValueError("a job cannot wait for itself")
+        both = zip(new.ids, answer.ids, answer.states, strict=True)
+        self.waiting.add(
+            new, [id for id, added, state in both if id == added and state is _ADD_WAITING]
+        )
+        found = self.rows.states(self.connection, answer.ids)
+        return AddAnswer(answer.ids, [found[id][0] for id in answer.ids])
 
     @abstractmethod
     def _is_due(self, kind: int) -> bool:
@@ -112,6 +136,17 @@ class SqlWriter(ABC):
         """Return a new block of numbers for jobs."""
 
     # -- changes --------------------------------------------------------------------------------
+
+    def may_end(self, what: StoredJobInput, ids: Sequence[int]) -> None:
+        """Note an input that may end jobs for which others wait."""
+        if what in _ENDING:
+            self._maybe_ended += ids
+
+    def resolve(self) -> None:
+        """Release or end the jobs that waited for jobs which this transaction ended."""
+        ids, self._maybe_ended = self._maybe_ended, []
+        if ids:
+            self.waiting.resolve(ids)
 
     @abstractmethod
     def lock(self, changes: Iterable[JobChanges], receipts: Sequence[int]) -> None:
@@ -147,6 +182,7 @@ class SqlWriter(ABC):
         if not rows:
             return []
         mine = [id for id, instance, submitter in rows if self.me in (instance, submitter)]
+        self.may_end(what, [row[0] for row in rows])
         states = self._change_swept(what, [row[0] for row in rows], mine)
         return [SweptJob(id, *states[id]) for id in mine if id in states and states[id][0] in ENDED]
 

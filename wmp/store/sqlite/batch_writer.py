@@ -10,6 +10,7 @@ from wmp.message import Frame
 from wmp.store.sql.sql_writer import SqlWriter
 from wmp.store.sqlite.row_reader import priorities_of
 from wmp.store.sqlite.row_statement import RowStatement
+from wmp.store.sqlite.sqlite_dependents import INLINE, SqliteDependents
 from wmp.store.sqlite.statements import (
     ADD_JOBS,
     CHANGES,
@@ -29,11 +30,10 @@ from wmp.store.write_batch import (
     StoredFailure,
 )
 
-INLINE: Final = 512
-"""Maximum payload in the row of its job. SQLite writes a whole row anew at every change."""
-
+# The first comparison of the state is that of the index.
 _ENDED_LAST: Final = (
-    "key = ? AND state >= 3 AND key IS NOT NULL ORDER BY ended DESC, id DESC LIMIT 1"
+    "key = ? AND role = ? AND state >= 2 AND state >= 3 AND key IS NOT NULL"
+    " ORDER BY ended DESC, id DESC LIMIT 1"
 )
 
 _State = StoredJobState
@@ -42,6 +42,8 @@ _In = StoredJobInput
 
 class BatchWriter(SqlWriter):
     """Makes the changes of a batch."""
+
+    WAITING = SqliteDependents
 
     LAPSING = (
         "SELECT jobs.id, jobs.instance, jobs.submitter FROM instances CROSS JOIN jobs"
@@ -84,6 +86,7 @@ class BatchWriter(SqlWriter):
         inline: Sequence[Frame | None] = payloads
         if max(map(len, payloads), default=0) > INLINE:
             inline = [one if len(one) <= INLINE else None for one in payloads]
+        shared["role"] = None
         columns = {"id": ids, "key": repeat(None), "payload": inline}
         added = ADD_JOBS.run(self.connection, len(ids), columns, shared)
         if inline is not payloads:
@@ -102,8 +105,9 @@ class BatchWriter(SqlWriter):
     ) -> AddAnswer:
         ids, states = [], []
         for id, key, payload in zip(new.ids, keys, new.payloads, strict=True):
-            joined = self._joined(id, key, kept=new.unique == "kept")
+            joined = self._joined(id, key, new.kind.role, kept=new.unique == "kept")
             if joined is None:
+                shared["role"] = None if key is None else new.kind.role
                 inline = payload if len(payload) <= INLINE else None
                 columns = {"id": (id,), "key": (key,), "payload": (inline,)}
                 ADD_JOBS.run(self.connection, 1, columns, shared)
@@ -114,16 +118,18 @@ class BatchWriter(SqlWriter):
             states.append(joined[1])
         return AddAnswer(ids, states)
 
-    def _joined(self, id: int, key: str | None, *, kept: bool) -> tuple[int, _State] | None:
-        """Return the job that an add joins: of its own number, or of its key."""
-        queries: list[tuple[str, int | str]] = [("id = ?", id)]
+    def _joined(
+        self, id: int, key: str | None, role: str, *, kept: bool
+    ) -> tuple[int, _State] | None:
+        """Return the job that an add joins: of its own number, or of its key and role."""
+        queries: list[tuple[str, tuple[int | str, ...]]] = [("id = ?", (id,))]
         if key is not None:
-            queries.append(("key = ? AND state < 3 AND key IS NOT NULL", key))
+            queries.append(("key = ? AND role = ? AND state < 2 AND key IS NOT NULL", (key, role)))
             if kept:
-                queries.append((_ENDED_LAST, key))
-        for where, value in queries:
+                queries.append((_ENDED_LAST, (key, role)))
+        for where, values in queries:
             found = self.connection.execute(
-                f"SELECT id, state FROM jobs WHERE {where}", (value,)
+                f"SELECT id, state FROM jobs WHERE {where}", values
             ).fetchone()
             if found is not None:
                 return found[0], _State(found[1])
@@ -143,7 +149,10 @@ class BatchWriter(SqlWriter):
             state, joined = found[id][0], id
             key = None if new.keys is None else new.keys[place]
             if state is _State.ABSENT:
-                joined, state = self._joined(id, key, kept=True) or (0, _State.ABSENT)
+                joined, state = self._joined(id, key, new.kind.role, kept=True) or (
+                    0,
+                    _State.ABSENT,
+                )
             ids.append(joined)
             states.append(state)
         return AddAnswer(ids, states)
@@ -162,6 +171,7 @@ class BatchWriter(SqlWriter):
     def change(self, changes: JobChanges) -> ChangeAnswer:
         """Make changes; a change whose guards do not hold has no effect."""
         ids, attempts = changes.ids, changes.attempts
+        self.may_end(changes.input, ids)
         target = self._change_all(
             changes.input,
             ids,

@@ -21,8 +21,8 @@ _PAYLOADS: Final = (
 )
 # One part for each of the two indexes of keys.
 _OF_KEY: Final = (
-    "jobs.id IN (SELECT id FROM jobs WHERE key = ? AND state < 3 AND key IS NOT NULL"
-    " UNION ALL SELECT id FROM jobs WHERE key = ? AND state >= 3 AND key IS NOT NULL)"
+    "jobs.id IN (SELECT id FROM jobs WHERE key = ? AND state < 2 AND key IS NOT NULL"
+    " UNION ALL SELECT id FROM jobs WHERE key = ? AND state >= 2 AND key IS NOT NULL)"
 )
 
 

@@ -11,7 +11,7 @@ from wmp.errors import StoreUnusable
 APPLICATION: Final = 0x574D5053
 """``application_id`` of a store: WMPS in ASCII."""
 
-VERSION: Final = 2000
+VERSION: Final = 3000
 """Version of the schema: 1000 x major + minor."""
 
 _MAJOR: Final = 1000
@@ -20,6 +20,23 @@ _FAILURES: Final = """CREATE TABLE failures(
         id INTEGER NOT NULL, place INTEGER NOT NULL, attempt INTEGER NOT NULL,
         worker TEXT NOT NULL, at INTEGER NOT NULL, error TEXT NOT NULL,
         PRIMARY KEY(id, place)) WITHOUT ROWID"""
+
+# `jobs.role` is the role of a job with a key, else NULL: a key belongs to a role. A job that is
+# being cancelled (state 2) does not have its key for itself.
+_KEYS: Final = (
+    "CREATE UNIQUE INDEX jobs_key ON jobs(key, role) WHERE state < 2 AND key IS NOT NULL",
+    "CREATE INDEX jobs_kept ON jobs(key, role, ended, id) WHERE state >= 2 AND key IS NOT NULL",
+)
+
+_WAITING: Final = (
+    """CREATE TABLE waits(
+        id INTEGER PRIMARY KEY, splice INTEGER, delay INTEGER NOT NULL, timeout INTEGER,
+        expires INTEGER)""",
+    """CREATE TABLE parents(
+        id INTEGER NOT NULL, place INTEGER NOT NULL, parent INTEGER NOT NULL,
+        PRIMARY KEY(id, place)) WITHOUT ROWID""",
+    "CREATE INDEX parents_parent ON parents(parent, id)",
+)
 
 # `jobs.payload` is NULL when the payload is in `bodies`: SQLite writes a whole row anew at every
 # change, so that large payloads stand apart.
@@ -44,7 +61,7 @@ _TABLES: Final = (
         lost INTEGER NOT NULL, failed INTEGER NOT NULL, terms INTEGER NOT NULL,
         instance INTEGER, submitter INTEGER, deadline INTEGER, expires INTEGER,
         created INTEGER NOT NULL, ended INTEGER, purge INTEGER, key TEXT, payload BLOB,
-        over INTEGER NOT NULL DEFAULT 0)""",
+        over INTEGER NOT NULL DEFAULT 0, role TEXT)""",
     "CREATE TABLE bodies(id INTEGER PRIMARY KEY, payload BLOB NOT NULL)",
     "CREATE TABLE results(id INTEGER PRIMARY KEY, attempt INTEGER NOT NULL, payload BLOB NOT NULL)",
     _FAILURES,
@@ -55,12 +72,28 @@ _TABLES: Final = (
     "CREATE INDEX jobs_deadline ON jobs(deadline) WHERE state < 3 AND deadline IS NOT NULL",
     "CREATE INDEX jobs_expires ON jobs(expires) WHERE state = 0 AND expires IS NOT NULL",
     "CREATE INDEX jobs_purge ON jobs(purge) WHERE state >= 3",
-    "CREATE UNIQUE INDEX jobs_key ON jobs(key) WHERE state < 3 AND key IS NOT NULL",
-    "CREATE INDEX jobs_kept ON jobs(key, ended, id) WHERE state >= 3 AND key IS NOT NULL",
+    *_KEYS,
+    *_WAITING,
+)
+
+_FILL_ROLES: Final = (
+    "UPDATE jobs SET role = (SELECT role FROM kinds WHERE kinds.kind = jobs.kind)"
+    " WHERE key IS NOT NULL"
 )
 
 _MIGRATIONS: Final[Mapping[int, tuple[int, Sequence[str]]]] = {
     1000: (2000, ("ALTER TABLE jobs ADD COLUMN over INTEGER NOT NULL DEFAULT 0", _FAILURES)),
+    2000: (
+        3000,
+        (
+            "ALTER TABLE jobs ADD COLUMN role TEXT",
+            _FILL_ROLES,
+            "DROP INDEX jobs_key",
+            "DROP INDEX jobs_kept",
+            *_KEYS,
+            *_WAITING,
+        ),
+    ),
 }
 """For each older version: the next version, and the statements that lead there."""
 

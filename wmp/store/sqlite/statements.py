@@ -12,7 +12,15 @@ from typing import Final
 from attrs import frozen
 
 from wmp.store.sqlite.row_statement import RowStatement, row_statement
-from wmp.store.stored_job import Effect, Guard, StoredJobInput, StoredJobState, Transition, rows_of
+from wmp.store.stored_job import (
+    RELATIVE,
+    Effect,
+    Guard,
+    StoredJobInput,
+    StoredJobState,
+    Transition,
+    rows_of,
+)
 
 GRACE: Final = "grace"
 """Name of the value of the guard LAPSED: the milliseconds of grace."""
@@ -40,12 +48,14 @@ _GUARDS: Final[Mapping[Guard, str]] = {
     Guard.OUTLIVED: "purge <= {now}",
     Guard.KEY_FREE: (
         "(key IS NULL OR NOT EXISTS (SELECT 1 FROM jobs AS other"
-        " WHERE other.key = jobs.key AND other.state < 3 AND other.key IS NOT NULL))"
+        " WHERE other.key = jobs.key AND other.role = jobs.role AND other.state < 2"
+        " AND other.key IS NOT NULL))"
     ),
+    Guard.COMPLETE: "NOT EXISTS (SELECT 1 FROM waits WHERE waits.id = jobs.id)",
     Guard.DUE: "due <= {now}",
     Guard.FRESH: "(deadline IS NULL OR deadline > {now}) AND (expires IS NULL OR expires > {now})",
 }
-"""The conditions. NOTHING_WAITS is about the jobs of a kind, and is checked by the caller."""
+"""The conditions. The others are about other jobs, and are checked by the caller."""
 
 _EFFECTS: Final[Mapping[Effect, str]] = {
     Effect.NEXT_ATTEMPT: "attempt = attempt + 1, over = 0",
@@ -107,7 +117,7 @@ def _statement(row: Transition) -> ChangeStatement:
     chosen = f"FROM (VALUES {{*}}) AS given CROSS JOIN jobs WHERE {condition}"
     steps: list[str] = []
     if Effect.REMOVE in row.effects:
-        for table in ("bodies", "results", "failures", "jobs"):
+        for table in ("bodies", "results", "failures", "waits", "parents", "jobs"):
             steps.append(_DELETE.format(table, chosen))
     else:
         if Effect.KEEP_RESULT in row.effects:
@@ -163,15 +173,15 @@ def _ordered(rows: list[Transition]) -> list[Transition]:
 CHANGES: Final[Mapping[StoredJobInput, tuple[ChangeStatement, ...]]] = {
     what: tuple(_statement(row) for row in _ordered(rows_of(what)))
     for what in StoredJobInput
-    if what not in (StoredJobInput.ADD, StoredJobInput.ADD_RESERVED)
+    if what not in RELATIVE
 }
 """The statements of each input that changes a stored job."""
 
 ADD_JOBS: Final = row_statement(
     "INSERT OR IGNORE INTO jobs(state, kind, priority, due, attempt, lost, failed, terms, instance,"
-    " submitter, deadline, expires, created, id, key, payload)"
+    " submitter, deadline, expires, created, role, id, key, payload)"
     " SELECT {state}, {kind}, {priority}, {due}, {attempt}, 0, 0, {terms}, {instance},"
-    " {submitter}, {deadline}, {expires}, {created}, {id}, {key}, {payload}"
+    " {submitter}, {deadline}, {expires}, {created}, {role}, {id}, {key}, {payload}"
     " FROM (VALUES {*}) AS given",
     ("id", "key", "payload"),
 )

@@ -105,7 +105,7 @@ class SimulatedWorld:
         keep = None if trace else 0
         self._world = HandlerWorld(seed=seed, kinds=parse_faults(faults), keep=keep)
         self._names: set[str] = set()
-        self._keys: dict[str, SimulatedJob] = {}
+        self._keys: dict[tuple[str, str], SimulatedJob] = {}
 
     @property
     def now(self) -> float:
@@ -215,7 +215,7 @@ class SimulatedWorld:
             raise ConfigError(f"priority is {priority!r}; expected a whole number")
         check_count("priority", abs(priority), maximum=Limits.UINT)
         check_count("max_worker_losses", max_worker_losses)
-        known = self._keys.get(key) if key is not None else None
+        known = self._keys.get((role, key)) if key is not None else None
         if known is not None and not known.done():
             return known
         kind = Kind(role, taken, wire_name(self._codec))
@@ -224,7 +224,7 @@ class SimulatedWorld:
         number = len(submitter.jobs) + 1
         job = SimulatedJob(number, payload, self.run, submitter.withdraw, terms, key)
         if key is not None:
-            self._keys[key] = job
+            self._keys[role, key] = job
         submitter.submit(job)
         return job
 

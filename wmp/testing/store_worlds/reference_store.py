@@ -16,6 +16,8 @@ from wmp.store.contract import JobFilter, QueuedKind, StoredJob, StoreInstance, 
 from wmp.store.job_terms import StoredTerms
 from wmp.store.stored_job import (
     ENDED,
+    INHERITED,
+    OF_KEY,
     OPEN,
     TRANSITIONS,
     Effect,
@@ -69,6 +71,8 @@ class _StoredRow:
     result: bytes | None = None
     over: bool = False
     history: list[StoredFailure] = field(factory=list)
+    new: NewJobs | None = None
+    """The submission of a job that has not got the results for which it waits."""
 
     def value(self, *, payloads: bool) -> StoredJob:
         """Return the job as a value."""
@@ -135,6 +139,7 @@ class ReferenceStore:
     _next_id: int = 1
     _next_instance: int = 1
     _last_epoch: int = 0
+    _stirred: bool = False
 
     def _now(self) -> int:
         return int(self.clock() * 1000)
@@ -186,12 +191,18 @@ class ReferenceStore:
         if number == row.batch:
             return self._repeated(batch, now)
         row.batch = number
+        self._stirred = False
+        adds = [self._add(me.number, now, new) for new in batch.adds]
+        changes = [self._change(me.number, now, one) for one in batch.changes]
+        swept = self._receive_and_sweep(me.number, now, batch)
+        self._resolve(now)
         return BatchAnswer(
             now=now,
             repeated=False,
-            adds=[self._add(me.number, now, new) for new in batch.adds],
-            changes=[self._change(me.number, now, changes) for changes in batch.changes],
-            swept=self._receive_and_sweep(me.number, now, batch),
+            adds=adds,
+            changes=changes,
+            swept=swept,
+            stirred=self._stirred,
             reserved=[self._reserve(me.number, now, wanted) for wanted in batch.reservations],
             block=self._block() if batch.block else None,
         )
@@ -200,7 +211,7 @@ class ReferenceStore:
         adds = []
         for new in batch.adds:
             rows = [
-                self._rows.get(id) or self._of_key(_key(new, index), kept=True)
+                self._rows.get(id) or self._of_key(_key(new, index), new.kind.role, kept=True)
                 for index, id in enumerate(new.ids)
             ]
             adds.append(
@@ -220,14 +231,14 @@ class ReferenceStore:
             [0 if row is None else row.attempt for row in rows],
         )
 
-    def _of_key(self, key: str | None, *, kept: bool) -> _StoredRow | None:
+    def _of_key(self, key: str | None, role: str, *, kept: bool) -> _StoredRow | None:
         if key is None:
             return None
-        rows = [row for row in self._rows.values() if row.key == key]
+        rows = [row for row in self._rows.values() if (row.key, row.kind.role) == (key, role)]
         for row in rows:
-            if row.state in OPEN:
+            if row.state in OF_KEY:
                 return row
-        ended = [row for row in rows if kept]
+        ended = [row for row in rows if kept and row.state in ENDED]
         return max(ended, key=lambda row: (row.ended or 0, row.id), default=None)
 
     def _add(self, me: int, now: int, new: NewJobs) -> AddAnswer:
@@ -236,12 +247,13 @@ class ReferenceStore:
             row.state is _State.QUEUED and row.kind == new.kind and row.due <= now
             for row in self._rows.values()
         )
-        reserve = new.reserve and not new.delay_ms and not waits
-        what = _In.ADD_RESERVED if reserve else _In.ADD
-        ids, states = [], []
+        reserve = new.reserve and not new.delay_ms and not waits and not new.after
+        what = _In.ADD_RESERVED if reserve else _In.ADD_WAITING if new.after else _In.ADD
+        timed = not new.after
+        ids = []
         for index, id in enumerate(new.ids):
             key = _key(new, index)
-            row = self._rows.get(id) or self._of_key(key, kept=new.unique == "kept")
+            row = self._rows.get(id) or self._of_key(key, new.kind.role, kept=new.unique == "kept")
             if row is None:
                 row = self._rows[id] = _StoredRow(
                     id=id,
@@ -250,18 +262,59 @@ class ReferenceStore:
                     terms=new.terms,
                     priority=new.priority,
                     due=due,
-                    deadline_ms=None if new.timeout_ms is None else due + new.timeout_ms,
-                    expires_at_ms=None if new.expires_in_ms is None else due + new.expires_in_ms,
+                    deadline_ms=None
+                    if new.timeout_ms is None or not timed
+                    else due + new.timeout_ms,
+                    expires_at_ms=(
+                        None if new.expires_in_ms is None or not timed else due + new.expires_in_ms
+                    ),
                     created=now,
                     key=key,
                     payload=bytes(new.payloads[index]),
                     submitter=me,
+                    new=new if new.after else None,
                 )
                 for effect in rows_of(what)[0].effects:
                     self._take_effect(effect, row, _Change(me, now))
             ids.append(row.id)
-            states.append(row.state)
-        return AddAnswer(ids, states)
+        if new.after:
+            # Only these: a job that others end in this batch is visited after all changes.
+            self._decide(
+                now, [row for id in new.ids if (row := self._rows.get(id)) and row.new is new]
+            )
+        return AddAnswer(ids, [self._rows[id].state for id in ids])
+
+    def _resolve(self, now: int) -> None:
+        """Release or end the jobs that need not wait any more."""
+        while self._decide(now, sorted(self._rows.values(), key=lambda row: row.id)):
+            pass
+
+    def _decide(self, now: int, rows: Iterable[_StoredRow]) -> bool:
+        """Release or end some waiting jobs; return whether one of them ended."""
+        ended = False
+        for row in rows:
+            if row.state is not _State.WAITING or row.new is None:
+                continue
+            others = [(id, self._rows.get(id)) for id in row.new.after]
+            failed = next(
+                (one for one in others if one[1] is None or one[1].state in INHERITED), None
+            )
+            if failed is not None:
+                id, other = failed
+                what = INHERITED[_State.ABSENT if other is None else other.state]
+                row.result = (
+                    b"the store does not have job %d, for whose result this job waits" % id
+                    if other is None
+                    else other.result
+                )
+                ended = self._step(what, row.id, _Change(0, now)) or ended
+            elif all(other is not None and other.state is _State.OK for _, other in others):
+                if (splice := row.new.splice) is not None:
+                    results = [other.result or b"" for _, other in others if other is not None]
+                    row.payload = b"".join([row.payload[:splice], *results, row.payload[splice:]])
+                self._step(_In.PROCEED, row.id, _Change(0, now))
+        self._stirred = self._stirred or ended
+        return ended
 
     def _change(self, me: int, now: int, changes: JobChanges) -> ChangeAnswer:
         for index, id in enumerate(changes.ids):
@@ -297,10 +350,14 @@ class ReferenceStore:
         ended = self._ended_at(row.instance)
         match guard:
             case Guard.KEY_FREE:
-                other = self._of_key(row.key, kept=False)
+                other = self._of_key(row.key, row.kind.role, kept=False)
                 return other is None or other is row
-            case Guard.NOTHING_WAITS:
-                raise AssertionError("this guard is about the jobs of a kind")
+            case Guard.NOTHING_WAITS | Guard.AWAITS:
+                raise AssertionError("this guard is about other jobs")
+            case Guard.FULFILLED:
+                return True  # the caller has looked at the other jobs
+            case Guard.COMPLETE:
+                return row.new is None
             case Guard.DUE:
                 return row.due <= now
             case Guard.FRESH:
@@ -367,6 +424,19 @@ class ReferenceStore:
                 row.deadline_ms = row.expires_at_ms = row.ended = row.purge = None
                 row.result = row.submitter = None
                 row.history.clear()
+            case Effect.FILL:
+                assert row.new is not None
+                new, row.new = row.new, None
+                row.due = change.now + new.delay_ms
+                if new.timeout_ms is not None:
+                    row.deadline_ms = row.due + new.timeout_ms
+                if new.expires_in_ms is not None:
+                    row.expires_at_ms = row.due + new.expires_in_ms
+                self._stirred = True
+            case Effect.INHERIT:
+                submitter, row.submitter = row.submitter, None
+                self._take_effect(Effect.END, row, change)
+                row.submitter = submitter
             case Effect.REMOVE:
                 del self._rows[row.id]
 

@@ -298,6 +298,23 @@ def test_a_job_that_is_cancelled_while_its_add_is_written_is_never_granted(manag
     assert manager.ends()[id][0] is End.CANCELLED
 
 
+@pytest.mark.rule("STORE-12.11")
+def test_jobs_of_a_key_and_their_cancellations_are_written_in_their_order(manager):
+    (first,) = manager.submit(b"first", keys=["k"])
+    manager.holds = True
+    manager.submit(b"under way")
+    ids = []
+    for name in (b"second", b"third", b"fourth"):
+        manager.cancel(ids[-1] if ids else first)
+        ids += manager.submit(name, keys=["k"])
+
+    manager.answer_all()
+
+    ended = [manager.row(id).state for id in (first, *ids)]
+    assert ended == [State.CANCELLED, State.CANCELLED, State.CANCELLED, State.QUEUED]
+    assert manager.ends() == dict.fromkeys((first, *ids[:2]), (End.CANCELLED, b""))
+
+
 def test_a_job_that_another_process_cancels_is_stopped_at_its_worker(manager):
     (id,) = manager.submit(b"one")
     worker = manager.worker()
