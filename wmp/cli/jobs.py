@@ -16,7 +16,13 @@ from wmp.cli.common.options import ProgramCommand
 from wmp.cli.common.waiting_job import when, why_waiting
 from wmp.message import counted, printable
 from wmp.store.contract import JobFilter, StoredJob
-from wmp.store.opening import ReadableStore, open_reader, open_writer, printable_place
+from wmp.store.opening import (
+    ReadableStore,
+    open_reader,
+    open_writer,
+    printable_place,
+    restore_store,
+)
 from wmp.store.stored_job import ENDED, OPEN, StoredJobInput, StoredJobState
 from wmp.store.write_batch import JobChanges, StoredFailure, WriteBatch
 from wmp.stored_results import newest, outcome_of
@@ -292,27 +298,83 @@ def _backup(store: str, copy: Path) -> int:
 
 
 @jobs.command(
-    name="restored",
+    name="restore",
     cls=ProgramCommand,
-    short_help="Start a new generation of a store.",
+    short_help="Put a backup in the place of a store.",
     epilog="""
-    wmp jobs restored jobs.db
+    wmp jobs restore jobs-monday.db jobs.db
+    wmp jobs restore --in-place jobs.db
+    """,
+)
+@click.argument("places", metavar="[COPY] STORE", nargs=-1, required=True)
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help="Name only STORE, whose content was replaced, and start a new generation.",
+)
+def _restore(places: tuple[str, ...], in_place: bool) -> int:
+    """Put a copy of COPY in the place of STORE, and start a new generation.
+
+    End all managers and dispatchers of STORE first.
+    COPY is a file that `wmp jobs backup` wrote, or another file of a store; it stays as it is.
+    The earlier file of STORE is kept with its log, and its new name is printed.
+    Results for jobs of the old generation do not count.
+
+    Use --in-place after a snapshot of the disk, or of the database server, was restored.
+    """
+    if in_place:
+        if len(places) != 1:
+            raise click.UsageError("with --in-place, name the store and nothing else")
+        found = open_writer(places[0])
+        try:
+            found.restored()
+        finally:
+            found.close()
+        click.echo(f"the generation is {found.generation}")
+        return 0
+    if len(places) != 2:
+        raise click.UsageError("name COPY and STORE, or STORE with --in-place")
+    copy, store = places
+    kept = restore_store(copy, store)
+    with _reading(store) as reader:
+        click.echo(f"{store} is restored from {copy}; the generation is {reader.generation}")
+    if kept is not None:
+        click.echo(f"the earlier store is kept as {kept}")
+    return 0
+
+
+@jobs.command(name="restored", cls=ProgramCommand, hidden=True)
+@_STORE
+def _restored(store: str) -> int:
+    """Name the command that replaced this one."""
+    raise click.UsageError(
+        f"this command is called `wmp jobs restore --in-place {printable_place(store)}` now"
+    )
+
+
+@jobs.command(
+    name="check",
+    cls=ProgramCommand,
+    short_help="Check that a store is whole.",
+    epilog="""
+    wmp jobs check jobs.db
     """,
 )
 @_STORE
-def _restored(store: str) -> int:
-    """Begin a new generation after the content of STORE was replaced by an old copy.
+def _check(store: str) -> int:
+    """Read the whole store, and report damaged pages.
 
-    Use this command after a snapshot of the disk was restored. A copy that `wmp jobs backup` wrote,
-    and a file that was copied, begin a new generation without this command. Results for jobs of the
-    old generation do not count. Managers that use the store must be started again.
+    The command also reports a log that does not belong to the file, because the file was replaced.
     """
-    found = open_writer(store)
-    try:
-        found.restored()
-    finally:
-        found.close()
-    click.echo(f"the generation is {found.generation}")
+    with _reading(store) as reader:
+        damage = reader.check()
+        number = sum(reader.counts().values()) if not damage else 0
+    for text in damage:
+        complain(_PROGRAM, f"{printable_place(store)} is damaged: {text}")
+    if damage:
+        complain(_PROGRAM, "run `wmp jobs restore COPY STORE` to put a backup in place")
+        return FAILED
+    click.echo(f"{printable_place(store)} is whole: {counted(number, 'job')}")
     return 0
 
 

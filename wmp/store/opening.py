@@ -135,6 +135,26 @@ def open_writer(place: str | os.PathLike[str]) -> WritableStore:
     return make_store(place)
 
 
+def restore_store(copy: str | os.PathLike[str], place: str | os.PathLike[str]) -> Path | None:
+    """Put a copy in the place of a store on SQLite; see :mod:`wmp.store.sqlite.restoration`.
+
+    Returns:
+        The name under which the earlier file is kept; None if there was none.
+
+    Raises:
+        ConfigError: The place is a database, or the copy is missing.
+        StoreError: The copy cannot be put in place.
+    """
+    if is_url(place) or is_url(copy):
+        raise ConfigError(
+            "a store on PostgreSQL is restored by the tools of the server; afterwards run "
+            "`wmp jobs restore --in-place URL`"
+        )
+    from wmp.store.sqlite.restoration import restore
+
+    return restore(Path(copy), Path(place))
+
+
 def open_reader(place: str | os.PathLike[str]) -> ReadableStore:
     """Open an existing store to read it.
 

@@ -405,3 +405,24 @@ def test_the_answer_to_a_cancellation_is_that_of_the_store(tmp_path: Path) -> No
             go_on.set()
             with contextlib.suppress(wmp.JobCancelled):
                 assert job.result(WAIT) == b"x"
+
+
+@pytest.mark.rule("STORE-12.12")
+def test_a_manager_whose_store_is_replaced_ends_and_leaves_the_log(tmp_path: Path) -> None:
+    path, copy = tmp_path / "jobs.db", tmp_path / "copy.db"
+    manager = wmp.Manager(store=SqliteStore(path, durability="process"))
+    manager.start()
+    manager.submit(b"before")
+    reader = SqliteReader.open(path)
+    reader.backup(copy)
+    reader.close()
+    os.replace(path, tmp_path / "away.db")
+    os.replace(copy, path)
+    waiting = manager.submit_nowait(b"after")
+    with pytest.raises(wmp.ClosedError, match="was replaced while this process used it"):
+        waiting.result(WAIT)
+    with pytest.raises(wmp.WMPError, match="start the process again"):
+        manager.submit(b"more")
+    manager.close(0)
+    os.replace(tmp_path / "away.db", path)
+    assert states(path) == {"QUEUED": 1}

@@ -208,8 +208,44 @@ def test_a_store_is_copied_while_it_is_used(wmp, path, tmp_path, client, four):
 
 def test_a_generation_is_begun_by_hand(wmp, path, client):
     before = client.store.generation
-    code, out, _ = wmp("jobs", "restored", path)
+    code, out, _ = wmp("jobs", "restore", "--in-place", path)
     assert code == 0
     assert int(out.split()[-1]) > before
     with pytest.raises(StoreUnusable, match="restored copy"):
         client.apply()
+
+
+def test_a_backup_is_restored_and_checked(wmp, path, client, tmp_path):
+    client.add(b"old")
+    copy = tmp_path / "copy.db"
+    assert wmp("jobs", "backup", path, copy)[0] == 0
+    code, _, err = wmp("jobs", "restore", copy, path)
+    assert code != 0
+    assert "a process uses the store" in err
+    client.add(b"new")
+    client.store.close()
+    code, out, _ = wmp("jobs", "restore", copy, path)
+    assert code == 0
+    assert "is restored from" in out
+    assert "the earlier store is kept as" in out
+    code, out, _ = wmp("jobs", "check", path)
+    assert code == 0
+    assert out.endswith("is whole: 1 job\n")
+
+
+def test_the_old_name_of_restore_names_the_new_one(wmp, path, client):
+    code, _, err = wmp("jobs", "restored", path)
+    assert code == 2
+    assert "wmp jobs restore --in-place" in err
+
+
+def test_a_damaged_store_is_reported_by_check(wmp, path, client):
+    client.add(*[bytes(400)] * 2000)
+    client.store.close()
+    with path.open("r+b") as file:
+        file.seek(60 * 4096)
+        file.write(b"\xa5" * 40 * 4096)
+    code, _, err = wmp("jobs", "check", path)
+    assert code == 1
+    assert "is damaged" in err
+    assert "wmp jobs restore COPY STORE" in err

@@ -41,7 +41,7 @@ from wmp.actions import (
     Write,
 )
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
-from wmp.errors import ClosedError, DecodeError
+from wmp.errors import ClosedError, DecodeError, StoreUnusable
 from wmp.events import (
     Closed,
     Connected,
@@ -364,6 +364,12 @@ class Driver:
         if not self.running:
             return
         what, cause = f"{ended.name} of the {self.name}", ended.cause
+        if isinstance(cause, StoreUnusable):  # the text names the cause and the remedy
+            logger.error("%s: the node ends: %s", self.name, cause)
+            self._failure = cause
+            self._feed(Closed())
+            self._halt(cause)
+            return
         logger.error("%s: %s ended", self.name, ended.name, exc_info=cause)
         self._failure = ClosedError(f"{what} ended unexpectedly: {cause!r}")
         self._failure.__cause__ = cause

@@ -2,7 +2,8 @@
 
 The thread numbers the batches of its instance. After ``StoreUnavailable`` it gives the same batch
 again until the store answers: so nothing is acknowledged that is not stored, and nothing is stored
-twice (STORE-3.3). Meanwhile the thread looks for the writes of other processes.
+twice (STORE-3.3). Meanwhile the thread looks for the writes of other processes. After
+``StoreUnusable``, for example because the file was replaced, the node ends (STORE-12.12).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final
 from attrs import evolve
 
 from wmp.actions import Write
-from wmp.errors import InstanceEnded, StoreError, StoreFull
+from wmp.errors import InstanceEnded, StoreError, StoreFull, StoreUnusable
 from wmp.events import InstanceBegun, StoreFilled, Woken, Written
 from wmp.message import counted
 from wmp.runtime.common.threads import start_thread
@@ -296,6 +297,13 @@ class StoreCommitter:
     # -- trouble ----------------------------------------------------------------------------
 
     def _complain(self, error: StoreError) -> None:
+        """Log an error, but not too often.
+
+        Raises:
+            StoreUnusable: It is this error: to try again is useless, or does harm.
+        """
+        if isinstance(error, StoreUnusable):
+            raise error
         now = time.monotonic()
         if self._away_since is None:
             self._away_since = now

@@ -8,20 +8,21 @@ import sqlite3
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from wmp.errors import StoreError, StoreFull, StoreUnavailable, StoreUnusable
+from wmp.errors import StoreUnavailable, StoreUnusable
 from wmp.store.sqlite import copies, schema
+from wmp.store.sqlite.file_access import FileAccess, warn_if_open
 from wmp.store.sqlite.file_lock import TransactionLock
+from wmp.store.sqlite.file_mark import FileMark, bare_meta
+from wmp.store.sqlite.new_file import make_if_new
+from wmp.store.sqlite.sqlite_errors import BUSY, in_words
 from wmp.store.sqlite.sqlite_terms import SqliteTerms
 
 MIN_SQLITE: Final = (3, 34, 0)
 """The oldest SQLite with which the store is tested."""
-
-_BUSY: Final = 5.0
-"""Seconds to wait for another process, of this library or a foreign one."""
 
 _LOG_PAGES: Final = 4096
 """Pages of the log after which a commit copies them into the database."""
@@ -42,9 +43,12 @@ class StoreFile:
         path: The file.
         full: Whether a commit waits for the disk.
         read_only: Whether the file is only read.
+        group: Number of the group that may use a new store; None for nobody but the user.
     """
 
-    def __init__(self, path: Path, *, full: bool, read_only: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, full: bool, read_only: bool = False, group: int | None = None
+    ) -> None:
         self.path = path
         self.terms = SqliteTerms()
         self.expected: tuple[bytes, int] | None = None
@@ -54,9 +58,11 @@ class StoreFile:
         self._full = full
         self._read_only = read_only
         self._log = f"{path}-wal"
-        self._lock = TransactionLock(path, _BUSY)
+        self._mark = FileMark(path)
+        self._group = group
+        self._lock = TransactionLock(path, BUSY, group)
         self._connection: sqlite3.Connection | None = None
-        self._inode = 0
+        self._inode = self._log_inode = 0
         self._closed = False
         self._forked = False
         _of_this_process.add(self)
@@ -76,6 +82,8 @@ class StoreFile:
             StoreError: See the class.
         """
         connection = self._open()
+        if not self._read_only:
+            self._check_in_place()
         try:
             connection.execute("BEGIN")
             try:
@@ -163,62 +171,55 @@ class StoreFile:
     def create(self, identity: bytes, now: int) -> None:
         """Make the store if there is no file, and migrate an older one.
 
+        Args:
+            identity: Identity of a new store.
+            now: Milliseconds since 1970.
+
         Raises:
             StoreError: The file is no store, or cannot be opened.
         """
         self._lock.acquire()
         try:
-            if not self.path.exists() and os.path.exists(f"{self.path}-wal"):
-                raise StoreUnusable(
-                    f"the store {self.name} is gone, and its log {self.path.name}-wal is there; "
-                    "put the file back, or remove the log to begin an empty store"
-                )
-            try:
-                # Only a new file: to close any descriptor of an open database would release the
-                # locks that SQLite has on it in this process.
-                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                os.close(os.open(self.path, flags, 0o666))
-            except FileExistsError:
-                pass
-            except OSError as error:
-                raise StoreUnavailable(
-                    f"the store {self.name} cannot be opened: {error.strerror}; check the folder "
-                    "and its permissions"
-                ) from error
-            connection = self._connect()
-            try:
-                self._prepare(connection, identity, now)
-            except sqlite3.Error as error:
-                raise in_words(error, self.name) from error
-            finally:
-                connection.close()
+            access = FileAccess.of(self.path, self._group)
+            if not make_if_new(self.path, access, identity, now):
+                warn_if_open(self.path, self._group)
+            self._mark.check()
+            with closing(self._connect()) as connection:
+                self._prepare(connection, now)
+        except (sqlite3.Error, OSError) as error:
+            raise in_words(error, self.name) from error
         finally:
             self._lock.release()
 
-    def _prepare(self, connection: sqlite3.Connection, identity: bytes, now: int) -> None:
-        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    def _prepare(self, connection: sqlite3.Connection, now: int) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
-        if pages and application != schema.APPLICATION:
+        if application != schema.APPLICATION:
             raise StoreUnusable(
                 f"{self.name} is a database of another program, not a store of wmp; give the store "
                 "another path"
             )
+        inode = os.stat(self.path).st_ino
+        meta = bare_meta(self.path)
+        if meta is not None and meta.copied:
+            # The file must not state that it is a copy while it has a log: FileMark.check.
+            connection.execute("PRAGMA journal_mode = DELETE")
+            self._migrate(connection, now, inode)
+        (identity,) = connection.execute("SELECT identity FROM meta").fetchone()
+        self._mark.renew(identity, inode)
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
             raise StoreUnusable(
                 f"SQLite cannot use a write-ahead log for {self.name} (mode {mode}); put the store "
                 "on a disk of this host"
             )
+        self._migrate(connection, now, inode)
+
+    def _migrate(self, connection: sqlite3.Connection, now: int, inode: int) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        inode = os.stat(self.path).st_ino
-        (pages,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if not pages:
-            schema.create(connection, identity, now, inode)
-        else:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            schema.check_version(version, self.name)
-            schema.migrate(connection, version, self.name)
-            copies.notice(connection, now, inode)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        schema.check_version(version, self.name)
+        schema.migrate(connection, version, self.name)
+        copies.notice(connection, now, inode)
         connection.execute("COMMIT")
 
     def close(self) -> None:
@@ -239,6 +240,10 @@ class StoreFile:
 
     def reset(self) -> None:
         """Close the connection after an error; the next call opens another one."""
+        if not self._read_only and self._connection is not None:
+            with suppress(StoreUnusable):
+                if not self._in_place():
+                    self._abandon()
         connection, self._connection = self._connection, None
         if connection is not None:
             try:
@@ -253,6 +258,14 @@ class StoreFile:
         either.
         """
         self._forked = True
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Never touch the connection again.
+
+        To close the last connection copies the log into the file, and removes whatever log is at
+        the path: that of another store, when the file was replaced.
+        """
         if self._connection is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
             self._connection = None
@@ -275,20 +288,31 @@ class StoreFile:
         self._check_usable()
         if self._connection is not None:
             return self._connection
-        connection = self._connect()
         try:
-            identity, generation, inode, copied = connection.execute(
+            inode = os.stat(self.path).st_ino
+            if self._inode not in (0, inode):
+                raise self._replaced()
+            self._mark.check()
+            connection = self._connect()
+        except OSError as error:
+            raise in_words(error, self.name) from error
+        try:
+            identity, generation, known, copied = connection.execute(
                 "SELECT identity, generation, inode, copied FROM meta"
             ).fetchone()
-            self._inode = os.stat(self.path).st_ino
-        except (sqlite3.Error, OSError) as error:
+        except sqlite3.Error as error:
             connection.close()
             raise in_words(error, self.name) from error
-        replaced = not self._read_only and (copied or inode != self._inode)
+        replaced = not self._read_only and (copied or inode != known)
         if self.expected is not None and (replaced or (identity, generation) != self.expected):
             connection.close()
             raise self._other_store()
-        self._connection = connection
+        self._connection, self._inode = connection, inode
+        self._log_inode = _inode_of(self._log)
+        if not self._read_only:
+            access = FileAccess.of(self.path)
+            access.share(Path(self._log))
+            access.share(Path(f"{self.path}-shm"))
         return connection
 
     def _connect(self) -> sqlite3.Connection:
@@ -298,7 +322,7 @@ class StoreFile:
             connection = sqlite3.connect(
                 f"{self.path.absolute().as_uri()}?mode={mode}",
                 uri=True,
-                timeout=_BUSY,
+                timeout=BUSY,
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=256,
@@ -331,19 +355,45 @@ class StoreFile:
         )
 
     def _check_in_place(self) -> None:
-        """Check that the file was not removed or replaced: SQLite goes on with a removed file."""
+        """Check that the file was not removed or replaced: SQLite goes on with a removed file.
+
+        Raises:
+            StoreUnavailable: File or log is gone. The connection is used again when they are back.
+            StoreUnusable: Another file or log is there.
+        """
+        if not self._in_place():
+            raise StoreUnavailable(
+                f"the file of the store {self.name} is gone; put the file and its -wal file back"
+            )
+
+    def _in_place(self) -> bool:
+        """Return whether the file and its log are there.
+
+        Raises:
+            StoreUnusable: Another file or log is there.
+        """
         try:
             file, log = os.stat(self.path), os.stat(self._log)
-            found = file.st_ino
-            self.size = file.st_size + log.st_size
         except OSError:
-            found = 0
-        if found != self._inode:
-            self.reset()
-            raise StoreUnavailable(
-                f"the file of the store {self.name} is gone, or was replaced while it was in use; "
-                "put the file and its -wal file back"
-            )
+            return False
+        if (file.st_ino, log.st_ino) != (self._inode, self._log_inode):
+            self._abandon()
+            raise self._replaced()
+        self.size = file.st_size + log.st_size
+        return True
+
+    def _replaced(self) -> StoreUnusable:
+        return StoreUnusable(
+            f"the file of the store {self.name}, or its log, was replaced while this process used "
+            "it; start the process again"
+        )
+
+
+def _inode_of(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return 0
 
 
 def check_sqlite() -> None:
@@ -357,45 +407,6 @@ def check_sqlite() -> None:
         raise StoreUnusable(
             f"this Python has SQLite {sqlite3.sqlite_version}; a store needs {minimum} or newer"
         )
-
-
-def in_words(error: Exception, name: str) -> StoreError:
-    """Return the error of the library for an error of SQLite or of the system."""
-    if isinstance(error, StoreError):
-        return error
-    code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
-        return StoreFull(
-            f"there is no space for the store {name}: the disk is full, or the file has its "
-            "maximum size; make space, purge ended jobs, or keep results for a shorter time"
-        )
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreUnavailable(
-            f"another program has locked the store {name} for {_BUSY:g} s; end its transaction"
-        )
-    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-        return StoreUnavailable(
-            f"the store {name} is read-only; make the file and its folder writable"
-        )
-    if code in (sqlite3.SQLITE_CANTOPEN,) or isinstance(error, FileNotFoundError):
-        return StoreUnavailable(
-            f"the store {name} cannot be opened ({error}); put the file back, or check the "
-            "permissions of its folder"
-        )
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return StoreUnusable(f"the store {name} is corrupted ({error}); restore a backup")
-    if code == sqlite3.SQLITE_IOERR:
-        return StoreUnavailable(
-            f"the store {name} cannot be read or written ({error}); check the disk, its quotas and "
-            "limits of file sizes; the outcome of the last write is not known, and the same write "
-            "can be made again"
-        )
-    if "no such table" in str(error) or "no such column" in str(error):
-        return StoreUnusable(f"{name} is not a store of wmp ({error}); restore a backup")
-    return StoreUnavailable(
-        f"the store {name} failed: {error}; the outcome of the last write is not known, and the "
-        "same write can be made again"
-    )
 
 
 def _forked() -> None:

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from wmp.errors import ConfigError, StoreError
+from wmp.store.sqlite.file_access import FileAccess
 from wmp.store.store_settings import NUMBERS_FROM, NUMBERS_SHIFT
 
 
@@ -23,9 +24,10 @@ def write_copy(source: Path, target: Path) -> None:
     part = target.with_name(target.name + ".part")
     part.unlink(missing_ok=True)
     try:
-        with closing(_connect(source, "ro")) as connection:
+        os.close(FileAccess.of(source).open_new(part))  # SQLite takes an empty file, too
+        with closing(connect(source, "ro")) as connection:
             connection.execute("VACUUM INTO ?", (str(part),))
-        with closing(_connect(part, "rw")) as connection:
+        with closing(connect(part, "rw")) as connection:
             connection.execute("UPDATE meta SET copied = 1")
         descriptor = os.open(part, os.O_RDONLY)
         try:
@@ -41,7 +43,8 @@ def write_copy(source: Path, target: Path) -> None:
         ) from error
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Open a file that no other process uses, or one to read: mode "rw" or "ro"."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None
     )

@@ -5,6 +5,7 @@ The locks are those of ``flock``. The system releases them when the process ends
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -13,16 +14,26 @@ from pathlib import Path
 from typing import Final
 
 from wmp.errors import StoreUnavailable
+from wmp.store.sqlite.file_access import FileAccess
+from wmp.store.sqlite.sqlite_errors import in_words
 
 _FIRST_PAUSE: Final = 0.0005
 _LONGEST_PAUSE: Final = 0.005
 
 
 class FileLock:
-    """A lock on a file, which is made if it is missing."""
+    """A lock on a file, which is made if it is missing.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The file.
+        store: The file of the store, whose mode and group the lock file gets.
+        group: Number of the group that shares a new store; None for nobody.
+    """
+
+    def __init__(self, path: Path, store: Path, group: int | None = None) -> None:
         self.path = path
+        self._store = store
+        self._group = group
         self._descriptor: int | None = None
         _of_this_process.add(self)
 
@@ -36,13 +47,20 @@ class FileLock:
     def try_acquire(self) -> bool:
         """Take the lock if it is free; return whether this object holds it now."""
         if self._descriptor is None:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._descriptor = self._opened()
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         self._locked = True
         return True
+
+    def _opened(self) -> int:
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            with contextlib.suppress(FileExistsError):
+                return FileAccess.of(self._store, self._group).open_new(self.path)
 
     def acquire(self, until: float) -> bool:
         """Wait for the lock until a time of the monotonic clock; return whether it was taken."""
@@ -75,9 +93,9 @@ class TransactionLock:
     too before it can write again, so that it cannot overtake the one that waits.
     """
 
-    def __init__(self, path: Path, timeout: float) -> None:
-        self._lock = FileLock(path.with_name(path.name + "-lock"))
-        self._turn = FileLock(path.with_name(path.name + "-turn"))
+    def __init__(self, path: Path, timeout: float, group: int | None = None) -> None:
+        self._lock = FileLock(path.with_name(path.name + "-lock"), path, group)
+        self._turn = FileLock(path.with_name(path.name + "-turn"), path, group)
         self._name = path.name
         self._timeout = timeout
 
@@ -91,10 +109,7 @@ class TransactionLock:
         try:
             taken = self._turn.acquire(until) and self._lock.acquire(until)
         except OSError as error:
-            raise StoreUnavailable(
-                f"the lock files of the store {self._name} cannot be opened: {error.strerror}; "
-                "check the folder and its permissions"
-            ) from error
+            raise in_words(error, self._name) from error
         finally:
             self._turn.release()
         if not taken:

@@ -34,7 +34,7 @@ class SqliteReader(SqlReader[StoreFile]):
             StoreError: The file is no store, or cannot be read.
         """
         check_sqlite()
-        place = Path(path).absolute()
+        place = Path(os.path.realpath(path))
         if not place.is_file():
             raise ConfigError(f"there is no store {place}; wmp.Manager(store=…) makes one")
         check_file_system(place)
@@ -66,7 +66,7 @@ class SqliteReader(SqlReader[StoreFile]):
         """Read the whole file; return what is damaged, in the words of SQLite."""
         try:
             with self._link.reading() as connection:
-                rows = connection.execute("PRAGMA quick_check").fetchall()
+                rows = connection.execute("PRAGMA integrity_check").fetchall()
         except StoreUnusable as error:
             return [str(error)]
         return [text for (text,) in rows if text != "ok"]

@@ -17,8 +17,10 @@ from wmp.store.sql.sql_store import SqlStore
 from wmp.store.sqlite import copies
 from wmp.store.sqlite.batch_writer import BatchWriter
 from wmp.store.sqlite.connection import StoreFile, check_sqlite
+from wmp.store.sqlite.file_access import FileAccess, group_number
 from wmp.store.sqlite.file_lock import FileLock, is_locked
 from wmp.store.sqlite.file_system import check_file_system
+from wmp.store.sqlite.sqlite_errors import in_words
 from wmp.store.sqlite.sqlite_reader import SqliteReader
 from wmp.store.sqlite.sqlite_transaction import SqliteTransaction, make_records
 from wmp.store.store_settings import BLOCK, GRACE, MAX_BYTES, VALIDITY
@@ -40,6 +42,8 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
             survives the end of every process, and costs no wait for the disk.
         max_bytes: Bytes in use above which no new jobs are taken.
         grace: Seconds after which the reserved jobs of an ended instance are queued again.
+        group: Name or number of the group that may use a new store, too; None for nobody but the
+            user.
         clock: Seconds since 1970; for tests.
         monotonic: Seconds of a clock that never jumps; for tests.
 
@@ -69,18 +73,19 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
         durability: Literal["power", "process"] = "power",
         max_bytes: int = MAX_BYTES,
         grace: float = GRACE,
+        group: str | int | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if durability not in ("power", "process"):
             raise ConfigError(f"durability is {durability!r}; expected 'power' or 'process'")
         check_sqlite()
-        place = Path(path).absolute()
+        place = Path(os.path.realpath(path))  # SQLite names the log after the real file
         if not place.parent.is_dir():
             raise ConfigError(f"there is no folder {place.parent} for the store; make it first")
         check_file_system(place)
         super().__init__(
-            StoreFile(place, full=durability == "power"),
+            StoreFile(place, full=durability == "power", group=group_number(group)),
             max_bytes=max_bytes,
             grace=grace,
             clock=clock,
@@ -121,7 +126,7 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
                     (number, identity, epoch, label, now + round(VALIDITY * 1000)),
                 )
                 lock = self._lock_of(number)
-                if not lock.try_acquire():
+                if not self._is_taken(lock):
                     raise StoreUnavailable(
                         f"another process holds the lock file {lock.path} of a new instance; "
                         "remove the file if no process uses the store"
@@ -138,13 +143,16 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
     def _lock_of(self, number: int) -> FileLock:
         folder = self.path.with_name(self.path.name + "-instances")
         try:
-            folder.mkdir(exist_ok=True)
+            FileAccess.of(self.path).make_folder(folder)
         except OSError as error:
-            raise StoreUnavailable(
-                f"the folder {folder} for locks cannot be made: {error.strerror}; check the "
-                "permissions of its parent"
-            ) from error
-        return FileLock(folder / str(number))
+            raise in_words(error, self.place) from error
+        return FileLock(folder / str(number), self.path)
+
+    def _is_taken(self, lock: FileLock) -> bool:
+        try:
+            return lock.try_acquire()
+        except OSError as error:
+            raise in_words(error, self.place) from error
 
     def _leave(self, number: int) -> None:
         if (lock := self._locks.pop(number, None)) is not None:
