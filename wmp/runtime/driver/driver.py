@@ -364,15 +364,12 @@ class Driver:
         if not self.running:
             return
         what, cause = f"{ended.name} of the {self.name}", ended.cause
-        if isinstance(cause, StoreUnusable):  # the text names the cause and the remedy
-            logger.error("%s: the node ends: %s", self.name, cause)
-            self._failure = cause
-            self._feed(Closed())
-            self._halt(cause)
-            return
-        logger.error("%s: %s ended", self.name, ended.name, exc_info=cause)
-        self._failure = ClosedError(f"{what} ended unexpectedly: {cause!r}")
-        self._failure.__cause__ = cause
+        if isinstance(cause, StoreUnusable):
+            self._failure = cause  # the text names the cause and the remedy
+        else:
+            logger.error("%s: %s ended", self.name, ended.name, exc_info=cause)
+            self._failure = ClosedError(f"{what} ended unexpectedly: {cause!r}")
+            self._failure.__cause__ = cause
         self._feed(Closed())
         self._halt(self._failure)
 
