@@ -43,3 +43,9 @@ class CStringMajordomo(PlainWorker):
 
     def on_time(self, socket: zmq.Socket[bytes]) -> None:
         socket.send_multipart([b"", b"MDPW01", b"\x04"])
+
+
+class BareReplyMajordomo(CStringMajordomo):
+    """Sends REPLY without the empty frame behind the address, as the PHP worker of the guide."""
+
+    separator = ()

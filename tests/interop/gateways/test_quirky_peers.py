@@ -7,7 +7,13 @@ import logging
 import pytest
 
 from tests.interop.gateways.test_gateways import back, front, places, queue_of
-from tests.peers.quirky import DROPPED, CStringMajordomo, ForgetfulPingPong, ForgetfulPirate
+from tests.peers.quirky import (
+    DROPPED,
+    BareReplyMajordomo,
+    CStringMajordomo,
+    ForgetfulPingPong,
+    ForgetfulPirate,
+)
 from tests.waiting import WAIT, wait_until
 from wmp.errors import NoReply
 from wmp.gateways import Gateway, LazyClient, MajordomoClient, MajordomoDoor
@@ -51,3 +57,16 @@ def test_a_worker_may_keep_the_address_as_a_c_string():
         for number in range(300):
             assert client.request("echo", b"r%d" % number) == b"R%d" % number
         assert worker.done == 300
+
+
+@pytest.mark.rule("MDP-1.6")
+def test_a_reply_without_the_empty_frame_is_taken_and_counted():
+    with (
+        Gateway(MajordomoDoor("tcp://127.0.0.1:*")) as gateway,
+        BareReplyMajordomo(front(gateway)),
+        MajordomoClient(front(gateway), timeout=WAIT) as client,
+    ):
+        assert client.request("echo", b"one") == b"ONE"
+        assert client.request("echo", [b"one", b"", b"two"]) == [b"ONE", b"", b"TWO"]
+        door = gateway.statistics().doors[0]
+    assert (door.tolerated, door.dropped) == ({"REPLY without empty frame": 2}, {})

@@ -72,9 +72,7 @@ def test_a_client_and_a_worker_read_the_messages_of_the_text():
         (*HEARTBEAT, b"more"),
         (*DISCONNECT, EMPTY),
         (b"hop", *REPLY),
-        (EMPTY, MDPW01, b"\x03", b"client", EMPTY),
         (EMPTY, MDPW01, b"\x03", EMPTY, EMPTY, b"body"),
-        (EMPTY, MDPW01, b"\x03", b"client", b"client", EMPTY, b"body"),
         (EMPTY, MDPW01, b"\x02", b"client", EMPTY),
     ],
     ids=lambda frames: f"{len(frames)} frames",
@@ -118,3 +116,12 @@ def test_a_name_is_printable_text(name, text):
 def test_an_empty_body_is_one_empty_frame():
     assert wire.write_reply((EMPTY,), b"echo", ()) == (EMPTY, MDPC01, b"echo", EMPTY)
     assert wire.write_worker_reply(b"c", ()) == (EMPTY, MDPW01, b"\x03", b"c", EMPTY, EMPTY)
+
+
+@pytest.mark.rule("MDP-1.6")
+@pytest.mark.parametrize("body", [(b"",), (b"body",), (b"one", b"", b"two")])
+def test_a_reply_without_the_empty_frame_is_tolerated(body):
+    notice = wire.read_worker((EMPTY, MDPW01, b"\x03", b"client", *body))
+    assert (notice.command, notice.address) == (AttendantCommand.REPLY, b"client")
+    assert (notice.body, notice.tolerated) == (body, True)
+    assert not wire.read_worker(REPLY).tolerated

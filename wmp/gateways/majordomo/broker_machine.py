@@ -89,6 +89,8 @@ class MajordomoDoorStatistics:
     """Number of requests without a reply, by the end of their jobs."""
     dropped: Mapping[str, int]
     """Number of messages that were dropped or could not be sent, by reason."""
+    tolerated: Mapping[str, int]
+    """Number of messages that were taken although they differ from the specification, by habit."""
 
 
 def _nobody(role: str) -> bool:
@@ -210,6 +212,7 @@ class MajordomoDoorMachine:
             workers.disconnected,
             dict(requests.unanswered),
             dict(requests.dropped + workers.dropped + self._dropped),
+            dict(workers.tolerated),
         )
 
     def _served(self, role: str) -> bool:

@@ -92,6 +92,7 @@ class MajordomoWorkers:
     disconnected: int = field(default=0, init=False)
     """Number of workers that got DISCONNECT."""
     dropped: Counter[str] = field(factory=Counter, init=False)
+    tolerated: Counter[str] = field(factory=Counter, init=False)
     _workers: dict[bytes, MajordomoAttendant] = field(factory=dict, init=False)
     _services: dict[str, StaffedService] = field(factory=dict, init=False)
     """The services by role."""
@@ -307,6 +308,8 @@ class MajordomoWorkers:
             assert run is not None
             self._step(worker, _Input.REPLY)
             self.replies += 1
+            if notice.tolerated:
+                self.tolerated["REPLY without empty frame"] += 1
             actions.append(self._result(worker.service.group, run, notice.body))
         elif worker.state is _State.LATE:
             actions.append(self._drop("late reply"))

@@ -59,6 +59,8 @@ class WorkerNotice:
     address: bytes = b""
     """The address of the client in a REPLY."""
     body: Frames = ()
+    tolerated: bool = False
+    """Whether a REPLY has no empty frame behind the address (MDP-1.6)."""
 
 
 class BrokerCommand(Enum):
@@ -141,9 +143,11 @@ def read_worker(frames: Frames) -> WorkerNotice:
         return _INVALID
     command = bytes(frames[2])
     if command == _REPLY:
-        if count < 6 or not frames[3] or frames[4]:
+        if count < 5 or not frames[3]:
             return _INVALID
-        return WorkerNotice(AttendantCommand.REPLY, b"", bytes(frames[3]), frames[5:])
+        bare = count == 5 or len(frames[4]) > 0
+        body = frames[4:] if bare else frames[5:]
+        return WorkerNotice(AttendantCommand.REPLY, b"", bytes(frames[3]), body, tolerated=bare)
     if count == 3:
         return _SHORT.get(command, _INVALID)
     if command == _READY and count == 4:
