@@ -121,6 +121,10 @@ class Submitted:
     """Keys of stored jobs; None when no job has a key."""
     unique: Literal["open", "kept"] = "open"
     """Which stored jobs of the same key a job joins; see ``NewJobs.unique``."""
+    after: Sequence[int] = ()
+    """Stored jobs for whose results each of the jobs waits; see ``NewJobs.after``."""
+    splice: int | None = None
+    """Place of these results in the payload; see ``NewJobs.splice``."""
 
 
 @frozen

@@ -385,6 +385,19 @@ class Manager(BlockingNode[aio.Manager]):
         """
         intake = self._inner.intake
         data = pack(payload, intake.codec, intake.payload_limit)
+        return self._submit_encoded(job, data, terms, options, wait=wait)
+
+    def _submit_encoded(
+        self,
+        job: _JobT,
+        data: Frame,
+        terms: JobTerms,
+        options: SubmitOptions,
+        *,
+        wait: bool = True,
+    ) -> _JobT:
+        """Submit a new job whose payload is encoded; see :meth:`_submit`."""
+        intake = self._inner.intake
         on_status = key = None
         if options:
             on_status, key = options.get("on_status"), options.get("key")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Iterable, Mapping
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack
+
+from attrs import evolve
 
 from wmp.blocking.job import Job
 from wmp.blocking.manager import Manager
 from wmp.blocking.node import open_parts
 from wmp.errors import ConfigError
+from wmp.runtime.codecs.payload_codecs import pack
 from wmp.runtime.submission.submit_options import SubmitOptions
 
 _P = ParamSpec("_P")
@@ -32,19 +36,32 @@ class NextTask(Protocol[_P, _S_co]):
 
     def submit(self, *args: _P.args, **kwargs: _P.kwargs) -> Awaited[_S_co]: ...
 
+    def submit_after(
+        self,
+        others: Sequence[concurrent.futures.Future[Any]],
+        args: Iterable[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        listed: bool,
+    ) -> Awaited[_S_co] | None: ...
+
 
 class TaskJob(Job[_R]):
     """The job of a task. Its result has the type that the function returns."""
 
     def then(
         self, task: NextTask[Concatenate[_R, _P], _S], /, *args: _P.args, **kwargs: _P.kwargs
-    ) -> Chain[_S]:
+    ) -> FollowUp[_S]:
         """Submit a task with this job's result as its first argument when this job has ended.
+
+        If both jobs are stored by one manager, with the codec ``cbor`` or ``json``, the second job
+        is in the store when this returns, and outlives this process. To cancel it does not cancel
+        this job.
 
         Returns:
             The future of the second job. An error of this job ends it too.
         """
-        return Chain(self, task, args, kwargs)
+        return _follow_up(self, [self], task, args, kwargs, listed=False)
 
 
 class _Derived(concurrent.futures.Future[_R]):
@@ -152,9 +169,12 @@ class Gathered(_Derived[list[_R]]):
 
     def then(
         self, task: NextTask[Concatenate[list[_R], _P], _S], /, *args: _P.args, **kwargs: _P.kwargs
-    ) -> Chain[_S]:
-        """Submit a task with the list of results; see :meth:`TaskJob.then`."""
-        return Chain(self, task, args, kwargs)
+    ) -> FollowUp[_S]:
+        """Submit a task with the list of results; see :meth:`TaskJob.then`.
+
+        This follow-up is stored with the codec ``cbor`` only.
+        """
+        return _follow_up(self, self._parts, task, args, kwargs, listed=True)
 
     def cancel(self) -> bool:
         """Cancel the futures that can be cancelled; return whether this future is cancelled."""
@@ -180,6 +200,75 @@ class Gathered(_Derived[list[_R]]):
                 self.set_exception(error)
         except concurrent.futures.InvalidStateError:
             return  # another part ended with an error first
+
+
+FollowUp: TypeAlias = Chain[_S] | TaskJob[_S]
+"""The future of a task that begins when other futures have ended: in this process, or stored."""
+
+
+def _follow_up(
+    first: concurrent.futures.Future[Any],
+    others: Sequence[concurrent.futures.Future[Any]],
+    task: NextTask[..., _S],
+    args: Iterable[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    listed: bool,
+) -> FollowUp[_S]:
+    """Return the future of a task that begins when other futures have ended."""
+    args = tuple(args)
+    if not first.done():
+        job = task.submit_after(others, args, kwargs, listed=listed)
+        if isinstance(job, TaskJob):
+            return job
+    return Chain(first, task, args, kwargs)
+
+
+def submit_after(
+    manager: Manager,
+    others: Sequence[concurrent.futures.Future[Any]],
+    bind: Callable[[Any], list[Any]],
+    *,
+    listed: bool,
+    options: SubmitOptions,
+) -> TaskJob[Any] | None:
+    """Store a job that waits for the results of other jobs in the store of its manager.
+
+    The store inserts the encoded results into the encoded payload (STORE-15.3). Their place is
+    found by a text that stands in for each result.
+
+    Args:
+        manager: The manager.
+        others: The other jobs.
+        bind: Returns the payload for the first argument.
+        listed: Whether the first argument is the list of the results.
+        options: Options of the job.
+
+    Returns:
+        The job; None if one of the jobs is not stored by this manager, or the codec writes more
+        than the items into a list.
+    """
+    intake = manager._inner.intake
+    submissions, codec = intake.submissions, intake.codec
+    ids = [
+        other.id
+        for other in others
+        if isinstance(other, TaskJob)
+        and other._submissions is submissions
+        and submissions.is_stored(other.id)
+    ]
+    terms = intake.terms.make(options)
+    if terms.stored is None or len(ids) < len(others):
+        return None
+    mark = uuid.uuid4().hex
+    data = bytes(pack(bind([mark] * len(ids) if listed else mark), codec, intake.payload_limit))
+    results = bytes(pack(mark, codec)) * len(ids)
+    if data.count(results) != 1:
+        return None
+    splice = data.index(results)
+    job: TaskJob[Any] = TaskJob(submissions, manager._portal)
+    terms = evolve(terms, after=tuple(ids), splice=splice)
+    return manager._submit_encoded(job, data.replace(results, b""), terms, options)
 
 
 def _error_of(future: concurrent.futures.Future[Any]) -> BaseException | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import (
@@ -38,6 +38,8 @@ from wmp.runtime.submission.submit_options import (
 )
 
 if TYPE_CHECKING:
+    import concurrent.futures
+
     from wmp.blocking.manager import Manager
     from wmp.calls.chain import TaskJob
 
@@ -234,6 +236,36 @@ class Task(Generic[_P, _R]):
 
         payload = self._bind(args, kwargs)
         return submit_task(self._open_manager(), payload, **self._options)
+
+    def submit_after(
+        self,
+        others: Sequence[concurrent.futures.Future[Any]],
+        args: Iterable[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        listed: bool,
+    ) -> TaskJob[_R] | None:
+        """Store a job whose first argument is the result of other jobs, which have not ended.
+
+        Args:
+            others: The other jobs.
+            args: Further arguments.
+            kwargs: Named arguments.
+            listed: Whether the first argument is the list of the results; else there is one job.
+
+        Returns:
+            The job; None if the store of the manager cannot let it wait for the others.
+        """
+        from wmp.calls.chain import submit_after
+
+        manager = self._open_manager()
+        return submit_after(
+            manager,
+            others,
+            lambda first: self._bind((first, *args), kwargs),
+            listed=listed,
+            options=self._options,
+        )
 
     def map(self, *iterables: Iterable[Any], **fixed: Any) -> Iterator[_R]:
         """Yield the results of a job for each item of the iterables, in their order.

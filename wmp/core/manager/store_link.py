@@ -142,7 +142,8 @@ class StoreLink:
         assert event.stored is not None
         demand = self.demand.of(event.kind)
         count = len(event.ids)
-        free = 0 if event.delay > 0 else max(0, min(count, self.demand.free(demand, now)))
+        later = event.delay > 0 or event.after
+        free = 0 if later else max(0, min(count, self.demand.free(demand, now)))
         demand.adding += free
         for begin, end in ((0, free), (free, count)):
             if begin < end:
@@ -158,6 +159,8 @@ class StoreLink:
                     None if event.keys is None else event.keys[begin:end],
                     event.unique,
                     reserve=end == free,
+                    after=event.after,
+                    splice=event.splice,
                 )
                 self.changes.pending.add(new, event)
 
@@ -436,6 +439,9 @@ class StoreLink:
                         reserved=True,
                     )
                 )
+            elif state in ENDED:  # a job for which it waits ended without a result
+                self._watched[id] = None
+                self._look_soon = True
             elif state is _State.QUEUED:
                 demand.leaves(new.delay_ms, now)
         stored = [id for id in ids if id not in refused] if refused else tuple(ids)

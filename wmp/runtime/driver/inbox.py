@@ -40,6 +40,10 @@ class JobTerms:
     stored: StoredTerms | None = None
     """Terms of stored jobs; None for jobs that are not stored."""
     unique: Literal["open", "kept"] = "open"
+    after: tuple[int, ...] = ()
+    """Stored jobs for whose results the job waits in the store."""
+    splice: int | None = None
+    """Place of these results in the payload."""
 
 
 class OpenSubmission:
@@ -89,6 +93,8 @@ class OpenSubmission:
             stored=terms.stored,
             keys=self.keys,
             unique=terms.unique,
+            after=terms.after,
+            splice=terms.splice,
         )
 
 

@@ -219,8 +219,8 @@ class StoreCommitter:
         self._post(Written(action.step, answer, held, seen))
         if answer.repeated:
             self._post(Woken(self._ended(), (), ()))
-        if batch.sweep:
-            self._look(counted=True)
+        if batch.sweep or answer.stirred:
+            self._look(counted=bool(batch.sweep))
 
     def _attempt(
         self, action: Write, batch: WriteBatch
