@@ -310,7 +310,7 @@ def test_a_worker_replaces_its_socket_when_its_queue_is_silent():
 
 def test_a_ping_pong_worker_sends_its_words_and_obeys_exit():
     with ping_pong_broker() as broker:
-        worker = ping_pong(broker.back)
+        worker = ping_pong(broker.back, disconnect=True)
         thread = threading.Thread(target=worker.run)
         thread.start()
         wait_until(lambda: broker.words.count(b"PING") >= 2)

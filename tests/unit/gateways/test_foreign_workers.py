@@ -25,7 +25,9 @@ def paranoid(**settings) -> Driven:
 
 
 def ping_pong(**settings) -> Driven:
-    return Driven(ForeignWorkerMachine(PingPongWire(), SignTimes(1.0, 3.0), **settings))
+    return Driven(
+        ForeignWorkerMachine(PingPongWire(disconnect=True), SignTimes(1.0, 3.0), **settings)
+    )
 
 
 REQUESTS = {
@@ -431,6 +433,18 @@ def test_a_worker_that_ends_sends_disconnect_on_its_connection(event):
     worker.connect()
     worker.feed(event)
     assert (worker.sent, worker.halted) == ([(b"", b"DISCONNECT")], True)
+
+
+@pytest.mark.rule("PING-2.7")
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_worker_sends_no_disconnect_unless_its_user_asks_for_it(busy):
+    """A broker that does not know DISCONNECT would take it for the result of the job."""
+    worker = Driven(ForeignWorkerMachine(PingPongWire(), SignTimes(1.0, 3.0)))
+    worker.connect()
+    if busy:
+        worker.get(b"", b"job")
+    worker.feed(Closed())
+    assert (worker.sent, worker.halted) == ([], True)
 
 
 @pytest.mark.rule("PING-3.1", "PING-3.2", "PING-3.4")

@@ -18,12 +18,18 @@ _FROM_WORKERS: Final = (_READY, _PING, _DISCONNECT)
 
 
 class PingPongWire:
-    """The messages of the ping-pong protocol."""
+    """The messages of the ping-pong protocol.
+
+    Args:
+        disconnect: Whether a worker that ends sends DISCONNECT (PING-2.7).
+    """
 
     ready: Frames = (b"", _READY)  # PING-1.3
     sign: Frames | None = (b"", _PING)
-    goodbye: Frames | None = (b"", _DISCONNECT)
     ready_after_reply = True  # PING-2.2
+
+    def __init__(self, *, disconnect: bool = False) -> None:
+        self.goodbye: Frames | None = (b"", _DISCONNECT) if disconnect else None
 
     def read(self, frames: Frames) -> Incoming:
         """Return the meaning of any frames (PING-1.4)."""

@@ -28,6 +28,9 @@ class PingPongWorker(ForeignWorker):
         n_timeouts: Number of such periods in a row after which the socket is replaced.
         pool: ``"thread"``; ``"process"`` for handlers that compute; ``"inline"`` for tiny ones.
         as_list: Whether the handler gets a list also for a body of one frame, and may return one.
+        disconnect: Whether the worker sends DISCONNECT when it ends. A gateway of this package
+            then forgets the worker at once. A broker that does not know this word takes it for
+            the result of the job in progress.
         options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
     Raises:
@@ -45,6 +48,7 @@ class PingPongWorker(ForeignWorker):
         n_timeouts: int = 3,
         pool: str = "thread",
         as_list: bool = False,
+        disconnect: bool = False,
         **options: Unpack[SocketOptions],
     ) -> None:
         times = SignTimes(
@@ -56,7 +60,7 @@ class PingPongWorker(ForeignWorker):
             "ping-pong worker",
             endpoint,
             handler,
-            PingPongWire(),
+            PingPongWire(disconnect=disconnect),
             times,
             pool=pool,
             as_list=as_list,
