@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -200,13 +201,15 @@ class Session:
 
     def addArtifacts(self, path, pyfile):
         assert pyfile
-        Path(path).rename(self.folder / "sent.zip")
-        Path(path).touch()
+        self.path = Path(path)
+        shutil.copy(path, self.folder / "sent.zip")
 
 
 @pytest.mark.rule("FLEET-5.3")
 def test_shipped_modules_are_imported_from_the_file(tmp_path):
-    assert ship(Session(tmp_path), "pyspark_wmp") == ["pyspark_wmp", "wmp"]
+    session = Session(tmp_path)
+    assert ship(session, "pyspark_wmp") == ["pyspark_wmp", "wmp"]
+    assert session.path.exists()  # an executor may start, and fetch the file, at any time
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'sent.zip')!r})\n"
         "import wmp, wmp.spark.fleet.member; print(wmp.__file__)"

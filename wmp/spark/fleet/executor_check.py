@@ -6,11 +6,13 @@ version of the driver. Install them there, or send the modules with :func:`ship`
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import json
 import os
 import queue
+import shutil
 import tempfile
 import time
 import zipfile
@@ -115,7 +117,6 @@ def _looking(target: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def look(batches: Iterator[Any]) -> Iterator[Any]:
         import importlib
         import json
-        import os
         import platform
         import socket
         import sys
@@ -166,7 +167,11 @@ def ship(spark: SparkSession, *modules: str) -> list[str]:
         ConfigError: There is no such module, or it is not in a file.
     """
     names = sorted({"wmp", *(name.partition(".")[0] for name in modules)})
-    place = Path(tempfile.mkdtemp(prefix="wmp-ship-")) / f"wmp_shipped_{os.getpid()}.zip"
+    folder = Path(tempfile.mkdtemp(prefix="wmp_shipped_"))
+    # A classic session gives the file itself to executors, also to those that start later. So the
+    # file stays until this process ends. Spark knows files by their names.
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    place = folder / f"{folder.name}.zip"
     with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as packed:
         for name in names:
             spec = importlib.util.find_spec(name)
@@ -179,9 +184,5 @@ def ship(spark: SparkSession, *modules: str) -> list[str]:
             for path in sorted(origin.parent.rglob("*")):
                 if path.is_file() and "__pycache__" not in path.parts:
                     packed.write(path, path.relative_to(origin.parent.parent))
-    try:
-        spark.addArtifacts(str(place), pyfile=True)
-    finally:
-        place.unlink()
-        place.parent.rmdir()
+    spark.addArtifacts(str(place), pyfile=True)
     return names
