@@ -7,7 +7,12 @@ from __future__ import annotations
 
 import zmq
 
-from tests.interop.gateways.foreign_workers import ParanoidPirate, PingPong, PlainWorker
+from tests.interop.gateways.foreign_workers import (
+    ParanoidPirate,
+    PingPong,
+    PlainWorker,
+    SimplePirate,
+)
 
 DROPPED = b"drop me"
 """The body of a request that a forgetful worker does not answer."""
@@ -49,3 +54,18 @@ class BareReplyMajordomo(CStringMajordomo):
     """Sends REPLY without the empty frame behind the address, as the PHP worker of the guide."""
 
     separator = ()
+
+
+class WordSimplePirate(SimplePirate):
+    """Sends the word READY in place of one byte, as the C++ worker of the guide."""
+
+    ready = (b"READY",)
+
+
+class WordParanoidPirate(ParanoidPirate):
+    """Sends and expects words, as the C++ worker of the guide: other signs are invalid to it."""
+
+    ready = (b"READY",)
+
+    def on_time(self, socket: zmq.Socket[bytes]) -> None:
+        socket.send(b"HEARTBEAT")

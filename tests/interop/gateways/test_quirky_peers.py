@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from tests.interop.gateways.foreign_workers import ParanoidPirate, SimplePirate
 from tests.interop.gateways.test_gateways import back, front, places, queue_of
 from tests.peers.quirky import (
     DROPPED,
@@ -13,6 +14,8 @@ from tests.peers.quirky import (
     CStringMajordomo,
     ForgetfulPingPong,
     ForgetfulPirate,
+    WordParanoidPirate,
+    WordSimplePirate,
 )
 from tests.waiting import WAIT, wait_until
 from wmp.errors import NoReply
@@ -70,3 +73,31 @@ def test_a_reply_without_the_empty_frame_is_taken_and_counted():
         assert client.request("echo", [b"one", b"", b"two"]) == [b"ONE", b"", b"TWO"]
         door = gateway.statistics().doors[0]
     assert (door.tolerated, door.dropped) == ({"REPLY without empty frame": 2}, {})
+
+
+@pytest.mark.rule("PIRATE-8.3", "PIRATE-9.5")
+@pytest.mark.parametrize(
+    ("protocol", "in_words", "in_bytes"),
+    [
+        ("simple-pirate", WordSimplePirate, SimplePirate),
+        ("paranoid-pirate", WordParanoidPirate, ParanoidPirate),
+    ],
+)
+def test_workers_that_send_words_are_served_beside_workers_that_send_bytes(
+    protocol, in_words, in_bytes
+):
+    with (
+        queue_of(protocol, heartbeat=0.1, liveness=1000) as gateway,
+        in_words(back(gateway), interval=0.1) as first,
+        in_bytes(back(gateway), interval=0.1) as second,
+        LazyClient(front(gateway), timeout=WAIT) as client,
+    ):
+        wait_until(lambda: places(gateway) == 2)
+        for number in range(20):
+            assert client.request(b"r%d" % number) == b"R%d" % number
+        assert min(first.done, second.done) > 5
+        if protocol == "paranoid-pirate":
+            wait_until(lambda: len(first.extra) > 2 and len(second.extra) > 2)
+            assert (first.extra[0], second.extra[0]) == ([b"HEARTBEAT"], [b"\x02"])
+        door = gateway.statistics().doors[1]
+    assert (door.tolerated, door.dropped) == ({"words instead of bytes": 1}, {})

@@ -482,3 +482,24 @@ def test_a_heartbeat_after_busy_timeout_makes_a_worker_idle_and_an_earlier_one_d
 def test_a_busy_timeout_is_an_hour_by_default():
     assert WorkerDoor("inproc://door", protocol="paranoid-pirate").busy_timeout == 3600.0
     assert MajordomoDoor("inproc://door").busy_timeout == 3600.0
+
+
+@pytest.mark.rule("PIRATE-9.5")
+def test_each_paranoid_worker_gets_heartbeats_in_its_own_form():
+    door = Door(ParanoidDoorWire())
+    door.get(b"READY", peer=b"words")
+    door.get(b"\x01", peer=b"bytes")
+    assert door.places == 2
+    door.wait(1.0)
+    assert sorted(door.emitted) == [(b"bytes", HEARTBEAT), (b"words", (b"HEARTBEAT",))]
+    door.get(b"HEARTBEAT", peer=b"words")
+    assert door.machine.statistics().tolerated == {"words instead of bytes": 1}
+
+
+@pytest.mark.rule("PIRATE-8.3")
+def test_a_simple_worker_may_send_the_word_ready():
+    door = Door(SimpleDoorWire())
+    door.get(b"", b"READY", peer=b"a")
+    assert (door.places, door.drops) == (1, [])
+    door.get(b"", b"HEARTBEAT", peer=b"b")
+    assert door.drops == ["invalid"]

@@ -40,6 +40,8 @@ class FromWorker:
     token: bytes | None = None
     """The token of a reply; None if the protocol has no place for a token."""
     body: Frames = ()
+    words: bool = False
+    """Whether the worker sends words where the specification has one byte."""
 
 
 class DoorWire(Protocol):
@@ -52,6 +54,10 @@ class DoorWire(Protocol):
     @property
     def sign(self) -> Frames | None:
         """The sign of life that a door can send; None for a protocol without such a message."""
+
+    @property
+    def word_sign(self) -> Frames | None:
+        """The sign of life for workers that send words."""
 
     @property
     def exit(self) -> Frames | None:
@@ -81,12 +87,23 @@ _READY: Final = FromWorker(Notice.READY)
 _SIGN: Final = FromWorker(Notice.SIGN)
 _LEAVE: Final = FromWorker(Notice.LEAVE)
 
+_READY_WORD: Final = b"READY"
+_HEARTBEAT_WORD: Final = b"HEARTBEAT"
+_IN_WORDS: Final = FromWorker(Notice.READY, words=True)
+_PIRATE_NOTICES: Final = {
+    READY: _READY,
+    HEARTBEAT: _SIGN,
+    _READY_WORD: _IN_WORDS,
+    _HEARTBEAT_WORD: FromWorker(Notice.SIGN, words=True),
+}
+
 
 class SimpleDoorWire:
     """The messages of a Simple Pirate queue."""
 
     style = HeartbeatStyle.NONE
     sign: Frames | None = None
+    word_sign: Frames | None = None
     exit: Frames | None = None
     sign_is_ready = False
     sign_is_idle = False
@@ -97,7 +114,9 @@ class SimpleDoorWire:
         if not 2 <= len(frames) <= MAX_FRAMES or frames[0]:
             return _INVALID
         if len(frames) == 2:
-            return _READY if frames[1] == READY else _INVALID
+            if frames[1] == READY:
+                return _READY
+            return _IN_WORDS if frames[1] == _READY_WORD else _INVALID  # PIRATE-8.3
         return _reply(frames[1:])
 
     def request(self, token: bytes, body: Frames) -> Frames | None:
@@ -115,6 +134,7 @@ class ParanoidDoorWire:
 
     style = HeartbeatStyle.ONE_WAY
     sign: Frames | None = (HEARTBEAT,)
+    word_sign: Frames | None = (_HEARTBEAT_WORD,)
     exit: Frames | None = None
     sign_is_idle = False
     reply_is_ready = False
@@ -126,7 +146,7 @@ class ParanoidDoorWire:
     def read(self, frames: Frames) -> FromWorker:
         """Return the meaning of any frames."""
         if len(frames) == 1:
-            return {READY: _READY, HEARTBEAT: _SIGN}.get(bytes(frames[0]), _INVALID)
+            return _PIRATE_NOTICES.get(bytes(frames[0]), _INVALID)  # PIRATE-9.5
         return _reply(frames) if 1 < len(frames) <= MAX_FRAMES else _INVALID
 
     def request(self, token: bytes, body: Frames) -> Frames | None:
@@ -139,6 +159,7 @@ class PingPongDoorWire:
 
     style = HeartbeatStyle.PING_PONG
     sign: Frames | None = (b"", b"PONG")
+    word_sign: Frames | None = None  # the protocol has words only
     exit: Frames | None = (b"", b"EXIT")
     sign_is_ready = True
     sign_is_idle = True  # PING-4.3

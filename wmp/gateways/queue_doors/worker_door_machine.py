@@ -83,6 +83,8 @@ class BackDoorStatistics:
     lost: int
     dropped: Mapping[str, int]
     """Number of messages that were dropped or could not be sent, by reason."""
+    tolerated: Mapping[str, int]
+    """Number of workers that differ from the specification and are served, by habit."""
 
 
 class _LifeTimer(NamedTuple):
@@ -124,6 +126,8 @@ class _Attendant:
     """When the first sign of life after that request came; None if none came."""
     answered: bool = True
     """Whether a message arrived since the last sign of life that the door sent."""
+    words: bool = False
+    """Whether the worker sends words where the specification has one byte."""
     dismissed: bool = False
     """Whether the worker got EXIT, and gets no request any more."""
 
@@ -154,6 +158,7 @@ class BackDoorMachine:
     _replies: int = field(default=0, init=False)
     _lost: int = field(default=0, init=False)
     _dropped: Counter[str] = field(factory=Counter, init=False)
+    _tolerated: Counter[str] = field(factory=Counter, init=False)
 
     def __attrs_post_init__(self) -> None:
         chosen = self.settings.style or self.wire.style
@@ -218,7 +223,12 @@ class BackDoorMachine:
         """Return a snapshot for people and programs."""
         states = Counter(worker.state.name.lower() for worker in self._workers.values())
         return BackDoorStatistics(
-            dict(states), self._requests, self._replies, self._lost, dict(self._dropped)
+            dict(states),
+            self._requests,
+            self._replies,
+            self._lost,
+            dict(self._dropped),
+            dict(self._tolerated),
         )
 
     # -- the lifecycle
@@ -295,6 +305,9 @@ class BackDoorMachine:
             if worker is None:
                 return
         worker.last_at, worker.answered = now, True
+        if message.words and not worker.words:
+            worker.words = True
+            self._tolerated["words instead of bytes"] += 1
         match message.meaning:
             case Notice.READY:
                 self._lose(worker, "the worker sent READY in place of a reply", now, actions)
@@ -563,7 +576,8 @@ class BackDoorMachine:
                 # A worker that does not read would find all heartbeats later.
                 if known.answered:
                     known.answered = False
-                    self._emit(known, self.wire.sign, now, actions)
+                    sign = self.wire.word_sign if known.words else None
+                    self._emit(known, sign or self.wire.sign, now, actions)
                 sign_at = now + self.settings.heartbeat
             due.append(sign_at)
         if due:
