@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 
 from wmp.actions import End, FailedAttempt
 from wmp.errors import ConfigError
+from wmp.runtime.common.checks import check_key, check_role
 from wmp.runtime.submission.results import Ended, result_of, with_history
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.opening import ReadableStore, open_reader
@@ -59,6 +60,10 @@ class StoredResults:
         """
         if (id is None) == (key is None):
             raise ConfigError("get() needs the number or the key of a job, and not both")
+        if key is not None:
+            check_key(key)
+        if role is not None:
+            check_role(role)
         where = JobFilter(key=key, role=role) if id is None else JobFilter(ids=[id])
         job = newest(self._reader.list(where, payloads=True))
         if job is None:

@@ -17,7 +17,13 @@ from wmp.core.worker.statistics import WorkerStatistics
 from wmp.errors import ClosedError, ConfigError, HandlerHung
 from wmp.message import DEFAULT_ROLE, Limits, counted, named, printable
 from wmp.retry import Retry
-from wmp.runtime.common.checks import check_amounts, check_count, check_offer, check_seconds
+from wmp.runtime.common.checks import (
+    check_amounts,
+    check_count,
+    check_offer,
+    check_role,
+    check_seconds,
+)
 from wmp.runtime.common.journal import Journal
 from wmp.runtime.common.threads import aside
 from wmp.runtime.executors import (
@@ -261,6 +267,8 @@ class Worker(AsyncServer[WorkerSettings]):
         """Check that the roles, resources and headers of this worker fit into a READY."""
         if len(roles) > Limits.ROLES:
             raise ConfigError(f"the worker has {len(roles)} roles; expected at most {Limits.ROLES}")
+        for role in roles:
+            check_role(role)
         check_offer("roles and resources", (*roles, *self._settings.resources))
 
     # -- life -------------------------------------------------------------------------------

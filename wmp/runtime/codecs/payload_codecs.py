@@ -141,7 +141,13 @@ def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame
     elif type(payload) is bytes:
         data = payload
     elif isinstance(payload, str):
-        data = payload.encode()
+        try:
+            data = payload.encode()
+        except UnicodeEncodeError as error:
+            raise TypeError(
+                f"a payload of type str cannot be encoded as UTF-8: {error}; use os.fsencode for "
+                "file names"
+            ) from error
     elif isinstance(payload, bytes | bytearray | memoryview):
         data = bytes(payload)
     else:

@@ -120,20 +120,50 @@ def check_private(what: str, path: str | os.PathLike[str]) -> None:
         )
 
 
+def check_utf8(name: str, text: str) -> bytes:
+    """Return ``text`` as UTF-8.
+
+    Raises:
+        ConfigError: The text contains half of a surrogate pair, as ``os.fsdecode`` makes from a
+            file name that is not UTF-8.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"{name} is {_shown(text)}; the character U+{ord(text[error.start]):04X} at position "
+            f"{error.start} is half of a surrogate pair, which UTF-8 cannot encode; pass a file "
+            "name as bytes (os.fsencode) in the payload, or replace the character"
+        ) from None
+
+
 def check_text(name: str, value: object, maximum: int, minimum: int = 0) -> str:
-    """Return ``value`` if it is text of ``minimum`` to ``maximum`` bytes.
+    """Return ``value`` if it is text of ``minimum`` to ``maximum`` bytes in UTF-8.
 
     Raises:
         ConfigError: The value is not such a text.
     """
-    if (
-        not isinstance(value, str)
-        or not minimum <= len(value.encode("utf-8", "replace")) <= maximum
-    ):
+    if not isinstance(value, str) or not minimum <= len(check_utf8(name, value)) <= maximum:
         raise ConfigError(
             f"{name} is {_shown(value)}; expected text of {minimum} to {maximum} bytes"
         )
     return value
+
+
+def check_key(key: object) -> str:
+    """Return ``key`` if it is a valid key of a job: text without the character NUL.
+
+    PostgreSQL cannot store NUL in a text, so no store takes NUL.
+
+    Raises:
+        ConfigError: The value is not a key.
+    """
+    if not isinstance(key, str):
+        raise ConfigError(f"key is {_shown(key)}; expected text")
+    if "\0" in key:
+        raise ConfigError(f"key is {_shown(key)}; expected text without the character NUL")
+    check_utf8("key", key)
+    return key
 
 
 def check_role(role: object) -> str:
@@ -212,10 +242,7 @@ def check_amounts(name: str, amounts: object) -> dict[str, int]:
             f"{name} is {amounts!r}; expected a mapping of resources to whole numbers"
         )
     for resource in amounts:
-        if not isinstance(resource, str) or not 1 <= len(resource.encode()) <= Limits.TEXT:
-            raise ConfigError(
-                f"{name} names the resource {resource!r}; expected text of 1 to {Limits.TEXT} bytes"
-            )
+        check_text(f"a resource of {name}", resource, Limits.TEXT, 1)
     return {
         resource: check_count(f"{name} of {resource!r}", amount)
         for resource, amount in amounts.items()

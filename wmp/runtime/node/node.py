@@ -24,6 +24,7 @@ from wmp.runtime.common.checks import (
     check_headers,
     check_seconds,
     check_text,
+    check_utf8,
 )
 from wmp.runtime.common.journal import CLOSE, Journal, Recorder, make_journal
 from wmp.runtime.common.threads import aside
@@ -62,7 +63,7 @@ def make_identity(identity: bytes | str | None) -> bytes:
         return os.urandom(16)
     if not isinstance(given, str | bytes | bytearray):
         raise ConfigError(f"an identity is {identity!r}; expected bytes or text")
-    made = identity.encode() if isinstance(identity, str) else bytes(identity)
+    made = check_utf8("an identity", identity) if isinstance(identity, str) else bytes(identity)
     if not 1 <= len(made) <= Limits.IDENTITY:
         raise ConfigError(f"an identity has {len(made)} bytes; expected 1 to {Limits.IDENTITY}")
     return made

@@ -13,6 +13,7 @@ from wmp.retry import Retry
 from wmp.runtime.common.checks import (
     check_amounts,
     check_count,
+    check_key,
     check_offer,
     check_role,
     check_seconds,
@@ -117,8 +118,8 @@ class TermsMaker:
             raise ConfigError(
                 f"on_status is {on_status!r}; expected a callable that takes a Status"
             )
-        if key is not None and not isinstance(key, str):
-            raise ConfigError(f"key is {key!r}; expected text")
+        if key is not None:
+            check_key(key)
         stored = self._stored_as
         if not _STORAGE.isdisjoint(options):
             stored = self._stored(chosen["stored"], chosen["unique"], chosen["result_ttl"])
