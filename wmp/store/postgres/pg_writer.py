@@ -73,6 +73,7 @@ class JobWriter(SqlWriter):
     WAITING = PostgresDependents
     waiting: PostgresDependents
 
+    SET_BACK = SqlWriter.SET_BACK.format(now="%(now)s")
     LAPSING = (
         f"SELECT {_FIELDS} FROM instances JOIN jobs"
         " ON jobs.instance = instances.instance AND jobs.state IN (1, 2)"

@@ -64,6 +64,7 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
         "SELECT id FROM jobs WHERE state IN (1, 2) AND state = 2 AND instance = %s"
         " ORDER BY id LIMIT %s"
     )
+    AHEAD = "SELECT 1 FROM instances WHERE valid_until > %s OR ended > %s LIMIT 1"
     CAUSE_OF_END = f"it had not written for {VALIDITY:g} s"
 
     def __init__(

@@ -52,6 +52,8 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
     """Select the ended jobs of a submitter, with a limit."""
     CANCELS: ClassVar[str]
     """Select the jobs that an instance holds and that are cancelled, with a limit."""
+    AHEAD: ClassVar[str]
+    """Select 1 if an instance is valid longer than a time, or ended after another time."""
     CAUSE_OF_END: ClassVar[str]
     """Why instances are ended, in words."""
 
@@ -70,6 +72,10 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         self._grace = round(grace * 1000)
         self._offset: float | None = None
         self._trusted_from = 0.0
+        self._checks_clock = True
+        """Whether the next sweep looks for instances that wrote later than now."""
+        self._set_back = False
+        """Whether the clock of the store was set back since the last sweep."""
 
     # -- what differs ---------------------------------------------------------------------------
 
@@ -113,6 +119,7 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         if self._offset is None:
             self._offset = wall - after
         elif not before - _JUMP <= wall - self._offset <= after + _JUMP:
+            self._set_back = self._set_back or wall - self._offset < before
             self._offset = wall - after
             self._trusted_from = after + VALIDITY
         return now
@@ -141,6 +148,8 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
             return writer, answer
 
         writer, answer = self._link.write(work)
+        if batch.sweep and not answer.repeated:
+            self._checks_clock = self._set_back = False
         self._committed(writer)
         return answer
 
@@ -215,6 +224,11 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         return BatchAnswer(writer.now, True, adds, changes, (), (), None)
 
     def _sweep(self, writer: _Writer, limit: int) -> builtins.list[SweptJob]:
+        ahead = self.AHEAD, (writer.now + round((VALIDITY + _JUMP) * 1000), writer.now)
+        if self._set_back or (
+            self._checks_clock and writer.connection.execute(*ahead).fetchone() is not None
+        ):
+            writer.set_back()  # STORE-4.6
         self._end_instances(writer, by_validity=self._monotonic() >= self._trusted_from)
         return writer.sweep(limit)
 

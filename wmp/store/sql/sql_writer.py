@@ -48,6 +48,12 @@ class SqlWriter(ABC):
     """Queued jobs that may not be begun any more."""
     OUTLIVED: ClassVar[str]
     """Ended jobs that are kept no longer."""
+    SET_BACK: ClassVar[str] = (
+        "UPDATE jobs SET due = due - (created - {now}), deadline = deadline - (created - {now}),"
+        " expires = expires - (created - {now}), created = {now}"
+        " WHERE state < 3 AND created > {now}"
+    )
+    """Move the times of open jobs that were added later than now."""
 
     WAITING: ClassVar[type[Dependents]]
 
@@ -165,6 +171,11 @@ class SqlWriter(ABC):
         """Write what the database keeps of the transaction itself, after all changes."""
 
     # -- the sweep ------------------------------------------------------------------------------
+
+    def set_back(self) -> None:
+        """Treat open jobs that were added later than now as if they were added now: the clock was
+        set back. This reads all jobs."""
+        self.connection.execute(self.SET_BACK, {"now": self.now})
 
     def sweep(self, limit: int) -> list[SweptJob]:
         """Make the changes of jobs that time alone causes, at most ``limit`` of each sort."""

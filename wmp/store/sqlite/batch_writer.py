@@ -45,6 +45,7 @@ class BatchWriter(SqlWriter):
 
     WAITING = SqliteDependents
 
+    SET_BACK = SqlWriter.SET_BACK.format(now=":now")
     LAPSING = (
         "SELECT jobs.id, jobs.instance, jobs.submitter FROM instances CROSS JOIN jobs"
         " ON jobs.instance = instances.instance AND jobs.state IN (1, 2)"

@@ -64,6 +64,7 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
         "SELECT id FROM jobs WHERE state IN (1, 2) AND state = 2 AND instance = ?"
         " ORDER BY id LIMIT ?"
     )
+    AHEAD = "SELECT 1 FROM instances WHERE valid_until > ? OR ended > ? LIMIT 1"
     CAUSE_OF_END = f"it had not written for {VALIDITY:g} s or its lock was free"
 
     def __init__(
