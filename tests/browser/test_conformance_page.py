@@ -9,8 +9,8 @@ import pytest
 from attrs import evolve
 
 from tests.browser.conftest import Browser
-from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
-from tests.conformance.zoo import ZOO, Bent
+from tests.conformance import broken_workers  # noqa: F401 - it registers broken workers
+from tests.conformance.broken_peers import BROKEN_PEERS, Bent
 from wmp.conformance.engine.check import cases_for, run_all
 from wmp.conformance.report.page import page
 from wmp.conformance.report.report import ConformanceReport, entry_of
@@ -22,10 +22,10 @@ RULE = "WMP-4.9"
 @pytest.fixture
 def matrix(tmp_path: Path) -> Path:
     """Make the page for a good manager and a worker that breaks a rule."""
-    animal = next(a for a in ZOO if a.testee == "worker" and a.rule == RULE)
+    peer = next(a for a in BROKEN_PEERS if a.testee == "worker" and a.rule == RULE)
 
     def make(terms: Any) -> Bent:
-        return Bent(LibraryWorker.of(terms), animal.bend(terms=terms))
+        return Bent(LibraryWorker.of(terms), peer.bend(terms=terms))
 
     worker = run_all(make, cases_for("worker", rules=[RULE]))
     manager = run_all(LibraryManager.of, cases_for("manager", rules=["WMP-4.4"]))

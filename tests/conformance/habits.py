@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, evolve
 
-from tests.conformance.zoo import Animal, Bend, Link, Sent, changed
+from tests.conformance.broken_peers import Bend, BentPeer, Link, Sent, changed
 from wmp.conformance.testees.library_testees import ROLES, LibraryWorker
 from wmp.conformance.wire.wire import Terms
 from wmp.core.protocol.settings import WorkerSettings
@@ -16,7 +16,7 @@ from wmp.message import Command, Field, Message, Outcome
 from wmp.testing.peers.scripted_peer import NUMBERED
 
 C = Command
-HABITS: list[Animal] = []
+HABITS: list[BentPeer] = []
 _OTHER_LOCK = 1 << 20
 
 
@@ -25,7 +25,7 @@ def habit(testee: str, rule: str) -> Any:
 
     def add(bend: type[Bend]) -> type[Bend]:
         define(eq=False, slots=False)(bend)
-        HABITS.append(Animal(bend.__name__.lstrip("_"), rule, testee, bend))
+        HABITS.append(BentPeer(bend.__name__.lstrip("_"), rule, testee, bend))
         return bend
 
     return add
@@ -99,7 +99,7 @@ class ReportsBeforeItAnswers(Bend):
         return [one for one in sends if one not in done] + done
 
 
-def _with_window(jobs: int) -> Animal:
+def _with_window(jobs: int) -> BentPeer:
     """Make a worker that takes jobs beyond its resources."""
 
     def make(terms: Terms) -> LibraryWorker:
@@ -109,13 +109,13 @@ def _with_window(jobs: int) -> Animal:
         )
         return LibraryWorker(machine=WorkerMachine(settings, terms.endpoints))
 
-    return Animal(f"has a window of {jobs}", "WMP-3.10", "worker", make=make)
+    return BentPeer(f"has a window of {jobs}", "WMP-3.10", "worker", make=make)
 
 
 HABITS += [_with_window(1), _with_window(8), _with_window(30)]
 
 
-def _hands_back(jobs: int) -> Animal:
+def _hands_back(jobs: int) -> BentPeer:
     """Make a worker that hands jobs back when they have waited for 0.25 units."""
 
     def make(terms: Terms) -> LibraryWorker:
@@ -135,7 +135,7 @@ def _hands_back(jobs: int) -> Animal:
         machine._executions._queue.throughput.record("echo", 0.0, 1)
         return LibraryWorker(machine=machine)
 
-    return Animal(f"hands jobs of a window of {jobs} back", "WMP-6.18", "worker", make=make)
+    return BentPeer(f"hands jobs of a window of {jobs} back", "WMP-6.18", "worker", make=make)
 
 
 HABITS += [_hands_back(4)]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.test_zoo import GOOD
-from tests.conformance.zoo import Bend, Bent, Link, changed
+from tests.conformance.broken_peers import Bend, Bent, Link, changed
+from tests.conformance.test_broken_peers import GOOD
 from wmp.conformance.engine.check import cases_for, run_all
 from wmp.conformance.engine.draw import play_moves
 from wmp.conformance.engine.play import play, terms_of

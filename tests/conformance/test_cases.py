@@ -10,16 +10,16 @@ import build_rules
 import pytest
 from attrs import define
 
-from tests.conformance import (  # noqa: F401 - they fill it
-    zoo_devices,
-    zoo_dialing,
-    zoo_liveness,
-    zoo_managers,
-    zoo_successors,
-    zoo_workers,
+from tests.conformance import (  # noqa: F401 - they register the broken peers
+    broken_devices,
+    broken_dialing,
+    broken_liveness,
+    broken_managers,
+    broken_successors,
+    broken_workers,
 )
-from tests.conformance.zoo import ZOO, Bend, Bent
-from tests.conformance.zoo_common import ActsOnWhatIsForOthers, NeverSaysError, StopsAtNoise
+from tests.conformance.broken_common import ActsOnWhatIsForOthers, NeverSaysError, StopsAtNoise
+from tests.conformance.broken_peers import BROKEN_PEERS, Bend, Bent
 from wmp.conformance import (
     Nonconforming,
     Verdict,
@@ -102,10 +102,10 @@ def test_every_rule_has_a_case_or_a_reason(testee: str) -> None:
 
 @pytest.mark.parametrize("testee", TESTEES)
 def test_every_rule_that_binds_catches_a_broken_peer(testee: str) -> None:
-    animals = {animal.rule for animal in ZOO if animal.testee == testee}
+    broken = {peer.rule for peer in BROKEN_PEERS if peer.testee == testee}
     seen = [r for r in RULES.values() if r.binds(testee) and (testee, r.id) not in UNTESTABLE]
 
-    assert [r.id for r in seen if r.level != "may" and r.id not in animals] == []
+    assert [r.id for r in seen if r.level != "may" and r.id not in broken] == []
 
 
 def test_the_rules_of_the_kit_are_up_to_date() -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conformance.broken_peers import Bend, Bent, BentPeer, columned
 from tests.conformance.habits import HABITS
-from tests.conformance.test_zoo import GOOD
-from tests.conformance.zoo import Animal, Bend, Bent, columned
+from tests.conformance.test_broken_peers import GOOD
 from wmp.conformance import Nonconforming
 from wmp.conformance.engine.check import cases_for, run_all
 from wmp.conformance.script.case import Verdict
@@ -29,7 +29,7 @@ WHOLE = [
 
 
 @pytest.mark.parametrize(("peer", "part"), CHOSEN + WHOLE)
-def test_an_honest_peer_is_not_accused(peer: Animal, part: slice) -> None:
+def test_an_honest_peer_is_not_accused(peer: BentPeer, part: slice) -> None:
     def make(terms: Terms) -> Bent:
         good = (peer.make or GOOD[peer.testee])(terms)
         return Bent(good, peer.bend(terms=terms), device=peer.testee == "device")

@@ -18,8 +18,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
-from tests.conformance.zoo import ZOO, Bent
+from tests.conformance import broken_workers  # noqa: F401 - it registers broken workers
+from tests.conformance.broken_peers import BROKEN_PEERS, Bent
 from tests.interop.programs.programs import ENVIRON, ROOT, Program
 from tests.waiting import RUN, WAIT
 from wmp.conformance.engine.check import cases_for, run_all
@@ -181,7 +181,7 @@ def test_cases_of_missing_profiles_are_unimplemented(tmp_path: Path) -> None:
 
 
 def test_reports_are_put_on_one_page(tmp_path: Path) -> None:
-    deaf = next(one for one in ZOO if (one.testee, one.rule) == ("worker", "WMP-4.9"))
+    deaf = next(one for one in BROKEN_PEERS if (one.testee, one.rule) == ("worker", "WMP-4.9"))
     makes = {
         "good": LibraryWorker.of,
         "deaf": lambda terms: Bent(LibraryWorker.of(terms), deaf.bend(terms=terms)),

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 from attrs import evolve
 
-from tests.conformance import zoo_workers  # noqa: F401 - it fills the zoo
-from tests.conformance.zoo import ZOO, Bent
+from tests.conformance import broken_workers  # noqa: F401 - it registers broken workers
+from tests.conformance.broken_peers import BROKEN_PEERS, Bent
 from tests.markup import HARMLESS, HOSTILE, SHOWN, Tags
 from wmp.conformance.engine.check import cases_for, run_all
 from wmp.conformance.report.diagram import sequence_diagram
@@ -249,10 +249,10 @@ def test_sections_have_the_titles_of_the_specification() -> None:
 
 
 def test_an_entry_keeps_verdict_and_lines_of_a_result() -> None:
-    animal = next(a for a in ZOO if a.testee == "worker" and a.rule == "WMP-4.9")
+    peer = next(a for a in BROKEN_PEERS if a.testee == "worker" and a.rule == "WMP-4.9")
 
     def make(terms: Any) -> Bent:
-        return Bent(LibraryWorker.of(terms), animal.bend(terms=terms))
+        return Bent(LibraryWorker.of(terms), peer.bend(terms=terms))
 
     results = list(run_all(make, cases_for("worker", rules=["WMP-4.9"])))
     entries = [entry_of(result, 1.0) for result in results]

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from tests.conformance.zoo import Bend, Link, changed
+from tests.conformance.broken_peers import Bend, Link, changed
 from wmp import codec
 from wmp.conformance.wire.frame_check import FIELDS
 from wmp.message import Command, ErrorCode, Field, Frame, Message

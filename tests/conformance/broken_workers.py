@@ -8,8 +8,13 @@ from typing import Any
 from attrs import evolve
 
 from tests.ablation import worker_side
-from tests.conformance.zoo import Bend, Link, Patch, bent, changed, columned, switched
-from tests.conformance.zoo_common import ERRORS, FORMS, AcknowledgesNothing, AcknowledgesOneTooFew
+from tests.conformance.broken_common import (
+    ERRORS,
+    FORMS,
+    AcknowledgesNothing,
+    AcknowledgesOneTooFew,
+)
+from tests.conformance.broken_peers import Bend, Link, Patch, bent, changed, columned, switched
 from wmp.conformance.testees.library_testees import ROLES, LibraryWorker
 from wmp.conformance.wire.wire import Terms
 from wmp.core.protocol.checksums import checksums_of

@@ -7,8 +7,13 @@ from typing import Any
 from attrs import evolve
 
 from tests.ablation import manager_side, worker_side
-from tests.conformance.zoo import Bend, Link, bent, changed, columned, made, switched
-from tests.conformance.zoo_common import ERRORS, FORMS, AcknowledgesNothing, AcknowledgesOneTooFew
+from tests.conformance.broken_common import (
+    ERRORS,
+    FORMS,
+    AcknowledgesNothing,
+    AcknowledgesOneTooFew,
+)
+from tests.conformance.broken_peers import Bend, Link, bent, changed, columned, made, switched
 from wmp import balance
 from wmp.conformance.testees.library_testees import LibraryManager
 from wmp.conformance.wire.wire import JobEnd, SubmittedJob

@@ -7,7 +7,15 @@ from typing import Any
 from attrs import define, evolve
 
 from tests.ablation import successor_side
-from tests.conformance.zoo import ZOO, Animal, Bend, Link, Patch, changed, switched
+from tests.conformance.broken_peers import (
+    BROKEN_PEERS,
+    Bend,
+    BentPeer,
+    Link,
+    Patch,
+    changed,
+    switched,
+)
 from wmp.conformance.testees.library_testees import LibraryStoredManager
 from wmp.core.worker.orphans import Orphans
 from wmp.message import Command, Field, Message
@@ -17,11 +25,13 @@ M, W = "manager", "worker"
 
 
 def stored(name: str, rule: str, bend: Any = Bend, switch: Any = None) -> None:
-    """Put a manager with a store into the zoo.
+    """Put a manager with a store among the broken peers.
 
     Most other cases expect jobs at once. This manager reads them from its store first.
     """
-    ZOO.append(Animal(name, rule, M, bend, switch, LibraryStoredManager.of, ("successor",)))
+    BROKEN_PEERS.append(
+        BentPeer(name, rule, M, bend, switch, LibraryStoredManager.of, ("successor",))
+    )
 
 
 class NamesNoKeep(Bend):

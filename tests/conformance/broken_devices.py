@@ -8,8 +8,8 @@ from typing import Any
 from attrs import evolve
 
 from tests.ablation import worker_side
-from tests.conformance.zoo import Bend, Link, Patch, bent, changed, switched
-from tests.conformance.zoo_common import ERRORS, FORMS
+from tests.conformance.broken_common import ERRORS, FORMS
+from tests.conformance.broken_peers import Bend, Link, Patch, bent, changed, switched
 from wmp.core import device
 from wmp.message import Command, ErrorCode, Field, Frame, Message
 

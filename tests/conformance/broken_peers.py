@@ -1,6 +1,6 @@
 """Broken peers: this project's machines, each with one plausible fault.
 
-An animal is a good testee with a bend. A bend is a function that changes received messages, sent
+A bent peer is a good testee with a bend. A bend is a function that changes received messages, sent
 messages or written frames, or a switch that removes a safeguard of the machine.
 """
 
@@ -29,7 +29,7 @@ Sent = tuple[Link, Message | None, Sequence[Frame] | None]
 
 @define(eq=False)
 class Bend:
-    """The base of all bends: it changes nothing, and an animal overrides one of these methods."""
+    """The base of all bends: it changes nothing, and a peer overrides one of these methods."""
 
     terms: Terms = field(factory=Terms)
     now: float = 0.0
@@ -160,43 +160,43 @@ class Bent:
 
 
 @frozen
-class Animal:
+class BentPeer:
     """A broken peer."""
 
     name: str
     rule: str
-    """The rule that the animal breaks."""
+    """The rule that the peer breaks."""
     testee: str
     bend: type[Bend] = Bend
     switch: Callable[[Patch], None] | None = None
     make: Callable[[Terms], Any] | None = None
     """Maker of the testee to bend, in place of the good testee."""
     profiles: Collection[str] = PROFILES
-    """The profiles whose cases the animal plays."""
+    """The profiles whose cases the peer plays."""
 
 
-ZOO: list[Animal] = []
+BROKEN_PEERS: list[BentPeer] = []
 
 
 def bent(testee: str, rule: str) -> Callable[[type[Bend]], type[Bend]]:
-    """Put a bend into the zoo."""
+    """Put a bend among the broken peers."""
 
     def add(bend: type[Bend]) -> type[Bend]:
         define(eq=False, slots=False)(bend)
-        ZOO.append(Animal(_words(bend.__name__), rule, testee, bend))
+        BROKEN_PEERS.append(BentPeer(_words(bend.__name__), rule, testee, bend))
         return bend
 
     return add
 
 
 def switched(testee: str, rule: str, switch: Callable[[Patch], None], name: str = "") -> None:
-    """Put a machine without one of its safeguards into the zoo."""
-    ZOO.append(Animal(name or f"without {switch.__name__}", rule, testee, switch=switch))
+    """Put a machine without one of its safeguards among the broken peers."""
+    BROKEN_PEERS.append(BentPeer(name or f"without {switch.__name__}", rule, testee, switch=switch))
 
 
 def made(testee: str, rule: str, name: str, make: Callable[[Terms], Any]) -> None:
-    """Put a machine with forbidden settings into the zoo."""
-    ZOO.append(Animal(name, rule, testee, make=make))
+    """Put a machine with forbidden settings among the broken peers."""
+    BROKEN_PEERS.append(BentPeer(name, rule, testee, make=make))
 
 
 def _words(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Further rules that the fault of an animal breaks, by the testee, rule and name of the animal.
+"""Further rules that the fault of a peer breaks, by the testee, rule and name of the peer.
 
 Most follow from the fault: a manager that forgets a lease forgets it in every case. With some
 faults of the handshake (WMP-3.8, 4.3, 4.10) the scripts of other rules do not get their job.

@@ -8,8 +8,8 @@ from typing import Any
 from attrs import evolve
 
 from tests.ablation import manager_side, worker_side
-from tests.conformance.zoo import Bend, Link, bent, changed, columned, made, switched
-from tests.conformance.zoo_workers import worker
+from tests.conformance.broken_peers import Bend, Link, bent, changed, columned, made, switched
+from tests.conformance.broken_workers import worker
 from wmp.message import Command as C
 from wmp.message import ErrorCode, Field, Message
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import evolve
 
-from tests.conformance.zoo import Bend, Link, Patch, bent, switched
+from tests.conformance.broken_peers import Bend, Link, Patch, bent, switched
 from wmp.core import device
 from wmp.core.manager import announcements
 from wmp.message import Command, Field, Message
