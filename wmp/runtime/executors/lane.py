@@ -17,6 +17,7 @@ import concurrent.futures
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from itertools import repeat
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
@@ -30,6 +31,7 @@ from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Frame, Outcome
 from wmp.runtime.codecs.payload_codecs import coders_of
 from wmp.runtime.common.threads import FailedCall, ThreadEnded, start_thread
+from wmp.runtime.executors.handler_context import await_in
 from wmp.runtime.executors.handlers import (
     REPORT_INTERVAL,
     RunningJob,
@@ -404,15 +406,17 @@ async def run_lane_async(lane: Lane) -> None:
                     job = RunningJob(lane, id, attempt, manager, role, deadline)
                     lane.job = job
                     try:
-                        result = call(argument, job)
+                        context = copy_context()
+                        result = context.run(call, argument, job)
                         if is_async:
-                            result = await result
+                            result = await await_in(context, result)
                     finally:
                         lane.end_job(job)
                 else:
-                    result = call(argument)
+                    context = copy_context()
+                    result = context.run(call, argument)
                     if is_async:
-                        result = await result
+                        result = await await_in(context, result)
                 if decode is not None or type(result) is not bytes:
                     result = encode(result)
                 outcome = ok
