@@ -57,4 +57,4 @@ with server:
         except NoReply:
             print("E: server seems to be offline, abandoning")
         seen = client.statistics()
-        print(f"{seen.requests} requests, {seen.resent} of them were sent again")
+        print(f"{seen.requests} requests, sent {seen.requests + seen.resent} times in all")

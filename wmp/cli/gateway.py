@@ -183,7 +183,8 @@ def gateway(
     gateway. Workers of the other protocol do them, and with --bind also WMP workers. With
     --connect the workers of the other protocol do jobs of other managers. Ctrl-C or SIGTERM:
     take no further request, answer those in progress, then exit with 0. Of two gateways
-    with --star one serves the clients. Exit code 3: both were active, or both passive.
+    with --star one serves the clients. Exit code 2: both have the same role. Exit code 3: both
+    were active, or both passive.
     """
     if context.invoked_subcommand is not None:
         return None
