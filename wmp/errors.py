@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
@@ -284,7 +285,26 @@ class StoreUnavailable(StoreError):
 
 
 class StoreFull(StoreUnavailable):
-    """The disk is full, or the store has its maximum size."""
+    """The disk is full, or the store has its maximum size.
+
+    Args:
+        text: What happened.
+        stored: The jobs of a ``submit_many`` that are stored.
+    """
+
+    def __init__(self, text: str = "", stored: Sequence[Any] = ()) -> None:
+        super().__init__(text)
+        self.stored = tuple(stored)
+
+    @staticmethod
+    def of_many(cause: StoreFull, stored: Sequence[Any], count: int) -> StoreFull:
+        """Return the error of ``count`` jobs that were submitted together, of which some are
+        stored."""
+        return StoreFull(
+            f"{cause}; {len(stored)} of {count} jobs are stored, and this error has them as "
+            "`stored`: submit the others again",
+            stored,
+        )
 
 
 class StoreUnusable(StoreError):

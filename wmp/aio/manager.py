@@ -18,7 +18,7 @@ from wmp.core.manager.machine import ManagerMachine as Machine
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.statistics import ManagerStatistics
 from wmp.core.protocol.settings import ManagerSettings
-from wmp.errors import ClosedError, ConfigError, QueueFull
+from wmp.errors import ClosedError, ConfigError, QueueFull, StoreFull
 from wmp.events import Cancelled
 from wmp.message import Kind, counted
 from wmp.runtime.codecs.payload_codecs import pack, payload_codec, wire_name
@@ -339,7 +339,8 @@ class Manager(AsyncNode[ManagerSettings]):
         ``on_status``, ``key`` and ``unique``.
 
         Raises:
-            StoreFull: The store does not take all jobs. The jobs that it took are done.
+            StoreFull: The store does not take all jobs. The attribute ``stored`` of the error has
+                the jobs that are stored and will be done, in their order.
         """
         intake = self.intake
         terms = intake.terms.make_many(options)
@@ -353,9 +354,15 @@ class Manager(AsyncNode[ManagerSettings]):
                     break
                 except QueueFull:
                     await self._wait_until_free()
-        if terms.stored is not None:
-            for job in jobs:
+        full, stored = None, []
+        for job in jobs if terms.stored is not None else ():
+            try:
                 await job.stored()
+                stored.append(job)
+            except StoreFull as error:
+                full = error
+        if full is not None:
+            raise StoreFull.of_many(full, stored, len(jobs)) from full
         return jobs
 
     @shows_options(SubmitOptions)

@@ -15,7 +15,7 @@ from wmp.blocking.job import Job
 from wmp.blocking.node import BlockingNode
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.statistics import ManagerStatistics
-from wmp.errors import QueueFull
+from wmp.errors import QueueFull, StoreFull
 from wmp.message import Frame
 from wmp.runtime.codecs.payload_codecs import pack
 from wmp.runtime.common.journal import Journal
@@ -202,7 +202,8 @@ class Manager(BlockingNode[aio.Manager]):
         ``on_status``, ``key`` and ``unique``.
 
         Raises:
-            StoreFull: The store does not take all jobs. The jobs that it took are done.
+            StoreFull: The store does not take all jobs. The attribute ``stored`` of the error has
+                the jobs that are stored and will be done, in their order.
         """
         intake = self._inner.intake
         terms = intake.terms.make_many(options)
@@ -210,9 +211,15 @@ class Manager(BlockingNode[aio.Manager]):
         jobs = []
         for data in packed:
             jobs.append(self._add(Job(intake.submissions, self._portal), data, terms))
-        if terms.stored is not None:
-            for job in jobs:
+        full, stored = None, []
+        for job in jobs if terms.stored is not None else ():
+            try:
                 job.stored()
+                stored.append(job)
+            except StoreFull as error:
+                full = error
+        if full is not None:
+            raise StoreFull.of_many(full, stored, len(jobs)) from full
         return jobs
 
     @shows_options(SubmitOptions)

@@ -237,6 +237,23 @@ def test_a_full_disk_is_an_error_for_new_jobs(tmp_path: Path) -> None:
     assert states(path) == {"OK": len(jobs)}
 
 
+@pytest.mark.rule("STORE-12.13")
+def test_the_error_of_a_full_store_has_the_jobs_that_are_stored(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    with managed(path, max_bytes=400_000) as manager:
+        manager.wait_for_workers(1, timeout=WAIT)
+        # The jobs for which the worker has capacity are added apart from the others.
+        with pytest.raises(wmp.StoreFull, match="of 104 jobs are stored") as raised:
+            manager.submit_many([b"x"] * 4 + [bytes(10_000)] * 100)
+        stored = [job.id for job in raised.value.stored]
+        assert 0 < len(stored) < 104
+        for job in raised.value.stored:
+            job.result(WAIT)
+    reader = SqliteReader.open(path)
+    assert sorted(stored) == [job.id for job in reader.list()]
+    reader.close()
+
+
 # -- processes that are killed -----------------------------------------------------------------
 
 MANAGER = """
