@@ -355,11 +355,13 @@ def test_line_numbers_show_gaps_and_repetitions(numbers, highest, missing, twice
     assert {n for n in range(12) if n in some} == set(numbers)
 
 
-def test_percentiles_are_between_the_values_beside_them():
+def test_percentiles_are_samples_that_so_many_samples_do_not_exceed():
     values = {10: [2, 20, 10], 20: [1, 20, 20], 40: [1, 44, 44]}
 
-    # The samples are 10, 10, 20, 40.
-    assert spread(values) == (4, 21.0, 15, 34, 37, 39, 39, 44)
+    # The samples are 10, 10, 20, 44.
+    assert spread(values) == (4, 21.0, 10, 44, 44, 44, 44, 44)
+    assert spread({n: [1, n, n] for n in range(1, 101)})[2:7] == (50, 90, 95, 99, 100)
+    assert spread({1000: [3, 3020, 1013]})[2:7] == (1013,) * 5  # of samples that were rounded
 
 
 M, W, D, ALONE = ("m", 1), ("w", 1), ("d", 1), ("x", 1)

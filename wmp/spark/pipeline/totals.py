@@ -7,7 +7,7 @@ counts and no samples, and this module is plain Python.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -51,15 +51,18 @@ def stretch(seconds: float) -> int:
 
 
 def spread(values: Mapping[int, Sequence[int]]) -> Values:
-    """Return count, mean, five percentiles and greatest of (count, sum, greatest) by value."""
+    """Return count, mean, five percentiles and greatest of (count, sum, greatest) by value.
+
+    A percentile is the time of a sample that the share of all samples does not exceed: the longest
+    of those that were rounded to the same value. An interpolated time is one that no sample took.
+    """
     order = sorted(values)
     ends = list(accumulate(values[value][0] for value in order))
     count, total = ends[-1], sum(entry[1] for entry in values.values())
     shares = []
     for share in _SHARES:
-        place = share * (count - 1)
-        low, high = (order[bisect_right(ends, one(place))] for one in (math.floor, math.ceil))
-        shares.append(int(round(low + place % 1 * (high - low), 6)))
+        rank = math.ceil(round(share * count, 6))
+        shares.append(values[order[bisect_left(ends, rank)]][2])
     return (count, total / count, *shares, max(entry[2] for entry in values.values()))
 
 
