@@ -15,6 +15,9 @@ GRACE: Final = 10.0
 MAX_BYTES: Final = 16 << 30
 """Default of the bytes in use above which the store takes no new jobs."""
 
+RESERVE: Final = 16 << 20
+"""Default of the bytes that a store on SQLite keeps on the disk for ends and purges."""
+
 ROW: Final = 256
 """Bytes of a job beside its payload, for the limit of the size."""
 

@@ -46,6 +46,7 @@ def sqlite_store(path: Path, clock: Clock, **more: Any) -> SqliteStore:
     """Open a store with the clocks of a test, without waits for the disk."""
     settings = {
         "durability": "process",
+        "reserve": 0,
         "clock": lambda: clock.wall,
         "monotonic": lambda: clock.steady,
         **more,

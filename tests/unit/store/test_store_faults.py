@@ -63,8 +63,9 @@ def fails_then_works(client: Client, error: type[Exception], text: str, mend) ->
 
 
 @pytest.mark.rule("STORE-8.1", "STORE-3.1")
-def test_a_full_disk_refuses_a_batch_whole(client):
+def test_a_full_disk_refuses_a_batch_whole(client, monkeypatch):
     client.add(b"before")
+    monkeypatch.setattr(client.store._link, "_empty_log", lambda: False)
 
     def limit(pages: int) -> None:
         client.store._link._open().execute(f"PRAGMA max_page_count = {pages}")

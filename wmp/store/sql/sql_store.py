@@ -241,7 +241,7 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         answers = []
         for new, size in zip(adds, sizes, strict=True):
             free -= size
-            answers.append(writer.add(new) if free >= 0 else _refused(new))
+            answers.append(writer.add(new) if free >= 0 else refused(new))
         return answers
 
     # -- reading --------------------------------------------------------------------------------
@@ -265,6 +265,6 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
             return self._rows.kinds(connection, self._now(connection), counted=counted)
 
 
-def _refused(new: NewJobs) -> AddAnswer:
+def refused(new: NewJobs) -> AddAnswer:
     """Return the answer for jobs that a full store does not take."""
     return AddAnswer([0] * len(new.ids), [StoredJobState.ABSENT] * len(new.ids))

@@ -12,12 +12,13 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from wmp.errors import StoreUnavailable, StoreUnusable
+from wmp.errors import StoreFull, StoreUnavailable, StoreUnusable
 from wmp.store.sqlite import copies, schema
 from wmp.store.sqlite.file_access import FileAccess, warn_if_open
 from wmp.store.sqlite.file_lock import TransactionLock
 from wmp.store.sqlite.file_mark import FileMark, bare_meta
 from wmp.store.sqlite.new_file import make_if_new
+from wmp.store.sqlite.space_reserve import SpaceReserve
 from wmp.store.sqlite.sqlite_errors import BUSY, in_words
 from wmp.store.sqlite.sqlite_terms import SqliteTerms
 
@@ -26,6 +27,9 @@ MIN_SQLITE: Final = (3, 34, 0)
 
 _LOG_PAGES: Final = 4096
 """Pages of the log after which a commit copies them into the database."""
+
+_SHORT: Final = 100
+"""Milliseconds for which readers may keep the log of a full disk from being emptied."""
 
 _CACHE: Final = -65_536
 """Limit of the page cache, in KiB as a negative number."""
@@ -44,10 +48,17 @@ class StoreFile:
         full: Whether a commit waits for the disk.
         read_only: Whether the file is only read.
         group: Number of the group that may use a new store; None for nobody but the user.
+        reserve: Bytes on the disk that are kept for ends and purges.
     """
 
     def __init__(
-        self, path: Path, *, full: bool, read_only: bool = False, group: int | None = None
+        self,
+        path: Path,
+        *,
+        full: bool,
+        read_only: bool = False,
+        group: int | None = None,
+        reserve: int = 0,
     ) -> None:
         self.path = path
         self.terms = SqliteTerms()
@@ -55,6 +66,12 @@ class StoreFile:
         """Identity and generation of the store that was opened first."""
         self.size = 0
         """Bytes of the file and its log before the last transaction: at least those in use."""
+        self.reserve = SpaceReserve(path, reserve)
+        self.adds = False
+        """Whether the transaction has new jobs, which must not use the reserve."""
+        self.made_space = False
+        """Whether the log was emptied for this transaction already."""
+        self.log_size = 0
         self._full = full
         self._read_only = read_only
         self._log = f"{path}-wal"
@@ -135,12 +152,45 @@ class StoreFile:
         Raises:
             StoreError: See :meth:`writing`.
         """
+        self.made_space = False
+        while True:
+            self.adds = False
+            try:
+                with self.writing() as connection:
+                    return work(connection)
+            except StoreFull:
+                self.terms.clear()
+                if not self._make_space():
+                    raise
+            except BaseException:
+                self.terms.clear()  # its numbers may be those of a transaction rolled back
+                raise
+
+    def _make_space(self) -> bool:
+        """Empty the log, or give up a part of the reserve; return whether a new try is due."""
+        self._lock.acquire()
         try:
-            with self.writing() as connection:
-                return work(connection)
-        except BaseException:
-            self.terms.clear()  # its numbers may be those of a transaction that was rolled back
-            raise
+            first, self.made_space = not self.made_space, True
+            if first and self._empty_log():
+                return True
+            if self.adds or not self.reserve.give():  # new jobs must not use the reserve up
+                return False
+            self._empty_log()
+            return True
+        finally:
+            self._lock.release()
+
+    def _empty_log(self) -> bool:
+        """Copy the log into the file; return whether the space of the log is free now."""
+        with suppress(StoreUnavailable, sqlite3.Error):
+            connection = self._open()
+            connection.execute(f"PRAGMA busy_timeout = {_SHORT}")
+            try:
+                row = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                return not row[0]
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {round(BUSY * 1000)}")
+        return False
 
     def commit(self, connection: sqlite3.Connection) -> None:
         """Commit; a test replaces this method by one that fails."""
@@ -184,8 +234,15 @@ class StoreFile:
             if not make_if_new(self.path, access, identity, now):
                 warn_if_open(self.path, self._group)
             self._mark.check()
-            with closing(self._connect()) as connection:
-                self._prepare(connection, now)
+            while True:
+                try:
+                    with closing(self._connect()) as connection:
+                        self._prepare(connection, now)
+                    break
+                except (sqlite3.Error, OSError, StoreFull) as error:
+                    full = isinstance(in_words(error, self.name), StoreFull)
+                    if not full or not self.reserve.give():
+                        raise
         except (sqlite3.Error, OSError) as error:
             raise in_words(error, self.name) from error
         finally:
@@ -380,6 +437,7 @@ class StoreFile:
             self._abandon()
             raise self._replaced()
         self.size = file.st_size + log.st_size
+        self.log_size = log.st_size
         return True
 
     def _replaced(self) -> StoreUnusable:

@@ -7,13 +7,13 @@ import secrets
 import select
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from wmp.errors import ConfigError, StoreUnavailable
+from wmp.errors import ConfigError, StoreFull, StoreUnavailable
 from wmp.store.contract import StoreInstance
-from wmp.store.sql.sql_store import SqlStore
+from wmp.store.sql.sql_store import SqlStore, refused
 from wmp.store.sqlite import copies
 from wmp.store.sqlite.batch_writer import BatchWriter
 from wmp.store.sqlite.connection import StoreFile, check_sqlite
@@ -23,8 +23,9 @@ from wmp.store.sqlite.file_system import check_file_system
 from wmp.store.sqlite.sqlite_errors import in_words
 from wmp.store.sqlite.sqlite_reader import SqliteReader
 from wmp.store.sqlite.sqlite_transaction import SqliteTransaction, make_records
-from wmp.store.store_settings import BLOCK, GRACE, MAX_BYTES, VALIDITY
+from wmp.store.store_settings import BLOCK, GRACE, MAX_BYTES, RESERVE, VALIDITY
 from wmp.store.transaction import StoreTransaction
+from wmp.store.write_batch import AddAnswer, NewJobs
 
 _POLL: Final = 0.01
 _POLL_ALONE: Final = 0.25
@@ -44,6 +45,8 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
         grace: Seconds after which the reserved jobs of an ended instance are queued again.
         group: Name or number of the group that may use a new store, too; None for nobody but the
             user.
+        reserve: Bytes on the disk that the store keeps for the ends of reserved jobs and for
+            purges. When they cannot be kept, no new jobs are taken. 0 for no reserve.
         clock: Seconds since 1970; for tests.
         monotonic: Seconds of a clock that never jumps; for tests.
 
@@ -75,6 +78,7 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
         max_bytes: int = MAX_BYTES,
         grace: float = GRACE,
         group: str | int | None = None,
+        reserve: int = RESERVE,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -86,7 +90,12 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
             raise ConfigError(f"there is no folder {place.parent} for the store; make it first")
         check_file_system(place)
         super().__init__(
-            StoreFile(place, full=durability == "power", group=group_number(group)),
+            StoreFile(
+                place,
+                full=durability == "power",
+                group=group_number(group),
+                reserve=reserve,
+            ),
             max_bytes=max_bytes,
             grace=grace,
             clock=clock,
@@ -109,37 +118,43 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
 
     def begin(self, identity: bytes, label: str) -> StoreInstance:
         """Begin an instance; see :class:`~wmp.store.contract.Store`."""
-        lock = None
+        locks: list[FileLock] = []
+
+        def work(connection: sqlite3.Connection) -> StoreInstance:
+            now = self._now(connection)
+            number, first, last_epoch = connection.execute(
+                "SELECT next_instance, next_id, last_epoch FROM meta"
+            ).fetchone()
+            epoch = max(now, last_epoch + 1)
+            connection.execute(
+                "UPDATE meta SET next_instance = ?, next_id = ?, last_epoch = ?",
+                (number + 1, first + BLOCK, epoch),
+            )
+            connection.execute(
+                "INSERT INTO instances(instance, identity, epoch, label, valid_until, batch)"
+                " VALUES(?, ?, ?, ?, ?, 0)",
+                (number, identity, epoch, label, now + round(VALIDITY * 1000)),
+            )
+            while locks:  # of a try that a full disk ended
+                locks.pop().close()
+            locks.append(self._lock_of(number))
+            if not self._is_taken(locks[0]):
+                raise StoreUnavailable(
+                    f"another process holds the lock file {locks[0].path} of a new instance; "
+                    "remove the file if no process uses the store"
+                )
+            self._begun[number] = now
+            self._count_others(connection)
+            return StoreInstance(number, identity, epoch, label, range(first, first + BLOCK))
+
         try:
-            with self._link.writing() as connection:
-                now = self._now(connection)
-                number, first, last_epoch = connection.execute(
-                    "SELECT next_instance, next_id, last_epoch FROM meta"
-                ).fetchone()
-                epoch = max(now, last_epoch + 1)
-                connection.execute(
-                    "UPDATE meta SET next_instance = ?, next_id = ?, last_epoch = ?",
-                    (number + 1, first + BLOCK, epoch),
-                )
-                connection.execute(
-                    "INSERT INTO instances(instance, identity, epoch, label, valid_until, batch)"
-                    " VALUES(?, ?, ?, ?, ?, 0)",
-                    (number, identity, epoch, label, now + round(VALIDITY * 1000)),
-                )
-                lock = self._lock_of(number)
-                if not self._is_taken(lock):
-                    raise StoreUnavailable(
-                        f"another process holds the lock file {lock.path} of a new instance; "
-                        "remove the file if no process uses the store"
-                    )
-                self._count_others(connection)
+            me = self._link.write(work)
         except BaseException:
-            if lock is not None:
+            for lock in locks:
                 lock.close()
             raise
-        self._locks[number] = lock
-        self._begun[number] = now
-        return StoreInstance(number, identity, epoch, label, range(first, first + BLOCK))
+        self._locks[me.number] = locks[0]
+        return me
 
     def _lock_of(self, number: int) -> FileLock:
         folder = self.path.with_name(self.path.name + "-instances")
@@ -198,6 +213,25 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
     def _end_instances(self, writer: BatchWriter, *, by_validity: bool) -> None:
         writer.end_instances(self._is_alive, by_validity=by_validity)
         self._count_others(writer.connection)
+
+    def _add(self, writer: BatchWriter, adds: Sequence[NewJobs]) -> list[AddAnswer]:
+        """Add jobs, unless the store or the disk is full (STORE-8.4)."""
+        link = self._link
+        if not adds:
+            return []
+        link.adds = True
+        (reserved,) = writer.connection.execute(
+            "SELECT count(*) FROM jobs WHERE state IN (1, 2)"
+        ).fetchone()
+        try:
+            kept = link.reserve.keep(link.log_size, reserved)
+        except OSError as error:
+            raise in_words(error, self.place) from error
+        if kept:
+            return super()._add(writer, adds)
+        if not link.made_space:
+            raise StoreFull(f"the disk of the store {self.place} is full; make space")
+        return [refused(new) for new in adds]
 
     def _used_bytes(self, writer: BatchWriter, wanted: int) -> int:
         if self._link.size + wanted <= self._max_bytes:
