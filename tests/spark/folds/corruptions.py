@@ -464,6 +464,21 @@ def two_lines_with_one_number(journal: Journal) -> None:
     journal.rows.append({**row, "at": row["at"] + 1})
 
 
+def after_stop(**columns: Any) -> Corruption:
+    """Return a change: a worker writes one more line after its stop."""
+
+    def make(journal: Journal) -> None:
+        stop = journal.find("stop", at="w1")
+        kept = {name: value for name, value in stop.items() if name not in ("what", "lines")}
+        journal.insert(stop, kept | columns)
+
+    return make
+
+
+CORRUPTIONS["two stops"] = "a stop is the last line", after_stop(what="stop", lines=0)
+CORRUPTIONS["a line after the stop"] = "a stop is the last line", after_stop(what="ticked")
+
+
 def corrupted(rows: list[Row], make: Corruption) -> list[str]:
     """Return the corrupted lines."""
     journal = Journal(json.loads(json.dumps(rows)))

@@ -10,7 +10,9 @@ from tests.spark.folds.corruptions import BOTH, CORRUPTIONS, corrupted, sound_jo
 from tests.spark.folds.plain import fold, table
 from tests.spark.folds.worlds import build, renamed, save
 
-SPARK = {BOTH, "one line for each number", "one process for each identity"}
+SPARK = {
+    BOTH, "one line for each number", "one process for each identity", "a stop is the last line",
+}  # fmt: skip
 """Findings that need the lines of several processes at once, so Spark makes them."""
 
 

@@ -18,6 +18,7 @@ FINDINGS: Final[Mapping[str, str]] = {
     **{name: INVARIANTS[name] for name in _INVARIANTS},
     "messages arrive as sent": "a received message was sent by its source, with the same columns",
     "one line for each number": "a process writes one line with each number",
+    "a stop is the last line": "a process writes no line after its stop",
     "WMP-3.2": "every READY with new content has a greater number than the one before",
     "WMP-3.4": "a WAKE asks for no more jobs than the remembered credit",
     "WMP-4.1": "a lock number is greater than every earlier one of its epoch",

@@ -97,6 +97,8 @@ class ProcessLines:
     """Number of the lines that only a manager writes."""
     served: int = 0
     """Number of the messages that it did not ignore."""
+    stop: int | None = None
+    """The least number of a ``stop`` line."""
     ends: Counter[str] = field(factory=Counter)
     """How many lines of each kind end the process."""
     reason: str | None = None
@@ -122,6 +124,7 @@ class ProcessLines:
         self.manages += len(kinds["submitted"]) + len(kinds["resolve"])
         self.manages += sum(map(_MANAGES.__contains__, own))
         self.ends.update({what: len(kinds[what]) for what in _ENDS if kinds[what]})
+        self._add_stops([line.n for line in kinds["stop"]])
         for named in (Counter(map(_source, received)), Counter(map(_target, sent))):
             self.named.update({who: count for who, count in named.items() if who[0] is not None})
         for what in _IGNORED:
@@ -141,10 +144,14 @@ class ProcessLines:
         self.manages += other.manages
         self.served += other.served
         self.ends.update(other.ends)
+        self._add_stops([] if other.stop is None else [other.stop])
         self.named.update(other.named)
         self.drops.update(other.drops)
         starts = [] if other.start is None else [other.start]
         self._extend(starts, [other.reason or ""], other.first, other.last, other.wall)
+
+    def _add_stops(self, numbers: Sequence[int]) -> None:
+        self.stop = min((*numbers, *(() if self.stop is None else (self.stop,))), default=None)
 
     def _extend(
         self, starts: Sequence[LineRow], reasons: Sequence[str], first: int, last: int,

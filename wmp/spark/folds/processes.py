@@ -83,6 +83,13 @@ def check_lives(
         for row in some:
             where = (row.node, row.epoch, row.numbers.highest, row.last)
             who = f"{row.node}:{row.epoch}"
+            if row.stop is not None and row.numbers.highest > row.stop:
+                text = (
+                    f"{who} wrote lines up to number {row.numbers.highest} after its stop, line "
+                    f"{row.stop}; expected none"
+                )
+                story = [(*row.key, row.stop), (*row.key, row.numbers.highest)]
+                sink.violation("a stop is the last line", text, where, story)
             alone = len(some) == 1 and named[row.node] <= {row.epoch}
             if row.reason == "Superseded" and alone and _is_witnessed(row, sink.known):
                 text = f"{who} stopped as superseded; no other process has its identity"
