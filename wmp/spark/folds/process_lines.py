@@ -98,7 +98,7 @@ class ProcessLines:
     served: int = 0
     """Number of the messages that it did not ignore."""
     stop: int | None = None
-    """The least number of a ``stop`` line."""
+    """The number of the first ``stop`` line."""
     ends: Counter[str] = field(factory=Counter)
     """How many lines of each kind end the process."""
     reason: str | None = None
