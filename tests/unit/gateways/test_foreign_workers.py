@@ -221,7 +221,7 @@ def test_the_code_consults_the_table(monkeypatch, request_, worker):
     smaller = dict(worker_lifecycle.TRANSITIONS)
     state = worker_lifecycle.ForeignWorkerState.IDLE
     del smaller[state, worker_lifecycle.ForeignWorkerInput.REQUEST]
-    monkeypatch.setattr("wmp.gateways.common.worker_machine.TRANSITIONS", smaller)
+    monkeypatch.setattr("wmp.gateways.common.serial_worker.TRANSITIONS", smaller)
 
     worker.get(*request_)
 

@@ -13,9 +13,9 @@ from wmp.codec import unpack_error
 from wmp.errors import ConfigError, Reject, RetryLater
 from wmp.events import Finished
 from wmp.foreign import ForeignAction, Frames
+from wmp.gateways.common.serial_worker import ForeignWorkerStatistics
 from wmp.gateways.common.worker_machine import (
     ForeignWorkerMachine,
-    ForeignWorkerStatistics,
     SignTimes,
 )
 from wmp.gateways.common.worker_wire import WorkerWire

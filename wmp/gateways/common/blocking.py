@@ -16,7 +16,7 @@ from wmp.gateways.common.aio import (
     ForeignWorker,
 )
 from wmp.gateways.common.requester import Requester
-from wmp.gateways.common.worker_machine import ForeignWorkerStatistics
+from wmp.gateways.common.serial_worker import ForeignWorkerStatistics
 
 _DrainingPartT = TypeVar("_DrainingPartT", bound=DrainingPart)
 _DrainingProgramT = TypeVar("_DrainingProgramT", bound=DrainingProgram)

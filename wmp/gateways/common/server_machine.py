@@ -26,7 +26,7 @@ from wmp.foreign import (
 from wmp.gateways.common.body import from_payload, to_payload
 from wmp.gateways.common.client_wire import ClientWire, ReqWire
 from wmp.gateways.common.reply_memory import ReplyMemory
-from wmp.gateways.common.worker_machine import PEER_OF_FOREIGN_JOBS
+from wmp.gateways.common.serial_worker import PEER_OF_FOREIGN_JOBS
 from wmp.message import Kind, Outcome
 
 

@@ -1,4 +1,4 @@
-"""The worker of another protocol as a machine: one request at a time, and signs of life.
+"""The worker of the Pirate patterns and of ping-pong as a machine.
 
 The protocols differ in their messages (:mod:`wmp.gateways.common.worker_wire`) and in their
 times. The states are those of :mod:`wmp.gateways.common.worker_lifecycle`.
@@ -6,39 +6,16 @@ times. The states are those of :mod:`wmp.gateways.common.worker_lifecycle`.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Mapping
-from typing import assert_never
+from attrs import define, field, frozen
 
-from attrs import define, evolve, field, frozen
-
-from wmp.actions import Drop, Halt, Reconnect, Run
-from wmp.events import (
-    Closed,
-    Connected,
-    Drained,
-    Finished,
-    Ticked,
-)
-from wmp.foreign import (
-    Arrived,
-    Emit,
-    ForeignAction,
-    ForeignWorkerEvent,
-    Frames,
-    Unsent,
-)
-from wmp.gateways.common.body import from_payload, to_payload
-from wmp.gateways.common.worker_lifecycle import (
-    TRANSITIONS,
-    ForeignWorkerInput,
-    ForeignWorkerState,
-)
-from wmp.gateways.common.worker_wire import Incoming, Meaning, WorkerWire
-from wmp.message import Kind, Outcome, Peer
-
-PEER_OF_FOREIGN_JOBS: Peer = (b"", 0)
-"""The owner of a job that no manager of WMP submitted."""
+from wmp.actions import Reconnect
+from wmp.events import Finished
+from wmp.foreign import Emit, ForeignAction, Frames
+from wmp.gateways.common.body import from_payload
+from wmp.gateways.common.serial_worker import NO_READY, SerialWorkerMachine
+from wmp.gateways.common.worker_lifecycle import ForeignWorkerInput, ForeignWorkerState
+from wmp.gateways.common.worker_wire import Meaning, WorkerWire
+from wmp.message import Outcome
 
 _State = ForeignWorkerState
 _Input = ForeignWorkerInput
@@ -57,57 +34,20 @@ class SignTimes:
     longest_wait: float = 0.0
 
 
-@frozen
-class ForeignWorkerStatistics:
-    """Counts of a worker of another protocol; a snapshot."""
-
-    requests: int
-    replies: int
-    failed: int
-    """Number of requests without a reply, because the handler failed."""
-    reopened: int
-    """Number of times that the socket was replaced."""
-    dropped: Mapping[str, int]
-    """Number of messages that were dropped or could not be sent, by reason."""
-
-
 @define(eq=False)
-class ForeignWorkerMachine:
+class ForeignWorkerMachine(SerialWorkerMachine):
     """Sans-I/O worker of another protocol, on the DEALER number 0.
 
     Args:
         wire: Messages of the protocol.
         times: Times of the signs of life; None for a protocol without them.
-        kind: Kind of the jobs. The codec is ``frames`` for a body of several frames.
-        as_list: Whether the handler gets a list also for a body of one frame.
-        limit: Maximum number of requests that wait for the handler.
     """
 
     wire: WorkerWire
     times: SignTimes | None = None
-    kind: Kind = field(factory=Kind)
-    as_list: bool = False
-    limit: int = 1000
-    settings: None = field(default=None, init=False)
-    state: ForeignWorkerState = field(default=_State.CLOSED, init=False)
-    _backlog: deque[Incoming] = field(factory=deque, init=False)
-    _envelope: Frames = field(default=(), init=False)
-    _codec: str = field(default="", init=False)
-    _running: bool = field(default=False, init=False)
-    _job: int = field(default=0, init=False)
-    """Number of the newest job, and of its lane."""
     _unready: bool = field(default=False, init=False)
     """Whether the connection was made anew while the handler ran."""
-    _sign_at: float = field(default=0.0, init=False)
-    _silent_at: float = field(default=0.0, init=False)
-    _due_at: float = field(default=0.0, init=False)
     _wait: float = field(default=0.0, init=False)
-    _draining: bool = field(default=False, init=False)
-    _halted: bool = field(default=False, init=False)
-    _replies: int = field(default=0, init=False)
-    _failed: int = field(default=0, init=False)
-    _reopened: int = field(default=0, init=False)
-    _dropped: Counter[str] = field(factory=Counter, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._wait = 0.0 if self.times is None else self.times.wait
@@ -119,47 +59,6 @@ class ForeignWorkerMachine:
         if self.state is _State.IDLE:
             return min(self._sign_at, self._silent_at)
         return self._due_at if self.state is _State.WAITING else None
-
-    def handle(self, event: ForeignWorkerEvent, now: float) -> list[ForeignAction]:
-        """Take one event; return the actions to perform now, in order."""
-        if self._halted:
-            return []
-        actions: list[ForeignAction] = []
-        match event:
-            case Arrived(_, _, frames):
-                self._arrived(frames, now, actions)
-            case Connected():
-                self._connected(now, actions)
-            case Finished():
-                self._finished(event, now, actions)
-            case Ticked():
-                self._ticked(now, actions)
-            case Unsent():
-                actions.append(self._drop("not sent"))
-            case Drained():
-                self._draining = True
-                self._end_if_drained(actions)
-            case Closed():
-                self._halt(actions)
-            case _:
-                assert_never(event)
-        return actions
-
-    def statistics(self) -> ForeignWorkerStatistics:
-        """Return a snapshot for people and programs."""
-        return ForeignWorkerStatistics(
-            self._job, self._replies, self._failed, self._reopened, dict(self._dropped)
-        )
-
-    # -- the lifecycle
-
-    def _step(self, what: ForeignWorkerInput) -> bool:
-        """Change the state by the table; return whether the table has this change."""
-        target = TRANSITIONS.get((self.state, what))
-        if target is None:
-            return False
-        self.state = target
-        return True
 
     def _connected(self, now: float, actions: list[ForeignAction]) -> None:
         if not self._step(_Input.CONNECTED):
@@ -189,19 +88,18 @@ class ForeignWorkerMachine:
         is_request = incoming.meaning is Meaning.REQUEST
         waited = self.state is _State.WAITING
         if not self._step(_Input.REQUEST if is_request else _Input.SIGN):
-            actions.append(self._drop("no READY on this connection"))
+            actions.append(self._drop(NO_READY))
             return
         self._listen_from(now)
         if self.times is not None:
             self._wait = self.times.wait
         if is_request:
-            self._take(incoming, actions)
+            self._take(incoming.envelope, incoming.body, actions)
             return
         if waited:
             self._send_ready(now, actions)
         if incoming.meaning is Meaning.EXIT:
-            self._draining = True
-            self._end_if_drained(actions)
+            self._drain(actions)
         elif incoming.meaning is Meaning.INVALID:
             actions.append(self._drop("invalid"))
 
@@ -220,32 +118,7 @@ class ForeignWorkerMachine:
         elif self.state is _State.IDLE and now >= self._sign_at and self.wire.sign is not None:
             self._emit(self.wire.sign, now, actions)
 
-    # -- requests
-
-    def _take(self, request: Incoming, actions: list[ForeignAction]) -> None:
-        """Begin a request; a request that arrives while the handler runs waits."""
-        if not self._running:
-            self._begin(request, actions)
-        elif len(self._backlog) < self.limit:
-            self._backlog.append(request)
-        else:
-            actions.append(self._drop("limit"))
-
-    def _begin(self, request: Incoming, actions: list[ForeignAction]) -> None:
-        self._job += 1
-        self._running = True
-        self._envelope = request.envelope
-        self._codec, payload = to_payload(request.body, as_list=self.as_list)
-        kind = evolve(self.kind, codec=self._codec)
-        run = Run(self._job, kind, PEER_OF_FOREIGN_JOBS, (self._job,), (1,), None, (payload,))
-        actions.append(run)
-
-    def _finished(self, event: Finished, now: float, actions: list[ForeignAction]) -> None:
-        if event.lane != self._job or not self._running:
-            actions.append(self._drop("no such request"))
-            return
-        self._running = False
-        self._step(_Input.FINISHED)
+    def _reply(self, event: Finished, now: float, actions: list[ForeignAction]) -> None:
         reply = None
         if event.outcomes[0] is Outcome.OK:
             body = from_payload(self._codec, event.payloads[0])
@@ -263,24 +136,6 @@ class ForeignWorkerMachine:
             if self._unready and self.wire.ready_after_reply:
                 self._send_ready(now, actions)
             self._unready = False
-        if self._backlog:
-            self._step(_Input.REQUEST)
-            self._begin(self._backlog.popleft(), actions)
-        else:
-            self._end_if_drained(actions)
 
-    # -- the end
-
-    def _end_if_drained(self, actions: list[ForeignAction]) -> None:
-        if self._draining and not self._running:
-            self._halt(actions)
-
-    def _halt(self, actions: list[ForeignAction]) -> None:
-        self._halted = True
-        if self.wire.goodbye is not None and self.state is not _State.CLOSED:
-            actions.append(Emit(0, b"", self.wire.goodbye))
-        actions.append(Halt(None))
-
-    def _drop(self, reason: str) -> Drop:
-        self._dropped[reason] += 1
-        return Drop(reason)
+    def _goodbye(self) -> Frames | None:
+        return None if self.state is _State.CLOSED else self.wire.goodbye

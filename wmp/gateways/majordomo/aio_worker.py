@@ -18,7 +18,7 @@ from wmp.gateways.common.aio import (
     make_node,
 )
 from wmp.gateways.common.body import from_payload, to_payload
-from wmp.gateways.common.worker_machine import ForeignWorkerStatistics
+from wmp.gateways.common.serial_worker import ForeignWorkerStatistics
 from wmp.gateways.majordomo.wire import MAX_BODY, as_service
 from wmp.gateways.majordomo.worker_machine import MajordomoTimes, MajordomoWorkerMachine
 from wmp.message import Outcome

@@ -26,7 +26,7 @@ from wmp.blocking.node import BlockingPart
 from wmp.gateways.common.aio import DRAIN_TIMEOUT, Body
 from wmp.gateways.common.blocking import BlockingForeignProgram
 from wmp.gateways.common.request_machine import LazyClientStatistics
-from wmp.gateways.common.worker_machine import ForeignWorkerStatistics
+from wmp.gateways.common.serial_worker import ForeignWorkerStatistics
 from wmp.gateways.majordomo import aio_client, aio_pipelined, aio_worker
 from wmp.gateways.majordomo.pipelined_machine import MajordomoPipelinedStatistics
 from wmp.runtime.executors.handlers import Handler

@@ -6,39 +6,26 @@ DISCONNECT gets nothing more on that connection: the socket is replaced.
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from typing import assert_never
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
-from wmp.actions import Drop, Halt, Interrupt, Reconnect, Run
-from wmp.events import Closed, Connected, Drained, Finished, Ticked
-from wmp.foreign import (
-    Arrived,
-    Emit,
-    ForeignAction,
-    ForeignWorkerEvent,
-    Frames,
-    Unsent,
-)
-from wmp.gateways.common.body import from_payload, to_payload
-from wmp.gateways.common.worker_lifecycle import (
-    TRANSITIONS,
-    ForeignWorkerInput,
-    ForeignWorkerState,
-)
-from wmp.gateways.common.worker_machine import PEER_OF_FOREIGN_JOBS, ForeignWorkerStatistics
+from wmp.actions import Interrupt, Reconnect
+from wmp.events import Finished
+from wmp.foreign import Emit, ForeignAction, Frames
+from wmp.gateways.common.body import from_payload
+from wmp.gateways.common.serial_worker import NO_READY, SerialWorkerMachine
+from wmp.gateways.common.worker_lifecycle import ForeignWorkerInput, ForeignWorkerState
 from wmp.gateways.majordomo.wire import (
     DISCONNECT,
     HEARTBEAT,
     MAX_BODY,
     BrokerCommand,
-    BrokerNotice,
     read_request,
     write_ready,
     write_worker_reply,
 )
-from wmp.message import Kind, Outcome
+from wmp.message import Outcome
 
 _State = ForeignWorkerState
 _Input = ForeignWorkerInput
@@ -61,31 +48,18 @@ class MajordomoTimes:
 
 
 @define(eq=False)
-class MajordomoWorkerMachine:
+class MajordomoWorkerMachine(SerialWorkerMachine):
     """Sans-I/O worker, on the DEALER number 0.
+
+    An envelope is the address of a client. It is empty once nobody wants the reply.
 
     Args:
         service: Name of the service.
         times: Times of the signs of life and of new connections.
-        kind: Kind of the jobs. The codec is ``frames`` for a body of several frames.
-        as_list: Whether the handler gets a list also for a body of one frame.
-        limit: Maximum number of requests that wait for the handler.
     """
 
     service: bytes
     times: MajordomoTimes = field(factory=MajordomoTimes)
-    kind: Kind = field(factory=Kind)
-    as_list: bool = False
-    limit: int = 1000
-    settings: None = field(default=None, init=False)
-    state: ForeignWorkerState = field(default=_State.CLOSED, init=False)
-    _backlog: deque[BrokerNotice] = field(factory=deque, init=False)
-    _address: bytes | None = field(default=None, init=False)
-    """Address of the client of the request that runs; None if its reply must not be sent."""
-    _codec: str = field(default="", init=False)
-    _running: bool = field(default=False, init=False)
-    _job: int = field(default=0, init=False)
-    """Number of the newest job, and of its lane."""
     _up: bool = field(default=False, init=False)
     """Whether this socket was connected."""
     _ready: bool = field(default=False, init=False)
@@ -94,15 +68,6 @@ class MajordomoWorkerMachine:
     """Number of times in a row that a new connection failed or was refused."""
     _met: bool = field(default=False, init=False)
     """Whether the broker sent anything but DISCONNECT on this connection."""
-    _sign_at: float = field(default=0.0, init=False)
-    _silent_at: float = field(default=0.0, init=False)
-    _due_at: float = field(default=0.0, init=False)
-    _draining: bool = field(default=False, init=False)
-    _halted: bool = field(default=False, init=False)
-    _replies: int = field(default=0, init=False)
-    _failed: int = field(default=0, init=False)
-    _reopened: int = field(default=0, init=False)
-    _dropped: Counter[str] = field(factory=Counter, init=False)
 
     def deadline(self) -> float | None:
         """Return when ``Ticked`` is due, None for never."""
@@ -113,47 +78,6 @@ class MajordomoWorkerMachine:
         if self.state is _State.BUSY:
             return self._sign_at if self.times.while_busy and self._ready else None
         return self._due_at if self.state is _State.WAITING else None
-
-    def handle(self, event: ForeignWorkerEvent, now: float) -> list[ForeignAction]:
-        """Take one event; return the actions to perform now, in order."""
-        if self._halted:
-            return []
-        actions: list[ForeignAction] = []
-        match event:
-            case Arrived(_, _, frames):
-                self._arrived(read_request(frames), now, actions)
-            case Connected():
-                self._connected(now, actions)
-            case Finished():
-                self._finished(event, now, actions)
-            case Ticked():
-                self._ticked(now, actions)
-            case Unsent():
-                actions.append(self._drop("not sent"))
-            case Drained():
-                self._draining = True
-                self._end_if_drained(actions)
-            case Closed():
-                self._halt(actions)
-            case _:
-                assert_never(event)
-        return actions
-
-    def statistics(self) -> ForeignWorkerStatistics:
-        """Return a snapshot for people and programs."""
-        return ForeignWorkerStatistics(
-            self._job, self._replies, self._failed, self._reopened, dict(self._dropped)
-        )
-
-    # -- the lifecycle
-
-    def _step(self, what: ForeignWorkerInput) -> bool:
-        """Change the state by the table; return whether the table has this change."""
-        target = TRANSITIONS.get((self.state, what))
-        if target is None:
-            return False
-        self.state = target
-        return True
 
     def _connected(self, now: float, actions: list[ForeignAction]) -> None:
         if self._up:
@@ -180,24 +104,25 @@ class MajordomoWorkerMachine:
         for _ in range(len(self._backlog)):
             actions.append(self._drop("connection ended"))
         self._backlog.clear()
-        if self._running and self._address is not None:
-            self._address = None
+        if self._running and self._envelope:
+            self._envelope = ()
             actions.append(Interrupt(self._job, (self._job,)))
 
-    def _arrived(self, notice: BrokerNotice, now: float, actions: list[ForeignAction]) -> None:
+    def _arrived(self, frames: Frames, now: float, actions: list[ForeignAction]) -> None:
+        notice = read_request(frames)
         if not self._ready:
-            actions.append(self._drop("no READY on this connection"))
+            actions.append(self._drop(NO_READY))
             return
         is_request = notice.command is BrokerCommand.REQUEST
         if not self._step(_Input.REQUEST if is_request else _Input.SIGN):
-            actions.append(self._drop("no READY on this connection"))
+            actions.append(self._drop(NO_READY))
             return
         self._silent_at = now + self.times.silence
         self._sign_at = max(self._sign_at, now)  # none was sent during a wait
         match notice.command:
             case BrokerCommand.REQUEST:
                 self._note_met()
-                self._take(notice, actions)
+                self._take((notice.address,), notice.body, actions)
             case BrokerCommand.HEARTBEAT:
                 self._note_met()
             case BrokerCommand.DISCONNECT:
@@ -248,31 +173,7 @@ class MajordomoWorkerMachine:
 
     # -- requests
 
-    def _take(self, request: BrokerNotice, actions: list[ForeignAction]) -> None:
-        """Begin a request; a request that arrives while the handler runs waits."""
-        if not self._running:
-            self._begin(request, actions)
-        elif len(self._backlog) < self.limit:
-            self._backlog.append(request)
-        else:
-            actions.append(self._drop("limit"))
-
-    def _begin(self, request: BrokerNotice, actions: list[ForeignAction]) -> None:
-        self._job += 1
-        self._running = True
-        self._address = request.address
-        self._codec, payload = to_payload(request.body, as_list=self.as_list)
-        kind = evolve(self.kind, codec=self._codec)
-        run = Run(self._job, kind, PEER_OF_FOREIGN_JOBS, (self._job,), (1,), None, (payload,))
-        actions.append(run)
-
-    def _finished(self, event: Finished, now: float, actions: list[ForeignAction]) -> None:
-        if event.lane != self._job or not self._running:
-            actions.append(self._drop("no such request"))
-            return
-        self._running = False
-        self._step(_Input.FINISHED)
-        address, self._address = self._address, None
+    def _reply(self, event: Finished, now: float, actions: list[ForeignAction]) -> None:
         if not self._ready:
             # The connection of the request has ended, and its broker took the request back.
             actions.append(self._drop("late reply"))
@@ -280,20 +181,15 @@ class MajordomoWorkerMachine:
                 self._send_ready(now, actions)
             else:
                 self._close()
-        elif address is not None and (body := self._body_of(event)) is not None:
+        elif self._envelope and (body := self._body_of(event)) is not None:
             self._replies += 1
-            self._emit(write_worker_reply(address, body), now, actions)
+            self._emit(write_worker_reply(bytes(self._envelope[0]), body), now, actions)
             self._silent_at = now + self.times.silence
-            if self._backlog:
-                self._step(_Input.REQUEST)
-                self._begin(self._backlog.popleft(), actions)
         else:
             # Only a new connection reports to the broker that the request gets no reply (MDP-5.8).
             self._failed += 1
             self._emit(DISCONNECT, now, actions)
             self._reopen(actions)
-        if not self._running:
-            self._end_if_drained(actions)
 
     def _body_of(self, event: Finished) -> Frames | None:
         """Return the body of a reply; None if the handler failed, or returned too many frames."""
@@ -305,18 +201,5 @@ class MajordomoWorkerMachine:
         self._dropped["too many frames"] += 1
         return None
 
-    # -- the end
-
-    def _end_if_drained(self, actions: list[ForeignAction]) -> None:
-        if self._draining and not self._running:
-            self._halt(actions)
-
-    def _halt(self, actions: list[ForeignAction]) -> None:
-        self._halted = True
-        if self._ready:
-            actions.append(Emit(0, b"", DISCONNECT))
-        actions.append(Halt(None))
-
-    def _drop(self, reason: str) -> Drop:
-        self._dropped[reason] += 1
-        return Drop(reason)
+    def _goodbye(self) -> Frames | None:
+        return DISCONNECT if self._ready else None

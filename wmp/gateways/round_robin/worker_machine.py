@@ -22,7 +22,7 @@ from wmp.foreign import (
     Unsent,
 )
 from wmp.gateways.common.body import FRAMES_CODEC, from_payload
-from wmp.gateways.common.worker_machine import PEER_OF_FOREIGN_JOBS
+from wmp.gateways.common.serial_worker import PEER_OF_FOREIGN_JOBS
 from wmp.gateways.round_robin.lmq_link import LinkTimes, LmqLink, LmqLinkState
 from wmp.gateways.round_robin.lmq_wire import (
     DEREGISTER,
