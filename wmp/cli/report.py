@@ -15,9 +15,10 @@ from typing import Any, Final, Protocol
 
 import click
 
-from wmp.cli.common.entry_point import FAILED, complain, drop_stdout
+from wmp.cli.common.entry_point import FAILED, complain
 from wmp.cli.common.options import ProgramCommand
 from wmp.cli.common.progress import ProgressBar
+from wmp.cli.common.standard_streams import CLOSED, drop_stdout
 from wmp.errors import ConfigError, WMPError
 from wmp.message import counted
 
@@ -226,7 +227,7 @@ def _follow(
                 try:
                     bar.print(f"{_as_json(one)}\n".encode())
                     bar.flush()
-                except BrokenPipeError:
+                except CLOSED:
                     drop_stdout()
                     return False
             elif not quiet:
@@ -292,7 +293,7 @@ def print_outcome(made: _Report, *, as_json: bool = False) -> None:
     try:
         _print_outcome(made, as_json=as_json)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except CLOSED:
         drop_stdout()
 
 

@@ -1,7 +1,7 @@
 """``python -m wmp.testing``: plays seeded worlds and reports each that broke an invariant.
 
-Exit status: 0 all invariants held, 1 an invariant was broken or the reader closed the pipe of the
-output, 2 wrong usage. If no invariant was broken before the interruption: 130 after Ctrl-C, 143
+Exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage, 141 the reader of the
+output closed the pipe. If no invariant was broken before the interruption: 130 after Ctrl-C, 143
 after SIGTERM.
 """
 
@@ -17,13 +17,13 @@ from typing import TextIO
 
 from wmp.checks.invariants import INVARIANTS
 from wmp.cli.common.entry_point import (
-    FAILED,
+    BROKEN_PIPE,
     INTERRUPTED,
     TERMINATED,
     ProgramTerminated,
-    drop_stdout,
     terminated,
 )
+from wmp.cli.common.standard_streams import drop_stdout
 from wmp.testing.worlds.campaign import CampaignResult, replay_command, reports
 from wmp.testing.worlds.world import WorldReport
 
@@ -57,8 +57,8 @@ def _parser() -> argparse.ArgumentParser:
             "Simulate networks (worlds) of managers, workers and devices with faults in virtual "
             "time. Draw each world from a seed, and check the named invariants in it."
         ),
-        epilog="exit status: 0 all invariants held, 1 an invariant was broken or the reader of the "
-        "output closed the pipe, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM",
+        epilog="exit status: 0 all invariants held, 1 an invariant was broken, 2 wrong usage, "
+        "130 Ctrl-C, 141 the reader of the output closed the pipe, 143 SIGTERM",
     )
     add = parser.add_argument
     add(
@@ -214,7 +214,7 @@ def _run() -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         drop_stdout()
-        return FAILED
+        return BROKEN_PIPE
     return status
 
 

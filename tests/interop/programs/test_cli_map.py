@@ -219,7 +219,7 @@ def test_a_reader_that_closes_the_pipe_early_causes_no_traceback(worker):
             process.stdin.close()
 
             assert process.stderr.read() == b""
-            assert process.wait(WAIT) == 1
+            assert process.wait(WAIT) == 141
         finally:
             process.kill()
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final, NoReturn
 
+from wmp.cli.common.standard_streams import CLOSED, OutputFailed, drop_stdout, prepare_streams
 from wmp.errors import ConfigError, WMPError
 from wmp.runtime.executors.job_log import json_line, logs_json
 
@@ -31,6 +31,9 @@ SIGNALLED: Final = 128
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as in shells."""
 
+BROKEN_PIPE: Final = SIGNALLED + 13
+"""Exit code when the reader of stdout has closed the pipe (``| head``), as after SIGPIPE."""
+
 TERMINATED: Final = SIGNALLED + signal.SIGTERM
 """Exit code after SIGTERM, as in shells."""
 
@@ -45,7 +48,8 @@ def complain(program: str, text: str) -> None:
         shown = json_line(line, level="warning", logger=program, at=time.time())
     else:
         shown = f"{program}: {line}"
-    print(shown, file=sys.stderr, flush=True)
+    with suppress(OSError):  # a full disk or a closed pipe: there is no other place to complain
+        print(shown, file=sys.stderr, flush=True)
 
 
 class ProgramTerminated(KeyboardInterrupt):
@@ -128,6 +132,7 @@ def start(
         extra: The extra that installs the packages of the program.
         needed: Names of these packages.
     """
+    prepare_streams()
     # Some packages are imported late, for example when a progress bar is drawn.
     missing = next((name for name in needed if importlib.util.find_spec(name) is None), None)
     if missing is not None:
@@ -155,23 +160,31 @@ def start(
     except ConfigError as error:
         complain(program, str(error))
         code = USAGE
+    except CLOSED:
+        code = BROKEN_PIPE
     except WMPError as error:
         complain(program, str(error))
         code = FAILED
     except (KeyboardInterrupt, click.Abort):
         code = INTERRUPTED
-    except BrokenPipeError:
-        drop_stdout()
-        code = FAILED
+    code = _flushed(program, code)
     sys.exit(code)
 
 
-def drop_stdout() -> None:
-    """Drop all further output, because the reader has closed the pipe (``| head``).
-
-    Otherwise the interpreter would report the closed pipe when it ends.
-    """
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _flushed(program: str, code: int) -> int:
+    """Write what stdout still buffers; return the exit code."""
+    try:
+        sys.stdout.flush()
+    except CLOSED:
+        code = code or BROKEN_PIPE
+    except OutputFailed as error:
+        if not code:
+            complain(program, str(error))
+            code = FAILED
+    else:
+        return code
+    drop_stdout()
+    return code
 
 
 def _in_a_line(error: object) -> str:
