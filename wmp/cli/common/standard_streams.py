@@ -38,8 +38,7 @@ class _Output(io.FileIO):
         except OSError as error:
             cause = (error.strerror or str(error)).lower()
             raise OutputFailed(
-                f"stdout cannot be written: {cause}; redirect it to a file with room, or to "
-                "/dev/null"
+                f"stdout cannot be written: {cause}; redirect it to another file, or to /dev/null"
             ) from error
 
 
