@@ -11,10 +11,11 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wmp.errors import JobCancelled
+from wmp.errors import JobCancelled, RetryLater
 from wmp.runtime.executors.handlers import RunningJob
 
 
@@ -142,3 +143,77 @@ def end_a_fork(payload: bytes) -> bytes:
     os.read(ready, 1)
     os.kill(child, signal.SIGTERM)
     return b"%d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+class UnreadableError(Exception):
+    """An exception whose methods raise errors that are no ``Exception``."""
+
+    def __str__(self) -> str:
+        raise GeneratorExit("no text")
+
+
+class MaskedError(Exception):
+    """An exception that cannot even be asked for its class."""
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        raise KeyboardInterrupt("no class")
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None: ...
+
+
+class EmptyVerdict(RetryLater):
+    """A verdict without its wait."""
+
+    def __init__(self) -> None:
+        pass
+
+
+class EndlessVerdict(RetryLater):
+    """A verdict whose wait is not a number."""
+
+    def __init__(self) -> None:
+        self.seconds = float("nan")
+
+
+POISON: dict[bytes, Callable[[], BaseException]] = {
+    kind.__name__.encode(): kind
+    for kind in (
+        UnreadableError,
+        MaskedError,
+        EmptyVerdict,
+        EndlessVerdict,
+        GeneratorExit,
+        StopIteration,
+        StopAsyncIteration,
+        KeyboardInterrupt,
+        SystemExit,
+        BaseException,
+        RecursionError,
+        MemoryError,
+    )
+}
+
+
+def poison(payload: bytes) -> bytes:
+    if payload in POISON:
+        raise POISON[payload]()
+    return payload
+
+
+async def poison_async(payload: bytes) -> bytes:
+    return poison(payload)
+
+
+async def cancel_own_task(payload: bytes) -> bytes:
+    """Cancel the task of the lane, and return before the cancellation takes effect."""
+    import asyncio
+
+    task = asyncio.current_task()
+    assert task is not None
+    if payload == b"cancel":
+        task.cancel()
+    else:
+        await asyncio.sleep(0)
+    return payload

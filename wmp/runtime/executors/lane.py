@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from attrs import evolve
 
 from wmp.actions import Run
+from wmp.codec import pack_error
 from wmp.errors import JobCancelled
 from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Frame, Outcome
@@ -248,10 +249,30 @@ class Lane:
         job.reported_at = now
         self.host.post(Reported(self.number, job.id, job.fraction, job.text))
 
-    def uncancel(self) -> None:
-        """Clear the cancellation of the task, which must not reach the next job."""
-        while self.task is not None and self.task.cancelling():
-            self.task.uncancel()
+    async def uncancel(self) -> None:
+        """Clear the cancellation of the task, which must not reach the next job.
+
+        The handler itself may have cancelled the task just before it returned.
+        """
+        task = self.task
+        if task is None or not task.cancelling():
+            return
+        try:
+            await asyncio_module().sleep(0)
+        except asyncio_module().CancelledError:
+            pass
+        while task.cancelling():
+            task.uncancel()
+
+    def is_closed(self) -> bool:
+        """Return whether the event loop has ended, and this coroutine is being closed.
+
+        A handler may raise GeneratorExit too, but then the task of this lane runs.
+        """
+        try:
+            return asyncio_module().current_task() is not self.task
+        except RuntimeError:  # no loop runs in this thread
+            return True
 
     def failed(self, id: int, error: BaseException) -> tuple[Outcome, bytes]:
         """Return the end of a job whose handler raised, or whose payload or result is wrong.
@@ -259,16 +280,33 @@ class Lane:
         Raises:
             Terminated: This process is about to end, and its parent ends the job.
         """
-        if isinstance(error, Terminated):
+        if issubclass(type(error), Terminated):
             raise error
-        if id in self.cancelled and _is_cancellation(error):
-            return Outcome.CANCELLED, b""
-        action = self.action
-        failed: int | None = 0
-        if action.failed is not None:
-            failed = action.failed[list(action.ids).index(id)]
-        self.remarks[id] = describe_failure(error, self.served.retry, failed, id)
-        return Outcome.ERROR, describe_error(error)
+        try:
+            if id in self.cancelled and _is_cancellation(error):
+                return Outcome.CANCELLED, b""
+            action = self.action
+            failed: int | None = 0
+            if action.failed is not None:
+                failed = action.failed[list(action.ids).index(id)]
+            self.remarks[id] = describe_failure(error, self.served.retry, failed, id)
+            return Outcome.ERROR, describe_error(error)
+        except Terminated:
+            raise
+        # Code of the exception's own class. Its errors must not end the worker, whose other jobs
+        # would be lost, and which would carry this job to the next worker.
+        except BaseException as problem:  # noqa: BLE001
+            name = type(error).__name__
+            text = f"the exception itself raised {type(problem).__name__} when it was read"
+            self.remarks[id] = f"{name}: {text}\n", None
+            return Outcome.ERROR, pack_error(name, text)
+
+
+def asyncio_module() -> Any:
+    """Return ``asyncio``, which lanes of coroutines need and worker processes do not."""
+    import asyncio
+
+    return asyncio
 
 
 def _is_cancellation(error: BaseException) -> bool:
@@ -423,13 +461,13 @@ async def run_lane_async(lane: Lane) -> None:
             # This includes SystemExit and KeyboardInterrupt: the end of a handler must not end the
             # worker.
             except BaseException as error:
-                if is_async and isinstance(error, GeneratorExit):
-                    raise  # the loop has ended, and ends this coroutine
+                if is_async and issubclass(type(error), GeneratorExit) and lane.is_closed():
+                    raise
                 outcome, result = lane.failed(id, error)
             if is_async:
                 lane.current = 0
-                if id in lane.cancelled:
-                    lane.uncancel()
+                if lane.task is not None and lane.task.cancelling():
+                    await lane.uncancel()
             lane.running = 0
         payloads.append(result)
         outcomes.append(outcome)

@@ -18,12 +18,16 @@ from typing import Any
 import pytest
 
 from tests.unit.runtime.pool_handlers import (
+    POISON,
+    cancel_own_task,
     cancel_self,
     double,
     fail,
     kind_of,
     leave,
     number,
+    poison,
+    poison_async,
     tell,
     who,
 )
@@ -246,6 +250,36 @@ def test_a_coroutine_that_ends_the_loop_ends_nothing(opened: Opener, posts: Post
     assert posts.results(1, [1]) == [(OK, b"SystemExit(1)")]
     pool.run(run(2, [b"a"], "other"))
     assert posts.results(2, [1]) == [(OK, b"A")]
+
+
+@pytest.mark.parametrize("handler", [poison, poison_async])
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_a_handler_raises_ends_its_own_job_alone(
+    kind: str, handler: Any, opened: Opener, posts: Posts
+) -> None:
+    pool = opened(kind, default=handler)
+    payloads = [part for payload in POISON for part in (payload, b"next")]
+    pool.run(run(1, payloads))
+
+    results = posts.results(1, range(1, len(payloads) + 1))
+    assert results[1::2] == [(OK, b"next")] * len(POISON)
+    assert {outcome for outcome, _ in results[::2]} == {ERROR}
+    names = [unpack_error(payload)[0].encode() for _, payload in results[::2]]
+    # In a coroutine, these two become a RuntimeError that names them.
+    replaced = {b"StopIteration", b"GeneratorExit"} if handler is poison_async else set()
+    assert [name for name in names if name != b"RuntimeError"] == [
+        name for name in POISON if name not in replaced
+    ]
+
+
+def test_a_coroutine_that_cancels_its_own_task_leaves_the_next_job_alone(
+    opened: Opener, posts: Posts
+) -> None:
+    pool = opened("thread", default=cancel_own_task)
+    pool.run(run(1, [b"cancel", b"next", b"cancel", b"last"]))
+
+    expected = [(OK, payload) for payload in (b"cancel", b"next", b"cancel", b"last")]
+    assert posts.results(1, range(1, 5)) == expected
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
