@@ -288,7 +288,7 @@ class StoreFull(StoreUnavailable):
     """The disk is full, or the store has its maximum size.
 
     Args:
-        text: What happened.
+        text: The cause, for people.
         stored: The jobs of a ``submit_many`` that are stored.
     """
 

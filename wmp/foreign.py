@@ -59,7 +59,7 @@ Frames = tuple[Frame, ...]
 GroupOrder = Run | Recall | Interrupt
 """The actions that the worker machine of a group requests of the door."""
 GroupReport = Begun | Finished | Recalled | Reported
-"""What a door reports to the worker machine of a group."""
+"""The reports of a door to the worker machine of a group."""
 
 _WhatT = TypeVar("_WhatT", bound=GroupOrder | GroupReport)
 

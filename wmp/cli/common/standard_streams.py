@@ -24,7 +24,7 @@ class OutputClosed(WMPError):
 
 
 CLOSED: Final = (BrokenPipeError, OutputClosed)
-"""What a print raises when the reader has closed the pipe, in any process."""
+"""The errors of a print whose reader has closed the pipe, in any process."""
 
 
 class _Output(io.FileIO):

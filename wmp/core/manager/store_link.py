@@ -373,7 +373,7 @@ class StoreLink:
         for (what, columns), changed in zip(under_way.changes, answer.changes, strict=True):
             self._changed(what, columns, changed, now)
         cancels = [columns.ids for what, columns in under_way.changes if what is _In.CANCEL]
-        # Who cancelled jobs that other instances have reserved learns that these jobs go on.
+        # Jobs that other instances have reserved go on, and the caller of cancel() must learn it.
         if unended := [id for ids in cancels for id in ids if id not in self._rows]:
             self.outbound.actions.append(Acknowledge(unended))
         for swept in answer.swept:

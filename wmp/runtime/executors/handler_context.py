@@ -1,7 +1,7 @@
 """Context variables of handlers: each job runs in a fresh copy of the context of its lane.
 
 A variable that one job sets is therefore not seen by the next job, whichever thread or task runs
-both. What an initializer or the start of the worker has set is seen by every job.
+both. Every job sees the values that an initializer or the start of the worker has set.
 """
 
 from __future__ import annotations

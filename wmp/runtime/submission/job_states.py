@@ -1,4 +1,4 @@
-"""What a manager knows of one open job: whether a worker has it, and what it waits for.
+"""The state of one open job at its manager: whether a worker has it, and what it waits for.
 
 The driver's loop calls all methods, because they read the machine.
 """

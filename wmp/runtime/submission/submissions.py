@@ -47,7 +47,7 @@ class Submissions:
         stored: Whether the manager has a store. Its store numbers the jobs that are stored.
 
     Attributes:
-        states: What the manager's machine knows of these jobs.
+        states: The states of these jobs in the manager's machine.
     """
 
     def __init__(

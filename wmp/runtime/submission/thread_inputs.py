@@ -124,7 +124,7 @@ class ThreadInputs(MapInputs):
                 self._came()
         except StopIteration:
             pass
-        # Whatever the iterable raises belongs behind the last input, on the consumer's thread.
+        # An error of the iterable belongs behind the last input, on the consumer's thread.
         except BaseException as error:  # noqa: BLE001
             if type(error).__module__ == "sqlite3":
                 error.add_note(_ON_A_THREAD)

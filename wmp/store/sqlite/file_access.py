@@ -1,4 +1,4 @@
-"""Who may read the files of a store: their modes and their group."""
+"""The modes and the group of a store's files."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class FileAccess:
         return descriptor
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder if it is missing. Whoever may read the files may enter the folder.
+        """Make a folder if it is missing, which the readers of the files may enter.
 
         Raises:
             OSError: The folder cannot be made.
