@@ -57,6 +57,18 @@ def test_a_job_that_was_released_needs_the_other_jobs_no_more(store):
     assert client.change(Input.SUCCEED, [id], [1], payloads=[b"z"]) == [State.OK]
 
 
+@pytest.mark.rule("STORE-15.2")
+def test_a_removed_result_ends_the_jobs_that_still_wait_for_others(store, clock):
+    client = Client(store)
+    parents = reserved(client)
+    first, second = waiting(client, parents), waiting(client, parents[::-1])
+    client.change(Input.SUCCEED, parents[:1], [1], payloads=[b"gone"])
+    assert client.job(first).state is State.WAITING
+    client.change(Input.FORGET, parents[:1])
+    assert [client.job(id).state for id in (first, second)] == [State.LOST, State.LOST]
+    assert b"does not have job %d" % parents[0] in client.job(first).result
+
+
 ENDS = {
     "error": (Input.FAIL, State.ERROR),
     "timeout": (Input.OVERRUN, State.TIMEOUT),

@@ -23,8 +23,10 @@ _ADD: Final = TRANSITIONS[StoredJobState.ABSENT, StoredJobInput.ADD]
 _ADD_RESERVED: Final = TRANSITIONS[StoredJobState.ABSENT, StoredJobInput.ADD_RESERVED]
 _ADD_WAITING: Final = TRANSITIONS[StoredJobState.ABSENT, StoredJobInput.ADD_WAITING]
 
-_ENDING: Final = frozenset(row.input for row in TABLE if row.target in ENDED)
-"""Inputs that may end a job."""
+_ENDING: Final = frozenset(
+    row.input for row in TABLE if row.target in ENDED or row.target is StoredJobState.ABSENT
+)
+"""Inputs that may end or remove a job."""
 
 
 class SqlWriter(ABC):
