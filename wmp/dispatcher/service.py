@@ -41,7 +41,7 @@ from wmp.dispatcher.steps.checking import Cancellation
 from wmp.dispatcher.steps.job_steps import Completed
 from wmp.dispatcher.steps.placing import DispatchedJob
 from wmp.dispatcher.store_thread import StoreStep, StoreThread
-from wmp.errors import WMPError
+from wmp.errors import StoreUnusable, WMPError
 from wmp.runtime.manager.unserved_log import UnservedLog
 from wmp.store.transaction import TransactingStore
 
@@ -91,6 +91,8 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
+        self._ended = asyncio.Event()
+        self._error: StoreUnusable | None = None
         self._lanes: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()
 
     # -- life -----------------------------------------------------------------------------------
@@ -114,6 +116,7 @@ class Dispatcher:
             self._label,
             changed=lambda: self._handle(StoreChanged(foreign=True)),
             replaced=lambda: self._handle(InstanceReplaced()),
+            unusable=self._end,
         )
         await self._store.start()
         timeout = self.settings.post_timeout / 1000
@@ -138,6 +141,23 @@ class Dispatcher:
         for client in (self._workers, self._checks, self._callbacks):
             await client.close()
         await self._store.close()
+        self._ended.set()
+
+    async def wait_ended(self) -> None:
+        """Wait until the dispatcher has ended: closed, or stopped by an error.
+
+        Raises:
+            StoreUnusable: The store cannot be used until somebody repairs the cause, for example
+                because its file was replaced (DSP-3.13).
+        """
+        await self._ended.wait()
+        if self._error is not None:
+            raise self._error
+
+    def _end(self, error: StoreUnusable) -> None:
+        """Note why the dispatcher has ended. Its machine does not act any more."""
+        self._error = error
+        self._ended.set()
 
     @property
     def number(self) -> int:
@@ -176,7 +196,7 @@ class Dispatcher:
     # -- the machine ----------------------------------------------------------------------------
 
     def _handle(self, event: DispatcherEvent) -> None:
-        if not self._running:
+        if not self._running or self._error is not None:
             return
         now = time.monotonic()
         for action in self._machine.handle(event, now):

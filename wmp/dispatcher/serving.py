@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -74,7 +74,7 @@ async def serve_dispatcher(
 
     Raises:
         ConfigError: An address or the store cannot be used.
-        StoreError: The store cannot be opened.
+        StoreError: The store cannot be opened, or cannot be used any more (DSP-3.13).
     """
     host, port = split_address(http, "--http")
     check_open(host, token, "--http")
@@ -105,7 +105,8 @@ async def serve_dispatcher(
                     )
                     if manager is not None:
                         report(f"WMP workers connect to {', '.join(manager.endpoints)}")
-                    await stopped.wait()
+                    ends = [] if manager is None else [manager.wait_ended()]
+                    await _first(stopped.wait(), dispatcher.wait_ended(), *ends)
             finally:
                 if manager is not None:
                     await manager.close(0.0)
@@ -203,7 +204,7 @@ async def serve_worker(
                 async with HttpServer(http_worker.app, host, port) as server:
                     http_worker.start(named, server.port)
                     report(f"worker serves {server.url} for {', '.join(dispatchers)}")
-                    await _first(stopped, http_worker.alone)
+                    await _first(stopped.wait(), http_worker.alone.wait())
                     await http_worker.close(drain_timeout)
                     # Jobs that were stopped do not hold the end of this process.
                     await manager.close(0.0)
@@ -212,9 +213,14 @@ async def serve_worker(
         context.destroy(linger=0)
 
 
-async def _first(*events: asyncio.Event) -> None:
-    """Wait until one of several events is set."""
-    tasks = [asyncio.get_running_loop().create_task(one.wait()) for one in events]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
+async def _first(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait until the first of several waits is over; raise its error."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()

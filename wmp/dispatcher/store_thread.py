@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from attrs import define
 
-from wmp.errors import ClosedError, InstanceEnded, StoreError, StoreUnavailable
+from wmp.errors import ClosedError, InstanceEnded, StoreError, StoreUnavailable, StoreUnusable
 from wmp.runtime.common.threads import start_thread
 from wmp.store.contract import StoreInstance
 from wmp.store.transaction import StoreTransaction, TransactingStore
@@ -53,6 +53,8 @@ class StoreThread:
         label: Label of the instance.
         changed: Called on the loop when another process has written.
         replaced: Called on the loop when another instance was begun.
+        unusable: Called on the loop when the thread has ended, because the store cannot be used
+            until somebody repairs it.
     """
 
     def __init__(
@@ -62,10 +64,11 @@ class StoreThread:
         *,
         changed: Callable[[], object],
         replaced: Callable[[], object],
+        unusable: Callable[[StoreUnusable], object],
     ) -> None:
         self._open_store = open_store
         self._label = label
-        self._changed, self._replaced = changed, replaced
+        self._changed, self._replaced, self._unusable = changed, replaced, unusable
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._steps: deque[_Waiting] = deque()
@@ -73,6 +76,8 @@ class StoreThread:
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
         self._closing = False
+        self._broken: StoreUnusable | None = None
+        """Why the thread has ended by itself."""
         self._ended = asyncio.Event()
         self._ids: Iterator[int] = iter(())
         self._me: StoreInstance | None = None
@@ -105,9 +110,12 @@ class StoreThread:
         """Run a step; return its outcome after the commit.
 
         Raises:
-            StoreError: The store is away. The step may have been committed.
+            StoreError: The store is away, and the step may have been committed; or the store
+                cannot be used any more.
             ClosedError: The dispatcher ends.
         """
+        if self._broken is not None:
+            raise self._broken
         if self._closing:
             raise ClosedError("the dispatcher ends")
         waiting = _Waiting(step, self._loop.create_future(), time.monotonic())
@@ -153,22 +161,37 @@ class StoreThread:
             self._call(self._ready.set_exception, error)
             return
         self._call(self._ready.set_result, None)
+        ended: Exception = ClosedError("the dispatcher ends")
         try:
             self._serve(store)
+        except StoreUnusable as error:  # DSP-3.13
+            logger.error("dispatcher: %s. The dispatcher ends", error)
+            ended = self._broken = error
+            self.away = str(error)
+            self._call(self._unusable, error)
         finally:
             with contextlib.suppress(StoreError):
                 if self._me is not None:
                     store.end(self._me)
             store.close()
-            for one in self._steps:
-                self._call(_fail, one.future, ClosedError("the dispatcher ends"))
+            self._call(self._fail_all, ended)
             self._call(self._ended.set)
+
+    def _fail_all(self, error: Exception) -> None:
+        """Fail the steps that wait, on the loop, which adds no others."""
+        while self._steps:
+            _fail(self._steps.popleft().future, error)
 
     def _begin(self, store: TransactingStore) -> None:
         self._me = store.begin(secrets.token_bytes(16), self._label)
         self._ids = iter(self._me.block)
 
     def _serve(self, store: TransactingStore) -> None:
+        """Run steps until the dispatcher ends.
+
+        Raises:
+            StoreUnusable: To try again is useless, or does harm.
+        """
         pause = _FIRST_PAUSE
         while not self._closing or self._steps:
             try:
@@ -185,9 +208,13 @@ class StoreThread:
                 try:
                     self._begin(store)
                     self._call(self._replaced)
+                except StoreUnusable:
+                    raise
                 except StoreError as failed:
                     self._complain(failed)
                     time.sleep(pause)
+            except StoreUnusable:
+                raise
             except StoreError as error:
                 self._complain(error)
                 self._give_up(error)
