@@ -59,6 +59,8 @@ def valid_payloads() -> Iterator[tuple[str, str, Any, Any]]:
     yield "large-negative-integer", "cbor-tags", -(2**70), {"integer": str(-(2**70))}
     yield "tuple", "cbor-tags", (1, ("a",), []), {"tuple": [1, {"tuple": ["a"]}, []]}
     yield "set", "cbor-tags", {3, 1, 2}, {"set": [1, 2, 3]}
+    frozen: frozenset[int] = frozenset({1})
+    yield "frozen-set", "cbor-tags", frozen, {"frozenset": [1]}
     yield "nested", "cbor-tags", {"when": [date(2024, 2, 29)]}, {"when": [{"date": "2024-02-29"}]}
 
 

@@ -89,30 +89,29 @@ def load(stream: BytesIO, depth: int) -> Any:
 
 
 _SCALARS: Final[frozenset[type]] = frozenset({bytes, bytearray, str, float, bool, type(None)})
-_PLAIN: Final[frozenset[type]] = _SCALARS | {int, list, tuple, dict}
-_KEYS: Final[frozenset[type | None]] = frozenset({int, str, bytes})
+_KEYS: Final[frozenset[type]] = frozenset({int, str, bytes})
 
 
 def check_plain(value: Any, depth: int, lowest: int, highest: int) -> None:
     """Check that a value is plain: numbers, bytes, texts, booleans, null, and arrays and maps of
-    these.
+    these. A value of a subclass is not plain, because its type would be lost (VALUE-1.5).
 
     Raises:
         ValueError: The value is not plain; the text names its type.
     """
-    kind = base_type(type(value), _PLAIN)
+    kind = type(value)
     if kind is int:
         if not lowest <= value <= highest:
             raise ValueError(f"an integer of {value.bit_length()} bits")
     elif kind is list or kind is tuple:
         _check_items(value, depth, lowest, highest)
     elif kind is dict:
-        if not all(base_type(key, _PLAIN) in _KEYS for key in set(map(type, value))):
-            raise ValueError("a map whose keys are not integers, text or bytes")
+        for key in set(map(type, value)) - _KEYS:
+            raise ValueError(f"a map with keys of type {key.__name__}")
         _check_items(value, depth, lowest, highest)
         _check_items(value.values(), depth, lowest, highest)
-    elif kind is None:
-        raise ValueError(f"a {type(value).__name__}")
+    elif kind not in _SCALARS and not is_numpy_float(kind):
+        raise ValueError(f"a {describe_type(kind)}")
 
 
 def _check_items(items: Any, depth: int, lowest: int, highest: int) -> None:
@@ -148,3 +147,33 @@ KINDS: Final[dict[type, str]] = {
 def base_type(kind: type, known: Container[type]) -> type | None:
     """Return the known type from which a type derives, for example ``int`` for an IntEnum."""
     return next((base for base in kind.__mro__ if base in known), None)
+
+
+_SENT: Final = frozenset(
+    {"builtins.str", "builtins.int", "builtins.float", "builtins.bytes", "builtins.bytearray"}
+    | {"builtins.list", "builtins.tuple", "builtins.dict", "builtins.set", "builtins.frozenset"}
+    | {"datetime.datetime", "datetime.date", "datetime.time", "datetime.timedelta"}
+    | {"decimal.Decimal", "fractions.Fraction", "uuid.UUID", "numpy.ndarray"}
+)
+"""Types that codecs send, by their names, so that this module need not import them."""
+
+
+def describe_type(kind: type) -> str:
+    """Return the name of a type that a codec refuses, with the type that would arrive instead."""
+    base = sent_base(kind)
+    if base is None:
+        return kind.__name__
+    return f"{kind.__name__}, a subclass of {base.__name__} whose type would be lost"
+
+
+def sent_base(kind: type) -> type | None:
+    """Return the type from which a type derives, if codecs send values of the former."""
+    for base in kind.__mro__[1:]:
+        if f"{base.__module__}.{base.__qualname__}" in _SENT:
+            return base
+    return None
+
+
+def is_numpy_float(kind: type) -> bool:
+    """Return whether a type is ``numpy.float64``, whose values are floats of Python."""
+    return kind.__module__ == "numpy" and kind.__name__ == "float64" and issubclass(kind, float)

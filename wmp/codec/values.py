@@ -21,7 +21,7 @@ def pack_value(value: Any) -> bytes:
 
     Args:
         value: None, bool, int (64 bits), float, str, bytes, and lists, tuples and dicts of these,
-            nested at most 100 deep. A value of a subclass is encoded as a value of its base type.
+            nested at most 100 deep. A value of a subclass is refused, except numpy.float64.
             The keys of a dict are int, str or bytes.
 
     Raises:

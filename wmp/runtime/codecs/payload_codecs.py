@@ -10,8 +10,10 @@ from typing import Any, Final
 from attrs import frozen
 
 from wmp.codec import pack_error, pack_frames, pack_value, unpack_frames, unpack_value
+from wmp.codec.cbor import describe_type
 from wmp.errors import ConfigError, DecodeError, JobFailed
 from wmp.message import Frame, Limits
+from wmp.runtime.codecs.json_values import check_json
 
 
 @frozen
@@ -140,7 +142,7 @@ def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame
             ) from error
     elif type(payload) is bytes:
         data = payload
-    elif isinstance(payload, str):
+    elif type(payload) is str:
         try:
             data = payload.encode()
         except UnicodeEncodeError as error:
@@ -148,12 +150,12 @@ def pack(payload: object, codec_name: str, limit: int = Limits.PAYLOAD) -> Frame
                 f"a payload of type str cannot be encoded as UTF-8: {error}; use os.fsencode for "
                 "file names"
             ) from error
-    elif isinstance(payload, bytes | bytearray | memoryview):
+    elif type(payload) is bytearray or type(payload) is memoryview:
         data = bytes(payload)
     else:
         raise TypeError(
-            f"a payload is of type {type(payload).__name__}; codec='bytes' expects bytes or str; "
-            "encode it, or use codec='cbor' for numbers, lists and dicts"
+            f"a payload is of type {describe_type(type(payload))}; codec='bytes' expects bytes or "
+            "str; encode it, or use codec='cbor' for numbers, lists and dicts"
         )
     if len(data) > limit:
         raise ConfigError(
@@ -258,20 +260,22 @@ def _unknown(codec: str) -> str:
 def _encode_bytes(value: Any) -> bytes:
     if value is None:
         return b""
-    if isinstance(value, str):
-        return value.encode("utf-8")
+    kind = type(value)
+    if kind is str:
+        text: str = value
+        return text.encode("utf-8")
     # A copy, because the owner may change a bytearray later.
-    if isinstance(value, (bytes, bytearray, memoryview)):
+    if kind is bytes or kind is bytearray or kind is memoryview:
         return bytes(value)
-    raise TypeError(f"{type(value).__name__}; expected bytes, str or None")
+    raise TypeError(f"{describe_type(kind)}; expected bytes, str or None")
 
 
 def _encode_text(value: Any) -> bytes:
     if value is None:
         return b""
-    if isinstance(value, str):
+    if type(value) is str:
         return value.encode("utf-8")
-    raise TypeError(f"{type(value).__name__}; expected str or None")
+    raise TypeError(f"{describe_type(type(value))}; expected str or None")
 
 
 def _decode_text(frame: Frame) -> str:
@@ -284,9 +288,10 @@ def _decode_text(frame: Frame) -> str:
 
 
 def _encode_json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
-        "utf-8"
-    )
+    # json.dumps comes first: it refuses a value that contains itself.
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    check_json(value)
+    return text.encode("utf-8")
 
 
 def _decode_json(frame: Frame) -> Any:
@@ -323,7 +328,7 @@ def _decode_frames(payload: Frame) -> list[bytes]:
 
 def _encode_frames(value: Any) -> bytes:
     """Encode a list of frames; any other value is a list of one frame."""
-    if isinstance(value, (list, tuple)) and value:
+    if type(value) in (list, tuple) and value:
         return pack_frames([_encode_bytes(one) for one in value])
     return pack_frames([_encode_bytes(value)])
 

@@ -6,7 +6,6 @@ calls a function of this module for each tag. All other tags are refused.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -18,7 +17,7 @@ from uuid import UUID
 
 import cbor2
 
-from wmp.codec.cbor import base_type
+from wmp.codec.cbor import describe_type, sent_base
 from wmp.errors import DecodeError
 from wmp.message import Frame
 from wmp.runtime.codecs.annotations import fields_of
@@ -26,6 +25,7 @@ from wmp.runtime.codecs.typed_arrays import (
     DIMENSIONS,
     DTYPES,
     is_array,
+    is_scalar,
     make_array,
     pack_array,
     shaped,
@@ -51,6 +51,7 @@ _SCALARS: Final[frozenset[type]] = frozenset(
 _PLAIN: Final = _SCALARS - {memoryview}
 _SMALL: Final[frozenset[type]] = _SCALARS | {int}
 _KEYS: Final = frozenset({int, str, bytes})
+_ONLY_TEXT: Final[frozenset[type]] = frozenset({str})
 _MAX_INT: Final = 2**63
 
 _REMEDY: Final = (
@@ -95,24 +96,23 @@ def _lower(value: Any, depth: int) -> Any:
             return value  # rows of numbers and texts need no Python call for each item
         return [_lower(one, depth - 1) for one in value]
     if kind is dict:
-        if not _KEYS.issuperset(map(type, value)):
+        if set(map(type, value)) - _ONLY_TEXT:
             _check_keys(value)
         return {key: _lower(one, depth - 1) for key, one in value.items()}
-    found = _LOWER.get(kind) or _LOWER.get(base_type(kind, _LOWER) or object)
-    if found is not None:
-        return found(value, depth - 1)
+    lower = _LOWER.get(kind)
+    if lower is not None:
+        return lower(value, depth - 1)
+    if issubclass(kind, Enum):
+        return _lower(value.value, depth - 1)
     if is_array(value):
         return _array(value)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.generic):
-        return _lower(value.item(), depth - 1)
-    names = fields_of(kind)
-    if names is not None:
-        return {name: _lower(getattr(value, name), depth - 1) for name in names}
-    base = base_type(kind, _BASES)
-    if base is None:
-        raise TypeError(f"a {kind.__name__}")
-    return _lower(base(value), depth)
+    if kind.__module__ == "numpy" and is_scalar(value):
+        return value.item()
+    # A data class that derives from a dict, for example, would lose the items of the dict.
+    names = fields_of(kind) if sent_base(kind) is None else None
+    if names is None:
+        raise TypeError(f"a {describe_type(kind)}")
+    return {name: _lower(getattr(value, name), depth - 1) for name in names}
 
 
 def _whole(value: int) -> int:
@@ -123,8 +123,10 @@ def _whole(value: int) -> int:
 
 def _check_keys(value: dict[Any, Any]) -> None:
     for key in value:
-        if base_type(type(key), _KEYS) is None or isinstance(key, bool):
+        if type(key) not in _KEYS:
             raise TypeError(f"a dict with a key of type {type(key).__name__}")
+        if type(key) is int:
+            _whole(key)
 
 
 def _array(value: Any) -> cbor2.CBORTag:
@@ -141,20 +143,58 @@ def _tuple(value: tuple[Any, ...], depth: int) -> Any:
 
 
 def _set(value: set[Any], depth: int) -> Any:
-    # Equal sets have equal encodings, whatever the order of their items in memory.
+    return cbor2.CBORTag(258, _members(value, depth))
+
+
+def _frozenset(value: frozenset[Any], depth: int) -> Any:
+    return cbor2.CBORTag(27, ["frozenset", _members(value, depth)])
+
+
+def _members(value: Any, depth: int) -> list[Any]:
+    """Return the items of a set in an order that is the same for equal sets (VALUE-3.3)."""
     items = [_lower(one, depth) for one in value]
-    return cbor2.CBORTag(258, sorted(items, key=cbor2.dumps))
+    for given, item in zip(value, items, strict=True):
+        if not _can_be_member(item):
+            raise TypeError(f"a set with an item of type {type(given).__name__}")
+    encoded = {cbor2.dumps(item): item for item in items}
+    if len(encoded) < len(items):
+        raise TypeError("a set with a member of an enumeration and the value of this member")
+    return [encoded[key] for key in sorted(encoded)]
+
+
+def _can_be_member(item: Any) -> bool:
+    """Return whether the receiver can put an item into a set: it makes no dict, list or array."""
+    if type(item) is not cbor2.CBORTag:
+        return type(item) in _SMALL
+    if item.tag == 27 and item.value[0] == "tuple":
+        return all(map(_can_be_member, item.value[1]))
+    return item.tag != DIMENSIONS and item.tag not in DTYPES and item.value[0] != "bool"
 
 
 def _datetime(value: datetime, depth: int) -> Any:
     text = value.isoformat()
-    if value.utcoffset() is None:
-        return cbor2.CBORTag(27, ["datetime", text])
-    return cbor2.CBORTag(0, text.removesuffix("+00:00") + "Z" * text.endswith("+00:00"))
+    if value.utcoffset() is not None:
+        return cbor2.CBORTag(0, text.removesuffix("+00:00") + "Z" * text.endswith("+00:00"))
+    _check_local(value)
+    return cbor2.CBORTag(27, ["datetime", text])
 
 
 def _time(value: time, depth: int) -> Any:
+    if value.utcoffset() is None:
+        _check_local(value)
+    elif value.fold:
+        raise TypeError("a time of day with fold=1")
     return cbor2.CBORTag(27, ["time", value.isoformat()])
+
+
+def _check_local(value: datetime | time) -> None:
+    """Check a time without an offset: its text has no time zone and no fold."""
+    if value.tzinfo is not None:
+        raise TypeError(
+            f"a {type(value).__name__} with the time zone {value.tzinfo}, which has no offset"
+        )
+    if value.fold:
+        raise TypeError(f"a {type(value).__name__} with fold=1 and no time zone")
 
 
 def _timedelta(value: timedelta, depth: int) -> Any:
@@ -172,14 +212,10 @@ def _decimal(value: Decimal, depth: int) -> Any:
     return cbor2.CBORTag(4, [exponent, _whole(-whole if sign else whole)])
 
 
-def _enum(value: Enum, depth: int) -> Any:
-    return _lower(value.value, depth)
-
-
 _LOWER: Final[dict[type, Callable[[Any, int], Any]]] = {
     tuple: _tuple,
     set: _set,
-    frozenset: _set,
+    frozenset: _frozenset,
     datetime: _datetime,
     date: lambda value, depth: cbor2.CBORTag(1004, value.isoformat()),
     time: _time,
@@ -189,9 +225,7 @@ _LOWER: Final[dict[type, Callable[[Any, int], Any]]] = {
     Fraction: lambda value, depth: cbor2.CBORTag(
         30, [_whole(value.numerator), _whole(value.denominator)]
     ),
-    Enum: _enum,
 }
-_BASES: Final[dict[type, None]] = dict.fromkeys((bool, int, float, str, bytes, list, dict))
 
 
 # -- decoding ---------------------------------------------------------------------------------
@@ -322,7 +356,7 @@ def _read_timedelta(value: Any, tag: int) -> timedelta:
 
 def _read_set(value: Any, tag: int) -> set[Any]:
     if type(value) not in (list, tuple):
-        raise ValueError("tag 258 has no array")
+        raise ValueError("a set without an array")
     return {frozenset(one) if type(one) is set else one for one in value}
 
 
@@ -339,6 +373,8 @@ def _read_object(value: Any, tag: int) -> Any:
         if type(given) not in (list, tuple):
             raise ValueError("a tuple without an array")
         return tuple(given)
+    if name == "frozenset":
+        return frozenset(_read_set(given, tag))
     if name == "datetime":
         made = datetime.fromisoformat(_expect(given, str, tag))
         if made.utcoffset() is not None:

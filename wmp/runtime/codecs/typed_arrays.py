@@ -56,9 +56,21 @@ _ALIGNED: Final = 8
 
 
 def is_array(value: object) -> bool:
-    """Return whether a value is an array of numpy; numpy is not imported for this."""
+    """Return whether a value is an array of numpy whose items are all that it is.
+
+    A masked array or a matrix is not: its mask or its product would be lost (VALUE-1.5). numpy is
+    not imported for this.
+    """
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
+    return numpy is not None and type(value) in (numpy.ndarray, numpy.memmap)
+
+
+def is_scalar(value: Any) -> bool:
+    """Return whether a scalar of numpy is kept by a boolean, a number, text or bytes of Python."""
+    if not isinstance(value, sys.modules["numpy"].generic):
+        return False
+    kind = value.dtype.kind
+    return kind in ("b", "i", "u", "S", "U") or (kind == "f" and value.dtype.itemsize <= 8)
 
 
 def tag_of(array: Any) -> int:
@@ -71,7 +83,7 @@ def tag_of(array: Any) -> int:
     tag = _TAGS.get(kind.replace("|", ""))
     if tag is None:
         raise TypeError(
-            f"an array of {array.dtype}, which has no typed array in CBOR; convert it to whole "
+            f"an ndarray of {array.dtype}, which has no typed array in CBOR; convert it to whole "
             "numbers or floats of at most 64 bits"
         )
     return tag

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import importlib
+import math
 import typing
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
@@ -55,8 +56,21 @@ def _int(value: Any) -> int:
 
 def _float(value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        made = _nearest(value)
+        if made != value and made == made:
+            raise ValueError(
+                f"it is a whole number of {int(value).bit_length()} bits, which a float rounds; "
+                "expected a number that a float keeps"
+            )
+        return made
     raise wrong_type(value, "a number")
+
+
+def _nearest(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _bytearray(value: Any) -> bytearray:
@@ -152,10 +166,21 @@ def array_converter(dtype: Any) -> Converter:
 
     def convert(value: Any) -> Any:
         numpy: Any = importlib.import_module("numpy")
-        if isinstance(value, numpy.ndarray):
-            return value if dtype is None else value.astype(dtype, copy=False)
-        if isinstance(value, list | tuple):
-            return numpy.asarray(value, dtype)
-        raise wrong_type(value, "an array or a list")
+        if not isinstance(value, numpy.ndarray | list | tuple):
+            raise wrong_type(value, "an array or a list")
+        given = numpy.asarray(value)
+        if dtype is None:
+            return given
+        kind = numpy.dtype(dtype)
+        if given.dtype == kind:
+            return given
+        if given.dtype.kind == "c" and kind.kind != "c":
+            raise ValueError(f"it has items of {given.dtype}; expected items of {kind}")
+        with numpy.errstate(invalid="ignore"):
+            made = given.astype(kind, copy=False)
+        # Whole numbers of another size wrap around, and fractions lose their digits.
+        if kind.kind in "biu" and not numpy.array_equal(made, given):
+            raise ValueError(f"it has items of {given.dtype} that {kind} cannot keep")
+        return made
 
     return convert
