@@ -126,6 +126,26 @@ def test_a_reply_may_have_more_frames_than_its_request(protocol):
         assert client.request(b"one") == [b"one", b"", b"more"]
 
 
+@pytest.mark.rule("VALUE-2.6")
+def test_a_worker_of_wmp_answers_one_frame_with_several():
+    with (
+        Gateway(ClientDoor(ANY, role="fetch"), bind=ANY) as gateway,
+        wmp.Worker(*gateway.endpoints, handlers={"fetch": lambda body: [b"200", body]}),
+        LazyClient(front(gateway), timeout=WAIT) as client,
+    ):
+        assert client.request(b"page") == [b"200", b"page"]
+
+
+@pytest.mark.rule("VALUE-2.6")
+def test_our_worker_behind_a_foreign_queue_answers_one_frame_with_several(protocol):
+    with (
+        queue_of(protocol) as gateway,
+        OURS[protocol](back(gateway), lambda body: [b"200", body]),
+        LazyClient(front(gateway), timeout=WAIT) as client,
+    ):
+        assert client.request(b"page") == [b"200", b"page"]
+
+
 def test_a_client_of_a_pirate_queue_is_served_by_workers_of_wmp_behind_a_device():
     with (
         Gateway(ClientDoor(ANY, role="shout"), bind=ANY) as gateway,

@@ -6,6 +6,7 @@ from typing import Final
 
 from wmp.codec import pack_frames, unpack_frames
 from wmp.errors import DecodeError
+from wmp.events import Finished
 from wmp.foreign import Frames
 from wmp.message import Frame
 
@@ -50,6 +51,16 @@ def to_payload(body: Frames, *, as_list: bool) -> tuple[str, Frame]:
 def from_payload(codec: str, payload: Frame) -> Frames:
     """Return the body of a result."""
     return unpack_frames(payload) if codec == FRAMES_CODEC else (payload,)
+
+
+def result_body(event: Finished, codec: str) -> Frames:
+    """Return the body of the result of the only job of a lane.
+
+    Args:
+        event: The end of the job.
+        codec: Codec of the job, which is that of the result unless the event names another.
+    """
+    return from_payload(codec if event.codec is None else event.codec, event.payloads[0])
 
 
 def read_payload(codec: str, payload: Frame) -> Frames | None:

@@ -23,7 +23,7 @@ from wmp.foreign import (
     Left,
     Unsent,
 )
-from wmp.gateways.common.body import from_payload, to_payload
+from wmp.gateways.common.body import result_body, to_payload
 from wmp.gateways.common.client_wire import ClientWire, ReqWire
 from wmp.gateways.common.reply_memory import ReplyMemory
 from wmp.gateways.common.serial_worker import PEER_OF_FOREIGN_JOBS
@@ -204,7 +204,7 @@ class LazyServerMachine:
             self._failed += not gone
         elif not gone:
             self._replies += 1
-            body = from_payload(request.codec, event.payloads[0])
+            body = result_body(event, request.codec)
             reply = (*request.envelope, *body)
             actions.append(Emit(request.port, request.peer, reply))
         if self._memory is not None:

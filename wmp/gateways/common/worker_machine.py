@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 from wmp.actions import Reconnect
 from wmp.events import Finished
 from wmp.foreign import Emit, ForeignAction, Frames
-from wmp.gateways.common.body import from_payload
+from wmp.gateways.common.body import result_body
 from wmp.gateways.common.serial_worker import NO_READY, SerialWorkerMachine
 from wmp.gateways.common.worker_lifecycle import ForeignWorkerInput, ForeignWorkerState
 from wmp.gateways.common.worker_wire import Meaning, WorkerWire
@@ -121,7 +121,7 @@ class ForeignWorkerMachine(SerialWorkerMachine):
     def _reply(self, event: Finished, now: float, actions: list[ForeignAction]) -> None:
         reply = None
         if event.outcomes[0] is Outcome.OK:
-            body = from_payload(self._codec, event.payloads[0])
+            body = result_body(event, self._codec)
             reply = self.wire.reply(self._envelope, body)
             if reply is None:
                 actions.append(self._drop("control word"))

@@ -13,7 +13,7 @@ from attrs import define, field, frozen
 from wmp.actions import Interrupt, Reconnect
 from wmp.events import Finished
 from wmp.foreign import Emit, ForeignAction, Frames
-from wmp.gateways.common.body import from_payload
+from wmp.gateways.common.body import result_body
 from wmp.gateways.common.serial_worker import NO_READY, SerialWorkerMachine
 from wmp.gateways.common.worker_lifecycle import ForeignWorkerInput, ForeignWorkerState
 from wmp.gateways.majordomo.wire import (
@@ -195,7 +195,7 @@ class MajordomoWorkerMachine(SerialWorkerMachine):
         """Return the body of a reply; None if the handler failed, or returned too many frames."""
         if event.outcomes[0] is not Outcome.OK:
             return None
-        body = from_payload(self._codec if event.codec is None else event.codec, event.payloads[0])
+        body = result_body(event, self._codec)
         if len(body) <= MAX_BODY:
             return body
         self._dropped["too many frames"] += 1

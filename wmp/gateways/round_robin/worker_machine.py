@@ -21,7 +21,7 @@ from wmp.foreign import (
     Frames,
     Unsent,
 )
-from wmp.gateways.common.body import FRAMES_CODEC, from_payload
+from wmp.gateways.common.body import FRAMES_CODEC, result_body
 from wmp.gateways.common.serial_worker import PEER_OF_FOREIGN_JOBS
 from wmp.gateways.round_robin.lmq_link import LinkTimes, LmqLink, LmqLinkState
 from wmp.gateways.round_robin.lmq_wire import (
@@ -258,8 +258,7 @@ class RoundRobinWorkerMachine:
             self._done[message.command] += 1
             if message.type is LmqType.TRACKEXEC and not stale:
                 self._replies += 1
-                codec = FRAMES_CODEC if event.codec is None else event.codec
-                body = from_payload(codec, event.payloads[0])
+                body = result_body(event, FRAMES_CODEC)
                 result = () if body == (b"",) else body
                 back = message.hops[::-1]
                 frames = write_lmq(LmqType.RESPONSE, message.id, result, to=back)

@@ -32,6 +32,9 @@ _PLAIN_NAMES: Final = ("bytes", "")
 PLAIN: Final = "bytes"
 """The codec that leaves payloads as they are. Its name is not sent (VALUE-2.1)."""
 
+FRAMES: Final = "frames"
+"""The codec of a list of frames (VALUE-2.5)."""
+
 
 def register_codec(
     name: str, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]
@@ -243,6 +246,15 @@ def _hint(result: Any, otherwise: str) -> str:
     return otherwise
 
 
+def is_frames(result: Any) -> bool:
+    """Return whether a result is a list of frames, which any job may return (VALUE-2.6)."""
+    return (
+        type(result) in (list, tuple)
+        and len(result) > 0
+        and all(type(frame) in (bytes, bytearray, memoryview) for frame in result)
+    )
+
+
 def unknown_codec(codec: str) -> bytes:
     """Return the payload of the error for a codec that this process does not know (VALUE-1.2)."""
     return pack_error("UnknownCodec", _unknown(codec))
@@ -267,7 +279,7 @@ def _encode_bytes(value: Any) -> bytes:
     # A copy, because the owner may change a bytearray later.
     if kind is bytes or kind is bytearray or kind is memoryview:
         return bytes(value)
-    raise TypeError(f"{describe_type(kind)}; expected bytes, str or None")
+    raise TypeError(f"{describe_type(kind)}; expected bytes, str or None, or a list of bytes")
 
 
 def _encode_text(value: Any) -> bytes:
@@ -326,7 +338,7 @@ def _decode_frames(payload: Frame) -> list[bytes]:
     return list(unpack_frames(payload))
 
 
-def _encode_frames(value: Any) -> bytes:
+def encode_frames(value: Any) -> bytes:
     """Encode a list of frames; any other value is a list of one frame."""
     if type(value) in (list, tuple) and value:
         return pack_frames([_encode_bytes(one) for one in value])
@@ -341,12 +353,12 @@ _BUILT_IN: Final[dict[str, PayloadCodec]] = {
         PayloadCodec("json", _encode_json, _decode_json),
         PayloadCodec("cbor", pack_value, unpack_value),
         PayloadCodec("cbor-tags", _encode_tagged, _decode_tagged),
-        PayloadCodec("frames", _encode_frames, _decode_frames),
+        PayloadCodec(FRAMES, encode_frames, _decode_frames),
     )
 }
 _registered: dict[str, PayloadCodec] = {}
 
-_RAW: Final = (PLAIN, "text", "frames")
+_RAW: Final = (PLAIN, "text", FRAMES)
 """Codecs whose errors begin with the type of the result."""
 
 _OWN_NAMES: Final = frozenset(codec_names())

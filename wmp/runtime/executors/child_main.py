@@ -194,10 +194,11 @@ class _Child:
 
     def _post(self, event: PoolEvent) -> None:
         match event:
-            case Finished(lane, ids, outcomes, payloads, texts, waits):
+            case Finished(lane, ids, outcomes, payloads, texts, waits, codec):
                 # The parent reads bytes. A view is written as bytes, without a copy before.
                 plain = [p if type(p) is bytes else pickle.PickleBuffer(_flat(p)) for p in payloads]
-                if self._send(("finished", lane, ids, bytes(outcomes), plain, texts, waits)):
+                message = "finished", lane, ids, bytes(outcomes), plain, texts, waits, codec
+                if self._send(message):
                     self._results.clear()
             case Begun(lane, id):
                 self._send(("begun", lane, id))

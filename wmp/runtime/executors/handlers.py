@@ -15,7 +15,7 @@ from math import ceil
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from wmp.codec import pack_error
 from wmp.errors import ConfigError, Reject, RetryLater
@@ -278,7 +278,7 @@ def within_limit(event: Finished, limit: int) -> Finished:
                 "(Transport.max_frame, and 256 MiB in any case); return less, split the job, or "
                 "store the result elsewhere and return its address",
             )
-    return Finished(event.lane, event.ids, outcomes, payloads, event.texts, event.waits)
+    return evolve(event, outcomes=outcomes, payloads=payloads)
 
 
 # -- errors ---------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from wmp.codec import pack_error
 from wmp.errors import JobCancelled
 from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Frame, Outcome
-from wmp.runtime.codecs.payload_codecs import coders_of
+from wmp.runtime.codecs.payload_codecs import FRAMES, coders_of, encode_frames, is_frames
 from wmp.runtime.common.threads import FailedCall, ThreadEnded, start_thread
 from wmp.runtime.executors.handler_context import await_in
 from wmp.runtime.executors.handlers import (
@@ -88,6 +88,22 @@ def remarked(event: Finished, remarks: dict[int, tuple[str, int | None]]) -> Fin
     return evolve(event, texts=texts, waits=waits if waits.count(None) < len(waits) else None)
 
 
+def _rows(event: Finished, rows: Sequence[int]) -> Finished:
+    """Return the ends of some jobs of an event."""
+
+    def of(column: Sequence[Any]) -> list[Any]:
+        return [column[row] for row in rows]
+
+    return evolve(
+        event,
+        ids=of(event.ids),
+        outcomes=of(event.outcomes),
+        payloads=of(event.payloads),
+        texts=None if event.texts is None else of(event.texts),
+        waits=None if event.waits is None else of(event.waits),
+    )
+
+
 class LaneHost(Protocol):
     """The executor of a lane, with the parts that the lane uses."""
 
@@ -109,6 +125,7 @@ class Lane:
         "cancelled",
         "current",
         "done",
+        "framed",
         "host",
         "job",
         "lock",
@@ -145,6 +162,8 @@ class Lane:
         self.payloads: list[Frame] = []
         self.remarks: dict[int, tuple[str, int | None]] = {}
         """Text and wait of each failed job; the runner adds them before it adds to ``done``."""
+        self.framed: set[int] = set()
+        """Jobs with the codec ``bytes`` whose result is a list of frames; added before ``done``."""
 
     def __len__(self) -> int:
         return len(self.action.ids)
@@ -205,7 +224,11 @@ class Lane:
     def keep(self, put: Callable[[int, Outcome, Frame], bool]) -> None:
         """Store the last result with ``put``; if it does not fit, post all results."""
         with self.lock:
-            if self.done and not put(self.done[-1], self.outcomes[-1], self.payloads[-1]):
+            if not self.done:
+                return
+            # The buffer holds no codecs.
+            fits = not self.framed and put(self.done[-1], self.outcomes[-1], self.payloads[-1])
+            if not fits:
                 self._post_done()
 
     def report(self, job: RunningJob, fraction: float | None, text: str | None) -> None:
@@ -242,7 +265,16 @@ class Lane:
         del self.done[:count], self.outcomes[:count], self.payloads[:count]
         if max(map(len, event.payloads)) > self.host.max_result:
             event = within_limit(event, self.host.max_result)
-        self.host.post(event)
+        if not self.framed:
+            self.host.post(event)
+            return
+        framed = [row for row, id in enumerate(event.ids) if id in self.framed]
+        self.framed.difference_update(event.ids)
+        others = sorted(set(range(count)).difference(framed))
+        if others:
+            self.host.post(_rows(event, others))
+        if framed:
+            self.host.post(evolve(_rows(event, framed), codec=FRAMES))
 
     def _post_progress(self, job: RunningJob, now: float) -> None:
         job.pending = False
@@ -456,7 +488,11 @@ async def run_lane_async(lane: Lane) -> None:
                     if is_async:
                         result = await await_in(context, result)
                 if decode is not None or type(result) is not bytes:
-                    result = encode(result)
+                    if decode is None and is_frames(result):
+                        result = encode_frames(result)
+                        lane.framed.add(id)
+                    else:
+                        result = encode(result)
                 outcome = ok
             # This includes SystemExit and KeyboardInterrupt: the end of a handler must not end the
             # worker.

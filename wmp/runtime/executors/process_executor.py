@@ -380,14 +380,14 @@ class ProcessExecutor:
     def _take_message(self, child: ChildProcess, message: tuple[Any, ...]) -> None:
         event: PoolEvent
         match message:
-            case ("finished", number, ids, outcomes, payloads, texts, waits):
+            case ("finished", number, ids, outcomes, payloads, texts, waits, codec):
                 with self._lock:
                     assignment = child.assignment
                     if assignment is None or assignment.number != number:
                         return
                     assignment.progress(ids)
                     ends = [_OUTCOMES[o] for o in outcomes]
-                    event = Finished(number, ids, ends, payloads, texts, waits)
+                    event = Finished(number, ids, ends, payloads, texts, waits, codec)
                     self._forget_if_empty(assignment)
             case ("recalled", number, ids):
                 with self._lock:

@@ -23,7 +23,7 @@ from attrs import define, field
 
 from wmp.errors import JobCancelled
 from wmp.message import DEFAULT_ROLE, Frame, Outcome
-from wmp.runtime.codecs.payload_codecs import coders_of
+from wmp.runtime.codecs.payload_codecs import FRAMES, coders_of, encode_frames, is_frames
 from wmp.runtime.executors.handlers import (
     Handler,
     RunningJob,
@@ -166,7 +166,7 @@ def execute(
     job: SimulatedRunningJob,
     loop: Callable[[], asyncio.Runner],
     crash: CrashPoint | None,
-) -> tuple[Outcome, Frame]:
+) -> tuple[Outcome, Frame, str | None]:
     """Run a handler once, as a pool does.
 
     Args:
@@ -178,7 +178,8 @@ def execute(
         crash: Ends the handler in the middle; None lets the handler finish.
 
     Returns:
-        The outcome, and the payload of the worker's DONE.
+        The outcome, the payload of the worker's DONE, and the codec of the result; None for the
+        codec of the payload.
 
     Raises:
         HandlerCrash: The crash point ended the handler.
@@ -196,14 +197,16 @@ def execute(
                 result = loop().run(result)
         if crash is not None and crash.place:
             raise HandlerCrash  # the handler caught the exception
-        return Outcome.OK, encode(result)
+        if decode is None and is_frames(result):
+            return Outcome.OK, encode_frames(result), FRAMES
+        return Outcome.OK, encode(result), None
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if crash is not None and crash.place:
             # A ``finally`` block of the handler raised this error at the end.
             raise HandlerCrash from error
         if job.id in job._host.cancelled and isinstance(error, _CANCELLATIONS):
-            return Outcome.CANCELLED, b""
-        return Outcome.ERROR, describe_error(error)
+            return Outcome.CANCELLED, b"", None
+        return Outcome.ERROR, describe_error(error), None
 
 
 class _NoCrash:

@@ -128,7 +128,7 @@ class UserHandlers:
         job.runs += 1
         what = f"{name} calls the handler, attempt {attempt}"
         try:
-            outcome, result = execute(
+            outcome, result, codec = execute(
                 served, run.kind.codec, lane.payload(id), running, self._open_loop, crash
             )
         except HandlerCrash:
@@ -139,7 +139,8 @@ class UserHandlers:
             self.submitter.note(f"{what}: {_shown(outcome, result)}", job)
             if death is None:
                 self.history.made(run.manager, id, attempt, outcome, result)
-                runner.agenda.after(rest, runner.end, name, lane, id, outcome, bytes(result))
+                end = outcome, bytes(result), codec
+                runner.agenda.after(rest, runner.end, name, lane, id, *end)
                 return
         assert death is not None
         self._kill(name, lane, id, job, death)

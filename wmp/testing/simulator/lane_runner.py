@@ -93,10 +93,18 @@ class LaneRunner:
         """End a job as cancelled."""
         self.end(name, lane, id, Outcome.CANCELLED, b"")
 
-    def end(self, name: str, lane: LinkQueue, id: int, outcome: Outcome, result: bytes) -> None:
+    def end(
+        self,
+        name: str,
+        lane: LinkQueue,
+        id: int,
+        outcome: Outcome,
+        result: bytes,
+        codec: str | None = None,
+    ) -> None:
         """End a job, unless its handler hangs or the job has left the lane."""
-        if self.may_end(self.end, name, lane, id, outcome, result):
-            self.network.end(name, lane, outcome, result)
+        if self.may_end(self.end, name, lane, id, outcome, result, codec):
+            self.network.end(name, lane, outcome, result, codec=codec)
 
     def bereave(self, name: str, lane: LinkQueue) -> None:
         """End the process that runs the first job of a lane."""

@@ -290,6 +290,7 @@ class Network:
         result: bytes,
         text: str | None = None,
         wait: int | None = None,
+        codec: str | None = None,
     ) -> None:
         """End the first job that is left in a lane; the next job begins.
 
@@ -300,11 +301,12 @@ class Network:
             result: Its payload.
             text: The error, as in DONE.
             wait: Milliseconds after which the handler wants the job tried again.
+            codec: Codec of the result; None for the codec of the job.
         """
         id = lane.left.pop(0)
         if not lane.left:
             del self.lanes[name][lane.run.lane]
-        event = Finished(lane.run.lane, [id], [outcome], [result])
+        event = Finished(lane.run.lane, [id], [outcome], [result], codec=codec)
         if text is not None:
             event = evolve(event, texts=[text], waits=None if wait is None else [wait])
         self.happen(name, event)

@@ -23,6 +23,7 @@ from tests.unit.runtime.pool_handlers import (
     cancel_self,
     double,
     fail,
+    frames_or_bytes,
     kind_of,
     leave,
     number,
@@ -44,7 +45,7 @@ from tests.unit.runtime.posts import (
 )
 from tests.waiting import WAIT
 from wmp.actions import Interrupt, Recall
-from wmp.codec import pack_value, unpack_error, unpack_value
+from wmp.codec import pack_frames, pack_value, unpack_error, unpack_value
 from wmp.errors import ConfigError
 from wmp.events import Finished, Reported
 from wmp.runtime.executors import lane, open_pool
@@ -117,6 +118,21 @@ def test_results_outcomes_and_errors_of_every_kind(kind: str, opened: Opener, po
     names = [posts.error(11, id)[0] for id in (1, 2, 3)]
     assert names == ["JobCancelled", "CancelledError", "CancelledError"]
     assert posts.silent()
+
+
+@pytest.mark.rule("VALUE-2.6")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_list_of_frames_is_a_result_of_any_handler(
+    kind: str, opened: Opener, posts: Posts
+) -> None:
+    pool = opened(kind, frames_or_bytes=frames_or_bytes)
+    payloads = [b"a", b"a b", b"c", b"c d", b"e f"]
+    pool.run(run(1, payloads, "frames_or_bytes"))
+    expected = [one if b" " not in one else pack_frames(one.split()) for one in payloads]
+    assert posts.results(1, range(1, 6)) == [(OK, payload) for payload in expected]
+    ends = [event for event in posts.events if isinstance(event, Finished)]
+    assert {id for event in ends if event.codec == "frames" for id in event.ids} == {2, 4, 5}
+    assert {id for event in ends if event.codec is None for id in event.ids} == {1, 3}
 
 
 @pytest.mark.rule("WMP-6.7")
