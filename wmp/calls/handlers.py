@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from wmp.calls.pickles import add_carried, pickle_value, split_call
+from wmp.calls.shared_globals import SharedGlobals
 from wmp.errors import ConfigError, HandlerVerdict, InitializerFailed, JobCancelled
 from wmp.runtime.executors.job_log import RUNNING
 
@@ -163,6 +164,8 @@ class PickledCalls:
         self._failure: InitializerFailed | None = None
         self._initialized = initializer is None
         self._functions: dict[bytes, Callable[..., Any]] = {}
+        self._globals: SharedGlobals | None = None
+        """The globals of an initializer that was sent by its code."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PickledCalls, (self._initializer,)
@@ -174,7 +177,10 @@ class PickledCalls:
         call = self._functions.get(function)
         if call is None:
             call = self._unpickled(function)
-        arguments = pickle.loads(rest)
+        elif self._globals is not None:
+            self._globals.restore(function)
+        shared = self._globals
+        arguments = pickle.loads(rest) if shared is None else shared.load_arguments(rest)
         try:
             if type(arguments) is list:
                 return pickle_value(call_rows(call, arguments))
@@ -187,11 +193,15 @@ class PickledCalls:
             raise
 
     def _unpickled(self, function: bytes) -> Callable[..., Any]:
-        call: Callable[..., Any] = pickle.loads(function)
+        shared = self._globals
+        call: Callable[..., Any]
+        call = pickle.loads(function) if shared is None else shared.load_function(function)
         # Only functions without a state of their own are kept. Each other call gets a fresh object.
         if type(call) is FunctionType and not call.__closure__ and not call.__defaults__:
             if len(self._functions) >= _KEPT:
                 self._functions.clear()
+                if shared is not None:
+                    shared.forget()
             self._functions[bytes(function)] = call
         return call
 
@@ -208,8 +218,9 @@ class PickledCalls:
         try:
             if lane is not None:
                 lane.doing(IN_INITIALIZER)
-            initializer, arguments = pickle.loads(self._initializer)
-            initializer(*arguments)
+            shared = SharedGlobals()
+            shared.initialize(self._initializer)
+            self._globals = shared if shared.used else None
         except BaseException as error:
             self._failure = InitializerFailed(
                 f"the initializer of a worker process raised {type(error).__name__}: {error}"

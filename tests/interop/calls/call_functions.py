@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import wmp
 from tests.waiting import WAIT
 
+module_state = ""
 STATE = {"set": "nothing"}
 
 
@@ -95,6 +97,22 @@ def set_state(value: str) -> None:
 
 def get_state() -> str:
     return STATE["set"]
+
+
+def state_setter() -> Callable[[str], None]:
+    def set_module_state(value: str) -> None:
+        global module_state
+        module_state = value
+
+    return set_module_state
+
+
+def state_getter() -> Callable[[], str]:
+    return lambda: module_state
+
+
+def get_module_state() -> str:
+    return module_state
 
 
 def break_down() -> None:
