@@ -1,4 +1,4 @@
-"""The globals that the initializer of an executor shares with its calls (CALL-5.5).
+"""The globals that the initializer of an executor shares with its calls (CALL-5.6).
 
 cloudpickle sends a function of the main program with a copy of the globals that the function names.
 An initializer that sets a global would set it in its own copy, and no call would read it. Here all

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.interop
 SCRIPT = Path(__file__).with_name("initializer_script.py")
 
 
-@pytest.mark.rule("CALL-5.5")
+@pytest.mark.rule("CALL-5.6")
 def test_calls_read_what_the_initializer_of_the_main_program_has_set() -> None:
     pytest.importorskip("cloudpickle")
     run = subprocess.run(
@@ -38,7 +38,7 @@ def test_calls_read_what_the_initializer_of_the_main_program_has_set() -> None:
     assert found["changed"] == ["1 old", "2 new", "1 new"]
 
 
-@pytest.mark.rule("CALL-5.5")
+@pytest.mark.rule("CALL-5.6")
 def test_an_initializer_inside_of_a_function_sets_the_globals_of_its_module() -> None:
     pytest.importorskip("cloudpickle")
     setter = functions.state_setter()
