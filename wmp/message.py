@@ -328,12 +328,6 @@ class Columns:
     checksums: Sequence[int | None] | None = None
     """CRC-32 of each payload, None for none (TAKE, DONE)."""
 
-    @property
-    def limited(self) -> bool:
-        """Return whether any column has times, limits or failures."""
-        times = self.left is None and self.expires is None and self.limits is None
-        return not (times and self.failed is None)
-
 
 @frozen
 class Message:

@@ -11,7 +11,7 @@ from attrs import define
 
 from wmp.errors import ClosedError, ConfigError, JobCancelled, StoreFull
 from wmp.message import Frame
-from wmp.runtime.codecs.payload_codecs import unpack
+from wmp.runtime.codecs.payload_codecs import PLAIN, unpack
 from wmp.runtime.submission.results import Ended, Status, result_of, undelivered, with_causes
 from wmp.runtime.submission.submissions import Submissions
 
@@ -180,8 +180,12 @@ class Job:
 
     def _succeed(self, ids: Sequence[int], payloads: Sequence[Frame]) -> None:
         """End with a result."""
-        value, error = unpack(self.id, payloads[0], self._submissions.codec)
-        self._ended = value if error is None else error
+        codec = self._submissions.codec
+        if codec == PLAIN and type(payloads[0]) is bytes:
+            self._ended = payloads[0]
+        else:
+            value, error = unpack(self.id, payloads[0], codec)
+            self._ended = value if error is None else error
         self._wake()
 
     def _settle(self, rows: Sequence[Ended]) -> None:

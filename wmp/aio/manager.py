@@ -38,8 +38,8 @@ from wmp.runtime.submission.intake import Intake
 from wmp.runtime.submission.map_pipeline import MapWait
 from wmp.runtime.submission.map_progress import open_progress, total_of
 from wmp.runtime.submission.submissions import Submissions
+from wmp.runtime.submission.submit_option_checks import TermsMaker
 from wmp.runtime.submission.submit_options import JobOptions, SubmitOptions, shows_options
-from wmp.runtime.submission.terms_maker import TermsMaker
 from wmp.store.contract import Store
 
 logger = logging.getLogger("wmp")
@@ -309,7 +309,8 @@ class Manager(AsyncNode[ManagerSettings]):
             StoreFull: The store takes no more jobs.
         """
         intake = self.intake
-        terms = intake.terms.make(options)
+        usual = self._node.driver is not None and not options
+        terms = intake.terms.usual if usual else intake.terms.make(options)
         job, data = Job(intake.submissions), pack(payload, intake.codec, intake.payload_limit)
         on_status = key = None
         if options:
@@ -379,7 +380,8 @@ class Manager(AsyncNode[ManagerSettings]):
             QueueFull: The manager holds ``max_jobs`` jobs, or ``max_bytes`` bytes of payloads.
         """
         intake = self.intake
-        terms = intake.terms.make(options)
+        usual = self._node.driver is not None and not options
+        terms = intake.terms.usual if usual else intake.terms.make(options)
         job, data = Job(intake.submissions), pack(payload, intake.codec, intake.payload_limit)
         on_status = key = None
         if options:

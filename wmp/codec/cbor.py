@@ -1,12 +1,10 @@
-"""Safe decoding of CBOR: within limits, and only to plain values (WMP-2.10, WMP-12.3)."""
+"""What CBOR may hold here: limits of decoders, and the check that values are plain (WMP-2.10)."""
 
 from __future__ import annotations
 
 from collections.abc import Container
-from io import BytesIO
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-import cbor2
 from attrs import frozen
 
 from wmp.message import ErrorCode, Limits
@@ -56,36 +54,6 @@ class InvalidPart(ValueError):
     def __init__(self, text: str, code: str = ErrorCode.MALFORMED) -> None:
         super().__init__(text)
         self.code = code
-
-
-class _NoTags(dict[int, Any]):
-    """Semantic decoders that refuse every tag before its content is read (WMP-12.3)."""
-
-    def __missing__(self, tag: int) -> NoReturn:
-        raise ValueError(f"tag {tag} is not allowed")
-
-
-_NO_TAGS: Final = _NoTags()
-
-
-def load(stream: BytesIO, depth: int) -> Any:
-    """Decode one item, and leave the stream directly behind the item.
-
-    Raises:
-        Wrong: The bytes are not CBOR, or CBOR that WMP-2.2 forbids.
-    """
-    try:
-        return cbor2.load(
-            stream,
-            allow_indefinite=False,
-            allow_duplicate_keys=False,
-            max_depth=depth,
-            semantic_decoders=_NO_TAGS,
-        )
-    except Exception as error:  # any error that untrusted bytes cause becomes a DecodeError
-        raise InvalidPart(
-            f"not CBOR as WMP-2.2 requires ({str(error.__cause__ or error)[:120]})"
-        ) from error
 
 
 _SCALARS: Final[frozenset[type]] = frozenset({bytes, bytearray, str, float, bool, type(None)})

@@ -1,13 +1,12 @@
-"""Columns and payloads: decoding, and the check that they match (WMP-2.8 to 2.10)."""
+"""Columns and payloads: the check of their sizes, types and numbers (WMP-2.8 to 2.10)."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any, Final
 
-from wmp.codec.cbor import KINDS, UINT_MAX, CodecLimits, InvalidPart, check_plain, kind_of, load
+from wmp.codec.cbor import KINDS, UINT_MAX, CodecLimits, InvalidPart, check_plain, kind_of
 from wmp.codec.message_tables import (
     ATTEMPTS,
     CHECKSUMS,
@@ -27,12 +26,6 @@ from wmp.codec.message_tables import (
     WITH_COLUMNS,
 )
 from wmp.message import Columns, Command, ErrorCode, Frame, Outcome, Path, counted
-
-_WHOLE: Final = 64 * 1024
-"""Size in bytes up to which columns are decoded at once.
-
-This makes at most a few MiB of objects.
-"""
 
 
 def check_sizes(command: Command, to: Path, sizes: list[int], limits: CodecLimits) -> None:
@@ -75,19 +68,20 @@ def _check_payload(longest: int, limits: CodecLimits) -> None:
         )
 
 
-def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimits) -> Columns:
-    """Decode the columns, and put the payload frames in place of the nulls.
+def read_columns(
+    command: Command, table: dict[Any, Any], frames: Sequence[Frame], limits: CodecLimits
+) -> Columns:
+    """Check the columns, and put the payload frames in place of the nulls.
+
+    Args:
+        command: The command of the message.
+        table: The columns by number.
+        frames: All frames of the message.
+        limits: Upper limits.
 
     Raises:
-        Wrong: The bytes are not columns, or not the columns of this command.
+        InvalidPart: The columns are not those of this command.
     """
-    frame = frames[1]
-    if not len(frame) or not 0xA0 <= frame[0] < 0xB8:
-        raise InvalidPart("the frame is not a map of fewer than 24 columns")
-    stream = BytesIO(frame)
-    table = load(stream, 2) if len(frame) <= _WHOLE else _load_by_column(stream, limits)
-    if stream.read(1):
-        raise InvalidPart("bytes follow the map")
     if not _KEYS.issuperset(map(type, table)):
         raise InvalidPart("a key of the columns is neither an unsigned integer nor text")
     required = REQUIRED_COLUMNS[command]
@@ -109,7 +103,12 @@ def decode_columns(command: Command, frames: Sequence[Frame], limits: CodecLimit
     if len(table) > 2:
         for key, column in table.items():
             if key == PAYLOADS:
-                payloads = _decode_payloads(column, count, frames, limits)
+                inline = len(frames) == 2 and len(frames[1]) <= limits.payload
+                plain = inline and type(column) is list and len(column) == count
+                if plain and _BYTES.issuperset(map(type, column)):  # in almost all messages
+                    payloads = column
+                else:
+                    payloads = _decode_payloads(column, count, frames, limits)
             elif key == OUTCOMES:
                 outcomes = _uints(column, count, 0, "outcomes")
                 if not _OUTCOMES.issuperset(outcomes):
@@ -155,30 +154,6 @@ _FLOAT_OR_NULL: Final[frozenset[type]] = frozenset({float, type(None)})
 _TEXT_OR_NULL: Final[frozenset[type]] = frozenset({str, type(None)})
 _BYTES: Final = frozenset({bytes})
 _BYTES_OR_NULL: Final[frozenset[type]] = frozenset({bytes, type(None)})
-
-
-def _load_by_column(stream: BytesIO, limits: CodecLimits) -> dict[Any, Any]:
-    """Decode a large map of columns, each column after a check of its length."""
-    table: dict[Any, Any] = {}
-    for _ in range(stream.read(1)[0] - 0xA0):
-        key = load(stream, 0)
-        start = stream.tell()
-        lead = stream.read(9)
-        stream.seek(start)
-        major, low = (lead[0] >> 5, lead[0] & 31) if lead else (7, 31)
-        if major == 4 and low < 28:
-            entries = low if low < 24 else int.from_bytes(lead[1 : 1 + (1 << (low & 3))])
-            if entries > limits.jobs:
-                raise InvalidPart(
-                    f"a column has {entries} entries; at most {limits.jobs} are accepted",
-                    ErrorCode.LIMIT,
-                )
-        elif major == 5:
-            raise InvalidPart("a column is a map; expected an array or a single value")
-        if type(key) is list or type(key) is dict or key in table:
-            raise InvalidPart("a key of the columns is a duplicate, an array or a map")
-        table[key] = load(stream, 1)
-    return table
 
 
 def _expand(column: Any, count: int, name: str) -> list[Any]:

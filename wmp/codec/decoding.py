@@ -1,10 +1,12 @@
-"""Frames to messages: the head with its paths and fields, then the columns."""
+"""Bytes to values, and frames to messages: the head with its paths and fields, then the columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+import cbor2
 
 from wmp.codec.cbor import (
     DEFAULTS,
@@ -14,9 +16,8 @@ from wmp.codec.cbor import (
     InvalidPart,
     check_plain,
     kind_of,
-    load,
 )
-from wmp.codec.columns import check_sizes, decode_columns
+from wmp.codec.columns import check_sizes, read_columns
 from wmp.codec.message_tables import (
     LOWEST,
     PREFIXES,
@@ -39,6 +40,12 @@ from wmp.message import (
     counted,
 )
 
+_WHOLE: Final = 64 * 1024
+"""Size in bytes up to which columns are decoded at once.
+
+This makes at most a few MiB of objects.
+"""
+
 
 def decode(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
     """Read a whole message; payloads in separate frames stay the given frames.
@@ -54,7 +61,16 @@ def decode(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
     command, to, source, fields = _decode_head(frames[0], limits)
     try:
         check_sizes(command, to, list(map(len, frames)), limits)
-        columns = decode_columns(command, frames, limits) if len(frames) > 1 else None
+        columns = None
+        if len(frames) > 1:
+            frame = frames[1]
+            if not len(frame) or not 0xA0 <= frame[0] < 0xB8:
+                raise InvalidPart("the frame is not a map of fewer than 24 columns")
+            stream = BytesIO(frame)
+            table = load(stream, 2) if len(frame) <= _WHOLE else _load_by_column(stream, limits)
+            if stream.read(1):
+                raise InvalidPart("bytes follow the map")
+            columns = read_columns(command, table, frames, limits)
     except InvalidPart as wrong:
         what = f"columns of {command.name}"
         raise _refused(what, wrong, source, command, to, fields) from wrong.__cause__
@@ -76,6 +92,60 @@ def peek(frames: Sequence[Frame], limits: CodecLimits = DEFAULTS) -> Message:
         what = f"columns of {command.name}"
         raise _refused(what, wrong, source, command, to, fields) from None
     return Message(command, to, source, fields, None, tuple(frames[1:]))
+
+
+class _NoTags(dict[int, Any]):
+    """Semantic decoders that refuse every tag before its content is read (WMP-12.3)."""
+
+    def __missing__(self, tag: int) -> NoReturn:
+        raise ValueError(f"tag {tag} is not allowed")
+
+
+_NO_TAGS: Final = _NoTags()
+
+
+def load(stream: BytesIO, depth: int) -> Any:
+    """Decode one item, and leave the stream directly behind the item.
+
+    Raises:
+        InvalidPart: The bytes are not CBOR, or CBOR that WMP-2.2 forbids.
+    """
+    try:
+        return cbor2.load(
+            stream,
+            allow_indefinite=False,
+            allow_duplicate_keys=False,
+            max_depth=depth,
+            semantic_decoders=_NO_TAGS,
+        )
+    except Exception as error:  # any error that untrusted bytes cause becomes a DecodeError
+        raise InvalidPart(
+            f"not CBOR as WMP-2.2 requires ({str(error.__cause__ or error)[:120]})"
+        ) from error
+
+
+def _load_by_column(stream: BytesIO, limits: CodecLimits) -> dict[Any, Any]:
+    """Decode a large map of columns, each column after a check of its length."""
+    table: dict[Any, Any] = {}
+    for _ in range(stream.read(1)[0] - 0xA0):
+        key = load(stream, 0)
+        start = stream.tell()
+        lead = stream.read(9)
+        stream.seek(start)
+        major, low = (lead[0] >> 5, lead[0] & 31) if lead else (7, 31)
+        if major == 4 and low < 28:
+            entries = low if low < 24 else int.from_bytes(lead[1 : 1 + (1 << (low & 3))])
+            if entries > limits.jobs:
+                raise InvalidPart(
+                    f"a column has {entries} entries; at most {limits.jobs} are accepted",
+                    ErrorCode.LIMIT,
+                )
+        elif major == 5:
+            raise InvalidPart("a column is a map; expected an array or a single value")
+        if type(key) is list or type(key) is dict or key in table:
+            raise InvalidPart("a key of the columns is a duplicate, an array or a map")
+        table[key] = load(stream, 1)
+    return table
 
 
 _EMPTY: Final = "the message has no frames; expected a head"

@@ -224,8 +224,17 @@ def _encode_columns(columns: Columns, frames: list[Frame]) -> bytes:
         parts += b"\x04", _column(columns.outcomes, count, _uints)
     if columns.payloads is not None:
         number += 1
-        parts.append(b"\x05")
-        _add_payloads(columns.payloads, count, parts, frames)
+        parts += b"\x05", _initial(0x80, count)
+        payloads = columns.payloads
+        plain = len(payloads) == count and set(map(type, payloads)) == {bytes}
+        lengths = list(map(len, payloads)) if plain else []
+        if lengths and max(lengths) <= Limits.INLINE:  # in almost all messages
+            items: list[Any] = [b""] * (2 * count)
+            items[::2] = map(_INLINE_INITIALS.__getitem__, lengths)
+            items[1::2] = payloads
+            parts += items
+        else:
+            _add_payloads(payloads, count, parts, frames)
     if columns.fractions is not None:
         number += 1
         parts += b"\x06", _column(columns.fractions, count, _sequence, floats=True)
@@ -300,27 +309,18 @@ def _uints(values: Sequence[int]) -> bytes:
 def _add_payloads(
     payloads: Sequence[Frame], count: int, parts: list[Any], frames: list[Frame]
 ) -> None:
+    """Add payloads of which some are large or no ``bytes``; large ones go to ``frames``."""
     if len(payloads) != count:
         raise ValueError(
             f"the message has {counted(len(payloads), 'payload')}; expected {count}, one for each "
             "id"
         )
-    if set(map(type, payloads)) != {bytes}:
-        payloads = [_flat(payload) for payload in payloads]
-    lengths = list(map(len, payloads))
-    parts.append(_initial(0x80, count))
-    if max(lengths) <= Limits.INLINE:
-        pairs: list[Any] = [b""] * (2 * count)
-        pairs[::2] = map(_INLINE_INITIALS.__getitem__, lengths)
-        pairs[1::2] = payloads
-        parts += pairs
-        return
-    for length, payload in zip(lengths, payloads, strict=True):
-        if length > Limits.INLINE:
+    for payload in map(_flat, payloads):
+        if len(payload) > Limits.INLINE:
             parts.append(b"\xf6")
             frames.append(payload)
         else:
-            parts += _INLINE_INITIALS[length], payload
+            parts += _INLINE_INITIALS[len(payload)], payload
 
 
 def _flat(payload: Frame) -> Frame:

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import cbor2
 
-from wmp.codec.cbor import InvalidPart, check_plain, kind_of, load
+from wmp.codec.cbor import InvalidPart, check_plain, kind_of
+from wmp.codec.decoding import load
 from wmp.errors import DecodeError
 from wmp.message import Frame
 

@@ -13,9 +13,9 @@ from tests.waiting import RUN
 
 ROOT = Path(__file__).resolve().parents[3]
 
-FILES = 35
-HOPS_BETWEEN_FILES = 33
-HOPS = 50
+FILES = 30
+HOPS_BETWEEN_FILES = 30
+HOPS = 45
 
 pytestmark = pytest.mark.interop
 

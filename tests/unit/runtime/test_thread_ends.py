@@ -21,7 +21,7 @@ from wmp.cli.map import feed
 from wmp.cli.worker.command import _ManagerWatch
 from wmp.cli.worker.source_watch import SourceWatch
 from wmp.runtime.common import journal
-from wmp.runtime.executors import coroutine_executor, lane, local_executors, process_executor
+from wmp.runtime.executors import coroutine_executor, lane, pool, process_executor
 from wmp.runtime.node import portal
 
 pytestmark = pytest.mark.interop
@@ -84,7 +84,7 @@ def run_until_error(worker: wmp.Worker) -> Callable[[], BaseException]:
 
 WORKER_THREADS = {
     "wmp-processes": ("process", process_executor.ProcessExecutor, "_time_to_sleep"),
-    "wmp-handlers-0": ("thread", local_executors, "run_lane"),
+    "wmp-handlers-0": ("thread", pool, "run_lane"),
     "wmp-reporter": ("thread", lane.Reporter, "_run"),
     "wmp-coroutines": ("async", coroutine_executor.CoroutineExecutor, "_serve"),
     "the task of lane 1": ("async", coroutine_executor, "run_lane_async"),

@@ -253,7 +253,8 @@ class ManagerMachine:
         if command is Command.ERROR:
             self._error(link, message, now)
             return
-        worker, path = self._workers.get(message.sender[0]), message.answer_to
+        source = message.source
+        worker, path = self._workers.get(source[0]), source[::-1]  # type: ignore[arg-type]
         if worker is not None and (worker.link != link or worker.path != path):
             match self._claims.judge(worker, link, path, message, now):
                 case Standing.CLAIMED:
@@ -351,11 +352,13 @@ class ManagerMachine:
                 self._pong(worker, now, again=True)
             return
         assert columns is not None
-        owner = tuple(fields[Field.MANAGER])
-        if text := self._scheduler.ownership.misnamed(owner, columns.ids):
+        owner, ownership = tuple(fields[Field.MANAGER]), self._scheduler.ownership
+        own = owner == self._me
+        # Without a store, all jobs are this manager's own.
+        sole_owner = own and ownership.store is None
+        if not sole_owner and (text := ownership.misnamed(owner, columns.ids)):
             self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
             return
-        own = owner == self._me
         if own and max(columns.ids) > self._scheduler.last_id:
             # The other jobs of the message still count, because the number of the message will not
             # come again.

@@ -407,7 +407,9 @@ class Scheduler:
         left = min(share, want)
         while left > 0:
             maximum = min(left, settings.bundle)
-            parts, count = self._take(queue, maximum, give, now)
+            parts, count = queue.take(maximum, settings.bundle_bytes, give.worker.mark)
+            if [part for part in parts if part.limits is not None]:
+                parts, count = self._unexpired(parts, count, queue, maximum, give, now)
             if not parts:
                 break
             left -= count
@@ -460,7 +462,9 @@ class Scheduler:
                 left = self.selection.maximum(give, queue, held=held)
                 while left > 0:
                     maximum = min(left, settings.bundle)
-                    parts, count = self._take(queue, maximum, give, now)
+                    parts, count = queue.take(maximum, settings.bundle_bytes, give.worker.mark)
+                    if [part for part in parts if part.limits is not None]:
+                        parts, count = self._unexpired(parts, count, queue, maximum, give, now)
                     if not parts:
                         break
                     left -= count
@@ -470,13 +474,17 @@ class Scheduler:
                     filled.append((queue, parts))
         return filled
 
-    def _take(self, queue: Queue, maximum: int, give: Give, now: float) -> tuple[list[Part], int]:
-        """Take out jobs for a GIVE, and end the jobs that have expired at the time of this step."""
-        while True:
-            parts, count = queue.take(maximum, self.settings.bundle_bytes, give.worker.mark)
-            limited = [part for part in parts if part.limits is not None]
-            if not limited:
-                return parts, count
+    def _unexpired(
+        self, parts: list[Part], count: int, queue: Queue, maximum: int, give: Give, now: float
+    ) -> tuple[list[Part], int]:
+        """End the jobs that have expired at the time of this step, of those taken for a GIVE.
+
+        If all of them have expired, the next jobs of the queue are taken instead.
+
+        Returns:
+            The other jobs and their number.
+        """
+        while parts:
             good: list[Part] = []
             for part in parts:
                 if part.limits is None or not part.limits.expired(now):
@@ -490,6 +498,8 @@ class Scheduler:
             if good:
                 return good, count
             self.queues.tidy(queue)
+            parts, count = queue.take(maximum, self.settings.bundle_bytes, give.worker.mark)
+        return parts, count
 
     def _grant(
         self, give: Give, queue: Queue, parts: list[Part], now: float, *, more: bool
@@ -510,8 +520,10 @@ class Scheduler:
             Field.ROLE: kind.role,
             Field.NEEDS: queue.needs,
             Field.LOCK: give.lock,
-            **self.ownership.fields_of_take(columns.ids[0]),
+            Field.MANAGER: self.outbound.me,
         }
+        if self.ownership.store is not None:
+            fields |= self.ownership.fields_of_take(columns.ids[0])
         if more:
             fields[Field.MORE] = True
         if kind.codec:

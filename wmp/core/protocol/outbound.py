@@ -85,23 +85,6 @@ class Stream:
     sent.
     """
 
-    def push(
-        self,
-        command: Command,
-        fields: dict[int | str, Any],
-        columns: Columns | None,
-        now: float,
-        size: int = 0,
-    ) -> Kept:
-        """Number a message and keep it; return the message to send."""
-        self.sent += 1
-        fields[Field.NUMBER] = self.sent
-        fields[Field.SESSION] = self.session
-        kept = Kept(self.sent, command, fields, columns, now, size)
-        self.kept.append(kept)
-        self.size += size
-        return kept
-
     def left(self, number: int) -> bool:
         """Return whether a numbered message may have left this node (WMP-6.17)."""
         return number <= self.acked or self.kept[number - self.acked - 1].sends > 0
@@ -291,10 +274,14 @@ class Outbound(Generic[_Receiver, _Action]):
         """Number, keep and send; without a route the message waits until there is one."""
         stream = peer.stream
         assert stream is not None, "a message without a session must have no number"
-        kept = stream.push(command, fields, columns, now, size)
+        stream.sent += 1
+        fields |= {Field.NUMBER: stream.sent, Field.SESSION: stream.session}
+        kept = Kept(stream.sent, command, fields, columns, now, size)
+        stream.kept.append(kept)
+        stream.size += size
         self.kept_bytes += size
         self.timers.arm(ResendTimer(peer.identity), now + self.resend)
-        if self.send(peer, command, kept.fields, columns, now):
+        if self.send(peer, command, fields, columns, now):
             kept.sends = 1
 
     def acknowledge(self, peer: _Receiver, fields: Mapping[int | str, Any]) -> None:

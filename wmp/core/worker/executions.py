@@ -195,7 +195,10 @@ class Executions:
             held = self.jobs.make(identity, owner)
         held.keep = keep
         held.add(ids, attempts)
-        times = JobTimes.of(columns, rows, now) if columns.limited else None
+        timed = columns.left is not None or columns.expires is not None
+        times = None
+        if timed or columns.limits is not None or columns.failed is not None:
+            times = JobTimes.of(columns, rows, now)
         self._queue.park(held, kind, ids, times, payloads, now)
 
     def cancel(self, manager: RemoteManager, message: Message) -> None:

@@ -257,7 +257,8 @@ class WorkerMachine:
         if command is Command.ERROR:
             self._error(link, message, now)
             return
-        manager, path = self._links.managers.get(message.sender[0]), message.answer_to
+        source = message.source
+        manager, path = self._links.managers.get(source[0]), source[::-1]  # type: ignore[arg-type]
         moved = manager is not None and (manager.link != link.index or manager.path != path)
         if manager is None:
             manager = self._sessions.meet(link, message, now)

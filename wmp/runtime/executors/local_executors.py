@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
-from threading import Thread
-from time import monotonic
 
 from wmp.actions import Interrupt, Recall, Run
 from wmp.events import Recalled
 from wmp.message import Limits
-from wmp.runtime.common.threads import ThreadEnded, start_thread
+from wmp.runtime.common.threads import ThreadEnded
 from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.lane import (
     Lane,
@@ -19,7 +15,6 @@ from wmp.runtime.executors.lane import (
     PostEvent,
     Reporter,
     cancelled,
-    lost,
     run_lane,
 )
 
@@ -76,62 +71,6 @@ class LocalExecutor:
         """Post no further event."""
         self.post = _ignore  # a handler that hung may end much later
         self.reporter.close()
-
-
-class ThreadExecutor(LocalExecutor):
-    """Lanes on at most ``slots`` daemon threads. A thread is started if no other thread is free.
-
-    This executor is the default. It suits handlers that wait, and short handlers.
-    """
-
-    def __init__(self, slots: int, post: PostEvent, max_result: int = Limits.PAYLOAD) -> None:
-        super().__init__(post, max_result)
-        self._slots = slots
-        self._threads: list[Thread] = []
-        self._queue: SimpleQueue[Lane | None] = SimpleQueue()
-        self._idle: deque[None] = deque()
-        """A token for each thread that waits; taken for each lane that is queued."""
-
-    def start(self) -> None:
-        """Do nothing: threads start with the first lanes."""
-
-    def run(self, action: Run, served: Served) -> None:
-        try:
-            self._idle.pop()
-        except IndexError:
-            if len(self._threads) < self._slots:
-                # A daemon thread: a handler that never returns must not keep the process alive.
-                name = f"wmp-handlers-{len(self._threads)}"
-                thread = start_thread(self._work, name, failed=self.thread_ended)
-                if thread is not None:
-                    self._threads.append(thread)
-                elif not self._threads:
-                    self.post(
-                        lost(
-                            action.lane,
-                            list(action.ids),
-                            "the worker could not start a thread for the job",
-                        )
-                    )
-                    return
-        lane = self.lanes[action.lane] = Lane(action, served, self)
-        self._queue.put(lane)
-
-    def _work(self) -> None:
-        while (lane := self._queue.get()) is not None:
-            run_lane(lane)
-            self.forget(lane.number)
-            del lane  # a thread without work must not keep its last payloads
-            self._idle.append(None)
-
-    def close(self, timeout: float) -> None:
-        """Wait for running handlers; leave handlers that do not end."""
-        deadline = monotonic() + timeout
-        for _ in self._threads:
-            self._queue.put(None)
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - monotonic()))
-        self.mute()
 
 
 class InlineExecutor(LocalExecutor):

@@ -1,8 +1,11 @@
-"""The pool: one executor for plain handlers, one for ``async def`` handlers."""
+"""The pool: an executor for plain handlers, usually threads, and one for ``async def`` handlers."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from queue import SimpleQueue
+from threading import Thread
 from time import monotonic
 from typing import Final, Protocol
 
@@ -13,10 +16,10 @@ from wmp.events import Finished, Recalled
 from wmp.message import Limits, Outcome
 from wmp.retry import Retry
 from wmp.runtime.codecs.payload_codecs import find_codec, unknown_codec
-from wmp.runtime.common.threads import LONGEST_WAIT
+from wmp.runtime.common.threads import LONGEST_WAIT, start_thread
 from wmp.runtime.executors.handlers import Handler, Served, serve, within_limit
-from wmp.runtime.executors.lane import PostEvent
-from wmp.runtime.executors.local_executors import InlineExecutor, ThreadExecutor
+from wmp.runtime.executors.lane import Lane, PostEvent, lost, run_lane
+from wmp.runtime.executors.local_executors import InlineExecutor, LocalExecutor
 from wmp.runtime.executors.process_executor import ProcessExecutor
 from wmp.runtime.executors.process_limits import ProcessLimits
 
@@ -148,6 +151,62 @@ class Pool:
         k = len(action.ids)
         event = Finished(action.lane, action.ids, [Outcome.ERROR] * k, [payload] * k)
         self._post(within_limit(event, self._max_result))
+
+
+class ThreadExecutor(LocalExecutor):
+    """Lanes on at most ``slots`` daemon threads. A thread is started if no other thread is free.
+
+    This executor is the default. It suits handlers that wait, and short handlers.
+    """
+
+    def __init__(self, slots: int, post: PostEvent, max_result: int = Limits.PAYLOAD) -> None:
+        super().__init__(post, max_result)
+        self._slots = slots
+        self._threads: list[Thread] = []
+        self._queue: SimpleQueue[Lane | None] = SimpleQueue()
+        self._idle: deque[None] = deque()
+        """A token for each thread that waits; taken for each lane that is queued."""
+
+    def start(self) -> None:
+        """Do nothing: threads start with the first lanes."""
+
+    def run(self, action: Run, served: Served) -> None:
+        try:
+            self._idle.pop()
+        except IndexError:
+            if len(self._threads) < self._slots:
+                # A daemon thread: a handler that never returns must not keep the process alive.
+                name = f"wmp-handlers-{len(self._threads)}"
+                thread = start_thread(self._work, name, failed=self.thread_ended)
+                if thread is not None:
+                    self._threads.append(thread)
+                elif not self._threads:
+                    self.post(
+                        lost(
+                            action.lane,
+                            list(action.ids),
+                            "the worker could not start a thread for the job",
+                        )
+                    )
+                    return
+        lane = self.lanes[action.lane] = Lane(action, served, self)
+        self._queue.put(lane)
+
+    def _work(self) -> None:
+        while (lane := self._queue.get()) is not None:
+            run_lane(lane)
+            self.lanes.pop(lane.number, None)
+            del lane  # a thread without work must not keep its last payloads
+            self._idle.append(None)
+
+    def close(self, timeout: float) -> None:
+        """Wait for running handlers; leave handlers that do not end."""
+        deadline = monotonic() + timeout
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - monotonic()))
+        self.mute()
 
 
 def open_pool(

@@ -10,7 +10,7 @@ from wmp.runtime.driver.inbox import JobTerms
 from wmp.runtime.submission.joined_inputs import joined
 from wmp.runtime.submission.map_pipeline import MapPipeline, MapSignal
 from wmp.runtime.submission.submissions import Submissions
-from wmp.runtime.submission.terms_maker import TermsMaker
+from wmp.runtime.submission.submit_option_checks import TermsMaker
 from wmp.runtime.submission.unordered_map import UnorderedMap
 
 

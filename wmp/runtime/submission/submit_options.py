@@ -1,4 +1,7 @@
-"""The options of a submitted job: their names, types and defaults, for every call that submits."""
+"""The options of a submitted job: their names, types and defaults, for every call that submits.
+
+:mod:`wmp.runtime.submission.submit_option_checks` checks the values.
+"""
 
 from __future__ import annotations
 

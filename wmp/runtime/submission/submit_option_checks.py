@@ -1,4 +1,7 @@
-"""The terms of submissions, made from the options of the user's calls, which are checked."""
+"""Checks of the options of ``submit``, and the terms of jobs that are made from checked options.
+
+:mod:`wmp.runtime.submission.submit_options` lists the options with their types and defaults.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ _KEPT_AS_USUAL: Final[_StoredAs] = ("open", RESULT_AGE_MS)
 
 
 class TermsMaker:
-    """Makes the terms of one manager's submissions.
+    """Checks the options of one manager's submissions, and makes their terms.
 
     Args:
         node: The manager's node.
@@ -50,6 +53,7 @@ class TermsMaker:
 
     Attributes:
         node: As the argument.
+        usual: Terms of a job without options.
     """
 
     def __init__(self, node: Node, plain: Kind, max_worker_losses: int, *, has_store: bool) -> None:
@@ -57,8 +61,10 @@ class TermsMaker:
         self.plain = plain
         self._max_worker_losses = max_worker_losses
         self._has_store = has_store
-        self._usual = JobTerms(self.plain, 0, None, max_worker_losses)
-        self._usual_stored = evolve(self._usual, stored=StoredTerms(max_worker_losses))
+        self._unstored = JobTerms(self.plain, 0, None, max_worker_losses)
+        self._stored = evolve(self._unstored, stored=StoredTerms(max_worker_losses))
+        # The same object each time, so that ``Submissions.add`` compares no values.
+        self.usual = self._stored if has_store else self._unstored
         self._stored_as = _KEPT_AS_USUAL if has_store else None
         """How jobs are stored by default; None for jobs that are not stored."""
 
@@ -74,8 +80,7 @@ class TermsMaker:
         if driver is None or not driver.running:
             self.node.serving()
         if not options:
-            # The same object each time, so that ``Submissions.add`` compares no values.
-            return self._usual if self._stored_as is None else self._usual_stored
+            return self.usual
         # One merge finds unknown options and fills in the others: fewer calls than a `get` for
         # each option.
         chosen: SubmitOptions = {**OPTION_DEFAULTS, **options}
@@ -122,14 +127,13 @@ class TermsMaker:
             check_key(key)
         stored = self._stored_as
         if not _STORAGE.isdisjoint(options):
-            stored = self._stored(chosen["stored"], chosen["unique"], chosen["result_ttl"])
-        usual = self._usual
-        plain = kind is usual.kind and limits is NO_LIMITS and not priority
+            stored = self._storage(chosen["stored"], chosen["unique"], chosen["result_ttl"])
+        plain = kind is self.plain and limits is NO_LIMITS and not priority
         if plain and max_worker_losses is None and retry is None:
             if stored is None:
-                return usual
+                return self._unstored
             if stored is _KEPT_AS_USUAL:
-                return self._usual_stored
+                return self._stored
         max_worker_losses = (
             self._max_worker_losses
             if max_worker_losses is None
@@ -170,7 +174,7 @@ class TermsMaker:
             raise TypeError(f"{lone[0]!r} is an option of a single job; use submit")
         return self.make(cast("SubmitOptions", options))
 
-    def _stored(
+    def _storage(
         self, stored: bool | None, unique: object, result_ttl: float | None
     ) -> _StoredAs | None:
         """Check the arguments about the store; None for a job that is not stored."""
