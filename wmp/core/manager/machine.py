@@ -354,9 +354,8 @@ class ManagerMachine:
         assert columns is not None
         owner, ownership = tuple(fields[Field.MANAGER]), self._scheduler.ownership
         own = owner == self._me
-        # Without a store, all jobs are this manager's own.
-        sole_owner = own and ownership.store is None
-        if not sole_owner and (text := ownership.misnamed(owner, columns.ids)):
+        several = not own or ownership.store is not None  # else all jobs are this manager's own
+        if several and (text := ownership.misnamed(owner, columns.ids)):
             self._outbound.refuse(link, message, ErrorCode.UNKNOWN, text)
             return
         if own and max(columns.ids) > self._scheduler.last_id:
