@@ -132,10 +132,15 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
     yield "version-0", wake(version=0), "version", "version is 1"
     yield "version-2", wake(version=2), "version", "version is 1"
     yield "version-of-another-shape", [cbor([2, {}])], "version", "nothing else may be assumed"
+    yield "version-24", wake(version=24), "version", "the version is checked first"
+    yield "version-2-of-six", [cbor([2, 2, (), (), {}, 0])], "version", "whatever follows it"
+    yield "version-2-without-command", [cbor([2])], "version", "whatever follows it"
+    yield "version-2-command-text", [head("x", {}, version=2)], "version", "version first"
     yield "version-is-text", wake(version="1"), "malformed", "version is an integer"
     yield "version-is-true", wake(version=True), "malformed", "true is not 1"
     yield "command-0", [head(0, WAKE)], "command", "commands are 1 to 12"
     yield "command-23", [head(23, {})], "command", "commands are 1 to 12"
+    yield "command-24", [head(24, {})], "command", "commands are 1 to 12"
     yield "command-1000", [head(1000, {})], "command", "commands are 1 to 12"
     yield "command-is-text", [head("WAKE", WAKE)], "malformed", "a command is an integer"
     yield "command-is-negative", [head(-1, WAKE)], "malformed", "a command is unsigned"
@@ -449,6 +454,11 @@ def tolerated() -> Iterator[tuple[str, list[bytes], str]]:
         "small-payload-in-its-own-frame",
         take({1: [1], 2: 1, 5: [None]}, b"x"),
         "deterministic, but slower than one frame",
+    )
+    yield (
+        "checksum-above-32-bits",
+        take({**COLUMNS, 12: [1 << 32]}),
+        "well-formed, and fits no payload",
     )
     yield "unknown-column", take({**COLUMNS, 99: [None], "x": 1}), "ignored"
     yield (

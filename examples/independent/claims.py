@@ -53,6 +53,8 @@ class Claims(Generic[P]):
         same_route = (peer.connection, peer.to[:-2]) == (connection, back[:-2])
         if peer.connection is None or (same_route and epoch > peer.epoch):  # WMP-15.2
             if epoch != peer.epoch:
+                if message.command == BYE:  # WMP-15.7
+                    return False
                 self.part(identity)
             peer.claim = None
             return True
@@ -74,7 +76,7 @@ class Claims(Generic[P]):
             return
         identity, epoch = claim.message.sender[:2]
         if claim.message.command == BYE:
-            return self.part(identity)
+            return self.part(identity) if epoch == peer.epoch else None
         if epoch != peer.epoch:
             self.part(identity)
             peer = self.peers[identity] = self.meet(identity, epoch)

@@ -37,6 +37,7 @@ class Manager(Node[Worker]):
         self.queue = Queue(self.stop)
         self.policy = Policy(unit)
         self.session = self.offers = 0
+        self.departed: dict[bytes, int] = {}  # the epochs of workers that sent BYE
 
     def transmit(self, connection: bytes, frames: list[bytes]) -> None:
         self.router.send_multipart([connection, *frames], zmq.DONTWAIT)
@@ -130,6 +131,17 @@ class Manager(Node[Worker]):
 
     def bye(self, worker: Worker, message: Message) -> None:
         self.part(worker.identity)
+        self.departed[worker.identity] = worker.epoch
+        if len(self.departed) > 1000:
+            del self.departed[next(iter(self.departed))]
+
+    def admits(self, connection: bytes, message: Message) -> bool:
+        identity, epoch = message.sender[:2]
+        if identity not in self.peers and self.departed.get(identity) == epoch:
+            if message.command not in (wire.READY, wire.PING):  # a late message (WMP-9.11)
+                return False
+            del self.departed[identity]
+        return super().admits(connection, message)
 
     # --- sessions ---
 

@@ -18,7 +18,7 @@ const least = (...times) => Math.min(...times.filter((time) => time !== null && 
 class Manager {
   constructor(endpoint, unit, { parts, often }) {
     Object.assign(this, { unit, parts, often, me: [randomBytes(16), Date.now()], workers: new Map(), sessions: 0, challenges: 0 });
-    Object.assign(this, { jobs: new Map(), numbers: new Map(), last: 0, front: 0, back: 0, roles: new Map(), turns: 0 });
+    Object.assign(this, { jobs: new Map(), numbers: new Map(), last: 0, front: 0, back: 0, roles: new Map(), turns: 0, departed: new Map() });
     this.acts = { [READY]: this.ready, [GIVE]: this.give, [DONE]: this.done, [STATUS]: this.status, [PING]: this.ping, [BYE]: this.bye };
     this.router = new Router(endpoint, { message: (link, frames) => this.receive(link, frames) });
     this.timer = setInterval(() => this.tick(), Math.min(20, unit / 20));
@@ -110,9 +110,14 @@ class Manager {
 
   admits(link, message, back) {
     const worker = this.workers.get(hex(message.from[0])), epoch = message.from[1];
+    if (!worker && this.departed.get(hex(message.from[0])) === epoch) { // after BYE (WMP-9.11)
+      if (message.command !== READY && message.command !== PING) return false;
+      this.departed.delete(hex(message.from[0]));
+    }
     if (!worker || (worker.link === link && same(worker.to, back))) return true;
     const route = worker.link === link && same(worker.to.slice(0, -2), back.slice(0, -2));
     if (worker.link === null || (route && epoch > worker.epoch)) {
+      if (message.command === BYE && epoch !== worker.epoch) return false; // WMP-15.7
       worker.claim = null;
       if (epoch !== worker.epoch) this.part(worker);
       return true;
@@ -134,8 +139,8 @@ class Manager {
     const { claim } = worker;
     worker.claim = null;
     if (!claim) return;
-    if (claim.epoch !== worker.epoch || claim.command === BYE) this.part(worker);
-    if (claim.command === BYE && claim.epoch === worker.epoch) return;
+    if (claim.command === BYE) return claim.epoch === worker.epoch ? this.part(worker) : undefined; // WMP-15.7
+    if (claim.epoch !== worker.epoch) this.part(worker);
     const holder = claim.epoch === worker.epoch ? worker : this.meet(worker.identity, claim.epoch);
     Object.assign(holder, { link: claim.link, to: claim.back, heard: now() });
     this.resend(holder);
@@ -297,7 +302,11 @@ class Manager {
     this.pong(worker, fields.challenge === undefined ? {} : { answer: fields.challenge });
   }
 
-  bye(worker) { this.part(worker); }
+  bye(worker) {
+    this.part(worker);
+    this.departed.set(worker.key, worker.epoch);
+    if (this.departed.size > 1000) this.departed.delete(this.departed.keys().next().value);
+  }
 
   // --- jobs ---
 

@@ -81,6 +81,8 @@ def bad_heads(good: Message) -> Iterator[BadMessage]:
     yield bad("WMP-2.1", "nothing at all", b"")
     yield bad("WMP-2.1", "a head that ends too early", head[:-1])
     yield bad("WMP-2.1", "a command that is a text", array + version + b"\x61x" + behind)
+    later = b"\x86\x02" + command + behind + b"\xf6"
+    yield bad("WMP-2.1", "version 2 of six items", later, (ErrorCode.VERSION,))
     yield bad("WMP-10.4", "version 2", array + b"\x02" + command + behind, (ErrorCode.VERSION,))
     unknown = array + version + b"\x18\x63" + behind
     yield bad("WMP-10.4", "command 99", unknown, (ErrorCode.COMMAND,))
@@ -118,6 +120,17 @@ def bad_heads(good: Message) -> Iterator[BadMessage]:
         yield _made("WMP-2.5", what, evolve(good, source=path), rest)
     if good.command not in (Command.READY, Command.PING, Command.ERROR):
         yield _made("WMP-2.6", "no receiver", evolve(good, to=()), rest)
+
+
+def half_read(good: Message) -> Iterator[BadMessage]:
+    """Yield messages with a defect in the head whose ``from`` can be read (WMP-10.2).
+
+    Args:
+        good: A valid message with a ``to``. The defects are put into copies of it.
+    """
+    for bad in bad_heads(good):
+        if bad.rule in ("WMP-2.3", "WMP-2.4", "WMP-2.6"):
+            yield bad
 
 
 def meaningless(good: Message) -> Iterator[BadMessage]:

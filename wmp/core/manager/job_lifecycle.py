@@ -86,6 +86,7 @@ TRANSITIONS: Final[Mapping[tuple[JobState, JobInput], JobState]] = {
     (JobState.CANCELLING, JobInput.LOSE): JobState.ENDED,  # WMP-6.12: not granted again
     (JobState.CANCELLING, JobInput.SPEND): JobState.ENDED,
     (JobState.CANCELLING, JobInput.EXPIRE): JobState.ENDED,
+    (JobState.CANCELLING, JobInput.AGAIN): JobState.ENDED,  # WMP-6.12: not tried again
 }
 
 _DUE = "the start time of the job has come already"
@@ -118,7 +119,6 @@ IGNORED: Final[Mapping[tuple[JobState, JobInput], str]] = {
     (JobState.ENDED, JobInput.SPEND): _ENDED,
     (JobState.QUEUED, JobInput.AGAIN): _NO_LEASE,
     (JobState.DELAYED, JobInput.AGAIN): _NO_LEASE,
-    (JobState.CANCELLING, JobInput.AGAIN): "a cancelled job is not tried again",
     (JobState.ENDED, JobInput.AGAIN): _ENDED,
     (JobState.QUEUED, JobInput.DUE): _DUE,
     (JobState.LEASED, JobInput.DUE): _DUE,

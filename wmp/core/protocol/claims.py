@@ -104,13 +104,15 @@ class Claims(Generic[_Holder, _Action]):
         """
         outbound, epoch = self.outbound, path[-2]
         assert isinstance(epoch, int)
-        if outbound.link_to(holder) is None:
-            # The holder's last route is lost.
+        lost = outbound.link_to(holder) is None
+        here = link == holder.link and path[:-2] == _hops(holder)
+        if lost or (here and epoch > holder.epoch):
+            if message.command is Command.BYE and epoch != holder.epoch:
+                # The process that leaves never held the identity (WMP-15.7).
+                outbound.drop("goodbye of another epoch", link, message)
+                return Standing.CLAIMED
             self.end(holder)
             return Standing.MOVED if epoch == holder.epoch else Standing.RESTARTED
-        if epoch > holder.epoch and link == holder.link and path[:-2] == _hops(holder):
-            self.end(holder)
-            return Standing.RESTARTED
         outbound.drop(Standing.CLAIMED.value, link, message)
         if holder.claim is not None:
             return Standing.CLAIMED  # at most one claim is examined at a time

@@ -626,3 +626,16 @@ def test_a_manager_is_lost_by_the_report_of_a_node_on_its_route_only(worker, cod
     message = manager.compose(Command.ERROR, code=code, source=(b"d", 3), **about)
     worker.handle(Received(0, message), 0.0)
     assert not any(row.reachable for row in worker.statistics().managers)
+
+
+@pytest.mark.rule("WMP-15.7", "WMP-15.2")
+@pytest.mark.parametrize("epoch", [4, 6])
+def test_a_goodbye_of_another_epoch_changes_nothing_while_the_holder_has_no_route(
+    manager, holder, epoch
+):
+    (pong,) = sent(holder.ping())
+    manager.handle(Undelivered(b"honest", pong), 0.1)
+    claim(manager, epoch=epoch).bye()
+
+    (worker,) = manager.statistics().workers
+    assert worker.leased == 1

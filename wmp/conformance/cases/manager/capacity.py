@@ -76,3 +76,18 @@ def forgotten_locks(talk: ManagerConversation) -> None:
     worker.ping(to=())
     pong = worker.expect(Command.PONG, rule="WMP-9.11")
     talk.check(pong["lock"] is None, f"PONG names lock {pong['lock']} after BYE; expected none")
+
+
+@case("WMP-4.16")
+def twice_the_window(talk: ManagerConversation) -> None:
+    """The leases of a worker are at most what its resources run at once plus twice its window."""
+    worker = talk.met(resources={"slots": 2})
+    for _ in range(12):
+        talk.submit()
+    worker.ready(9, window=3)
+    jobs = worker.all(1 << 40)
+    talk.check(
+        len(jobs) <= 8,
+        f"the worker has {len(jobs)} leases; expected at most 8: 2 for its slots plus twice its "
+        "window of 3",
+    )

@@ -452,3 +452,15 @@ def lost_at_the_worker(talk: ManagerConversation) -> None:
         b"signal 9" in end.payload,
         f"the end has the text {end.payload!r}; expected the cause, b'signal 9'",
     )
+
+
+@case("WMP-2.13", "WMP-2.11")
+def checksum_above_32_bits(talk: ManagerConversation) -> None:
+    """A checksum above 2**32 - 1 is well-formed, and fits no result."""
+    worker = talk.met()
+    name = talk.submit(max_worker_losses=5)
+    worker.done(worker.one(), payloads=[b"123456789"], checksums=[0x1CBF43926])
+    talk.settle()
+    talk.not_ended(name, "WMP-2.13")
+    worker.done(worker.one("WMP-2.13"))
+    talk.end_of(name)

@@ -49,3 +49,25 @@ def lost_jobs_stand_behind_higher_priorities(talk: ManagerConversation) -> None:
     worker.bye()
     talk.settle()
     _in_order(talk, _given(talk, 3), [high, low, waits])
+
+
+@case("WMP-6.28", profile="reliable")
+def jobs_of_two_events(talk: ManagerConversation) -> None:
+    """Jobs that two events queue again stand before the waiting jobs, in either order."""
+    first, second = talk.met(), talk.met()
+    names = [talk.submit() for _ in range(3)]
+    first.one()
+    second.one()
+    first.bye()
+    talk.settle()
+    second.bye()
+    talk.settle()
+    given = _given(talk, 3)
+    talk.check(
+        given[2] == names[2],
+        f"the jobs are granted in the order {given}; expected {names[2]} last, because its lease "
+        "was not lost",
+    )
+    talk.remark(
+        f"of two events, the job of the {'earlier' if given == names else 'later'} is first"
+    )

@@ -200,3 +200,26 @@ def no_time_for_another_attempt(talk: ManagerConversation) -> None:
         waits=[talk.ms(50.0)],
     )
     talk.end_of(name, "error", rule="WMP-6.27")
+
+
+@case("WMP-6.12", "WMP-6.26", profile="times")
+def a_cancelled_job_is_not_tried_again(talk: ManagerConversation) -> None:
+    """An error of a cancelled job ends the job, although its settings allow another attempt."""
+    talk.means = {"WMP-6.3": "WMP-6.12"}
+    worker, other = talk.met(), talk.met()
+    name = talk.submit(retries=3, wait=0)
+    job = worker.one()
+    talk.cancel(name)
+    worker.expect(Command.CANCEL, rule="WMP-6.8", what="the submitter cancelled the job")
+    worker.done(job, outcome=Outcome.ERROR, payloads=[b"failed"], again=True)
+    within = talk.now + talk.wire.grace
+    while not any(end.name == name for end in talk.collect_ends()) and talk.now < within:
+        talk.pump(within)
+    talk.check(
+        not other.take() and not worker.take(),
+        "a worker received the job again; expected NO, because its submitter cancelled the job",
+    )
+    talk.check(
+        any(end.name == name for end in talk.collect_ends()),
+        f"{name} did not end, although its submitter cancelled the job and its attempt failed",
+    )

@@ -322,3 +322,30 @@ def a_manager_that_forgot(talk: WorkerConversation) -> None:
             f"READY has number {ready['ready']}; expected more than {before}",
         )
         talk.check(ready["credit"] >= 1, f"READY has credit {ready['credit']}; expected 1 or more")
+
+
+@case("WMP-3.8", "WMP-4.2")
+def jobs_of_empty_needs(talk: WorkerConversation) -> None:
+    """A job without needs starts at once on the place that a worker without resources locks."""
+    first, second = talk.met(), talk.met()
+    lasts = 2.0 + talk.wire.grace
+    jobs = fill(talk, first, lasts)
+    second.clear()
+    second.wake(1, needs={})
+    received = second.expect(
+        Command.READY,
+        Command.GIVE,
+        where=lambda one: one["credit"] == 0 or second.is_open(one),
+        rule="WMP-3.9",
+    )
+    lock = talk.book.locks[received["lock"]] if received.command is Command.GIVE else None
+    if lock is None or not lock.locked:
+        does = "waits" if lock else "has no place"
+        talk.inform(f"a job without needs {does} at a worker whose resources are in use")
+        second.retire()
+        for job in jobs:
+            first.done_of(job, None, within=lasts + 6 * talk.wire.grace)
+        return
+    (job,) = second.take(lock.number, b"no needs", needs={})
+    within = 1.0 + talk.wire.grace
+    second.done_of(job, within=within, rule="WMP-3.8", what="the GIVE locked a place for the job")

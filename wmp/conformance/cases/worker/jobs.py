@@ -240,3 +240,11 @@ def force(talk: WorkerConversation) -> None:
     talk.inform(
         f"the worker sent DONE {talk.now - before:.1f} units after CANCEL of the running job"
     )
+
+
+@case("WMP-2.12", "WMP-2.11")
+def checksum_above_32_bits(talk: WorkerConversation) -> None:
+    """A checksum above 2**32 - 1 is well-formed, and fits no payload: the job is refused."""
+    manager = talk.met()
+    (job,) = manager.run(b"123456789", checksums=[0x1CBF43926])
+    manager.done_of(job, Outcome.REFUSED, within=2.0, rule="WMP-2.12")

@@ -455,3 +455,26 @@ def lost_give(talk: WorkerConversation) -> None:
     _has_capacity_for(
         talk, second, 4.0 + lock.hold, "PONG shows that the manager did not receive the GIVE"
     )
+
+
+@case("WMP-4.11", slots=2)
+def more_does_not_start_the_time_anew(talk: WorkerConversation) -> None:
+    """A lock is released 5 units after its GIVE, also when a TAKE with ``more`` used a part."""
+    first, second = talk.met(), talk.met()
+    lock = first.woken(64)
+    if lock.want < 2 or lock.locked < 2:
+        talk.unimplemented("the GIVE does not lock two places, and the case needs two")
+    talk.wait(max(0.0, lock.at + lock.hold + 3.0 - talk.now))
+    lasts = 6.0 + 4 * talk.wire.grace
+    (job,) = first.take(lock.number, slowly(talk, lasts), role="slow", more=True)
+    second.wake(1)
+    first.locks.pop(lock.number, None)  # the worker must release the lock
+    within = lock.at + 5.0 + lock.hold - talk.now
+    what = "5 units have passed since the GIVE of the other manager, of which one place was used"
+    _has_capacity_for(talk, second, within, what)
+    kept, minimum = talk.now - lock.at, 5.0 + lock.hold - talk.wire.grace - 1e-6
+    talk.check(
+        kept >= minimum,
+        f"the worker released the lock after {kept:.2f} units; expected {minimum:.2f} or more",
+    )
+    first.done_of(job, None, within=lasts + talk.wire.grace)

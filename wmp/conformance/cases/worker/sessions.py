@@ -100,3 +100,21 @@ def unreadable_take(talk: WorkerConversation) -> None:
     talk.check(place == expected, text)
     (job,) = manager.take(lock.number, b"still there?")
     manager.done_of(job, rule="WMP-7.1")
+
+
+@case("WMP-7.12")
+def the_count_belongs_to_the_stream(talk: WorkerConversation) -> None:
+    """An ack starts the count of repeats anew for the messages behind the acknowledged one."""
+    talk.means = {"WMP-7.1": "WMP-7.12"}
+    manager, first = _unanswered(talk)
+    manager.done_of(first)
+    (second,) = manager.run(b"second question")
+    manager.done_of(second)
+    for repeats, rule in ((6, "WMP-7.3"), (7, "WMP-7.12")):
+        for _ in range(repeats):
+            manager.pong(again=True)
+            manager.expect(Command.DONE, again=True, number=2, rule=rule, what="PONG has 'again'")
+            manager.clear()
+        manager.ack_override = 1
+    manager.ack_override = None
+    manager.echoes("WMP-7.12")

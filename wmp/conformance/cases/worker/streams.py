@@ -304,3 +304,20 @@ def first_number_of_all(talk: WorkerConversation) -> None:
     stranger = talk.manager("stranger")
     (job,) = stranger.take(999, b"first of all")
     stranger.done_of(job, None, within=2.0 + talk.wire.grace, rule="WMP-7.10")
+
+
+@case("WMP-7.10")
+def a_pong_with_an_ack(talk: WorkerConversation) -> None:
+    """After a PING without session the next PONG leads into its session, whatever its ack is."""
+    talk.met()
+    stranger = talk.manager("stranger", answers=False)
+    stranger.session = 5
+    stranger.pong(ack=7)
+    stranger.wait_for(Command.PING, within=1.5, where=lambda received: bool(received.message.to))
+    stranger.pong(ack=7)
+    stranger.expect(
+        Command.PING,
+        within=3.0 + talk.wire.grace,
+        where=lambda received: received["session"] == 5,
+        what="PONG names session 5, and its ack is ignored",
+    )

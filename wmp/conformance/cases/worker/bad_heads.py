@@ -1,0 +1,42 @@
+"""How far a worker reads a bad head (section 10)."""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from wmp import codec
+from wmp.conformance.peers.conversations import WorkerConversation
+from wmp.conformance.script.case import case
+from wmp.conformance.wire.bad_messages import half_read
+from wmp.message import Command, ErrorCode, Field
+
+
+@case("WMP-10.2", profile="secure")
+def sender_of_a_bad_head(talk: WorkerConversation) -> None:
+    """ERROR about a head whose ``from`` can be read goes along the reversed ``from``."""
+    manager = talk.met()
+    for bad in half_read(manager.compose_wake(1)):
+        talk.remark(f"{bad.what}:")
+        manager.raw(*bad.frames)
+        error = manager.expect(Command.ERROR)
+        talk.check(
+            error.message.to == manager.path[::-1],
+            f"the ERROR about {bad.what} goes to {error.message.to!r}; expected "
+            f"{manager.path[::-1]!r}, because its 'from' can be read",
+        )
+
+
+@case("WMP-10.7", profile="secure")
+def number_of_a_bad_head(talk: WorkerConversation) -> None:
+    """ERROR about a NO with one wrong field names the session and number of the NO."""
+    manager, _ = talk.met(), talk.met()
+    lock = manager.woken(1)
+    no = manager.compose_no(lock.number)
+    manager.raw(*codec.encode(evolve(no, fields={**no.fields, Field.ROLES: 7})))
+    error = manager.expect(Command.ERROR, code=ErrorCode.MALFORMED)
+    place = error["session"], error["about"], error["about_number"]
+    expected = manager.session, int(Command.NO), manager.number + 1
+    text = f"ERROR names (session, about, about number) {place}; expected {expected}"
+    talk.check(place == expected, text)
+    (job,) = manager.take(lock.number, b"still there?")
+    manager.done_of(job, rule="WMP-7.1")
