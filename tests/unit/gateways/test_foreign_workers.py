@@ -9,6 +9,7 @@ from wmp.codec import pack_frames
 from wmp.events import Closed, Drained
 from wmp.foreign import Unsent
 from wmp.gateways.common import worker_lifecycle
+from wmp.gateways.common.body import MAX_FRAMES
 from wmp.gateways.common.ping_pong_wire import PingPongWire
 from wmp.gateways.common.pirate_wire import ParanoidWire, SimpleWire
 from wmp.gateways.common.worker_machine import ForeignWorkerMachine, SignTimes
@@ -188,7 +189,7 @@ def test_a_reply_that_cannot_be_sent_is_counted(worker, request_):
 
 @pytest.mark.rule("PIRATE-1.1", "PIRATE-1.3", "PING-1.2")
 def test_invalid_messages_are_dropped_and_the_worker_goes_on(worker, name, request_):
-    long = (*request_, *[b"x"] * 64)
+    long = (*request_, *[b"x"] * MAX_FRAMES)
     bad = {
         "simple": [(b"x",), (b"",), (b"", b"c", b"b"), (b"", b"", b"b"), (b"", b"c", b""), long],
         "paranoid": [(b"",), (b"\x03",), (b"c", b"b"), (b"", b"b"), (b"c", b""), long],

@@ -8,6 +8,7 @@ from tests.unit.gateways.foreign import Driven
 from wmp.codec import pack_frames
 from wmp.events import Closed, Drained
 from wmp.foreign import Left, Requested, Unsent, Withdrawn
+from wmp.gateways.common.body import MAX_FRAMES
 from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.common.server_machine import LazyServerMachine
 
@@ -33,7 +34,7 @@ def test_a_request_has_an_empty_frame_before_it_and_so_has_its_reply(client):
     client.feed(Requested(1, (b"one", b"")))
     assert client.sent == [(b"", b"one", b"")]
 
-    for frames in ((b"one",), (b"",), (b"x", b"", b"one"), (b"", *[b"x"] * 64)):
+    for frames in ((b"one",), (b"",), (b"x", b"", b"one"), (b"", *[b"x"] * MAX_FRAMES)):
         client.get(*frames)
         assert (client.answers, client.drops) == ([], ["invalid"]), frames
 
@@ -189,12 +190,20 @@ def test_a_request_is_answered_once_to_its_connection_with_its_envelope(server):
 @pytest.mark.rule("PIRATE-1.1", "PIRATE-1.2", "PIRATE-3.2")
 @pytest.mark.parametrize(
     "frames",
-    [(b"body",), (b"",), (b"id", b""), (b"1", b"2", b"3"), (*[b"x"] * 9, b"", b"b"), (b"",) * 65],
+    [
+        (b"body",),
+        (b"",),
+        (b"id", b""),
+        (b"1", b"2", b"3"),
+        (*[b"x"] * 9, b"", b"b"),
+        (b"",) * (MAX_FRAMES + 1),
+    ],
 )
 def test_a_message_without_envelope_or_body_is_dropped(server, frames):
     server.get(*frames, peer=b"a")
 
-    assert (server.runs, server.sent, server.drops) == ([], [], ["invalid"])
+    reason = "invalid" if len(frames) <= MAX_FRAMES else "too many frames"
+    assert (server.runs, server.sent, server.drops) == ([], [], [reason])
     server.get(b"", b"body", peer=b"a")
     assert server.runs == [("", b"body")]
 

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.gateways.majordomo import Broker, C
 from wmp.foreign import Arrived
 from wmp.gateways import MajordomoService
+from wmp.gateways.majordomo.wire import MAX_BODY
 
 
 @pytest.mark.rule("MDP-2.1", "MDP-4.1", "MDP-4.2", "MDP-3.1")
@@ -60,8 +61,11 @@ def test_a_request_without_service_or_body_is_dropped():
     broker.get(b"", C, peer=b"c")
     broker.get(b"", C, b"echo", peer=b"c")
     broker.get(b"", C, b"", b"x", peer=b"c")
-    broker.get(b"", C, b"\xff", b"x", peer=b"c")
-    assert (broker.counted, broker.door.statistics().requests) == ({"invalid": 4}, 0)
+    broker.get(b"", C, b"x" * 256, b"x", peer=b"c")
+    assert broker.counted == {"invalid": 2, "unusable service": 2}
+    assert broker.door.statistics().requests == 0
+    (cause,) = broker.causes[-1:]
+    assert cause.startswith(f"dropped a request of c for the service {b'x' * 255} of 256 bytes;")
 
 
 @pytest.mark.rule("MDP-3.3", "MDP-2.2")
@@ -155,17 +159,19 @@ def test_the_bytes_of_joined_requests_return_to_zero():
 def test_a_body_fits_into_a_message_to_a_worker():
     broker = Broker()
     broker.ready(b"w")
-    broker.ask(b"c", *[b"x"] * 60)
-    assert (broker.emitted, broker.counted) == ([], {"invalid": 1})
-    broker.ask(b"c", *[b"x"] * 59)
+    broker.ask(b"c", *[b"x"] * (MAX_BODY + 1))
+    assert (broker.emitted, broker.counted) == ([], {"too many frames": 1})
+    (cause,) = broker.causes
+    assert cause.endswith("from c; expected 1022 at most, for the service b'echo'")
+    broker.ask(b"c", *[b"x"] * MAX_BODY)
     token, body = broker.given(b"w")
-    assert len(body) == 59
-    broker.answer(b"w", token, *[b"y"] * 59)
-    assert broker.emitted == [(b"c", (b"", C, b"echo", *[b"y"] * 59))]
+    assert len(body) == MAX_BODY
+    broker.answer(b"w", token, *[b"y"] * MAX_BODY)
+    assert broker.emitted == [(b"c", (b"", C, b"echo", *[b"y"] * MAX_BODY))]
     hops = [b"%d" % n for n in range(6)]
     broker.get(*hops, b"", C, b"echo", b"x", peer=b"c")
     token, _ = broker.given(b"w")
-    broker.answer(b"w", token, *[b"y"] * 59)
+    broker.answer(b"w", token, *[b"y"] * MAX_BODY)
     assert broker.emitted == []
     assert broker.door.statistics().unanswered == {"too many frames": 1}
 

@@ -9,6 +9,7 @@ from tests.unit.gateways.majordomo import DISCONNECT, HEARTBEAT, Broker, C, W
 from wmp.events import Drained
 from wmp.foreign import Emit
 from wmp.gateways import MajordomoService
+from wmp.gateways.common.body import MAX_FRAMES
 
 
 @pytest.mark.rule("MDP-4.2")
@@ -66,7 +67,7 @@ def test_a_command_in_broken_order_gets_disconnect_and_nothing_more(frames):
 
 @pytest.mark.rule("MDP-4.8")
 @pytest.mark.parametrize(
-    "frames", [HEARTBEAT, (b"", W, b"\x03", b"c", b"", b"x"), (b"", W, b"\x01", b"\xff")]
+    "frames", [HEARTBEAT, (b"", W, b"\x03", b"c", b"", b"x"), (b"", W, b"\x01", b"x" * 256)]
 )
 def test_an_unknown_worker_that_does_not_send_ready_gets_disconnect_once(frames):
     broker = Broker()
@@ -87,7 +88,6 @@ def test_an_unknown_worker_that_does_not_send_ready_gets_disconnect_once(frames)
         (b"", W, b"\x09"),
         (b"", W),
         (b"hop", b"", W, b"\x04"),
-        (b"", W, *[b"x"] * 63),
     ],
 )
 def test_an_invalid_message_is_dropped_and_ends_a_known_worker(frames):
@@ -99,6 +99,30 @@ def test_an_invalid_message_is_dropped_and_ends_a_known_worker(frames):
     broker.get(*frames, peer=b"w")
     assert broker.emitted == [(b"w", DISCONNECT)]
     assert broker.states == {}
+
+
+@pytest.mark.rule("MDP-1.2", "MDP-4.9")
+def test_a_message_of_too_many_frames_is_named_and_ends_a_known_worker():
+    broker = Broker()
+    frames = (b"", W, b"\x03", b"c", b"", *[b"x"] * (MAX_FRAMES - 4))
+    broker.get(*frames, peer=b"stranger")
+    assert broker.emitted == []
+    assert broker.counted == {"too many frames": 1}
+    (cause,) = broker.causes
+    assert cause == "dropped a message of 1025 frames from stranger; expected 1024 at most"
+    broker.ready(b"w")
+    broker.get(*frames, peer=b"w")
+    assert broker.emitted == [(b"w", DISCONNECT)]
+    assert broker.states == {}
+
+
+@pytest.mark.rule("MDP-1.4", "MDP-4.8")
+def test_a_worker_of_a_service_without_a_role_is_refused_by_name():
+    broker = Broker()
+    broker.get(b"", W, b"\x01", b"\xff" * 86, peer=b"w")
+    assert broker.emitted == [(b"w", DISCONNECT)]
+    assert broker.counted == {"unusable service": 1}
+    assert "of 86 bytes; expected a name whose role has 1 to 255 bytes" in broker.causes[0]
 
 
 @pytest.mark.rule("MDP-4.3", "MDP-4.4", "MDP-3.3")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from wmp.gateways.majordomo import wire
 from wmp.gateways.majordomo.wire import AttendantCommand, BrokerCommand
@@ -87,8 +89,6 @@ def test_the_protocol_stands_behind_the_first_empty_frame():
     assert wire.find_header((b"hop", b"hop", *CLIENT_REQUEST)) == 3
     assert wire.find_header((*(b"hop",) * 8, *CLIENT_REQUEST)) == 9
     assert wire.find_header((*(b"hop",) * 9, *CLIENT_REQUEST)) == 0
-    assert wire.find_header((b"", MDPC01, b"echo", *[b""] * 61)) == 1
-    assert wire.find_header((b"", MDPC01, b"echo", *[b""] * 62)) == 0
     assert wire.find_header((b"", b"")) == 1
     assert wire.find_header((b"",)) == 0
     assert wire.find_header((b"a", b"b")) == 0
@@ -104,13 +104,30 @@ def test_the_protocol_stands_behind_the_first_empty_frame():
         (b"x" * 255, "x" * 255),
         (b"x" * 256, None),
         (b"", None),
-        (b"\xff", None),
-        (b"a\n", None),
-        (b"\x01", None),
+        (b"\xff", "%FF"),
+        (b"a\n", "a%0A"),
+        (b"\x01", "%01"),
+        (b"100%", "100%"),
+        (b"%0a", "%0a"),
+        (b"%0A", "%250A"),
+        (b"%2\xff", "%2%FF"),
+        (b"\xff" * 85, "%FF" * 85),
+        (b"\xff" * 86, None),
     ],
 )
-def test_a_name_is_printable_text(name, text):
-    assert wire.as_service(name) == text
+def test_the_role_of_a_service_shows_its_name(name, text):
+    assert wire.role_of(name) == text
+
+
+@pytest.mark.rule("MDP-1.4")
+@given(st.binary(min_size=1, max_size=80))
+@example(b"%%41")
+@example("\N{NO-BREAK SPACE}%41".encode())
+def test_two_services_have_two_roles(name):
+    role = wire.role_of(name)
+    assert role is not None
+    assert role.isprintable()
+    assert wire.service_of(role) == name
 
 
 def test_an_empty_body_is_one_empty_frame():

@@ -10,6 +10,7 @@ from wmp.actions import Interrupt, Run
 from wmp.events import Drained, Finished, Ticked
 from wmp.gateways.aio import MajordomoWorker
 from wmp.gateways.majordomo.aio_worker import _RequestHolder
+from wmp.gateways.majordomo.wire import MAX_BODY
 from wmp.gateways.majordomo.worker_machine import MajordomoTimes, MajordomoWorkerMachine
 from wmp.message import Kind, Outcome
 
@@ -240,10 +241,10 @@ def test_a_worker_that_ends_answers_first(worker):
 @pytest.mark.rule("MDP-1.2", "MDP-5.8")
 def test_a_reply_of_too_many_frames_counts_as_a_failure(worker):
     worker.request(b"a", b"b")
-    worker.finish([b"y"] * 59)
-    assert worker.sent == [worker.reply(*[b"y"] * 59)]
+    worker.finish([b"y"] * MAX_BODY)
+    assert worker.sent == [worker.reply(*[b"y"] * MAX_BODY)]
     worker.request(b"a", b"b")
-    worker.finish([b"y"] * 60)
+    worker.finish([b"y"] * (MAX_BODY + 1))
     assert worker.sent == [DISCONNECT]
     assert worker.machine.statistics().dropped == {"too many frames": 1}
 

@@ -9,6 +9,7 @@ from wmp.codec import pack_frames
 from wmp.errors import DecodeError, NoReply
 from wmp.events import Closed, Drained
 from wmp.foreign import Requested, Unsent, Withdrawn
+from wmp.gateways.common.body import MAX_FRAMES
 from wmp.gateways.round_robin.client_machine import RoundRobinClientMachine
 from wmp.gateways.round_robin.lmq_link import LinkTimes
 from wmp.gateways.round_robin.lmq_wire import read_lmq, slots_of
@@ -35,7 +36,7 @@ ID8 = bytes(range(8))
         (b"a",) * 6,
         (*(b"a",) * 9, b"", V, b"\x01", ID8, b""),
         (b"", V, b"\x01", ID8, b"", *(b"a",) * 9),
-        (b"", V, b"\x03", ID8, *(b"a",) * 60, b""),
+        (b"", V, b"\x03", ID8, *(b"a",) * (MAX_FRAMES - 4), b""),
     ],
 )
 def test_other_frames_are_no_message(frames):

@@ -10,8 +10,14 @@ from wmp.events import Finished
 from wmp.foreign import Frames
 from wmp.message import Frame
 
-MAX_FRAMES: Final = 64
+MAX_FRAMES: Final = 1024
 """Maximum number of frames of a message (PIRATE-1.1, PING-1.2)."""
+
+TOO_MANY_FRAMES: Final = "too many frames"
+"""The reason for which a longer message is dropped."""
+
+FRAME_COST: Final = 64
+"""Bytes by which each further frame of a body counts, in addition to its content."""
 
 MAX_HOPS: Final = 8
 """Maximum number of frames before the empty frame of an envelope (PIRATE-1.2)."""
@@ -34,6 +40,38 @@ def split(frames: Frames) -> tuple[Frames, Frames] | None:
             body = frames[place + 1 :]
             return (frames[: place + 1], body) if body else None
     return None
+
+
+def describe_peer(peer: bytes) -> str:
+    """Return the routing id of a connection as text for a log."""
+    return peer.decode() if peer.isascii() and peer.decode().isprintable() else peer.hex()
+
+
+def explain_invalid(frames: Frames, peer: bytes, limit: int = MAX_FRAMES) -> tuple[str, str]:
+    """Return the reason and the text for a message of which a door can make no use.
+
+    A message with too many frames may be meant well, so it has a reason of its own, and a text
+    with the limit and the sender. The text is empty for any other message.
+
+    Args:
+        frames: The message.
+        peer: Routing id of the sender.
+        limit: Maximum number of frames.
+    """
+    if len(frames) <= limit:
+        return "invalid", ""
+    text = (
+        f"dropped a message of {len(frames)} frames from {describe_peer(peer)}; expected "
+        f"{limit} at most"
+    )
+    return TOO_MANY_FRAMES, text
+
+
+def size_of(body: Frames) -> int:
+    """Return the bytes for which a body counts."""
+    if len(body) == 1:
+        return len(body[0])
+    return sum(map(len, body)) + FRAME_COST * (len(body) - 1)
 
 
 def to_payload(body: Frames, *, as_list: bool) -> tuple[str, Frame]:

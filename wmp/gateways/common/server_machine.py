@@ -23,7 +23,7 @@ from wmp.foreign import (
     Left,
     Unsent,
 )
-from wmp.gateways.common.body import result_body, to_payload
+from wmp.gateways.common.body import explain_invalid, result_body, to_payload
 from wmp.gateways.common.client_wire import ClientWire, ReqWire
 from wmp.gateways.common.reply_memory import ReplyMemory
 from wmp.gateways.common.serial_worker import PEER_OF_FOREIGN_JOBS
@@ -155,7 +155,8 @@ class LazyServerMachine:
         if parts is None:
             answer = self.wire.answer(frames)
             if answer is None:
-                actions.append(self._drop("invalid"))  # PIRATE-3.2
+                # PIRATE-3.2
+                actions.append(self._drop(*explain_invalid(frames, peer)))
             else:
                 actions.append(Emit(port, peer, answer))
             return
@@ -223,6 +224,6 @@ class LazyServerMachine:
                 self._gone.add(lane)
                 actions.append(Interrupt(lane, (lane,)))
 
-    def _drop(self, reason: str) -> Drop:
+    def _drop(self, reason: str, detail: str = "") -> Drop:
         self._dropped[reason] += 1
-        return Drop(reason)
+        return Drop(reason, detail=detail)

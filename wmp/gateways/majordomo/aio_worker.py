@@ -19,9 +19,9 @@ from wmp.gateways.common.aio import (
 )
 from wmp.gateways.common.body import from_payload, to_payload
 from wmp.gateways.common.serial_worker import ForeignWorkerStatistics
-from wmp.gateways.majordomo.wire import MAX_BODY, as_service
+from wmp.gateways.majordomo.wire import MAX_BODY
 from wmp.gateways.majordomo.worker_machine import MajordomoTimes, MajordomoWorkerMachine
-from wmp.message import Outcome
+from wmp.message import Limits, Outcome
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.executors.handlers import Handler
 from wmp.runtime.sockets.socket_settings import (
@@ -38,11 +38,12 @@ def service_frame(name: object) -> bytes:
         ConfigError: The value is not a name.
     """
     if isinstance(name, str | bytes):
-        frame = name.encode() if isinstance(name, str) else name
-        if as_service(frame) is not None:
+        frame = name.encode(errors="replace") if isinstance(name, str) else name
+        if 0 < len(frame) <= Limits.TEXT and not (isinstance(name, str) and not name.isprintable()):
             return frame
     raise ConfigError(
-        f"a service is {name!r}; expected a name of 1 to 255 bytes of printable characters"
+        f"a service is {name!r}; expected 1 to {Limits.TEXT} bytes, or a text of printable "
+        "characters of this size"
     )
 
 

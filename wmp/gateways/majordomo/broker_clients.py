@@ -16,10 +16,17 @@ from wmp.actions import Drop, End
 from wmp.core.protocol.timers import Timers
 from wmp.events import Cancelled, Submitted
 from wmp.foreign import Emit, Frames
-from wmp.gateways.common.body import FRAMES_CODEC, MAX_FRAMES, read_payload, to_payload
+from wmp.gateways.common.body import (
+    FRAMES_CODEC,
+    MAX_FRAMES,
+    describe_peer,
+    read_payload,
+    size_of,
+    to_payload,
+)
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
-from wmp.gateways.majordomo.wire import ClientRequest, as_service, write_reply
-from wmp.message import Frame, Kind, counted
+from wmp.gateways.majordomo.wire import ClientRequest, role_of, write_reply
+from wmp.message import Frame, Kind, Limits, counted
 
 _KEPT: Final = 1024
 """Number of services that are kept without requests: most get the next request soon."""
@@ -133,9 +140,15 @@ class MajordomoRequests:
         """Take a request; return why it was dropped."""
         service = self._services.get(request.service) or self._service(request.service)
         if service is None:
-            return self._drop("invalid")
+            name = request.service
+            text = (
+                f"dropped a request of {describe_peer(peer)} for the service "
+                f"{name[: Limits.TEXT]!r} of {len(name)} bytes; expected a name whose role has 1 "
+                f"to {Limits.TEXT} bytes"
+            )
+            return self._drop("unusable service", text)
         terms, body = service.terms, request.body
-        size = sum(map(len, body)) + _size_without_body(request.envelope)
+        size = size_of(body) + _size_without_body(request.envelope)
         if not service.requests:
             size += _SERVICE
         own = self._of_peer.get(peer)
@@ -179,7 +192,7 @@ class MajordomoRequests:
         return None
 
     def _service(self, name: bytes) -> _AskedService | None:
-        role = as_service(name)
+        role = role_of(name)
         if role is None:
             return None
         terms = self._terms_of(role)

@@ -25,6 +25,7 @@ from wmp.foreign import (
     Unsent,
 )
 from wmp.gateways.common.attendance import Attendance
+from wmp.gateways.common.body import MAX_FRAMES, explain_invalid
 from wmp.gateways.majordomo.broker_clients import MajordomoRequests, ServiceTerms
 from wmp.gateways.majordomo.broker_terms import WorkersTerms
 from wmp.gateways.majordomo.broker_workers import (
@@ -34,14 +35,16 @@ from wmp.gateways.majordomo.broker_workers import (
 )
 from wmp.gateways.majordomo.wire import (
     CLIENT,
+    MAX_BODY,
     WORKER,
     ClientRequest,
-    as_service,
     find_header,
     read_client,
     read_worker,
+    role_of,
     write_reply,
 )
+from wmp.message import Limits
 
 MajordomoDoorAction = WorkersAction | Submitted | Cancelled | Halt
 
@@ -234,7 +237,7 @@ class MajordomoDoorMachine:
         if name == CLIENT and self.settings.clients:
             request = read_client(frames, header)
             if request is None:
-                actions.append(self._drop("invalid"))
+                actions.append(self._invalid(peer, frames, header))
             elif request.service.startswith(_MMI):
                 actions.append(self._inform(port, peer, request))
             elif self._draining:
@@ -247,16 +250,28 @@ class MajordomoDoorMachine:
             if self._leaving and not self.workers.knows(peer):
                 actions.append(self._drop("draining"))
             else:
-                self.workers.arrived(port, peer, read_worker(frames), now, of_workers)
+                long = len(frames) > MAX_FRAMES
+                if long:
+                    actions.append(self._invalid(peer, frames, 0))
+                if not long or self.workers.knows(peer):
+                    self.workers.arrived(port, peer, read_worker(frames), now, of_workers)
         elif self.workers.knows(peer):
             self.workers.arrived(port, peer, read_worker(()), now, of_workers)
         else:
-            actions.append(self._drop("invalid"))
+            actions.append(self._invalid(peer, frames, 0))
+
+    def _invalid(self, peer: bytes, frames: Frames, header: int) -> Drop:
+        """Return why a message is of no use; for a long request with the name of its service."""
+        limit = min(MAX_FRAMES, MAX_BODY + header + 2) if header else MAX_FRAMES
+        reason, text = explain_invalid(frames, peer, limit)
+        if text and header:
+            text += f", for the service {bytes(frames[header + 1])[: Limits.TEXT]!r}"
+        return self._drop(reason, text)
 
     def _inform(self, port: int, peer: bytes, request: ClientRequest) -> Emit:
         """Return the reply of a service of the broker itself, 8/MMI."""
         if request.service == _LOOKUP:
-            requested = as_service(request.body[0]) if len(request.body) == 1 else None
+            requested = role_of(request.body[0]) if len(request.body) == 1 else None
             known = requested is not None and self._served(requested)
             code = b"200" if known else b"404"
         else:
@@ -281,6 +296,6 @@ class MajordomoDoorMachine:
         self._halted = True
         actions.append(Halt(None))
 
-    def _drop(self, reason: str) -> Drop:
+    def _drop(self, reason: str, detail: str = "") -> Drop:
         self._dropped[reason] += 1
-        return Drop(reason)
+        return Drop(reason, detail=detail)

@@ -20,7 +20,7 @@ from wmp.errors import DecodeError
 from wmp.events import Begun, Finished, Recalled
 from wmp.foreign import Disband, Emit, Frames, GroupOrder, GroupReport, Of, Staff
 from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput, make_token
-from wmp.gateways.common.body import FRAMES_CODEC, from_payload, to_payload
+from wmp.gateways.common.body import FRAMES_CODEC, describe_peer, from_payload, to_payload
 from wmp.gateways.majordomo.broker_terms import (
     MajordomoAttendant,
     StaffedService,
@@ -32,7 +32,7 @@ from wmp.gateways.majordomo.wire import (
     MAX_BODY,
     AttendantCommand,
     WorkerNotice,
-    as_service,
+    role_of,
     write_run,
 )
 from wmp.message import Limits, Outcome
@@ -196,14 +196,16 @@ class MajordomoWorkers:
         worker.service.members -= 1
         self._changed[worker.service.group] = worker.service
 
-    def _expel(self, port: int, peer: bytes, why: str, actions: list[WorkersAction]) -> None:
+    def _expel(
+        self, port: int, peer: bytes, why: str, actions: list[WorkersAction], detail: str = ""
+    ) -> None:
         """Send DISCONNECT, and nothing more (MDP-4.8)."""
         worker = self._workers.get(peer)
         if worker is not None:
             self._leave(worker, why, actions)
         self.disconnected += 1
         self._end_with(peer)
-        actions += (self._drop(why), Emit(port, peer, DISCONNECT))
+        actions += (self._drop(why, detail), Emit(port, peer, DISCONNECT))
 
     def _end_with(self, peer: bytes) -> None:
         """Send nothing more to a connection, and take nothing more."""
@@ -270,9 +272,14 @@ class MajordomoWorkers:
     def _ready(
         self, port: int, peer: bytes, name: bytes, now: float, actions: list[WorkersAction]
     ) -> None:
-        role = as_service(name)
+        role = role_of(name)
         if role is None or role.startswith(MMI):
-            self._expel(port, peer, "reserved or malformed service", actions)
+            text = (
+                f"refused a worker, {describe_peer(peer)}, of the service {name[: Limits.TEXT]!r} "
+                f"of {len(name)} bytes; expected a name whose role has 1 to {Limits.TEXT} bytes "
+                f"and does not begin with {MMI}"
+            )
+            self._expel(port, peer, "unusable service", actions, text)
             return
         service = self._services.get(role)
         maximum = self.terms.max_workers

@@ -15,7 +15,7 @@ from wmp.gateways.majordomo.broker_clients import ServiceTerms
 from wmp.gateways.majordomo.broker_machine import MajordomoDoorMachine, MajordomoDoorSettings
 from wmp.gateways.majordomo.broker_terms import WorkersTerms
 from wmp.gateways.majordomo.broker_workers import MMI
-from wmp.gateways.majordomo.wire import as_service
+from wmp.gateways.majordomo.wire import role_of
 from wmp.message import DEFAULT_NEEDS, Limits
 from wmp.runtime.common.checks import check_amounts, check_count, check_seconds, check_text
 from wmp.runtime.node.config_table import ConfigTable
@@ -65,7 +65,7 @@ class MajordomoService:
     def __attrs_post_init__(self) -> None:
         check_text("the name of a service", self.name, Limits.TEXT, 1)
         plain = self.name.removesuffix("*")
-        if plain and as_service(plain.encode()) is None:
+        if plain and role_of(plain.encode()) is None:
             raise ConfigError(
                 f"a service is {self.name!r}; expected a name of printable characters"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Final
 
@@ -98,23 +99,41 @@ _SHORT_HERE: Final = {
 }
 
 
-def as_service(name: Frame) -> str | None:
-    """Return the name of a service as text; None for bytes that are not a name (MDP-1.4)."""
-    if not 0 < len(name) <= Limits.TEXT:
-        return None
-    try:
-        text = bytes(name).decode()
-    except UnicodeDecodeError:
-        return None
-    return text if text.isprintable() else None
+_PERCENT: Final = re.compile("%(?=[0-9A-F]{2})")
+_ESCAPED: Final = re.compile(b"%([0-9A-F]{2})")
+
+
+def role_of(name: Frame) -> str | None:
+    """Return the role of the jobs of a service (MDP-1.4).
+
+    Args:
+        name: Any bytes. A name of printable characters is its own role. Any other byte, and a
+            percent sign that could be taken for such a byte, is written as in ``%0A``.
+
+    Returns:
+        The role; None if the name is empty or the role is longer than a role may be.
+    """
+    text = bytes(name).decode(errors="surrogateescape")
+    text = _PERCENT.sub("%25", text)
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else _escape(char) for char in text)
+    return text if 0 < len(text.encode()) <= Limits.TEXT else None
+
+
+def _escape(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode(errors="surrogateescape"))
+
+
+def service_of(role: str) -> bytes:
+    """Return the name of the service with a role: the inverse of :func:`role_of`."""
+    return _ESCAPED.sub(lambda match: bytes((int(match[1], 16),)), role.encode())
 
 
 def find_header(frames: Frames) -> int:
     """Return the place behind the first empty frame (MDP-1.3); 0 for frames that are no message."""
-    if len(frames) <= MAX_FRAMES:
-        for place, frame in enumerate(frames[: MAX_HOPS + 1]):
-            if not frame:
-                return place + 1 if place + 1 < len(frames) else 0
+    for place, frame in enumerate(frames[: MAX_HOPS + 1]):
+        if not frame:
+            return place + 1 if place + 1 < len(frames) else 0
     return 0
 
 
@@ -139,7 +158,7 @@ def read_client(frames: Frames, header: int) -> ClientRequest | None:
 def read_worker(frames: Frames) -> WorkerNotice:
     """Read a message whose second frame is ``MDPW01`` (MDP-1.6)."""
     count = len(frames)
-    if count < 3 or frames[0]:
+    if not 3 <= count <= MAX_FRAMES or frames[0]:
         return _INVALID
     command = bytes(frames[2])
     if command == _REPLY:

@@ -12,7 +12,13 @@ from wmp.actions import Drop, End, Halt, Resolve
 from wmp.events import Cancelled, Closed, Drained, Submitted
 from wmp.foreign import Arrived, Emit, Frames, Left, Settled, Unsent
 from wmp.gateways.common.attendance import Attendance
-from wmp.gateways.common.body import FRAMES_CODEC, read_payload, to_payload
+from wmp.gateways.common.body import (
+    FRAMES_CODEC,
+    explain_invalid,
+    read_payload,
+    size_of,
+    to_payload,
+)
 from wmp.gateways.common.client_wire import ClientWire, ReqWire
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.common.reply_memory import ReplyMemory
@@ -209,7 +215,11 @@ class FrontDoorMachine:
         parts = service.wire.split(frames)
         if parts is None:
             answer = service.wire.answer(frames)
-            actions.append(self._drop("invalid") if answer is None else Emit(port, peer, answer))
+            actions.append(
+                self._drop(*explain_invalid(frames, peer))
+                if answer is None
+                else Emit(port, peer, answer)
+            )
             return
         envelope, body = parts
         if self._memory is not None:
@@ -226,7 +236,7 @@ class FrontDoorMachine:
         if self._draining:
             actions.append(self._drop("draining"))
             return
-        size = len(body[0]) if len(body) == 1 else sum(map(len, body))
+        size = size_of(body)
         if service.join:
             body = tuple(map(bytes, body))
         joined = self._joined.get(body) if service.join else None
@@ -358,6 +368,6 @@ class FrontDoorMachine:
         if not numbers:
             del self._of_peer[peer]
 
-    def _drop(self, reason: str) -> Drop:
+    def _drop(self, reason: str, detail: str = "") -> Drop:
         self._dropped[reason] += 1
-        return Drop(reason)
+        return Drop(reason, detail=detail)

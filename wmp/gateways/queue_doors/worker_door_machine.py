@@ -31,7 +31,7 @@ from wmp.foreign import (
     Unsent,
 )
 from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput, make_token
-from wmp.gateways.common.body import FRAMES_CODEC, read_payload, to_payload
+from wmp.gateways.common.body import FRAMES_CODEC, explain_invalid, read_payload, to_payload
 from wmp.gateways.queue_doors.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL, Bundle
 from wmp.gateways.queue_doors.wire import DoorWire, FromWorker, HeartbeatStyle, Notice
 from wmp.message import DEFAULT_ROLE, Frame, Limits, Outcome, Peer
@@ -301,7 +301,7 @@ class BackDoorMachine:
         message = self.wire.read(frames)
         worker = self._workers.get(peer)
         if worker is None:
-            worker = self._admit(port, peer, message, actions)
+            worker = self._admit(port, peer, message, frames, actions)
             if worker is None:
                 return
         worker.last_at, worker.answered = now, True
@@ -323,7 +323,7 @@ class BackDoorMachine:
                 self._leave(worker, "the worker left", now, actions)
                 return
             case Notice.INVALID:
-                actions.append(self._drop("invalid"))
+                actions.append(self._drop(*explain_invalid(frames, peer)))
             case _:
                 assert_never(message.meaning)
         if self._workers.get(peer) is not worker:
@@ -360,7 +360,12 @@ class BackDoorMachine:
         self._step(worker, _Input.READY)
 
     def _admit(
-        self, port: int, peer: bytes, message: FromWorker, actions: list[BackDoorAction]
+        self,
+        port: int,
+        peer: bytes,
+        message: FromWorker,
+        frames: Frames,
+        actions: list[BackDoorAction],
     ) -> _Attendant | None:
         """Return a new worker, or None for a message that makes no worker known."""
         wire = self.wire
@@ -370,8 +375,10 @@ class BackDoorMachine:
             or (message.meaning is Notice.REPLY and wire.reply_is_ready)
         )
         if not known or self._draining:
-            reason = "invalid" if message.meaning is Notice.INVALID else "unknown worker"
-            actions.append(self._drop(reason))
+            reason, text = explain_invalid(frames, peer)
+            if message.meaning is not Notice.INVALID:
+                reason = "unknown worker"
+            actions.append(self._drop(reason, text))
             return None
         if len(self._workers) >= self.settings.max_workers:
             actions.append(self._drop("limit"))

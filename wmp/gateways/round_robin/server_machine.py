@@ -30,7 +30,7 @@ from wmp.foreign import (
     Unsent,
 )
 from wmp.gateways.common.attendance import Attendance
-from wmp.gateways.common.body import FRAMES_CODEC, read_payload
+from wmp.gateways.common.body import FRAMES_CODEC, explain_invalid, read_payload
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.round_robin.client_messages import ClientMessage, ClientMessages, size_of
 from wmp.gateways.round_robin.given_messages import GivenMessages, has_form_of_token
@@ -230,7 +230,7 @@ class RoundRobinDoorMachine:
                 self.table.put_back(worker)  # RR-4.10
                 self._timers.arm(_SilenceTimer(peer), now + self.terms.heartbeat)
         if message is None:
-            actions.append(self._drop("invalid"))
+            actions.append(self._drop(*explain_invalid(frames, peer)))
         elif message.addresses:
             self._to_address(port, peer, message, frames, actions)
         elif message.type is LmqType.PING:

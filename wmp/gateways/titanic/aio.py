@@ -20,7 +20,7 @@ from wmp.foreign import Frames
 from wmp.gateways.common.aio import as_body
 from wmp.gateways.majordomo.aio_client import MajordomoClient
 from wmp.gateways.majordomo.aio_worker import MajordomoWorker
-from wmp.gateways.majordomo.wire import MAX_BODY, as_service
+from wmp.gateways.majordomo.wire import MAX_BODY, role_of, service_of
 from wmp.gateways.titanic.requests import TakenRequest, TitanicRequests
 from wmp.message import Frame
 from wmp.runtime.common.checks import check_count, check_seconds
@@ -150,7 +150,7 @@ class Titanic(AsyncProgram):
     # -- the three services, each on a thread of its worker
 
     def _store_request(self, frames: list[bytes]) -> list[bytes]:
-        service = as_service(frames[0])
+        service = role_of(frames[0])
         if service is None or len(frames) < 2:
             return [b"500 expected the name of a service, and a body"]
         return self._ask(lambda requests: self._stored_as(requests, service, frames[1:]))
@@ -229,7 +229,7 @@ class Titanic(AsyncProgram):
                 return
             share = math.ceil(free / (len(services) - place))
             try:
-                if not await self._lookup.has(service):
+                if not await self._lookup.has(service_of(service)):
                     continue
             except NoReply:
                 return  # there is no broker
@@ -253,7 +253,9 @@ class Titanic(AsyncProgram):
     async def _do(self, requests: TitanicRequests, service: str, taken: TakenRequest) -> None:
         """Send a stored request, and store its reply."""
         try:
-            reply = as_body(await self._client.request(service, list(map(bytes, taken.body))))
+            reply = as_body(
+                await self._client.request(service_of(service), list(map(bytes, taken.body)))
+            )
         except WMPError as error:
             await self._give_back(requests, taken, isinstance(error, NoReply))
             return

@@ -38,7 +38,7 @@ _USUAL = frozenset(
 _ALARMING = (
     ERROR_CODES
     | {"policy failed", "rival", "slots above max_slots", "wrong side", "device full", "no reply"}
-    | {"unanswered request"}
+    | {"unanswered request", "too many frames", "unusable service"}
 ) - _USUAL
 """Reasons that indicate a broken or hostile peer, a user's policy that raises errors, a setting
 that does not fit, or a client or worker of another protocol that waits in vain.
