@@ -97,6 +97,35 @@ def test_the_lines_of_the_example_work(folder: Path, dispatcher: tuple[Program, 
         assert wait_ended(folder, line)["result"] == {"run": 1, "width": 320}
 
 
+def test_a_command_does_the_jobs_of_a_dispatcher(
+    folder: Path, dispatcher: tuple[Program, str, str]
+) -> None:
+    _, url, endpoint = dispatcher
+    places = (("--dispatcher", url, "--http", "127.0.0.1:0"), ("--connect", endpoint))
+    for place, ready in zip(places, ("registered as", "connected to manager"), strict=True):
+        command = ("--role", "copy", "--output", "json", *place, "--", "cat")
+        with wmp("worker", *command, cwd=folder) as program:
+            program.wait_for_line(ready)
+            job = httpx.post(
+                f"{url}/dispatcher/jobs/",
+                json={"type": "copy", "payload": "hello"},
+                timeout=WAIT,
+                trust_env=False,
+            ).json()
+            line = f"curl -s {url}/dispatcher/jobs/{job['_id']}"
+            ended = wait_ended(folder, line)
+            assert ended["status"] == "s", ended
+            assert ended["result"] == {
+                "_id": job["_id"],
+                "type": "copy",
+                "workflow": None,
+                "run": None,
+                "payload": "hello",
+            }
+            program.signal(signal.SIGTERM)
+            assert program.ends() == 0
+
+
 def code_for(url: str, host: str, path: str) -> int:
     """Return the code of the answer to a request with this ``Host``."""
     return httpx.get(url + path, headers={"Host": host}, timeout=WAIT, trust_env=False).status_code

@@ -76,6 +76,17 @@ CASES = [
     ("worker -- nosuchcommand", r"'nosuchcommand' was not found .*give its path"),
     ("worker --", r"the command is empty"),
     ("worker --pool process -- wc", r"--pool applies to functions only"),
+    ("worker work:shout --output text", r"--output is for a COMMAND"),
+    ("worker ready:worker --output text", r"--output is for a COMMAND"),
+    ("worker --output yaml -- wc", r"'yaml' is not one of 'json', 'text', 'bytes'"),
+    (
+        "worker --output bytes --dispatcher http://127.0.0.1:1 -- wc",
+        r"--output bytes has no effect with --dispatcher, whose results are JSON",
+    ),
+    (
+        "worker --pickle --dispatcher http://127.0.0.1:1",
+        r"--pickle has no effect with --dispatcher",
+    ),
     ("map nowhere.txt", r"there is no file nowhere.txt"),
     ("map .", r"\. is a folder; name files"),
     (

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import wmp
 from tests.waiting import WAIT
 from wmp.errors import ConfigError, JobCancelled
 from wmp.runtime.executors.handlers import RunningJob, serve
@@ -40,6 +43,69 @@ def test_payload_is_stdin_and_stdout_is_the_result(host: Host) -> None:
     handler = CommandHandler(["tr", "a-z", "A-Z"])
     assert handler(b"abc", make_job(host)) == b"ABC"
     assert serve("tr", handler).takes_job
+
+
+@pytest.mark.parametrize(
+    ("payload", "output", "result"),
+    [
+        (b"\xff", None, b"\xff"),
+        ("é", None, "é"),
+        ("é", "bytes", "é".encode()),
+        (b"[1]", "json", [1]),
+        ({"a": [1, None]}, None, '{"a":[1,null]}'),
+        ({"a": [1, None]}, "json", {"a": [1, None]}),
+        (7, "json", 7),
+        (None, "text", "null"),
+        ((1, 2), "text", "[1,2]"),
+        ([b"\xff"], None, b"\xff"),
+    ],
+)
+def test_a_payload_that_is_no_bytes_is_text_or_json(
+    host: Host, payload: Any, output: Any, result: Any
+) -> None:
+    handler = CommandHandler(["cat"], output)
+    found = pickle.loads(pickle.dumps(handler))(payload, make_job(host))
+    assert (type(found), found) == (type(result), result)
+
+
+@pytest.mark.parametrize(
+    ("payload", "output", "error"),
+    [
+        ({"a": b"x"}, None, "cannot be written to the stdin of cat: .*submit bytes, text, or a"),
+        ([b"a", b"b"], None, "a payload of type list cannot be written"),
+        ({1.5: 2}, None, "a dict with a key of type float"),
+        (b"\xff", "text", "stdout is not UTF-8 at byte 0; .*--output bytes"),
+        (b"{", "json", "stdout is not one JSON value: .*--output text"),
+        (b"", "json", "stdout is not one JSON value"),
+        (b"NaN", "json", "stdout is not one JSON value: .*NaN is not a"),
+    ],
+)
+def test_what_stdin_or_the_result_cannot_carry_is_named(
+    host: Host, payload: Any, output: Any, error: str
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=error):
+        CommandHandler(["cat"], output)(payload, make_job(host))
+
+
+def test_an_unknown_output_is_refused() -> None:
+    with pytest.raises(ConfigError, match="output is 'yaml'; expected json, text, bytes"):
+        CommandHandler(["cat"], "yaml")  # type: ignore[arg-type]
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("codec", ["bytes", "text", "json", "cbor", "cbor-tags", "frames"])
+def test_a_command_does_the_jobs_of_every_codec(codec: str) -> None:
+    with (
+        wmp.Manager(codec=codec) as manager,
+        wmp.Worker(*manager.endpoints, handlers=CommandHandler(["tr", "a-z", "A-Z"])),
+    ):
+        if codec not in ("text", "json"):
+            result = manager.submit(b"hi").result(WAIT)
+            assert result == ([b"HI"] if codec == "frames" else b"HI")
+        if codec not in ("bytes", "frames"):
+            assert manager.submit("hi").result(WAIT) == "HI"
+        if codec in ("json", "cbor", "cbor-tags"):
+            assert manager.submit({"a": 1}).result(WAIT) == '{"A":1}'
 
 
 def test_more_than_a_pipe_holds_goes_both_ways(host: Host) -> None:

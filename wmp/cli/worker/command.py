@@ -36,6 +36,7 @@ from wmp.cli.common.options import keys as key_flags
 from wmp.cli.worker.http_place import (
     HttpPlace,
     http_flags,
+    refuse_calls,
     refuse_flags,
     refuse_without_dispatcher,
     serve_over_http,
@@ -49,7 +50,7 @@ from wmp.runtime.common.threads import ThreadEnded, start_thread
 from wmp.runtime.executors import KINDS
 from wmp.runtime.executors.handlers import Handler
 from wmp.runtime.executors.job_log import log_handlers
-from wmp.runtime.node.command import CommandHandler
+from wmp.runtime.node.command import OUTPUTS, CommandHandler, Output
 from wmp.runtime.node.signals import caught
 
 _PROGRAM: Final = "wmp"
@@ -62,6 +63,7 @@ _OWN: Final = (
     "slots",
     "resource",
     "pool",
+    "output",
     "pickle",
     "max-jobs-per-child",
     "memory-per-child",
@@ -100,6 +102,7 @@ class _WorkerCommand(ProgramCommand):
     wmp worker package.module:handlers --dispatcher http://127.0.0.1:8081
     wmp worker --role wc -- wc -w
     wmp worker --role thumbnail --slots 4 -- convert - -resize 200 jpg:-
+    wmp worker --role total --output json -- jq .payload.items
     """,
 )
 @click.argument("target", metavar="[PACKAGE.MODULE[:ATTRIBUTE]] [-- COMMAND…]", required=False)
@@ -135,6 +138,14 @@ class _WorkerCommand(ProgramCommand):
     default="thread",
     show_default=True,
     help="Where functions run; choose process for functions that compute without waiting.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(OUTPUTS),
+    help=(
+        "With -- COMMAND: how stdout becomes the result: as a JSON value, text or bytes; default: "
+        "bytes if the payload is bytes, else text."
+    ),
 )
 @click.option(
     "--pickle",
@@ -226,6 +237,7 @@ def worker(
     slots: int,
     resource: tuple[str, ...],
     pool: str,
+    output: Output | None,
     pickle: bool,
     retries: int,
     max_jobs_per_child: int | None,
@@ -251,8 +263,9 @@ def worker(
     PACKAGE.MODULE:ATTRIBUTE is imported from the current directory: a function f(payload) or
     f(payload, job), a mapping from roles to functions, or a wmp.Worker that has not started.
     PACKAGE.MODULE alone serves all tasks of the module (wmp.task), and its public functions to
-    every wmp.Executor. A COMMAND receives each payload on stdin; its stdout is the result. An exit
-    code other than 0 is an error of the job, with the text on stderr.
+    every wmp.Executor. A COMMAND receives each payload on stdin: bytes and text as they are, any
+    other value as JSON. Its stdout is the result. An exit code other than 0 is an error of the job,
+    with the text on stderr.
 
     With --dispatcher the worker registers at dispatchers over HTTP (wmp dispatcher), and connects
     to no manager.
@@ -277,6 +290,10 @@ def worker(
                 "--watch is for the module of a function; leave out --watch", context
             )
         sources = SourceWatch(target.partition(":")[0], functools.partial(complain, _PROGRAM))
+    if output is not None and argv is None:
+        raise click.UsageError(
+            "--output is for a COMMAND; leave out --output, or add -- COMMAND", context
+        )
     handlers: Mapping[str, Handler]
     roles = role or (DEFAULT_ROLE,)
     if repeated := sorted(name for name in set(roles) if roles.count(name) > 1):
@@ -288,7 +305,13 @@ def worker(
                 "out --pool",
                 context,
             )
-        handlers = dict.fromkeys(roles, CommandHandler(argv))
+        if dispatcher and output == "bytes":
+            raise click.UsageError(
+                "--output bytes has no effect with --dispatcher, whose results are JSON; use "
+                "--output text or --output json",
+                context,
+            )
+        handlers = dict.fromkeys(roles, CommandHandler(argv, output))
     elif target is None:
         if role:
             raise click.UsageError(
@@ -346,7 +369,8 @@ def worker(
         "retry": Retry(times=retries) if retries else None,
     }
     if dispatcher:
-        refuse_flags(context, ("connect", "wait", "watch", "secret", "server"))
+        refuse_flags(context, ("connect", "wait", "watch", "secret", "server", "pickle"))
+        refuse_calls(handlers)
         place = HttpPlace(dispatcher, http, hostname, allow_host, token_file)
         log_handlers(logging.INFO)
         return serve_over_http(place, settings, drain_timeout)

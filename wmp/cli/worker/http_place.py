@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -12,9 +12,13 @@ import click
 from attrs import frozen
 
 from wmp import aio
+from wmp.calls.handlers import ModuleCalls, PickledCalls
+from wmp.calls.task import Task
 from wmp.cli.common.entry_point import complain
 from wmp.cli.common.flag_sources import given_by
 from wmp.cli.dispatcher import check_extra, read_token
+from wmp.errors import ConfigError
+from wmp.runtime.executors.handlers import Handler
 
 _PROGRAM: Final = "wmp"
 
@@ -80,6 +84,21 @@ def refuse_flags(context: click.Context, names: Iterable[str]) -> None:
         if source is not None:
             raise click.UsageError(
                 f"--{name} has no effect with --dispatcher; leave out --{name} of {source}", context
+            )
+
+
+def refuse_calls(handlers: Mapping[str, Handler]) -> None:
+    """Refuse handlers whose payloads no dispatcher has: they would fail every job.
+
+    Raises:
+        ConfigError: A handler is a task or serves calls of functions.
+    """
+    for role, handler in handlers.items():
+        if isinstance(getattr(handler, "__self__", handler), Task | ModuleCalls | PickledCalls):
+            raise ConfigError(
+                f"the role {role!r} takes the arguments of a function as its payload, which jobs "
+                "of a dispatcher do not have; with --dispatcher name functions of one argument, "
+                "PACKAGE.MODULE:ATTRIBUTE"
             )
 
 

@@ -10,9 +10,10 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, Literal
 
-from wmp.errors import ConfigError, JobCancelled
+from wmp.errors import ConfigError, DecodeError, JobCancelled
+from wmp.runtime.codecs.payload_codecs import payload_codec
 from wmp.runtime.executors.handlers import RunningJob
 
 _LOOK: Final = 0.1
@@ -23,6 +24,14 @@ _TERMINATE: Final = 1.0
 
 _STDERR: Final = 2048
 """Bytes of stderr that an error quotes: the end of stderr, which names the cause."""
+
+
+_JSON: Final = payload_codec("json")
+
+Output = Literal["json", "text", "bytes"]
+"""How stdout becomes a result: one JSON value, text in UTF-8, or bytes."""
+
+OUTPUTS: Final[tuple[Output, ...]] = ("json", "text", "bytes")
 
 
 class CommandFailed(Exception):
@@ -45,19 +54,28 @@ class CommandHandler:
 
     The command leads a process group of its own. The processes that it starts are killed together
     with the command. A Ctrl-C at the worker's terminal does not reach the group, so a worker can
-    finish its jobs. Use codec ``bytes``, and a thread or process pool with as many slots as
-    commands may run at the same time.
+    finish its jobs. Use a thread or process pool with as many slots as commands may run at the
+    same time.
+
+    The command reads a payload of bytes or text as it is, and any other value as JSON.
     """
 
-    def __init__(self, argv: Sequence[str | os.PathLike[str]]) -> None:
+    def __init__(
+        self, argv: Sequence[str | os.PathLike[str]], output: Output | None = None
+    ) -> None:
         """Find the command.
 
         Args:
             argv: The command and its arguments; no shell reads them.
+            output: How stdout becomes the result; by default ``"bytes"`` for a payload of bytes,
+                else ``"text"``.
 
         Raises:
-            ConfigError: There is no such command, or ``argv`` is empty.
+            ConfigError: There is no such command, ``argv`` is empty, or ``output`` is unknown.
         """
+        if output is not None and output not in OUTPUTS:
+            raise ConfigError(f"output is {output!r}; expected {', '.join(OUTPUTS)}, or None")
+        self.output = output
         if isinstance(argv, (str, bytes)):
             raise ConfigError(
                 f"command is the text {argv!r}; expected a list: the command and its arguments"
@@ -74,13 +92,52 @@ class CommandHandler:
     def __repr__(self) -> str:
         return f"<CommandHandler {shlex.join(self.argv)}>"
 
-    def __call__(self, payload: bytes, job: RunningJob) -> bytes:
+    def __call__(self, payload: Any, job: RunningJob) -> Any:
         """Run the command.
 
         Raises:
+            TypeError: The payload is neither bytes nor text, and JSON cannot carry it.
+            ValueError: Stdout is not what ``output`` states.
             CommandFailed: The exit code was not 0, or the job's time ran out.
             JobCancelled: The command was killed because the job was cancelled.
         """
+        if isinstance(payload, list) and len(payload) == 1 and isinstance(payload[0], bytes):
+            payload = payload[0]  # a list of one frame, from a door or the codec `frames`
+        given = self._input(payload)
+        output = self.output or ("bytes" if isinstance(payload, bytes | memoryview) else "text")
+        return self._result(self._run(given, job), output)
+
+    def _input(self, payload: Any) -> bytes | memoryview:
+        """Return the bytes for stdin."""
+        if isinstance(payload, bytes | bytearray | memoryview):
+            return bytes(payload)
+        if isinstance(payload, str):
+            return payload.encode()
+        try:
+            return _JSON.encode(payload)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"a payload of type {type(payload).__name__} cannot be written to the stdin of "
+                f"{shlex.join(self.argv)}: {error}; submit bytes, text, or a value of JSON"
+            ) from error
+
+    def _result(self, stdout: bytes, output: Output) -> Any:
+        if output == "bytes":
+            return stdout
+        try:
+            text = stdout.decode()
+            return text if output == "text" else _JSON.decode(stdout)  # type: ignore[misc]
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{shlex.join(self.argv)}: stdout is not UTF-8 at byte {error.start}; use a codec "
+                "that carries bytes, and --output bytes"
+            ) from error
+        except DecodeError as error:
+            raise ValueError(
+                f"{shlex.join(self.argv)}: stdout is not one JSON value: {error}; use --output text"
+            ) from error
+
+    def _run(self, payload: bytes | memoryview, job: RunningJob) -> bytes:
         # Use a file and no pipe. If the timeout of ``communicate`` interrupts a write to a pipe
         # (Python 3.11), the rest of the input is never written, and the command would wait for the
         # rest for ever.
