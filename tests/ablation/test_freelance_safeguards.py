@@ -6,10 +6,10 @@ import pytest
 
 from tests.simulation.test_freelance_worlds import play
 from wmp.actions import Reconnect
-from wmp.gateways.common.client_wire import AgentWire
 from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.freelance.agent_machine import AgentClientMachine
 from wmp.gateways.freelance.shotgun_machine import ShotgunClientMachine
+from wmp.gateways.freelance.wire import AgentWire
 from wmp.testing.gateway_worlds.foreign_world import BrokenPromise
 from wmp.testing.gateway_worlds.freelance_world import FreelanceFault, FreelanceWorld
 

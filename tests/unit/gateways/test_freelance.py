@@ -10,12 +10,12 @@ from wmp.codec import pack_frames
 from wmp.events import Closed, Connected, Drained, Finished, Ticked
 from wmp.foreign import Arrived, Emit, Left, Requested, Unsent, Withdrawn
 from wmp.gateways.common.body import MAX_FRAMES
-from wmp.gateways.common.client_wire import AgentWire, ShotgunWire
 from wmp.gateways.common.reply_memory import ReplyMemory
 from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.common.server_machine import LazyServerMachine
 from wmp.gateways.freelance.agent_machine import AgentClientMachine
 from wmp.gateways.freelance.shotgun_machine import ShotgunClientMachine
+from wmp.gateways.freelance.wire import AgentWire, ShotgunWire
 
 
 class Several(Driven):

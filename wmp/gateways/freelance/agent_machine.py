@@ -28,7 +28,7 @@ from wmp.foreign import (
     Withdrawn,
 )
 from wmp.gateways.common.body import MAX_FRAMES
-from wmp.gateways.common.client_wire import PING, PONG
+from wmp.gateways.freelance.wire import PING, PONG
 
 _NEVER: Final = float("inf")
 

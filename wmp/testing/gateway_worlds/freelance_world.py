@@ -16,11 +16,12 @@ from wmp.actions import Interrupt, Reconnect, Run
 from wmp.codec import pack_frames
 from wmp.events import Connected, Finished, Ticked
 from wmp.foreign import Arrived, Emit, EndRequest, Frames, Left, Requested, Unsent
-from wmp.gateways.common.client_wire import AgentWire, ClientWire, ReqWire, ShotgunWire
+from wmp.gateways.common.client_wire import ClientWire, ReqWire
 from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.common.server_machine import LazyServerMachine
 from wmp.gateways.freelance.agent_machine import AgentClientMachine
 from wmp.gateways.freelance.shotgun_machine import ShotgunClientMachine
+from wmp.gateways.freelance.wire import AgentWire, ShotgunWire
 from wmp.message import Outcome
 from wmp.testing.gateway_worlds.foreign_world import BrokenPromise
 
