@@ -11,9 +11,10 @@ from wmp.actions import End, Resolve
 from wmp.codec import pack_frames
 from wmp.events import Cancelled, Drained
 from wmp.foreign import Emit, Left, Settled
-from wmp.gateways.common.client_wire import AgentWire, ShotgunWire
 from wmp.gateways.common.job_end import UNREADABLE, explain_end
-from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine, Service
+from wmp.gateways.freelance.wire import AgentWire, ShotgunWire
+from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine
+from wmp.gateways.queue_doors.settings import Service
 from wmp.message import Kind
 
 

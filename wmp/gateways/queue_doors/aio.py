@@ -19,9 +19,9 @@ from wmp.gateways.queue_doors.client_door_machine import (
     FrontDoorEvent,
     FrontDoorMachine,
     FrontDoorStatistics,
-    Service,
 )
-from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Frame, Kind
+from wmp.gateways.queue_doors.settings import SERVICE, Service
+from wmp.message import DEFAULT_NEEDS, Frame, Kind
 from wmp.runtime.common.checks import check_amounts, check_count, check_role, check_seconds
 from wmp.runtime.driver.foreign_driver import ForeignDriver
 from wmp.runtime.driver.inbox import JobTerms
@@ -71,16 +71,16 @@ class FrontDoor(DrainingPart):
         self,
         *bind: str,
         manager: Manager,
-        role: str = DEFAULT_ROLE,
+        role: str = SERVICE.kind.role,
         needs: Mapping[str, int] | None = None,
-        priority: int = 0,
-        max_worker_losses: int = 3,
-        timeout: float | None = None,
-        limit: int = 1000,
-        client_limit: int = 1000,
-        full: bytes | None = None,
-        join: bool = False,
-        as_list: bool = False,
+        priority: int = SERVICE.priority,
+        max_worker_losses: int = SERVICE.max_worker_losses,
+        timeout: float | None = SERVICE.timeout,
+        limit: int = SERVICE.limit,
+        client_limit: int = SERVICE.client_limit,
+        full: bytes | None = SERVICE.full,
+        join: bool = SERVICE.join,
+        as_list: bool = SERVICE.as_list,
         **options: Unpack[SocketOptions],
     ) -> None:
         amounts = DEFAULT_NEEDS

@@ -22,7 +22,7 @@ from wmp.blocking.manager import Manager
 from wmp.gateways.common.blocking import BlockingDrainingPart
 from wmp.gateways.queue_doors import aio
 from wmp.gateways.queue_doors.client_door_machine import FrontDoorStatistics
-from wmp.message import DEFAULT_ROLE
+from wmp.gateways.queue_doors.settings import SERVICE
 from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 
 
@@ -62,16 +62,16 @@ class FrontDoor(BlockingDrainingPart[aio.FrontDoor]):
         self,
         *bind: str,
         manager: Manager,
-        role: str = DEFAULT_ROLE,
+        role: str = SERVICE.kind.role,
         needs: Mapping[str, int] | None = None,
-        priority: int = 0,
-        max_worker_losses: int = 3,
-        timeout: float | None = None,
-        limit: int = 1000,
-        client_limit: int = 1000,
-        full: bytes | None = None,
-        join: bool = False,
-        as_list: bool = False,
+        priority: int = SERVICE.priority,
+        max_worker_losses: int = SERVICE.max_worker_losses,
+        timeout: float | None = SERVICE.timeout,
+        limit: int = SERVICE.limit,
+        client_limit: int = SERVICE.client_limit,
+        full: bytes | None = SERVICE.full,
+        join: bool = SERVICE.join,
+        as_list: bool = SERVICE.as_list,
         **options: Unpack[SocketOptions],
     ) -> None:
         inner = aio.FrontDoor(

@@ -19,42 +19,13 @@ from wmp.gateways.common.body import (
     size_of,
     to_payload,
 )
-from wmp.gateways.common.client_wire import ClientWire, ReqWire
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.common.reply_memory import ReplyMemory
+from wmp.gateways.queue_doors.settings import Service
 from wmp.message import Frame, Kind
 
 FrontDoorEvent = Arrived | Unsent | Left | Settled | Resolve | Drained | Closed
 FrontDoorAction = Emit | Submitted | Cancelled | Drop | Halt
-
-
-@frozen
-class Service:
-    """The terms of the jobs of a front door."""
-
-    kind: Kind = field(factory=Kind)
-    priority: int = 0
-    max_worker_losses: int = 3
-    timeout: float | None = None
-    """Seconds within which a job must end; then its request gets no reply."""
-    limit: int = 1000
-    """Maximum number of requests in progress. Further requests are dropped."""
-    limit_bytes: int = 256 << 20
-    """Maximum number of bytes of their bodies."""
-    client_limit: int = 1000
-    """Maximum number of requests of one connection."""
-    as_list: bool = False
-    """Whether a body of one frame is a list for the handler, too."""
-    join: bool = False
-    """Whether a request with the body of a request in progress waits for the same job."""
-    full: bytes | None = None
-    """The reply to a request above a limit; None for no reply."""
-    forbidden: frozenset[bytes] = frozenset()
-    """Bodies of one frame that workers of the protocol would not take for a job."""
-    wire: ClientWire = field(factory=ReqWire)
-    """Messages of the clients."""
-    remember: float = 6.0
-    """Seconds for which a reply is kept for repetitions of its request, if the clients repeat."""
 
 
 @frozen

@@ -9,10 +9,18 @@ from typing import Any, ClassVar, Final
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
-from wmp.gateways.common.client_wire import AgentWire, ClientWire, ReqWire, ShotgunWire
+from wmp.gateways.common.client_wire import ClientWire, ReqWire
+from wmp.gateways.freelance.wire import AgentWire, ShotgunWire
 from wmp.gateways.gateway.door import NO_ADDRESS, Door, DoorFlag, addresses, numbered
 from wmp.gateways.gateway.door_machine import DoorContext
-from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine, Service
+from wmp.gateways.queue_doors.client_door_machine import FrontDoorMachine
+from wmp.gateways.queue_doors.settings import (
+    BACK_DOOR,
+    LIVENESS,
+    SERVICE,
+    BackDoorSettings,
+    Service,
+)
 from wmp.gateways.queue_doors.wire import (
     DoorWire,
     HeartbeatStyle,
@@ -20,8 +28,8 @@ from wmp.gateways.queue_doors.wire import (
     PingPongDoorWire,
     SimpleDoorWire,
 )
-from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine, BackDoorSettings
-from wmp.message import DEFAULT_NEEDS, DEFAULT_ROLE, Kind, Limits
+from wmp.gateways.queue_doors.worker_door_machine import BackDoorMachine
+from wmp.message import DEFAULT_NEEDS, Kind, Limits
 from wmp.runtime.common.checks import (
     check_amounts,
     check_count,
@@ -62,28 +70,28 @@ class ClientDoor(Door):
     guide: bool = field(default=False, kw_only=True)
     """Whether an empty frame behind the sequence of an agent is no part of the body, as the Python
     client of the guide sends it."""
-    remember: float = field(default=6.0, kw_only=True)
+    remember: float = field(default=SERVICE.remember, kw_only=True)
     """Seconds for which a reply to an agent is kept for repetitions of its request."""
-    role: str = field(default=DEFAULT_ROLE, kw_only=True)
+    role: str = field(default=SERVICE.kind.role, kw_only=True)
     """Role of the jobs."""
     needs: Mapping[str, int] | None = field(default=None, kw_only=True)
     """Amounts of a worker's resources that a job takes; by default one slot."""
-    priority: int = field(default=0, kw_only=True)
+    priority: int = field(default=SERVICE.priority, kw_only=True)
     """Jobs of a higher priority are granted first."""
-    max_worker_losses: int = field(default=3, kw_only=True)
+    max_worker_losses: int = field(default=SERVICE.max_worker_losses, kw_only=True)
     """Number of lost leases that a job survives. With 0 no request runs twice."""
-    timeout: float | None = field(default=None, kw_only=True)
+    timeout: float | None = field(default=SERVICE.timeout, kw_only=True)
     """Seconds within which a job must end; None for no limit."""
-    limit: int = field(default=1000, kw_only=True)
+    limit: int = field(default=SERVICE.limit, kw_only=True)
     """Maximum number of requests in progress."""
-    limit_bytes: int = field(default=256 << 20, kw_only=True)
+    limit_bytes: int = field(default=SERVICE.limit_bytes, kw_only=True)
     """Maximum number of bytes of their bodies."""
-    client_limit: int = field(default=1000, kw_only=True)
+    client_limit: int = field(default=SERVICE.client_limit, kw_only=True)
     """Maximum number of requests of one connection."""
     key: str | None = field(default=None, kw_only=True)
     """``"body"``: a request with the body of a request in progress waits for the same job, and the
     newest of them gets the reply."""
-    as_list: bool = field(default=False, kw_only=True)
+    as_list: bool = field(default=SERVICE.as_list, kw_only=True)
     """Whether a body of one frame is a list for handlers of WMP, too."""
 
     def __attrs_post_init__(self) -> None:
@@ -163,18 +171,18 @@ class WorkerDoor(Door):
     """``"simple-pirate"``, ``"paranoid-pirate"`` or ``"ping-pong"``."""
     group: str = field(kw_only=True)
     """Name of these workers together, a part of their identity; by default the protocol."""
-    roles: tuple[str, ...] = field(default=(DEFAULT_ROLE,), converter=addresses, kw_only=True)
+    roles: tuple[str, ...] = field(default=BACK_DOOR.roles, converter=addresses, kw_only=True)
     """Roles of the jobs that the workers do."""
     heartbeats: str | None = field(default=None, kw_only=True)
     """``"none"``, ``"one-way"`` or ``"ping-pong"``; by default the style of the protocol."""
-    heartbeat: float = field(default=1.0, kw_only=True)
+    heartbeat: float = field(default=BACK_DOOR.heartbeat, kw_only=True)
     """Seconds between two signs of life, from 0.01 to 30."""
-    liveness: int = field(default=3, kw_only=True)
+    liveness: int = field(default=LIVENESS, kw_only=True)
     """Number of heartbeats without a message after which an idle worker is forgotten."""
-    busy_timeout: float | None = field(default=3600.0, kw_only=True)
+    busy_timeout: float | None = field(default=BACK_DOOR.busy_timeout, kw_only=True)
     """Seconds after which a request at a worker counts as lost; None for no limit. A later
     heartbeat of the worker shows that it takes requests again."""
-    max_workers: int = field(default=Limits.JOBS, kw_only=True)
+    max_workers: int = field(default=BACK_DOOR.max_workers, kw_only=True)
     """Maximum number of workers, at most 4096: together they are one worker of WMP, and it has so
     many jobs at a time. Give further workers a door of their own."""
     guide: bool = field(default=False, kw_only=True)
@@ -182,7 +190,7 @@ class WorkerDoor(Door):
     one_frame: bool = field(default=False, kw_only=True)
     """Whether requests to Paranoid workers must have one frame, as the workers of the guide
     expect."""
-    exit_on_drain: bool = field(default=False, kw_only=True)
+    exit_on_drain: bool = field(default=BACK_DOOR.exit_on_drain, kw_only=True)
     """Whether ping-pong workers get EXIT when the gateway ends."""
 
     @group.default

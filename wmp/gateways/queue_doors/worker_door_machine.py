@@ -33,43 +33,15 @@ from wmp.foreign import (
 from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput, make_token
 from wmp.gateways.common.body import FRAMES_CODEC, explain_invalid, read_payload, to_payload
 from wmp.gateways.queue_doors.bundle import LANE_JOBS, LANE_TIME, REPORT_INTERVAL, Bundle
+from wmp.gateways.queue_doors.settings import BackDoorSettings
 from wmp.gateways.queue_doors.wire import DoorWire, FromWorker, HeartbeatStyle, Notice
-from wmp.message import DEFAULT_ROLE, Frame, Limits, Outcome, Peer
+from wmp.message import Frame, Outcome
 
 BackDoorEvent = Arrived | Unsent | Left | Dismissed | Of[GroupOrder] | Ticked | Drained | Closed
 BackDoorAction = Emit | Staff | Of[GroupReport] | Drop | Halt
 
 _State = Attendance
 _Input = AttendanceInput
-
-
-@frozen
-class BackDoorSettings:
-    """Settings of a back door. Times are seconds."""
-
-    epoch: int
-    """Time of the start. With a counter it makes tokens that no earlier start has used."""
-    group: str = "workers"
-    """Name of the workers of this door together."""
-    roles: tuple[str, ...] = (DEFAULT_ROLE,)
-    """Roles of the jobs that the workers do."""
-    style: HeartbeatStyle | None = None
-    """The signs of life that the door sends; None for the style of the protocol."""
-    heartbeat: float = 1.0
-    """Time after which a worker to which nothing was sent gets a sign of life."""
-    max_silence: float | None = 3.0
-    """Silence after which an idle worker is forgotten; None: its silence does not count."""
-    busy_timeout: float | None = None
-    """Time after which a request counts as lost, and its worker as late; None for no limit."""
-    max_workers: int = Limits.JOBS
-    """Maximum number of workers. READY of further workers is dropped.
-
-    Together they are one worker of WMP, which has no more jobs at a time than this default.
-    """
-    home: Peer | None = None
-    """The manager whose submitters take results of any codec."""
-    exit_on_drain: bool = False
-    """Whether the workers get EXIT when the door ends, if the protocol has this message."""
 
 
 @frozen
