@@ -126,7 +126,8 @@ def test_a_client_that_keeps_its_socket(monkeypatch):
 
 
 def test_a_client_that_keeps_a_socket_that_was_connected_again(monkeypatch):
-    def keep(self, socket, actions):
+    def keep(self, port, actions):
+        socket = self._sockets[port]
         self._step(socket, RequestInput.UNSENT)
         socket.up = True
         self._send(socket, actions)

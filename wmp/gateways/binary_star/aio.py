@@ -11,7 +11,8 @@ from wmp.errors import ConfigError
 from wmp.foreign import Emit, EndRequest, Settled, Voted
 from wmp.gateways.binary_star.lifecycle import StarState
 from wmp.gateways.binary_star.machine import StarMachine, StarRole, StarStatistics
-from wmp.gateways.common.request_machine import LazyClientMachine, LazyClientStatistics
+from wmp.gateways.common.request_client import LazyClientStatistics
+from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.common.requester import Requester
 from wmp.message import counted
 from wmp.runtime.common.checks import check_count, check_seconds

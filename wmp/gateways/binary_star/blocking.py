@@ -25,7 +25,7 @@ from wmp.gateways.binary_star import aio
 from wmp.gateways.binary_star.lifecycle import StarState
 from wmp.gateways.binary_star.machine import StarStatistics
 from wmp.gateways.common.blocking import BlockingRequester
-from wmp.gateways.common.request_machine import LazyClientStatistics
+from wmp.gateways.common.request_client import LazyClientStatistics
 from wmp.runtime.sockets.socket_settings import SocketOptions, shows_socket_options
 
 

@@ -6,52 +6,23 @@ Binary Star: each try goes to the next server.
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Collection, Mapping
-from typing import assert_never
+from collections import deque
+from collections.abc import Collection
 
-from attrs import define, field, frozen
+from attrs import define, field
 
-from wmp.actions import Drop, Halt, Reconnect
-from wmp.events import (
-    Closed,
-    Connected,
-    Drained,
-    Ticked,
-)
-from wmp.foreign import (
-    Arrived,
-    Emit,
-    EndRequest,
-    ForeignAction,
-    ForeignClientEvent,
-    Requested,
-    Unsent,
-    Withdrawn,
-)
+from wmp.actions import Reconnect
+from wmp.foreign import Emit, EndRequest, ForeignAction, Frames
 from wmp.gateways.common.body import MAX_FRAMES
+from wmp.gateways.common.request_client import RequestClient
 from wmp.gateways.common.request_lifecycle import TRANSITIONS, RequestInput, RequestState
 
 _State = RequestState
 _Input = RequestInput
 
 
-@frozen
-class LazyClientStatistics:
-    """Counts of a Lazy Pirate client; a snapshot."""
-
-    requests: int
-    replies: int
-    resent: int
-    """Number of times that a request was sent again."""
-    abandoned: int
-    """Number of requests that ended without a reply."""
-    dropped: Mapping[str, int]
-    """Number of messages that were dropped or could not be sent, by reason."""
-
-
 @define(eq=False)
-class LazyClientMachine:
+class LazyClientMachine(RequestClient):
     """Sans-I/O client, with a DEALER for each server. Requests go out one after the other.
 
     Args:
@@ -66,10 +37,8 @@ class LazyClientMachine:
     tries: int | None = 3
     servers: int = 1
     settle: float = 0.0
-    settings: None = field(default=None, init=False)
     state: RequestState = field(default=_State.ENDED, init=False)
-    _queue: deque[Requested] = field(factory=deque, init=False)
-    """The request in progress, and the requests behind it."""
+    """State of the first request of the queue, which is in progress."""
     _up: set[int] = field(factory=set, init=False)
     """The sockets that are connected, as far as known."""
     _server: int = field(default=0, init=False)
@@ -78,13 +47,6 @@ class LazyClientMachine:
     _opens_at: float | None = field(default=None, init=False)
     """When the next try begins; None while no try waits for its time."""
     _ends_at: float = field(default=0.0, init=False)
-    _draining: bool = field(default=False, init=False)
-    _halted: bool = field(default=False, init=False)
-    _requests: int = field(default=0, init=False)
-    _replies: int = field(default=0, init=False)
-    _resent: int = field(default=0, init=False)
-    _abandoned: int = field(default=0, init=False)
-    _dropped: Counter[str] = field(factory=Counter, init=False)
 
     def deadline(self) -> float | None:
         """Return when ``Ticked`` is due, None for never."""
@@ -92,57 +54,10 @@ class LazyClientMachine:
             return None
         return self._ends_at if self._opens_at is None else self._opens_at
 
-    def handle(self, event: ForeignClientEvent, now: float) -> list[ForeignAction]:
-        """Take one event; return the actions to perform now, in order."""
-        if self._halted:
-            return []
-        actions: list[ForeignAction] = []
-        match event:
-            case Requested():
-                self._requests += 1
-                self._queue.append(event)
-            case Arrived(port, _, frames):
-                # A REQ socket takes only messages that begin with an empty frame.
-                if not 2 <= len(frames) <= MAX_FRAMES or frames[0]:
-                    actions.append(self._drop("invalid"))
-                elif port != self._server or not self._step(_Input.REPLY):
-                    actions.append(self._drop("no request"))
-                else:
-                    self._replies += 1
-                    actions.append(EndRequest(self._queue.popleft().id, frames[1:], self._try))
-            case Connected(link):
-                assert isinstance(link, int)  # a client has DEALERs
-                self._up.add(link)
-                self._send(actions)
-            case Unsent(port):
-                self._up.discard(port)
-                if port == self._server:
-                    self._step(_Input.UNSENT)
-                actions.append(self._drop("not sent"))
-            case Ticked():
-                self._ticked(now, actions)
-            case Withdrawn(ids):
-                self._withdraw(frozenset(ids), actions)
-            case Drained():
-                self._draining = True
-            case Closed():
-                self._halt(actions)
-                return actions
-            case _:
-                assert_never(event)
-        self._begin_next(now, actions)
-        return actions
-
     @property
     def attempt(self) -> int:
         """Return the number of the present try of the present request."""
         return self._try
-
-    def statistics(self) -> LazyClientStatistics:
-        """Return a snapshot for people and programs."""
-        return LazyClientStatistics(
-            self._requests, self._replies, self._resent, self._abandoned, dict(self._dropped)
-        )
 
     def _step(self, what: RequestInput) -> bool:
         """Change the state by the table; return whether the table has this change."""
@@ -152,11 +67,28 @@ class LazyClientMachine:
         self.state = target
         return True
 
-    def _begin_next(self, now: float, actions: list[ForeignAction]) -> None:
+    def _begin(self, now: float, actions: list[ForeignAction]) -> None:
         if self._queue and self._step(_Input.REQUEST):
             self._begin_try(1, now, actions)
-        elif self._draining and not self._queue:
-            self._halt(actions)
+
+    def _arrived(self, port: int, frames: Frames, actions: list[ForeignAction]) -> None:
+        # A REQ socket takes only messages that begin with an empty frame.
+        if not 2 <= len(frames) <= MAX_FRAMES or frames[0]:
+            actions.append(self._drop("invalid"))
+        elif port != self._server or not self._step(_Input.REPLY):
+            actions.append(self._drop("no request"))
+        else:
+            self._replies += 1
+            actions.append(EndRequest(self._queue.popleft().id, frames[1:], self._try))
+
+    def _connected(self, port: int, actions: list[ForeignAction]) -> None:
+        self._up.add(port)
+        self._send(actions)
+
+    def _unsent(self, port: int) -> None:
+        self._up.discard(port)
+        if port == self._server:
+            self._step(_Input.UNSENT)
 
     def _begin_try(self, number: int, now: float, actions: list[ForeignAction]) -> None:
         self._try = number
@@ -201,11 +133,3 @@ class LazyClientMachine:
         if self.state is _State.SENT:
             self._replace(actions)  # PIRATE-2.6
         self._step(_Input.WITHDRAW)
-
-    def _halt(self, actions: list[ForeignAction]) -> None:
-        self._halted = True
-        actions.append(Halt(None))
-
-    def _drop(self, reason: str) -> Drop:
-        self._dropped[reason] += 1
-        return Drop(reason)

@@ -7,12 +7,14 @@ from typing import Final, Unpack
 from wmp.errors import ConfigError
 from wmp.foreign import EndRequest
 from wmp.gateways.common.aio import ForeignProgram, make_node
-from wmp.gateways.common.client_wire import AgentWire, ClientWire, ReqWire, ShotgunWire
-from wmp.gateways.common.request_machine import LazyClientMachine, LazyClientStatistics
+from wmp.gateways.common.client_wire import ClientWire, ReqWire
+from wmp.gateways.common.request_client import LazyClientStatistics
+from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.common.requester import Requester
 from wmp.gateways.common.server_machine import LazyServerMachine, LazyServerStatistics
 from wmp.gateways.freelance.agent_machine import AgentClientMachine, AgentClientStatistics
 from wmp.gateways.freelance.shotgun_machine import ShotgunClientMachine, ShotgunClientStatistics
+from wmp.gateways.freelance.wire import AgentWire, ShotgunWire
 from wmp.message import counted
 from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.executors.handlers import Handler

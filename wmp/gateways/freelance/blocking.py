@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from wmp.gateways.common.blocking import BlockingForeignProgram, BlockingRequester
-from wmp.gateways.common.request_machine import LazyClientStatistics
+from wmp.gateways.common.request_client import LazyClientStatistics
 from wmp.gateways.common.server_machine import LazyServerStatistics
 from wmp.gateways.freelance import aio
 from wmp.gateways.freelance.agent_machine import AgentClientStatistics

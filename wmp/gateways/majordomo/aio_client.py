@@ -11,7 +11,7 @@ from wmp.aio.node import AsyncPart
 from wmp.errors import ClosedError, NoReply
 from wmp.foreign import EndRequest, Requested, Withdrawn
 from wmp.gateways.common.aio import Body, from_body, make_node
-from wmp.gateways.common.request_machine import LazyClientStatistics
+from wmp.gateways.common.request_client import LazyClientStatistics
 from wmp.gateways.majordomo.aio_worker import body_frames, service_frame
 from wmp.gateways.majordomo.client_machine import MajordomoClientMachine
 from wmp.message import counted

@@ -25,7 +25,7 @@ from typing import Unpack
 from wmp.blocking.node import BlockingPart
 from wmp.gateways.common.aio import DRAIN_TIMEOUT, Body
 from wmp.gateways.common.blocking import BlockingForeignProgram
-from wmp.gateways.common.request_machine import LazyClientStatistics
+from wmp.gateways.common.request_client import LazyClientStatistics
 from wmp.gateways.common.serial_worker import ForeignWorkerStatistics
 from wmp.gateways.majordomo import aio_client, aio_pipelined, aio_worker
 from wmp.gateways.majordomo.pipelined_machine import MajordomoPipelinedStatistics

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Collection
 from heapq import heappop, heappush
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from attrs import define, field
 
-from wmp.actions import Drop, Halt, Reconnect
+from wmp.actions import Reconnect
 from wmp.core.protocol.timers import Timers
-from wmp.events import Closed, Connected, Drained, Ticked
-from wmp.foreign import (
-    Arrived,
-    Emit,
-    EndRequest,
-    ForeignAction,
-    ForeignClientEvent,
-    Frames,
-    Requested,
-    Unsent,
-    Withdrawn,
-)
+from wmp.foreign import Emit, EndRequest, ForeignAction, Frames, Requested
+from wmp.gateways.common.request_client import RequestClient
 from wmp.gateways.common.request_lifecycle import TRANSITIONS, RequestInput, RequestState
-from wmp.gateways.common.request_machine import LazyClientStatistics
 from wmp.gateways.majordomo.wire import read_reply, write_request
 
 _State = RequestState
@@ -48,7 +37,7 @@ class _RequestSocket:
 
 
 @define(eq=False)
-class MajordomoClientMachine:
+class MajordomoClientMachine(RequestClient):
     """Sans-I/O client, on the DEALERs from number 0 on. Each has one request at a time.
 
     The frames of a request are the name of the service and the body. Only socket 0 is open at the
@@ -63,69 +52,20 @@ class MajordomoClientMachine:
     timeout: float = 2.5
     tries: int = 3
     sockets: int = 1
-    settings: None = field(default=None, init=False)
     _sockets: list[_RequestSocket] = field(factory=lambda: [_RequestSocket(0)], init=False)
     _free: list[int] = field(factory=lambda: [0], init=False)
     """Numbers of the sockets without a request, the lowest first."""
-    _queue: deque[Requested] = field(factory=deque, init=False)
-    """The requests that wait for a socket."""
     _at: dict[int, _RequestSocket] = field(factory=dict, init=False)
     """The socket of each request in progress."""
     _timers: Timers[_TryTimer] = field(factory=Timers, init=False)
-    _draining: bool = field(default=False, init=False)
-    _halted: bool = field(default=False, init=False)
-    _requests: int = field(default=0, init=False)
-    _replies: int = field(default=0, init=False)
-    _resent: int = field(default=0, init=False)
-    _abandoned: int = field(default=0, init=False)
-    _dropped: Counter[str] = field(factory=Counter, init=False)
 
     def deadline(self) -> float | None:
         """Return when ``Ticked`` is due, None for never."""
         return None if self._halted else self._timers.next()
 
-    def handle(self, event: ForeignClientEvent, now: float) -> list[ForeignAction]:
-        """Take one event; return the actions to perform now, in order."""
-        if self._halted:
-            return []
-        actions: list[ForeignAction] = []
-        match event:
-            case Requested():
-                self._requests += 1
-                self._queue.append(event)
-            case Arrived(port, _, frames):
-                self._arrived(self._sockets[port], frames, actions)
-            case Connected(link):
-                assert isinstance(link, int)  # a client has DEALERs
-                self._connected(self._sockets[link], actions)
-            case Unsent(port):
-                socket = self._sockets[port]
-                socket.up = False
-                self._step(socket, _Input.UNSENT)
-                actions.append(self._drop("not sent"))
-            case Ticked():
-                for timer in self._timers.due(now):
-                    self._timed_out(self._sockets[timer.port], now, actions)
-            case Withdrawn(ids):
-                self._withdraw(frozenset(ids), actions)
-            case Drained():
-                self._draining = True
-            case Closed():
-                self._halt(actions)
-                return actions
-            case _:
-                assert_never(event)
-        if self._queue:
-            self._begin(now, actions)
-        elif self._draining and not self._at:
-            self._halt(actions)
-        return actions
-
-    def statistics(self) -> LazyClientStatistics:
-        """Return a snapshot for people and programs."""
-        return LazyClientStatistics(
-            self._requests, self._replies, self._resent, self._abandoned, dict(self._dropped)
-        )
+    @property
+    def _busy(self) -> bool:
+        return bool(self._at)
 
     def _step(self, socket: _RequestSocket, what: RequestInput) -> bool:
         """Change the state by the table; return whether the table has this change."""
@@ -153,7 +93,8 @@ class MajordomoClientMachine:
             self._timers.set(_TryTimer(socket.port), now + self.timeout)
             self._send(socket, actions)
 
-    def _connected(self, socket: _RequestSocket, actions: list[ForeignAction]) -> None:
+    def _connected(self, port: int, actions: list[ForeignAction]) -> None:
+        socket = self._sockets[port]
         if self._step(socket, _Input.UNSENT):
             # ZeroMQ connected the socket again, which may still hold the request. Sent twice, the
             # request could get two replies, and a later request the second one (MDP-6.6).
@@ -170,10 +111,13 @@ class MajordomoClientMachine:
             frames = write_request(bytes(request.frames[0]), request.frames[1:])
             actions.append(Emit(socket.port, b"", frames))
 
-    def _arrived(
-        self, socket: _RequestSocket, frames: Frames, actions: list[ForeignAction]
-    ) -> None:
-        reply = read_reply(frames)
+    def _unsent(self, port: int) -> None:
+        socket = self._sockets[port]
+        socket.up = False
+        self._step(socket, _Input.UNSENT)
+
+    def _arrived(self, port: int, frames: Frames, actions: list[ForeignAction]) -> None:
+        reply, socket = read_reply(frames), self._sockets[port]
         request = socket.request
         if reply is None:
             actions.append(self._drop("invalid"))
@@ -192,6 +136,10 @@ class MajordomoClientMachine:
         socket.request = None
         self._timers.clear(_TryTimer(socket.port))
         heappush(self._free, socket.port)
+
+    def _ticked(self, now: float, actions: list[ForeignAction]) -> None:
+        for timer in self._timers.due(now):
+            self._timed_out(self._sockets[timer.port], now, actions)
 
     def _timed_out(self, socket: _RequestSocket, now: float, actions: list[ForeignAction]) -> None:
         request = socket.request
@@ -224,11 +172,3 @@ class MajordomoClientMachine:
                 self._replace(socket, actions)
             self._step(socket, _Input.WITHDRAW)
             self._end(socket, socket.request)
-
-    def _halt(self, actions: list[ForeignAction]) -> None:
-        self._halted = True
-        actions.append(Halt(None))
-
-    def _drop(self, reason: str) -> Drop:
-        self._dropped[reason] += 1
-        return Drop(reason)

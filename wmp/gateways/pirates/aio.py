@@ -10,7 +10,8 @@ from wmp.events import Ticked
 from wmp.foreign import EndRequest
 from wmp.gateways.common.aio import ForeignProgram, ForeignWorker, make_node
 from wmp.gateways.common.pirate_wire import ParanoidWire, SimpleWire
-from wmp.gateways.common.request_machine import LazyClientMachine, LazyClientStatistics
+from wmp.gateways.common.request_client import LazyClientStatistics
+from wmp.gateways.common.request_machine import LazyClientMachine
 from wmp.gateways.common.requester import Requester
 from wmp.gateways.common.server_machine import LazyServerMachine, LazyServerStatistics
 from wmp.gateways.common.worker_machine import SignTimes

@@ -22,7 +22,7 @@ from wmp.gateways.common.blocking import (
     BlockingForeignWorker,
     BlockingRequester,
 )
-from wmp.gateways.common.request_machine import LazyClientStatistics
+from wmp.gateways.common.request_client import LazyClientStatistics
 from wmp.gateways.common.server_machine import LazyServerStatistics
 from wmp.gateways.pirates import aio
 from wmp.runtime.executors.handlers import Handler
