@@ -245,6 +245,9 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
         (31, "serves-of-bytes", [MANAGER]),
         (32, "kept-null", None),
         (33, "sent-text", "1"),
+        (35, "versions-number", 1),
+        (35, "versions-of-text", ["1"]),
+        (35, "versions-of-negative", [-1]),
     )
     for key, name, value in wrong:
         why = f"{FIELD_NAMES[key]} has another type, in any command"
@@ -256,6 +259,12 @@ def invalid() -> Iterator[tuple[str, list[bytes], str, str]]:
         [head(10, {2: 1, 19: 6000, 31: [OWNER] * 257})],
         "limit",
         "256 stores",
+    )
+    yield (
+        "versions-too-many",
+        [head(12, {20: "version", 35: [1] * 257})],
+        "limit",
+        "256 versions",
     )
     yield (
         "roles-too-many",

@@ -405,6 +405,19 @@ def valid() -> Iterator[tuple[str, Message]]:
         ),
     )
     yield (
+        "error-version",
+        Message(
+            Command.ERROR,
+            (),
+            FROM_MANAGER,
+            {f.CODE: "version", f.TEXT: "the version is 2", f.VERSIONS: (1,)},
+        ),
+    )
+    yield (
+        "error-version-of-a-later-peer",
+        Message(Command.ERROR, (), FROM_MANAGER, {f.CODE: "version", f.VERSIONS: (2, 3)}),
+    )
+    yield (
         "error-unknown-code",
         Message(Command.ERROR, TO_WORKER, FROM_MANAGER, {f.CODE: "teapot"}),
     )

@@ -208,6 +208,8 @@ class Field:
     """Number up to which the results of stored jobs are stored; absent: the ack."""
     SENT: Final = 33
     """Highest number of the worker's stream (PING with ``MANAGER``)."""
+    VERSIONS: Final = 35
+    """Versions that the sender reads (ERROR with code ``version``)."""
 
 
 class ErrorCode:

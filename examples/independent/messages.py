@@ -64,8 +64,7 @@ def _type(*kinds: type) -> Callable[[Any], bool]:
 
 
 def _names(value: Any) -> bool:
-    few = type(value) is list and must(len(value) <= 256, "above 256 names", "limit")
-    return few and all(map(_name, value))
+    return _few(value, _name)
 
 
 def _amounts(value: Any) -> bool:
@@ -89,9 +88,9 @@ def _peer(value: Any) -> bool:
     return type(value) is list and len(value) == 2 and _path(value)
 
 
-def _peers(value: Any) -> bool:
-    few = type(value) is list and must(len(value) <= 256, "above 256 stores", "limit")
-    return few and all(map(_peer, value))
+def _few(value: Any, check: Callable[[Any], bool]) -> bool:
+    few = type(value) is list and must(len(value) <= 256, "above 256 values", "limit")
+    return few and all(map(check, value))
 
 
 _natural, _positive, _name, _words = _uint(0), _uint(1), _text(255), _text(1024)
@@ -105,7 +104,8 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "codec": _name, "unstarted": _flag, "max_silence": _natural, "code": _name, "text": _words,
     "about": _natural, "about_number": _natural, "about_peer": _peer, "label": _words,
     "idle": _flag, "standby": _flag, "challenge": _positive, "answer": _positive,
-    "keep": _natural, "serves": _peers, "kept": _natural, "sent": _natural,
+    "keep": _natural, "serves": lambda value: _few(value, _peer), "kept": _natural,
+    "sent": _natural, "unassigned": lambda _: True, "versions": lambda value: _few(value, _natural),
 }  # fmt: skip
 KEYS = {word: key for key, word in enumerate(FIELDS)}
 

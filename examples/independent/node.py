@@ -159,6 +159,7 @@ class Node(Claims[P]):
             message = decode(frames)
         except Refused as refused:
             more: dict[str, Any] = {"text": str(refused)[:200], **place(self.me, refused.head)}
+            more |= {"versions": [1]} if refused.code == "version" else {}
             return self.complain(connection, refused, refused.code, **more)
         fields, (identity, epoch) = message.fields, message.sender[:2]
         if message.command == ERROR:

@@ -76,7 +76,7 @@ export class Node {
   }
 
   complain(link, to, code, command, more = {}) { // answer with ERROR, but never to an ERROR (WMP-10.3)
-    const about = command === null || command === undefined ? {} : { about: command };
+    const about = { ...(command !== null && command !== undefined && { about: command }), ...(code === "version" && { versions: [1] }) };
     if (command !== ERROR) link.send({ command: ERROR, to, from: this.me, fields: { code, ...about, ...more } });
   }
 

@@ -58,6 +58,14 @@ class ReadsNoNumberOfABadHead(Bend):
         return message
 
 
+@bent(M, "WMP-18.1")
+@bent(W, "WMP-18.1")
+@bent("device", "WMP-18.1")
+class NamesNoVersions(Bend):
+    def says(self, link: Link, message: Message) -> Message:
+        return changed(message, versions=None) if Field.VERSIONS in message.fields else message
+
+
 class ReadsChecksumsModulo(Bend):
     """Compares the last 32 bits of a checksum only."""
 

@@ -59,7 +59,7 @@ class Device {
 
   complain(link, to, code, command, more = {}) {
     if (command === ERROR) return;
-    const entries = [[20, code], ...(typeof command === "number" ? [[22, command]] : []), ...Object.entries(more).map(([key, value]) => [Number(key), value])];
+    const entries = [[20, code], ...(typeof command === "number" ? [[22, command]] : []), ...(code === "version" ? [[35, [1]]] : []), ...Object.entries(more).map(([key, value]) => [Number(key), value])];
     const fields = new Map(entries.sort(([one], [other]) => one - other));
     this.send(link, [encode([1, ERROR, to, this.me, fields])]);
   }

@@ -52,7 +52,7 @@ class Manager {
   }
 
   complain(link, to, code, command, more = {}) {
-    const about = command === null || command === undefined ? {} : { about: command };
+    const about = { ...(command !== null && command !== undefined && { about: command }), ...(code === "version" && { versions: [1] }) };
     if (command !== ERROR) this.transmit(link, { command: ERROR, to, from: this.me, fields: { code, ...about, ...more } });
   }
 

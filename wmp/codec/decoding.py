@@ -406,6 +406,19 @@ def _check_peers(value: Any, limits: CodecLimits) -> tuple[Path, ...]:
     return tuple([_check_peer(peer, limits) for peer in value])
 
 
+def _check_versions(value: Any, limits: CodecLimits) -> tuple[int, ...]:
+    if type(value) is not list:
+        raise InvalidPart(f"the value is of type {kind_of(value)}; expected an array of versions")
+    if len(value) > limits.roles:
+        raise InvalidPart(
+            f"there are {len(value)} versions; at most {limits.roles} are accepted",
+            ErrorCode.LIMIT,
+        )
+    if any(type(version) is not int or not 0 <= version <= UINT_MAX for version in value):
+        raise InvalidPart("a version is not from 0 to 2**63 - 1")
+    return tuple(value)
+
+
 _CHECKS: Final[dict[int, Callable[[Any, CodecLimits], Any]]] = {
     Field.AGAIN: _check_bool,
     Field.ROLES: _check_roles,
@@ -423,4 +436,5 @@ _CHECKS: Final[dict[int, Callable[[Any, CodecLimits], Any]]] = {
     Field.IDLE: _check_bool,
     Field.STANDBY: _check_bool,
     Field.SERVES: _check_peers,
+    Field.VERSIONS: _check_versions,
 }

@@ -122,6 +122,7 @@ _NAMES: Final[Mapping[int, str]] = {
     Field.SERVES: "serves",
     Field.KEPT: "kept",
     Field.SENT: "sent",
+    Field.VERSIONS: "versions",
 }
 """Fields that make one column each."""
 
@@ -228,5 +229,6 @@ _MAKES: Final[Mapping[int, _Make]] = {
     ),
     Field.RESOURCES: object_of,
     Field.ABOUT: _command,
+    Field.VERSIONS: lambda value: f"[{','.join(map(str, value))}]",
 }
 """Functions that make JSON of values that are not integers."""

@@ -156,6 +156,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
     Column("kept", _I, "any command of a manager", "number up to which results of stored jobs are "
            "stored; absent for the ack"),
     Column("sent", _I, "PING with owner", "highest number of the worker's stream"),
+    Column("versions", Type.INTEGERS, "ERROR", "versions that the sender reads"),
     # -- jobs
     Column("ids", Type.INTEGERS, _JOBS, "numbers of the jobs at their owner; of consecutive "
            "numbers only the first, with `last`"),

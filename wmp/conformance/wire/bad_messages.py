@@ -23,6 +23,7 @@ _WRONG: dict[str, Any] = {
     "array of text": 7,
     "map of text to unsigned": [1],
     "[bytes, unsigned]": "text",
+    "array of unsigned": 7,
 }
 
 
@@ -81,11 +82,11 @@ def bad_heads(good: Message) -> Iterator[BadMessage]:
     yield bad("WMP-2.1", "nothing at all", b"")
     yield bad("WMP-2.1", "a head that ends too early", head[:-1])
     yield bad("WMP-2.1", "a command that is a text", array + version + b"\x61x" + behind)
-    later = b"\x86\x02" + command + behind + b"\xf6"
-    yield bad("WMP-2.1", "version 2 of six items", later, (ErrorCode.VERSION,))
     yield bad("WMP-10.4", "version 2", array + b"\x02" + command + behind, (ErrorCode.VERSION,))
     unknown = array + version + b"\x18\x63" + behind
     yield bad("WMP-10.4", "command 99", unknown, (ErrorCode.COMMAND,))
+    later = b"\x86\x02" + command + behind + b"\xf6"
+    yield bad("WMP-2.1", "version 2 of six items", later, (ErrorCode.VERSION,))
     yield bad("WMP-2.2", "bytes behind the value", head + b"\x00")
     yield bad("WMP-2.2", "an array of indefinite length", b"\x9f" + head[1:] + b"\xff")
     yield bad("WMP-2.2", "a tag around the head", b"\xc6" + head)

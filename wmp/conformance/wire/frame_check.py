@@ -14,7 +14,7 @@ from wmp.message import Frame, counted
 
 _UINT, _TEXT, _BOOL = "unsigned integer", "text", "boolean"
 _TEXTS, _AMOUNTS, _PEER = "array of text", "map of text to unsigned", "[bytes, unsigned]"
-_PEERS = "array of [bytes, unsigned]"
+_PEERS, _UINTS = "array of [bytes, unsigned]", "array of unsigned"
 
 FIELDS: dict[int, tuple[str, str]] = {
     0: ("number", _UINT),
@@ -51,6 +51,7 @@ FIELDS: dict[int, tuple[str, str]] = {
     31: ("serves", _PEERS),
     32: ("kept", _UINT),
     33: ("sent", _UINT),
+    35: ("versions", _UINTS),
 }
 """Registered keys: name and type."""
 
@@ -256,6 +257,8 @@ def _is(value: Any, kind: str) -> bool:
             return isinstance(value, bool)
         case "array of text":
             return isinstance(value, list) and all(isinstance(item, str) for item in value)
+        case "array of unsigned":
+            return isinstance(value, list) and all(_is(item, _UINT) for item in value)
         case "array of [bytes, unsigned]":
             return isinstance(value, list) and all(_is(item, _PEER) for item in value)
         case "map of text to unsigned":

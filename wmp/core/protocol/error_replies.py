@@ -10,7 +10,7 @@ from typing import Any
 
 from wmp.actions import Send
 from wmp.errors import DecodeError
-from wmp.message import Command, ErrorCode, Field, Limits, Link, Message, Path, Peer
+from wmp.message import VERSION, Command, ErrorCode, Field, Limits, Link, Message, Path, Peer
 
 
 def refusal(
@@ -97,4 +97,6 @@ def _error(
         fields[Field.ABOUT_NUMBER] = number
     if peer is not None:
         fields[Field.ABOUT_PEER] = peer
+    if code == ErrorCode.VERSION:
+        fields[Field.VERSIONS] = (VERSION,)  # WMP-18.1
     return Send(link, Message(Command.ERROR, to, me, fields))

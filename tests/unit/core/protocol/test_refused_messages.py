@@ -47,6 +47,26 @@ def holder(serving):
     return met(serving)
 
 
+# -- another version
+
+
+@pytest.mark.rule("WMP-18.1")
+@pytest.mark.parametrize("kind", ["manager", "worker", "device"])
+def test_error_version_names_the_versions_that_are_read(kind):
+    machine = {
+        "manager": managers.make,
+        "worker": workers.make,
+        "device": lambda: DeviceMachine(DeviceSettings(identity=b"d", epoch=5, upstreams=1)),
+    }[kind]()
+    with pytest.raises(DecodeError) as caught:
+        codec.decode([b"\x85\x02\x09\x80\x82\x41x\x01\xa0"])
+
+    (error,) = sent(machine.handle(Garbled(b"link" if kind != "worker" else 0, caught.value), 0.0))
+
+    assert error.fields[Field.CODE] == ErrorCode.VERSION
+    assert error.fields[Field.VERSIONS] == (1,)
+
+
 # -- the receiver
 
 

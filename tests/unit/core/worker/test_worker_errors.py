@@ -132,6 +132,7 @@ def test_garbled_frames_are_counted_and_answered_where_a_way_back_exists(
         Field.CODE: code,
         Field.TEXT: "seen this, expected that",
         Field.ABOUT: 4,
+        **({Field.VERSIONS: (1,)} if code == "version" else {}),
     }
     assert state(worker) == before
     assert worker.statistics().dropped[code] == 1

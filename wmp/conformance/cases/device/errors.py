@@ -172,3 +172,19 @@ def unknown_keys(talk: DeviceConversation) -> None:
         passed == {1000: [1, {"a": 2.5}], "own": b"x"},
         f"the unknown keys arrive as {passed}; expected them unchanged",
     )
+
+
+@case("WMP-18.1", "WMP-10.4")
+def versions(talk: DeviceConversation) -> None:
+    """ERROR version names the versions that the device reads, and is of version 1."""
+    below, above = talk.joined()
+    for neighbor in (below, above[0]):
+        neighbor.raw(b"\x85\x02\x09\x80\x82\x41x\x01\xa0")
+        error = neighbor.expect(Command.ERROR, rule="WMP-10.2")
+        text = f"ERROR has code {error['code']!r}; expected 'version'"
+        talk.check(error["code"] == ErrorCode.VERSION, text, "WMP-10.4")
+        named = list(error["versions"] or ())
+        talk.check(
+            named == sorted(set(named)) and 1 in named and 2 not in named,
+            f"ERROR names the versions {named}; expected an ascending list with 1 and without 2",
+        )

@@ -44,3 +44,19 @@ def number_of_a_bad_head(talk: ManagerConversation) -> None:
     talk.not_ended(name)
     worker.done(job)
     talk.end_of(name, rule="WMP-7.1")
+
+
+@case("WMP-18.1", "WMP-10.4")
+def versions(talk: ManagerConversation) -> None:
+    """ERROR version names the versions that the manager reads, and is of version 1."""
+    worker = talk.met()
+    head, *rest = codec.encode(worker.compose_give(1))
+    worker.raw(b"\x85\x02" + bytes(head)[2:], *rest)
+    error = worker.expect(Command.ERROR, rule="WMP-10.2")
+    text = f"ERROR has code {error['code']!r}; expected 'version'"
+    talk.check(error["code"] == ErrorCode.VERSION, text, "WMP-10.4")
+    named = list(error["versions"] or ())
+    talk.check(
+        named == sorted(set(named)) and 1 in named and 2 not in named,
+        f"ERROR names the versions {named}; expected an ascending list with 1 and without 2",
+    )

@@ -40,3 +40,19 @@ def number_of_a_bad_head(talk: WorkerConversation) -> None:
     talk.check(place == expected, text)
     (job,) = manager.take(lock.number, b"still there?")
     manager.done_of(job, rule="WMP-7.1")
+
+
+@case("WMP-18.1", "WMP-10.4")
+def versions(talk: WorkerConversation) -> None:
+    """ERROR version names the versions that the worker reads, and is of version 1."""
+    manager = talk.met()
+    head, *rest = codec.encode(manager.compose_wake(1))
+    manager.raw(b"\x85\x02" + bytes(head)[2:], *rest)
+    error = manager.expect(Command.ERROR, rule="WMP-10.2")
+    text = f"ERROR has code {error['code']!r}; expected 'version'"
+    talk.check(error["code"] == ErrorCode.VERSION, text, "WMP-10.4")
+    named = list(error["versions"] or ())
+    talk.check(
+        named == sorted(set(named)) and 1 in named and 2 not in named,
+        f"ERROR names the versions {named}; expected an ascending list with 1 and without 2",
+    )
