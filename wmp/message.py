@@ -210,6 +210,12 @@ class Field:
     """Highest number of the worker's stream (PING with ``MANAGER``)."""
     VERSIONS: Final = 35
     """Versions that the sender reads (ERROR with code ``version``)."""
+    BEAT_KEY: Final = 42
+    """Number by which another connection may send beats for the worker (PING)."""
+    BEAT: Final = 43
+    """The ``BEAT_KEY`` of the worker for which this PING is a beat (PING)."""
+    MAX_STALL: Final = 44
+    """Milliseconds for which beats count after the worker's own last message (PONG)."""
 
 
 class ErrorCode:

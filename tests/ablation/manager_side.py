@@ -170,6 +170,51 @@ def reconnect_grace(patch: Patch) -> None:
     patch.setattr(ManagerMachine, "_disconnected", forget)
 
 
+def beats(patch: Patch) -> None:
+    """WMP-9.18: no beat counts, so a worker that does not run loses its jobs."""
+    patch.setattr(ManagerMachine, "_beat", lambda self, link, message, now: None)
+
+
+def beat_keys(patch: Patch) -> None:
+    """WMP-9.18: beats with any key count."""
+    beat = ManagerMachine._beat
+
+    def believe(self: ManagerMachine, link: Any, message: Any, now: float) -> None:
+        if (worker := self._workers.get(message.sender[0])) is not None:
+            worker.beat_key = message.fields[Field.BEAT]
+        beat(self, link, message, now)
+
+    patch.setattr(ManagerMachine, "_beat", believe)
+
+
+def beat_bound(patch: Patch) -> None:
+    """WMP-9.18: beats keep the leases for ever."""
+    beat = ManagerMachine._beat
+
+    def believe(self: ManagerMachine, link: Any, message: Any, now: float) -> None:
+        if (worker := self._workers.get(message.sender[0])) is not None:
+            worker.own_at = now
+        beat(self, link, message, now)
+
+    patch.setattr(ManagerMachine, "_beat", believe)
+
+
+def beat_answers(patch: Patch) -> None:
+    """WMP-9.19: a beat is answered over its own route."""
+    beat = ManagerMachine._beat
+
+    def answer(self: ManagerMachine, link: Any, message: Any, now: float) -> None:
+        worker = self._workers.get(message.sender[0])
+        route = None if worker is None else (worker.link, worker.path)
+        if worker is not None:
+            worker.link, worker.path = link, message.answer_to
+        beat(self, link, message, now)
+        if worker is not None and route is not None:
+            worker.link, worker.path = route
+
+    patch.setattr(ManagerMachine, "_beat", answer)
+
+
 def older_epoch(patch: Patch) -> None:
     """WMP-9.6: a message of an older epoch is acted on."""
     _inherit(patch, RemoteWorker, lambda new, old: new < old)
@@ -323,7 +368,7 @@ def goodbye(patch: Patch) -> None:
 
 def echo_after_goodbye(patch: Patch) -> None:
     """A late message of a worker that sent BYE makes the worker known again."""
-    patch.setattr("wmp.core.manager.machine._is_late", lambda message: False)
+    patch.setattr("wmp.core.manager.machine.is_late", lambda message: False)
 
 
 def lost_leases(patch: Patch) -> None:

@@ -18,6 +18,7 @@ from tests.property import test_network_property as network
 from tests.simulation import test_idle as idle
 from tests.simulation import test_regressions as regressions
 from tests.unit.core.device import test_device as device
+from tests.unit.core.manager import test_beats as beats
 from tests.unit.core.manager import test_claims as claims
 from tests.unit.core.manager import test_leaving as leaving
 from tests.unit.core.manager import test_manager as jobs
@@ -291,6 +292,14 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
         streams.test_a_worker_enters_a_session_at_its_number_1,
         {"number": 1, "ack": 0, "enters": True},
     ),
+    (manager_side.beats, beats.test_beats_keep_the_leases_of_a_worker_that_does_not_run, {}),
+    (
+        manager_side.beat_keys,
+        beats.test_a_beat_of_another_counts_for_nobody,
+        {"changes": {"fields": {"BEAT": 1}}},
+    ),
+    (manager_side.beat_bound, beats.test_beats_keep_leases_for_a_bounded_time, {}),
+    (manager_side.beat_answers, beats.test_a_beat_is_answered_over_the_route_of_the_worker, {}),
     (worker_side.loop_check, device.test_a_message_that_was_here_before_is_dropped, {}),
     (worker_side.hop_limit, device.test_sixteen_devices_are_the_limit, {}),
 ]
@@ -310,6 +319,9 @@ def play(test: Callable[..., None], parameters: dict[str, Any]) -> None:
             ManagerSettings(identity=b"m", epoch=7), least_recently_used
         )
         known["worker"] = ScriptedWorker(known["manager"])
+    elif module is beats:
+        known["manager"] = beats.make()
+        known["worker"] = beats.announced(known["manager"])
     elif module is claims:
         known["manager"], known["worker"] = claims.make_manager(), claims.make_worker()
         if "holder" in inspect.signature(test).parameters:

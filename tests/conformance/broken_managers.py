@@ -556,6 +556,9 @@ class SaysNothingOfReady(Bend):
 
 
 switched(M, "WMP-9.3", manager_side.expiry, "never gives a worker up")
+switched(M, "WMP-9.19", manager_side.beats, "counts no beats, and promises to")
+switched(M, "WMP-9.18", manager_side.beat_keys, "believes the beats of strangers")
+switched(M, "WMP-9.19", manager_side.beat_answers, "answers beats over their route")
 switched(M, "WMP-9.6", manager_side.older_epoch, "listens to an older epoch")
 switched(M, "WMP-9.7", manager_side.newer_epoch, "takes a newer epoch for the older")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Collection, Mapping
 from os import PathLike
 from typing import Any, TypeVar
@@ -35,8 +36,10 @@ from wmp.runtime.executors import (
     open_pool,
 )
 from wmp.runtime.executors.handlers import Handler, as_handlers, serve
+from wmp.runtime.node.beat_child import BeatChild
 from wmp.runtime.node.hang_watch import HangWatch, HungJob
 from wmp.runtime.node.node import Node, make_identity, make_label, make_settings, new_epoch
+from wmp.runtime.node.process_watch import ProcessWatch
 from wmp.runtime.sockets.endpoints import check_endpoints, check_unpickling
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.socket_settings import Context, SocketSettings
@@ -93,6 +96,9 @@ class Worker(AsyncServer[WorkerSettings]):
             the program again. ``"replace"``: the same, and the program ``wmp worker`` starts itself
             again.
         hang_timeout: Seconds that an interrupted handler may continue before ``on_hang`` applies.
+        beats: Whether a small child process keeps the worker's jobs while a handler in a thread, a
+            coroutine or an inline handler keeps this whole process from running. It is started with
+            the first job. Handlers in processes need no such child.
         retry: Settings for trying jobs again, for handlers without settings of their own. A job's
             own settings override them. By default no error is tried again.
         identity: Name in messages, the same at every start; by default 16 random bytes.
@@ -125,6 +131,7 @@ class Worker(AsyncServer[WorkerSettings]):
         cancel_grace: float | None = CANCEL_GRACE,
         on_hang: str = "report",
         hang_timeout: float = HANG_TIMEOUT,
+        beats: bool = True,
         retry: Retry | None = None,
         identity: bytes | str | None = None,
         label: str | None = None,
@@ -154,6 +161,10 @@ class Worker(AsyncServer[WorkerSettings]):
         self._hang_timeout = check_seconds("hang_timeout", hang_timeout)
         self._hang_watch: HangWatch | None = None
         self._hang: HandlerHung | None = None
+        if not isinstance(beats, bool):
+            raise ConfigError(f"beats is {beats!r}; expected True or False")
+        self._sends_beats = beats and pool != "process"
+        self._process_watch: ProcessWatch | None = None
         self._slots = slots
         self._pool_kind = pool
         self._process_limits = make_process_limits(
@@ -177,6 +188,7 @@ class Worker(AsyncServer[WorkerSettings]):
             label=make_label(label),
             roles=(),
             resources=_resources(slots, resources),
+            beat_key=_draw_key() if self._sends_beats else 0,
         )
         node = Node(
             "worker",
@@ -312,9 +324,18 @@ class Worker(AsyncServer[WorkerSettings]):
             self._pool, self._machine = pool, machine
             watch = HangWatch(pool, lambda: machine.lanes, self._hang_timeout, self._hung)
             self._hang_watch = watch
+            stalls = ProcessWatch(
+                watch,
+                lambda: machine.lanes,
+                lambda: machine.interval,
+                machine.beats,
+                self._node.address_of,
+                BeatChild(self._node.sockets.security) if self._sends_beats else None,
+            )
+            self._process_watch = stalls
             self._node.start(
                 machine,
-                executors=watch,
+                executors=stalls,
                 gather=machine.gather,
                 link_events=True,
                 owed=self._owed,
@@ -403,12 +424,14 @@ class Worker(AsyncServer[WorkerSettings]):
         return grace + (KILL_AFTER + 0.5 if self._pool_kind == "process" else 0.0)
 
     async def _close_pool(self) -> None:
-        pool = self._pool
+        pool, stalls = self._pool, self._process_watch
         if pool is None:
             return
 
         def close() -> None:
             try:
+                if stalls is not None:
+                    stalls.close()
                 pool.close(_POOL_TIMEOUT)
             except Exception:
                 # The worker has ended for all other callers. Log the error and continue.
@@ -530,6 +553,11 @@ def _checked(retry: object) -> Retry | None:
     if retry is None or isinstance(retry, Retry):
         return retry
     raise ConfigError(f"retry is {retry!r}; expected a wmp.Retry")
+
+
+def _draw_key() -> int:
+    """Return a number that nobody can guess (WMP-9.17)."""
+    return secrets.randbelow(Limits.UINT - 1) + 1
 
 
 def _resources(slots: int, resources: Mapping[str, int] | None) -> dict[str, int]:

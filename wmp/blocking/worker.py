@@ -49,6 +49,9 @@ class Worker(BlockingServer[aio.Worker]):
             the program again. ``"replace"``: the same, and the program ``wmp worker`` starts itself
             again.
         hang_timeout: Seconds that an interrupted handler may continue before ``on_hang`` applies.
+        beats: Whether a small child process keeps the worker's jobs while a handler in a thread, a
+            coroutine or an inline handler keeps this whole process from running. It is started with
+            the first job. Handlers in processes need no such child.
         retry: Settings for trying jobs again, for handlers without settings of their own. A job's
             own settings override them. By default no error is tried again.
         identity: Name in messages, the same at every start; by default 16 random bytes.
@@ -81,6 +84,7 @@ class Worker(BlockingServer[aio.Worker]):
         cancel_grace: float | None = CANCEL_GRACE,
         on_hang: str = "report",
         hang_timeout: float = HANG_TIMEOUT,
+        beats: bool = True,
         retry: Retry | None = None,
         identity: bytes | str | None = None,
         label: str | None = None,
@@ -104,6 +108,7 @@ class Worker(BlockingServer[aio.Worker]):
             cancel_grace=cancel_grace,
             on_hang=on_hang,
             hang_timeout=hang_timeout,
+            beats=beats,
             retry=retry,
             identity=identity,
             label=label,

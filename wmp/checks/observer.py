@@ -231,6 +231,8 @@ class Observer:
         if message.command is Command.ERROR:
             return  # ERROR is not a sign of life, because a device may have sent it
         contact = self._meet(me, contacts, message.sender, now)
+        if Field.BEAT in message.fields:
+            return  # another connection spoke for the worker (WMP-9.18)
         contact.link = None if message.hops else link
         command, fields, columns = message.command, message.fields, message.columns
         if command in (Command.READY, Command.GIVE):
@@ -426,7 +428,7 @@ def outline_of_observer(observer: Observer) -> Outline:
 
 def _unheeded(actions: Sequence[object]) -> bool:
     """Return whether a manager dropped a message because its sender does not hold the identity."""
-    return _dropped(actions, "claimed", "after goodbye")
+    return _dropped(actions, "claimed", "after goodbye", "beat")
 
 
 def _dropped(actions: Sequence[object], *reasons: str) -> bool:

@@ -89,5 +89,8 @@ LOWEST: Final = {
     Field.KEEP: 0,
     Field.KEPT: 0,
     Field.SENT: 0,
+    Field.BEAT_KEY: 1,
+    Field.BEAT: 1,
+    Field.MAX_STALL: 0,
 }
 """The lowest value of each unsigned field."""

@@ -46,7 +46,7 @@ class JournalHeader:
         numbers = {
             name: value
             for name, value in asdict(settings, recurse=False).items()
-            if isinstance(value, int | float) and name != "epoch"
+            if isinstance(value, int | float) and name not in ("epoch", "beat_key")
         }
         if isinstance(settings, WorkerSettings):
             more |= {"roles": settings.roles, "resources": settings.resources}

@@ -123,6 +123,9 @@ _NAMES: Final[Mapping[int, str]] = {
     Field.KEPT: "kept",
     Field.SENT: "sent",
     Field.VERSIONS: "versions",
+    Field.BEAT_KEY: "beat_key",
+    Field.BEAT: "beat",
+    Field.MAX_STALL: "max_stall",
 }
 """Fields that make one column each."""
 
@@ -230,5 +233,6 @@ _MAKES: Final[Mapping[int, _Make]] = {
     Field.RESOURCES: object_of,
     Field.ABOUT: _command,
     Field.VERSIONS: lambda value: f"[{','.join(map(str, value))}]",
+    **dict.fromkeys((Field.BEAT_KEY, Field.BEAT), _truth),
 }
 """Functions that make JSON of values that are not integers."""

@@ -157,6 +157,10 @@ COLUMNS: Final[tuple[Column, ...]] = (
            "stored; absent for the ack"),
     Column("sent", _I, "PING with owner", "highest number of the worker's stream"),
     Column("versions", Type.INTEGERS, "ERROR", "versions that the sender reads"),
+    Column("beat_key", _B, "PING", "another connection may send beats for the worker; the number "
+           "itself is a secret and is not written"),
+    Column("beat", _B, "PING", "the message is a beat: another connection sent it for the worker"),
+    Column("max_stall", _I, "PONG", "ms for which beats count after the worker's own last message"),
     # -- jobs
     Column("ids", Type.INTEGERS, _JOBS, "numbers of the jobs at their owner; of consecutive "
            "numbers only the first, with `last`"),

@@ -69,6 +69,7 @@ _OWN: Final = (
     "memory-per-child",
     "on-hang",
     "hang-timeout",
+    "beats",
     "identity",
     "label",
     "secret",
@@ -220,6 +221,15 @@ class _WorkerCommand(ProgramCommand):
     help="Seconds for which an interrupted function may continue.",
 )
 @click.option(
+    "--beats/--no-beats",
+    default=True,
+    show_default=True,
+    help=(
+        "Keep the jobs of this worker, by a small child process, while a function in a thread "
+        "holds Python's interpreter lock."
+    ),
+)
+@click.option(
     "--watch",
     is_flag=True,
     help="Start again when a source file of the function changes; running jobs finish first.",
@@ -248,6 +258,7 @@ def worker(
     drain_timeout: float,
     on_hang: str,
     hang_timeout: float,
+    beats: bool,
     watch: bool,
     secret: str | None,
     server: str | None,
@@ -369,12 +380,14 @@ def worker(
         "retry": Retry(times=retries) if retries else None,
     }
     if dispatcher:
-        refuse_flags(context, ("connect", "wait", "watch", "secret", "server", "pickle"))
+        refuse_flags(context, ("connect", "wait", "watch", "beats", "secret", "server", "pickle"))
         refuse_calls(handlers)
         place = HttpPlace(dispatcher, http, hostname, allow_host, token_file)
         log_handlers(logging.INFO)
         return serve_over_http(place, settings, drain_timeout)
     refuse_without_dispatcher(context)
+    # A command runs in a process of its own, which cannot hold the lock of this one.
+    settings["beats"] = beats and argv is None
     connect = connect or (HOME,)
     security = security_of(secret, server=server)
     check_addresses(security, connect=connect)

@@ -52,6 +52,9 @@ FIELDS: dict[int, tuple[str, str]] = {
     32: ("kept", _UINT),
     33: ("sent", _UINT),
     35: ("versions", _UINTS),
+    42: ("beat key", _UINT),
+    43: ("beat", _UINT),
+    44: ("max stall", _UINT),
 }
 """Registered keys: name and type."""
 

@@ -18,10 +18,11 @@ from attrs import define, field
 
 from wmp.actions import Halt, ManagerAction
 from wmp.core.manager.announcements import Announcements
+from wmp.core.manager.beats import count_beat
 from wmp.core.manager.invariants import check_manager
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.policy import Policy
-from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker, all_answered
+from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker, all_answered, is_late
 from wmp.core.manager.requeue import CONNECTION_ENDED, REFUSED, SILENCE
 from wmp.core.manager.scheduler import Scheduler
 from wmp.core.manager.statistics import ManagerStatistics, snapshot
@@ -253,6 +254,9 @@ class ManagerMachine:
         if command is Command.ERROR:
             self._error(link, message, now)
             return
+        if command is Command.PING and Field.BEAT in message.fields:
+            self._beat(link, message, now)
+            return
         source = message.source
         worker, path = self._workers.get(source[0]), source[::-1]  # type: ignore[arg-type]
         if worker is not None and (worker.link != link or worker.path != path):
@@ -272,7 +276,7 @@ class ManagerMachine:
             worker = self._meet(link, message, now)
             if worker is None:
                 return
-        worker.last_received = now
+        worker.last_received = worker.own_at = now
         self._outbound.acknowledge(worker, message.fields)
         match command:
             case Command.READY:
@@ -293,7 +297,7 @@ class ManagerMachine:
             The worker; None when the message is refused.
         """
         identity, epoch = message.sender
-        if epoch <= self._gone.get(identity, -1) and _is_late(message):
+        if epoch <= self._gone.get(identity, -1) and is_late(message):
             self._outbound.drop("after goodbye", link, message)
             return None
         if message.command is Command.BYE:
@@ -381,6 +385,8 @@ class ManagerMachine:
         fields = message.fields
         worker.label = fields.get(Field.LABEL, worker.label)
         worker.offer_cache = None
+        if message.to:
+            worker.beat_key = fields.get(Field.BEAT_KEY, 0)
         if (answer := fields.get(Field.ANSWER)) is not None:
             self._claims.answered(worker, answer, now)
         elif message.to and Field.SESSION not in fields and worker.stream.used:
@@ -393,6 +399,14 @@ class ManagerMachine:
             worker.capacity_reports += 1
             self._scheduler.offer_to(worker, now)
         self._pong(worker, now, answer=fields.get(Field.CHALLENGE, 0))
+
+    def _beat(self, link: Link, message: Message, now: float) -> None:
+        """Count a beat, and answer it over the worker's own route (WMP-9.18, 9.19)."""
+        worker = self._workers.get(message.sender[0])
+        if refusal := count_beat(worker, message, self.settings, now):
+            self._outbound.drop("beat", link, message, refusal)
+        elif worker is not None:
+            self._pong(worker, now)
 
     def _pong(
         self,
@@ -408,17 +422,9 @@ class ManagerMachine:
             Field.LABEL: self.settings.label,
         }
         fields |= self._scheduler.ownership.fields_of_pong()
-        if again:
-            fields[Field.AGAIN] = True
-        if worker.last_lock:
-            fields[Field.LOCK] = worker.last_lock
-        if worker.ready:
-            fields[Field.READY] = worker.ready
-            fields[Field.CREDIT] = worker.credit
-        if challenge:
-            fields[Field.CHALLENGE] = challenge
-        if answer:
-            fields[Field.ANSWER] = answer
+        fields |= worker.fields_of_pong(self.settings.max_stall)
+        given = {Field.AGAIN: again, Field.CHALLENGE: challenge, Field.ANSWER: answer}
+        fields |= {key: value for key, value in given.items() if value}
         self._outbound.send(worker, Command.PONG, fields, None, now)
 
     def _error(self, link: Link, message: Message, now: float) -> None:
@@ -653,8 +659,3 @@ class ManagerMachine:
 
     def _policy_failed(self, error: Exception) -> None:
         self._outbound.drop("policy failed", detail=f"{type(error).__name__}: {error}")
-
-
-def _is_late(message: Message) -> bool:
-    """Return whether the message may be a late message of a worker that has gone."""
-    return message.command not in (Command.READY, Command.PING)

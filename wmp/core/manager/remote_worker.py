@@ -6,7 +6,8 @@ that holds the identity (spec §15).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import repeat
 from math import inf
 from typing import Any, TypeAlias
 
@@ -18,7 +19,7 @@ from wmp.core.manager.policy import Offer
 from wmp.core.manager.queues import Grant, Queue
 from wmp.core.protocol.claims import Claim
 from wmp.core.protocol.outbound import Outbound, Stream
-from wmp.message import Command, Kind, Link, Path, printable
+from wmp.message import Command, Field, Kind, Link, Message, Path, printable
 
 _UNREPORTED = 512
 """Limit of the leases of a worker without a remembered READY."""
@@ -85,6 +86,10 @@ class RemoteWorker:
     stream: Stream
     last_received: float
     """When the last message of the worker arrived."""
+    own_at: float = -inf
+    """When the last message of the worker itself arrived, which is not a beat (WMP-9.18)."""
+    beat_key: int = 0
+    """Number that beats for the worker must have; 0 for none."""
     origin: Link = b""
     """The connection of the worker's first message."""
     link: Link | None = None
@@ -185,6 +190,32 @@ class RemoteWorker:
         """Return the number of this manager's jobs that the worker holds."""
         return len(self.leases) + self.granted
 
+    def fields_of_pong(self, max_stall: float) -> dict[int | str, Any]:
+        """Return the fields that report the memory of this worker, and whether beats count.
+
+        Args:
+            max_stall: Seconds for which beats count; 0 for never.
+        """
+        fields: dict[int | str, Any] = {}
+        if self.beat_key and max_stall:
+            fields[Field.MAX_STALL] = int(max_stall * 1000)
+        if self.last_lock:
+            fields[Field.LOCK] = self.last_lock
+        if self.ready:
+            fields |= {Field.READY: self.ready, Field.CREDIT: self.credit}
+        return fields
+
+    def run_limits(self) -> Iterator[float | None]:
+        """Return the run limit of each job that the worker holds, in seconds; None for none.
+
+        Jobs of one grant share their limit and are returned once for each open job.
+        """
+        for job in self.leases.values():
+            yield None if job.limits is None else job.limits.run
+        for grant in self.grants.values():
+            limit = None if grant.limits is None else grant.limits.run
+            yield from repeat(limit, grant.left)
+
     def leases_left(self, queue: Queue, maximum: int) -> int:
         """Return the number of further leases of ``queue`` that the worker may get (WMP-4.16).
 
@@ -247,6 +278,11 @@ class RemoteWorker:
 
 
 ManagerOutbound: TypeAlias = Outbound[RemoteWorker, ManagerAction]
+
+
+def is_late(message: Message) -> bool:
+    """Return whether the message may be a late message of a worker that has gone."""
+    return message.command not in (Command.READY, Command.PING)
 
 
 def all_answered(workers: Mapping[bytes, RemoteWorker]) -> bool:

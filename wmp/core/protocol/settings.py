@@ -23,6 +23,11 @@ class ManagerSettings:
     """Time in which a worker must return after the end of its direct connection; None: until
     ``max_silence``.
     """
+    max_stall: float = 60.0
+    """Time after the last message of a worker itself for which beats keep its leases; 0: beats do
+    not count. Beats come from another process while a handler keeps the worker's process from
+    running.
+    """
     wake_timeout: float = 0.25
     """Time after which twice as many workers are woken, if jobs wait and no GIVE comes."""
     wake_scan: int = 64
@@ -124,6 +129,8 @@ class WorkerSettings:
     resend: float = 3.0
     challenge: float = 1.0
     """Time in which a peer must answer when another process claims its identity."""
+    beat_key: int = field(default=0, repr=False)
+    """Secret number by which another process may send beats for the worker; 0: none does."""
     unacked_bytes: int = 64 << 20
     """Limit of the payload bytes of results that are kept for resending.
 

@@ -207,6 +207,20 @@ class WorkerMachine:
         return [] if self._stories is None else self._stories.of(job, owner)
 
     @property
+    def interval(self) -> float:
+        """Return the shortest of the intervals of PING to the known managers, in seconds."""
+        return self._links.shortest(self._links.managers.values())
+
+    def beats(self) -> list[tuple[int, float, Message]]:
+        """Return the beats that another process may send while this worker cannot (WMP-9.17).
+
+        Returns:
+            For each manager that counts beats: the number of the link, the seconds for which the
+            manager counts them, and the message.
+        """
+        return self._outbound.beats()
+
+    @property
     def lanes(self) -> Iterable[RunningLane]:
         """Return the bundles that run."""
         return self._executions.lanes
@@ -321,6 +335,7 @@ class WorkerMachine:
         before = links.interval(manager)
         # WMP-9.15: no manager can make this worker send messages without pause.
         manager.max_silence = max(self.settings.min_silence, fields[Field.MAX_SILENCE] / 1000)
+        manager.max_stall = fields.get(Field.MAX_STALL, 0) / 1000
         manager.label = fields.get(Field.LABEL, manager.label)
         manager.serves = fields.get(Field.SERVES, ())[:MAX_SERVED]
         standby = fields.get(Field.STANDBY, False)

@@ -7,7 +7,7 @@ to one manager or to all behind a link leaves.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from attrs import define, field
@@ -113,13 +113,13 @@ class Links:
     def silent_at(self, link: LinkState) -> float:
         """Return when the socket of ``link`` must be replaced if no message comes (WMP-9.4)."""
         settings = self.settings
-        interval = self._shortest(self.behind(link))
+        interval = self.shortest(self.behind(link))
         return link.silent_at(interval, max(1, settings.silence), settings.reconnect_backoff_max)
 
     def discovery_due(self, link: LinkState) -> float:
         """Return when to search for managers behind ``link``."""
         settings, behind = self.settings, self.behind(link)
-        interval = self._shortest(behind)
+        interval = self.shortest(behind)
         if not behind:
             return link.pinged_at + interval * jitter(
                 settings.identity, link.pings, settings.jitter
@@ -133,7 +133,8 @@ class Links:
         """Return when ``link`` must be checked again."""
         return min(self.silent_at(link), self.discovery_due(link))
 
-    def _shortest(self, managers: list[RemoteManager]) -> float:
+    def shortest(self, managers: Iterable[RemoteManager]) -> float:
+        """Return the shortest interval of some managers, or that of this worker without any."""
         return min(map(self.interval, managers), default=max(0.01, self.settings.ping))
 
 
@@ -221,6 +222,8 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
             fields[Field.AGAIN] = True
         if self.settings.label:
             fields[Field.LABEL] = self.settings.label
+        if self.settings.beat_key:
+            fields[Field.BEAT_KEY] = self.settings.beat_key
         columns = None
         if listing is not None:
             if listing[0]:
@@ -239,6 +242,28 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
             manager.pinged_lock = manager.last_lock
             if manager.stream is None and not answer:
                 manager.asked = True
+
+    def beats(self) -> list[tuple[int, float, Message]]:
+        """Return the beats that another process may send for this worker (WMP-9.17).
+
+        Each has the number of its link, the seconds for which the manager counts beats, and the
+        message.
+        """
+        key = self.settings.beat_key
+        return [
+            (
+                manager.link,
+                manager.max_stall,
+                Message(
+                    Command.PING,
+                    manager.path,
+                    self.me,
+                    {Field.SESSION: manager.stream.session, Field.BEAT: key},
+                ),
+            )
+            for manager in self.links.managers.values()
+            if key and manager.max_stall and manager.path is not None and manager.stream is not None
+        ]
 
     def discover(self, link: LinkState, now: float) -> None:
         """Send PING to every manager behind ``link``."""

@@ -74,6 +74,8 @@ class RemoteManager:
     sent_at: float
     pinged_at: float
     max_silence: float = MAX_SILENCE
+    max_stall: float = 0.0
+    """Time for which beats keep the leases of this worker, by the manager's newest PONG."""
     label: str = ""
     met: bool = False
     """Whether a PONG of the manager has come."""

@@ -103,7 +103,9 @@ _MIN = {
 
 _MAX = {"bundle": _COLUMNS, "lane_max": _COLUMNS, "max_hops": Limits.HOPS}
 
-_MAY_BE_ZERO = frozenset(("hold", "jitter", "lane_time", "reply_margin", "window_time"))
+_MAY_BE_ZERO = frozenset(
+    ("hold", "jitter", "lane_time", "max_stall", "reply_margin", "window_time")
+)
 """Settings that are times and may be 0, for no wait.
 
 With any other time of 0 a node would never rest.
@@ -460,9 +462,13 @@ class Node:
         return dealer(
             self._opened,
             index,
-            self.connect[min(index, len(self.connect) - 1)],
+            self.address_of(index),
             routing_id=None if self._make_routing_id is None else self._make_routing_id(),
         )
+
+    def address_of(self, link: int) -> str:
+        """Return the endpoint of a DEALER by its number."""
+        return self.connect[min(link, len(self.connect) - 1)]
 
     def add_connection(self, endpoint: str) -> int:
         """Open one more DEALER; return its number.

@@ -29,7 +29,7 @@ _SLACK: Final = 2
 """Tolerance for rounded times, in µs."""
 _SIGNS_OF_LIFE: Final = ("READY", "GIVE")
 """Messages that change no lease."""
-_UNSEEN: Final = ("claimed", "after goodbye")
+_UNSEEN: Final = ("claimed", "after goodbye", "beat")
 """Reasons for which a manager ignores a message as if it had not come."""
 
 

@@ -161,7 +161,8 @@ class ReadTask:
             for line in some:
                 if line.what in FOLDED and kind != "device":
                     peers[None if kind == "worker" else peer_of(line)].append(line)
-                if line.what in ("send", "received"):
+                # No journal has the end at which a beat is sent: another process sends it.
+                if line.what in ("send", "received") and not line.beat:
                     self._add_message(line)
             for peer, part in peers.items():
                 part.sort(key=_number)

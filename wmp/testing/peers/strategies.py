@@ -135,6 +135,9 @@ _FIELDS: dict[int, st.SearchStrategy[Any]] = {
     Field.SERVES: st.lists(peers(), max_size=3).map(tuple),
     Field.KEPT: uints(),
     Field.SENT: uints(),
+    Field.BEAT_KEY: uints(1),
+    Field.BEAT: uints(1),
+    Field.MAX_STALL: uints(),
 }
 
 _STREAM = (Field.NUMBER, Field.SESSION)
@@ -162,6 +165,7 @@ _USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
         (
             *(Field.ACK, Field.SESSION, Field.AGAIN, Field.LABEL, Field.IDLE),
             *(Field.CHALLENGE, Field.ANSWER, Field.MANAGER, Field.SENT, Field.MORE),
+            *(Field.BEAT_KEY, Field.BEAT),
         ),
     ),
     Command.PONG: (
@@ -169,6 +173,7 @@ _USES: dict[Command, tuple[tuple[int, ...], tuple[int, ...]]] = {
         (
             *(Field.ACK, Field.AGAIN, Field.READY, Field.CREDIT, Field.LABEL),
             *(Field.CHALLENGE, Field.ANSWER, Field.SERVES, Field.KEPT, Field.STANDBY),
+            Field.MAX_STALL,
         ),
     ),
     Command.BYE: ((), (Field.ACK, Field.SESSION, Field.TEXT)),

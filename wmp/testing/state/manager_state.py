@@ -80,6 +80,8 @@ LEFT_OUT: Final = {
     "Profiles._eligible": "it follows from the profiles",
     "Profiles._ranks": "only its growth matters: the next number is above all others",
     "BusyWorkers.counts": "it follows from the workers",
+    "RemoteWorker.beat_key": "explored workers send no beats",
+    "RemoteWorker.own_at": "explored workers send no beats",
     "RemoteWorker.has_capacity": "it follows from the credit and the GIVEs",
     "Outbound.actions": "always empty between two events",
     "Outbound.dropped": "statistics, which no decision reads",

@@ -42,6 +42,7 @@ LEFT_OUT: Final = {
     "HeldJobs.keep": "explored managers have no store",
     "Orphans._answers": "explored managers have no store",
     "Orphans.size": "explored managers have no store",
+    "RemoteManager.max_stall": "explored workers send no beats",
     "RemoteManager.serves": "explored managers have no store",
     "RemoteManager.unwritten": "explored managers have no store",
     "WorkerOutbound.keeps": "explored managers have no store",

@@ -87,6 +87,72 @@ def one_message_is_enough(talk: ManagerConversation) -> None:
     talk.end_of(name)
 
 
+@case("WMP-9.18", "WMP-9.19")
+def beats(talk: ManagerConversation) -> None:
+    """Beats keep the leases of a silent worker, and are answered over the worker's own route.
+
+    A manager may count no beats: its PONG does not have ``max_stall`` then.
+    """
+    worker, other = talk.met(), talk.met()
+    pong = worker.ask(beat_key=77)
+    if pong["max_stall"] is None:
+        return
+    bound = pong["max_stall"] / talk.wire.unit
+    name = talk.submit()
+    job = worker.one()
+    worker.lively = False
+    speaker = talk.worker(
+        "beats", identity=worker.identity, epoch=worker.epoch, testee=worker.testee, lively=False
+    )
+    worker.clear()
+    talk.means = {"WMP-9.2": "WMP-9.19"}
+    begun = talk.now
+    until = begun + min(bound, 2 * talk.book.max_silence)
+    while talk.now + 1.0 < until:
+        speaker.ping(session=worker.session, ack=None, beat=77)
+        worker.expect(Command.PONG, rule="WMP-9.19")
+        talk.check(
+            not speaker.received_all,
+            "the manager answered a beat over its route; expected PONG over the worker's route",
+            "WMP-9.19",
+        )
+        talk.wait(1.0)
+    talk.check(
+        not other.take(),
+        "another worker received the job, although beats came in time",
+        "WMP-9.18",
+    )
+    worker.lively = True
+    worker.done(job)
+    talk.end_of(name)
+
+
+@case("WMP-9.18")
+def beats_of_others(talk: ManagerConversation) -> None:
+    """A beat with another key keeps no leases."""
+    worker, other = talk.met(), talk.met()
+    pong = worker.ask(beat_key=77)
+    if pong["max_stall"] is None:
+        return
+    name = talk.submit(max_worker_losses=5)
+    worker.take()
+    worker.lively = False
+    speaker = talk.worker(
+        "stranger", identity=worker.identity, epoch=worker.epoch, testee=worker.testee, lively=False
+    )
+    until = talk.now + talk.book.max_silence + 2 * talk.wire.grace
+    while talk.now < until:
+        speaker.ping(session=worker.session, ack=None, beat=78)
+        talk.wait(1.0)
+    again = other.take()
+    talk.check(
+        len(again) == 1,
+        "another worker received NO; expected the job, because only beats with a wrong key came",
+    )
+    other.done(*again)
+    talk.end_of(name)
+
+
 @case("WMP-9.6")
 def older_epoch(talk: ManagerConversation) -> None:
     """A message of an older epoch gets ERROR superseded, and has no effect."""

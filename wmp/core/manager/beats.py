@@ -1,0 +1,47 @@
+"""Beats: whether they keep the leases of a worker whose process does not run (WMP-9.18)."""
+
+from __future__ import annotations
+
+from wmp.core.manager.remote_worker import RemoteWorker
+from wmp.core.protocol.settings import ManagerSettings
+from wmp.message import Field, Message
+
+
+def count_beat(
+    worker: RemoteWorker | None, beat: Message, settings: ManagerSettings, now: float
+) -> str:
+    """Count a beat as a message of its worker; return the reason for not counting it, or "".
+
+    A beat changes nothing else. In particular it is no claim to the worker's identity.
+
+    Args:
+        worker: The worker of the beat's identity; None if the manager knows none.
+        beat: The PING.
+        settings: The settings of the manager.
+        now: Seconds.
+    """
+    fields = beat.fields
+    if (
+        worker is None
+        or worker.epoch != beat.sender[1]
+        or fields.get(Field.SESSION) != worker.stream.session
+        or fields[Field.BEAT] != worker.beat_key
+    ):
+        return "no worker has this session and beat key"
+    silent, bound = now - worker.own_at, _bound(worker, settings)
+    if silent >= bound:
+        return f"the worker itself has sent nothing for {silent:.1f} s; beats count for {bound:g} s"
+    worker.last_received = now
+    # A worker that does not run acknowledges nothing. What is sent again in that time does not show
+    # that the worker refuses it (WMP-9.19).
+    worker.stream.fruitless = 0
+    return ""
+
+
+def _bound(worker: RemoteWorker, settings: ManagerSettings) -> float:
+    """Return the seconds for which beats count after the last message of the worker itself."""
+    limits = [limit for limit in worker.run_limits() if limit is not None]
+    if not limits or len(limits) < worker.leased:
+        return settings.max_stall
+    # No job of this worker may run for longer.
+    return min(settings.max_stall, max(*limits, settings.max_silence))
