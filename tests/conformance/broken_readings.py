@@ -92,7 +92,7 @@ class CountsTheWindowOfAReadyTwiceOver(Bend):
 
 
 def takes_late_messages(patch: Patch) -> None:
-    patch.setattr(manager_machine, "_is_late", lambda message: False)
+    patch.setattr(manager_machine, "is_late", lambda message: False)
 
 
 switched(M, "WMP-9.11", takes_late_messages, "takes late messages for a new worker")

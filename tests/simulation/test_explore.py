@@ -153,7 +153,7 @@ def test_a_manager_that_accepts_a_stale_attempt_is_found(monkeypatch):
 
     monkeypatch.setattr(Scheduler, "done", gullible)
     monkeypatch.setattr(ManagerMachine, "_numbered", careless)
-    monkeypatch.setattr(manager_module, "_is_late", lambda message: False)
+    monkeypatch.setattr(manager_module, "is_late", lambda message: False)
     hasty = ManagerSettings(identity=b"m", epoch=1, max_silence=0.3, wake_timeout=9.0)
     plan = evolve(PLANS["meeting"], manager=hasty, kinds=("drop",))
     explored = found(plan)

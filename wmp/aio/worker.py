@@ -324,18 +324,17 @@ class Worker(AsyncServer[WorkerSettings]):
             self._pool, self._machine = pool, machine
             watch = HangWatch(pool, lambda: machine.lanes, self._hang_timeout, self._hung)
             self._hang_watch = watch
-            stalls = ProcessWatch(
-                watch,
+            self._process_watch = ProcessWatch(
+                pool,
                 lambda: machine.lanes,
                 lambda: machine.interval,
                 machine.beats,
                 self._node.address_of,
                 BeatChild(self._node.sockets.security) if self._sends_beats else None,
             )
-            self._process_watch = stalls
             self._node.start(
                 machine,
-                executors=stalls,
+                executors=watch,
                 gather=machine.gather,
                 link_events=True,
                 owed=self._owed,
@@ -424,14 +423,14 @@ class Worker(AsyncServer[WorkerSettings]):
         return grace + (KILL_AFTER + 0.5 if self._pool_kind == "process" else 0.0)
 
     async def _close_pool(self) -> None:
-        pool, stalls = self._pool, self._process_watch
+        pool, watch = self._pool, self._process_watch
         if pool is None:
             return
 
         def close() -> None:
             try:
-                if stalls is not None:
-                    stalls.close()
+                if watch is not None:
+                    watch.close()
                 pool.close(_POOL_TIMEOUT)
             except Exception:
                 # The worker has ended for all other callers. Log the error and continue.

@@ -385,8 +385,6 @@ class ManagerMachine:
         fields = message.fields
         worker.label = fields.get(Field.LABEL, worker.label)
         worker.offer_cache = None
-        if message.to:
-            worker.beat_key = fields.get(Field.BEAT_KEY, 0)
         if (answer := fields.get(Field.ANSWER)) is not None:
             self._claims.answered(worker, answer, now)
         elif message.to and Field.SESSION not in fields and worker.stream.used:
@@ -397,6 +395,7 @@ class ManagerMachine:
         if message.to:
             # A worker with unchanged credit sends no READY; its PING counts instead (WMP-6.5).
             worker.capacity_reports += 1
+            worker.beat_key = fields.get(Field.BEAT_KEY, 0)
             self._scheduler.offer_to(worker, now)
         self._pong(worker, now, answer=fields.get(Field.CHALLENGE, 0))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -80,6 +80,10 @@ class Pool:
         self._post = post
         self._max_result = max_result
         self._closed = False
+        self.before_run: Callable[[], object] | None = None
+        """Called once, before the next lane starts."""
+        self.newest: Run | None = None
+        """The lane that started last; whoever reads it sets it to None."""
 
     def start(self) -> None:
         """Start the executors that serve a handler.
@@ -97,6 +101,10 @@ class Pool:
         """Start a lane. The answer is one or more ``Finished``."""
         if self._closed:
             return
+        self.newest = action
+        if self.before_run is not None:
+            before, self.before_run = self.before_run, None
+            before()
         served = self._served.get(action.kind.role)
         if served is None:
             roles = ", ".join(sorted(self._served))

@@ -12,19 +12,15 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from wmp import codec
-from wmp.actions import Interrupt, Recall, Run
 from wmp.core.worker.run_queue import RunningLane
 from wmp.message import Message
-from wmp.runtime.driver.performers import Executors
+from wmp.runtime.executors import Pool
 from wmp.runtime.node.beat_child import Beat, BeatChild
 
 logger = logging.getLogger("wmp")
 
 _STALL: Final = 2.0
 """Seconds by which a timer must be late for a line in the log."""
-
-_FRESH: Final = 0.1
-"""Seconds for which the child's record counts as new."""
 
 _SHOWN: Final = 3
 """Maximum number of jobs that a log line names."""
@@ -37,10 +33,10 @@ _ADVICE_PROCESSES: Final = "the process was stopped, or got no processor"
 
 
 class ProcessWatch:
-    """Passes on a worker's actions about lanes, and watches the time while jobs run.
+    """Watches the time while the jobs of a worker run, from the first job on.
 
     Args:
-        executors: Perform the actions.
+        pool: Runs the jobs.
         lanes: Returns the lanes that run.
         interval: Returns the seconds between two checks.
         beats: Returns the number of the link, the seconds and the message of each beat.
@@ -50,72 +46,64 @@ class ProcessWatch:
 
     def __init__(
         self,
-        executors: Executors,
+        pool: Pool,
         lanes: Callable[[], Iterable[RunningLane]],
         interval: Callable[[], float],
         beats: Callable[[], list[tuple[int, float, Message]]],
         address: Callable[[int], str],
         child: BeatChild | None,
     ) -> None:
-        self.recall: Callable[[Recall], None] = executors.recall
-        self.interrupt: Callable[[Interrupt], None] = executors.interrupt
-        self._run = executors.run
+        self._pool = pool
         self._lanes = lanes
         self._interval = interval
         self._beats = beats
         self._address = address
         self._child = child
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._reported_at = float("-inf")
-        self._running: dict[int, str] = {}
-        """The jobs that ran since the last check, in words, by lane."""
-
-    def run(self, action: Run) -> None:
-        """Start a lane, and watch the time from now on."""
-        self._running[action.lane] = _words(action.kind.role, action.ids)
-        loop = self._loop
-        if loop is None:
-            loop = self._loop = asyncio.get_running_loop()
-        if self._timer is None:
-            self._look_later(loop)
-        if loop.time() - self._reported_at > _FRESH:
-            self._report_beats(loop.time())
-        self._run(action)
+        self._running: list[str] = []
+        """The jobs that ran at the last check, in words."""
+        pool.before_run = self._begin
 
     def close(self) -> None:
         """End the watch and its child. The call may come from any thread, after the loop's end."""
+        self._pool.before_run = None
         if self._timer is not None:
             self._timer.cancel()
         if self._child is not None:
             self._child.close()
             self._child = None
 
+    def _begin(self) -> None:
+        """Watch from now on: a job is about to run, which may stop this thread at once."""
+        loop = asyncio.get_running_loop()
+        self._look_later(loop)
+        self._report_beats()
+
     def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = loop.call_later(self._interval(), self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         assert self._timer is not None
-        now = loop.time()
-        late = now - self._timer.when()
+        newest, self._pool.newest = self._pool.newest, None
+        running = [_words(lane.kind.role, lane.ids) for lane in self._lanes()]
+        late = loop.time() - self._timer.when()
         if late >= _STALL:
-            self._log(self._interval() + late)
-        running = {lane.number: _words(lane.kind.role, lane.ids) for lane in self._lanes()}
-        idle = not self._running and not running
+            ended = [] if newest is None else [_words(newest.kind.role, newest.ids)]
+            self._log(self._interval() + late, self._running or running or ended)
         self._running = running
-        if idle:
+        if newest is None and not running:
+            # Idle workers cost nothing.
             self._timer = None
-            self._reported_at = float("-inf")
+            self._pool.before_run = self._begin
             if self._child is not None:
                 self._child.report(self._interval(), ())
             return
         self._look_later(loop)
-        self._report_beats(now)
+        self._report_beats()
 
-    def _report_beats(self, now: float) -> None:
+    def _report_beats(self) -> None:
         if self._child is None:
             return
-        self._reported_at = now
         beats: list[Beat] = []
         for link, bound, message in self._beats():
             endpoint = self._address(link)
@@ -123,8 +111,7 @@ class ProcessWatch:
                 beats.append((endpoint, bound, [bytes(frame) for frame in codec.encode(message)]))
         self._child.report(self._interval(), beats)
 
-    def _log(self, seconds: float) -> None:
-        jobs = list(self._running.values())
+    def _log(self, seconds: float, jobs: list[str]) -> None:
         shown = ", ".join(jobs[:_SHOWN]) + (", …" if len(jobs) > _SHOWN else "")
         logger.warning(
             "worker: this process did not run for %.0f s%s: %s",
