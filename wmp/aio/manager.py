@@ -142,7 +142,6 @@ class Manager(AsyncNode[ManagerSettings]):
         )
         super().__init__(chosen, node)
         self._machine = Machine(chosen, policy, stored=store is not None, standby=star is not None)
-        node.on_halt = self._halted
         submissions = Submissions(
             node.inbox.post,
             max_jobs,
@@ -184,6 +183,7 @@ class Manager(AsyncNode[ManagerSettings]):
                     writer=self._store,
                     link_events=True,
                     make_driver=ManagerDriver,
+                    on_halt=self._halted,
                 )
                 if self._store is not None and self.standby is None:
                     self._store.start()
@@ -283,6 +283,8 @@ class Manager(AsyncNode[ManagerSettings]):
         self.intake.submissions.fail(
             error if error is not None else ClosedError("the manager has stopped")
         )
+        if self.standby is not None:
+            self.standby.yield_place()
 
     # -- jobs -------------------------------------------------------------------------------
 

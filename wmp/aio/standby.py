@@ -87,7 +87,6 @@ class Standby:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._takeover: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._halted: Callable[[Exception | None], None] | None = None
         submissions.refuse(
             OnStandby(
                 "the manager is on standby, because the other manager of its pair may serve; "
@@ -119,7 +118,6 @@ class Standby:
             TransportError: Too few file descriptors are left in this process.
         """
         self._loop = asyncio.get_running_loop()
-        self._halted, self._node.on_halt = self._node.on_halt, self._ended
         self.star._on_takeover(self._begin)
         self.star._on_end(self._end)
         await self.star.start()
@@ -204,10 +202,8 @@ class Standby:
             self._node.driver.close_machine()  # workers get BYE
         self._over.set()
 
-    def _ended(self, error: Exception | None) -> None:
+    def yield_place(self) -> None:
         """Let the other manager take over, because this one has ended."""
-        if self._halted is not None:
-            self._halted(error)
         self._over.set()
         if self._closing is None and self._loop is not None and not self._loop.is_closed():
             self._closing = self._loop.create_task(self.star.close())

@@ -202,6 +202,7 @@ class Worker(AsyncServer[WorkerSettings]):
         self._machine: Machine | None = None
         self._pool: Pool | None = None
         self._starting = False
+        self._ends: list[Callable[[Exception | None], None]] = []
         self._cleared: asyncio.Task[None] | None = None
         self._drain_timeout: float | None = None
         self._drain_bound: asyncio.TimerHandle | None = None
@@ -338,6 +339,7 @@ class Worker(AsyncServer[WorkerSettings]):
                 gather=machine.gather,
                 link_events=True,
                 owed=self._owed,
+                on_halt=self._halted,
             )
         except BaseException:
             self._starting = False
@@ -511,6 +513,14 @@ class Worker(AsyncServer[WorkerSettings]):
                 loop.call_later(0.1, end)
 
         end()
+
+    def _on_end(self, call: Callable[[Exception | None], None]) -> None:
+        """Have ``call`` called on the loop when the machine has ended; before the start."""
+        self._ends.append(call)
+
+    def _halted(self, error: Exception | None) -> None:
+        for call in self._ends:
+            call(error)
 
     def _bound_drain(self) -> None:
         """Make the worker stop after ``drain_timeout`` seconds."""

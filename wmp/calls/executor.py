@@ -146,8 +146,9 @@ class Executor(concurrent.futures.Executor):
             handlers = {PICKLED_ROLE: PickledCalls(first)}
             limits = {"cancel_grace": _GRACE, "window_time": _AHEAD}
             losses = options.get("max_worker_losses") or 0
-            self._own = LocalManager(count, handlers, limits=limits, max_worker_losses=losses)
-            self._own._hidden = True
+            self._own = LocalManager(
+                count, handlers, limits=limits, hidden=True, max_worker_losses=losses
+            )
             self._own.start()
             manager = self._own
         else:

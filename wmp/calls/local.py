@@ -86,6 +86,8 @@ class LocalManager(Manager):
         handlers: Handlers by role.
         codec: As for :class:`wmp.Manager`.
         limits: Arguments of the worker.
+        hidden: Whether tasks do not find this manager by themselves, because it belongs to an
+            executor.
         settings: Other arguments of the manager.
     """
 
@@ -96,8 +98,10 @@ class LocalManager(Manager):
         *,
         codec: str = "cbor",
         limits: Mapping[str, Any] | None = None,
+        hidden: bool = False,
         **settings: Any,
     ) -> None:
+        self._hidden = hidden
         address = f"inproc://wmp-local-{secrets.token_hex(8)}"
         self._own_context = zmq.Context()
         try:
@@ -120,7 +124,7 @@ class LocalManager(Manager):
             raise
         self.workers = workers
         self._ending = False
-        self._worker._inner.node.on_halt = self._worker_ended
+        self._worker._inner._on_end(self._worker_ended)
 
     def start(self) -> None:
         """Start the manager and its worker processes. Idempotent.

@@ -381,6 +381,7 @@ async def _serve(definition: GatewayDefinition) -> int:
             titanic = Titanic(made.doors[broker][0], store=definition.titanic)
             await stack.enter_async_context(titanic)
             # The requests of Titanic stay in its store, so the gateway need not wait for them.
+            # Titanic is a client of a door that serves already, so it comes after the gateway.
             made.before_drain = titanic.close
             complain(_PROGRAM, f"titanic keeps requests in {definition.titanic}")
         if definition.control is not None:

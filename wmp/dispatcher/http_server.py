@@ -117,6 +117,27 @@ class _ImpatientProtocol(H11Protocol):
         self._timer = self.loop.call_later(HEAD_TIME / 2, self._look)
 
 
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a socket of TCP that is bound to an address and does not listen yet.
+
+    Raises:
+        ConfigError: The address cannot be used.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The loop sends small packets at once only if the socket names its protocol.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, port))
+    except OSError as error:
+        made.close()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another address with "
+            "--http, or end the program that has it"
+        ) from error
+    return made
+
+
 class HttpServer:
     """Serves an application. ``async with`` serves in the background.
 
@@ -124,25 +145,16 @@ class HttpServer:
         app: An ASGI application.
         host: Name or address to listen on.
         port: The port; 0 for any that is free.
+        bound: The socket that :func:`bound_socket` returned for host and port, for an application
+            that has to know the port; None for a new one.
 
     Raises:
         ConfigError: The address cannot be used.
     """
 
-    def __init__(self, app: Any, host: str, port: int) -> None:
+    def __init__(self, app: Any, host: str, port: int, bound: socket.socket | None = None) -> None:
         self._app = app
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        # The loop sends small packets at once only if the socket names its protocol.
-        self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            self._socket.bind((host, port))
-        except OSError as error:
-            self._socket.close()
-            raise ConfigError(
-                f"cannot listen on {host}:{port}: {error.strerror}; choose another address with "
-                "--http, or end the program that has it"
-            ) from error
+        self._socket = bound_socket(host, port) if bound is None else bound
         self.host = host
         self.port: int = self._socket.getsockname()[1]
 

@@ -15,7 +15,7 @@ from wmp import aio
 from wmp.dispatcher.api import make_api
 from wmp.dispatcher.http_guard import check_host_name
 from wmp.dispatcher.http_parts import check_open, split_address
-from wmp.dispatcher.http_server import HttpServer, quiet_libraries
+from wmp.dispatcher.http_server import HttpServer, bound_socket, quiet_libraries
 from wmp.dispatcher.http_worker import HttpWorker
 from wmp.dispatcher.service import Dispatcher
 from wmp.dispatcher.settings import DispatcherSettings
@@ -84,16 +84,17 @@ async def serve_dispatcher(
     stopped = asyncio.Event()
     with on_signals(stopped.set):
         manager = _StoreManager(*bind, store=store, security=security) if bind else None
+        bound = bound_socket(host, port)
         dispatcher = Dispatcher(
             lambda: _open_store(store),
             settings,
+            address=address or f"http://{named}:{bound.getsockname()[1]}",
             token=token,
             wants=None if manager is None else manager.wants,
             offers=None if manager is None else manager.offers,
             label=f"dispatcher {socket.gethostname()}:{os.getpid()}",
         )
-        server = HttpServer(make_api(dispatcher, hosts), host, port)
-        dispatcher.address = address or f"http://{named}:{server.port}"
+        server = HttpServer(make_api(dispatcher, hosts), host, port, bound)
         async with dispatcher:
             if manager is not None:
                 await manager.start()

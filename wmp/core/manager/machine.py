@@ -21,6 +21,7 @@ from wmp.core.manager.announcements import Announcements
 from wmp.core.manager.beats import count_beat
 from wmp.core.manager.invariants import check_manager
 from wmp.core.manager.job_lifecycle import JobState
+from wmp.core.manager.ownership import Ownership
 from wmp.core.manager.policy import Policy
 from wmp.core.manager.remote_worker import ManagerOutbound, RemoteWorker, all_answered, is_late
 from wmp.core.manager.requeue import CONNECTION_ENDED, REFUSED, SILENCE
@@ -132,10 +133,10 @@ class ManagerMachine:
         selection = WorkerSelection(
             self.policy, settings.wake_scan, settings.max_leases, self._policy_failed
         )
+        ownership = Ownership(self._me, int(settings.orphan_ttl * 1000), standby=self.standby)
         self._scheduler = Scheduler(
-            settings, self._outbound, self._timers, selection, stored=self.stored
+            settings, self._outbound, self._timers, selection, ownership, stored=self.stored
         )
-        self._scheduler.ownership.standby = self.standby
 
     @property
     def _workers(self) -> dict[bytes, RemoteWorker]:
@@ -376,8 +377,7 @@ class ManagerMachine:
         stale = self._scheduler.done(worker, columns, now, fields.get(Field.CODEC, ""), number)
         if stale:
             self._outbound.drop("stale result", link, message, f"{stale} of {len(columns.ids)}")
-        assert columns.payloads is not None
-        stream.unacked_bytes += sum(map(len, columns.payloads))
+        stream.unacked_bytes += sum(map(len, columns.payloads or ()))
         if stream.unacked_bytes > _ACK_EVERY:
             self._pong(worker, now)
 

@@ -59,10 +59,10 @@ class Scheduler:
     outbound: ManagerOutbound
     timers: ManagerTimers
     selection: WorkerSelection
+    ownership: Ownership
     queues: Queues = field(factory=Queues)
     stored: bool = False
     """Whether the manager has a store."""
-    ownership: Ownership = field(init=False)
     leases: Leases = field(init=False)
     delayed: DelayedJobs = field(init=False)
     requeue: Requeue = field(init=False)
@@ -76,8 +76,8 @@ class Scheduler:
     def __attrs_post_init__(self) -> None:
         # Each object knows only those before it.
         outbound, queues, timers = self.outbound, self.queues, self.timers
+        ownership = self.ownership
         self.delayed = DelayedJobs(queues.batches)
-        self.ownership = ownership = Ownership(outbound.me, int(self.settings.orphan_ttl * 1000))
         self.leases = leases = Leases(outbound, timers)
         changes = StoredChanges(leases) if self.stored else None
         failures = Failures(leases, self.delayed, self.settings.epoch, changes)

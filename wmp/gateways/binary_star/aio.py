@@ -95,6 +95,7 @@ class BinaryStar(AsyncPart):
             )
         self._machine = StarMachine(StarRole(role), heartbeat, max_silence)
         self._seen = self._machine.state
+        self._ends: list[Callable[[Exception], None]] = []
         self._takeovers: list[Callable[[], None]] = []
         self._calls = {StarState.ACTIVE: on_active, StarState.PASSIVE: on_passive}
         super().__init__(
@@ -120,7 +121,7 @@ class BinaryStar(AsyncPart):
         """
         self._node.check_open()
         if self._node.driver is None:
-            driver = self._node.start(self._machine, make_driver=_StarDriver)
+            driver = self._node.start(self._machine, make_driver=_StarDriver, on_halt=self._halted)
             assert isinstance(driver, ForeignDriver)
             self._driver = driver
             driver.feed(Settled())  # the node begins to report its state
@@ -150,12 +151,7 @@ class BinaryStar(AsyncPart):
 
         Call this method before the start.
         """
-
-        def ended(error: Exception | None) -> None:
-            if error is not None:
-                call(error)
-
-        self._node.on_halt = ended
+        self._ends.append(call)
 
     def _on_takeover(self, call: Callable[[], None]) -> None:
         """Have ``call`` called on the loop when the node becomes active.
@@ -199,6 +195,11 @@ class BinaryStar(AsyncPart):
         user = self._calls.get(state)
         for call in (*calls, *((user,) if user is not None else ())):
             call()
+
+    def _halted(self, error: Exception | None) -> None:
+        if error is not None:
+            for call in self._ends:
+                call(error)
 
     async def close(self) -> None:
         """Close the sockets. Idempotent."""

@@ -258,13 +258,21 @@ class ForeignProgram(DrainingProgram, Generic[_MachineT]):
                 pool.start()
             self._pool = pool
             self._node.start(
-                self._machine, executors=pool, link_events=True, make_driver=self._make_driver
+                self._machine,
+                executors=pool,
+                link_events=True,
+                make_driver=self._make_driver,
+                on_halt=self._halted,
             )
         except BaseException:
             self._starting = False
             self._pool = None
             await asyncio.to_thread(pool.close, 0.0)
             raise
+
+    def _halted(self, error: Exception | None) -> None:
+        """Act on the end of the machine. Most programs have nothing to do."""
+        return
 
     def _post(self, event: PoolEvent) -> None:
         if type(event) is not Finished:

@@ -44,11 +44,12 @@ class Requester(AsyncPart, Generic[_MachineT]):
         """
         self._node.check_open()
         if self._node.driver is None:
-            self._node.on_halt = self._halted
             make_driver = functools.partial(
                 ForeignDriver, answer=self._answer, report_lost=self._report_lost
             )
-            self._node.start(self._machine, link_events=True, make_driver=make_driver)
+            self._node.start(
+                self._machine, link_events=True, make_driver=make_driver, on_halt=self._halted
+            )
 
     async def request(self, body: Body) -> bytes | list[bytes]:
         """Send a request and wait for its reply.

@@ -149,24 +149,22 @@ class Gateway(DrainingProgram):
         context = DoorContext(epoch=epoch)
         if manager is not None:
             context = DoorContext(epoch=epoch, home=(identity, epoch), offered=manager.offers)
-        machine = GatewayMachine(
+        doors = [door.make(context) for door in self._doors]
+        if self._star is not None:
+            for number in fronts:
+                doors[number] = StarGuard(doors[number], self._star)
+        return GatewayMachine(
             GatewaySettings(
                 identity=identity,
                 epoch=epoch,
                 label=label,
                 upstreams=len(self._node.connect),
             ),
-            [door.make(context) for door in self._doors],
+            doors,
             fronts,
             manager,
             self._record if self._journal is not None else None,
         )
-        if self._star is not None:
-            made = list(machine.doors)
-            for number in fronts:
-                made[number] = StarGuard(made[number], self._star)
-            machine.doors = made
-        return machine
 
     def _record(self, settings: ManagerSettings | WorkerSettings | DeviceSettings) -> Record:
         assert self._journal is not None

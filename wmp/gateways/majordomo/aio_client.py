@@ -78,9 +78,10 @@ class MajordomoClient(AsyncPart):
         """
         self._node.check_open()
         if self._node.driver is None:
-            self._node.on_halt = self._halted
             make_driver = functools.partial(ForeignDriver, answer=self._answer)
-            self._node.start(self._machine, link_events=True, make_driver=make_driver)
+            self._node.start(
+                self._machine, link_events=True, make_driver=make_driver, on_halt=self._halted
+            )
 
     async def request(self, service: str | bytes, body: Body) -> bytes | list[bytes]:
         """Send a request and wait for its reply.

@@ -81,9 +81,10 @@ class MajordomoPipelinedClient(AsyncPart):
         self._node.check_open()
         if self._node.driver is None:
             self._changed = asyncio.Event()
-            self._node.on_halt = self._halted
             make_driver = functools.partial(ForeignDriver, answer=self._answer)
-            self._node.start(self._machine, link_events=True, make_driver=make_driver)
+            self._node.start(
+                self._machine, link_events=True, make_driver=make_driver, on_halt=self._halted
+            )
 
     async def send(self, service: str | bytes, body: Body) -> None:
         """Send a request, and do not wait for its reply.

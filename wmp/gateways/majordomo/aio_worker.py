@@ -161,12 +161,12 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
             return
         self._node.check_open()
         if self._node.driver is None:
-            self._node.on_halt = lambda error: self._changed.set()
             self._node.start(
                 self._machine,
                 executors=_RequestHolder(self),
                 link_events=True,
                 make_driver=self._make_driver,
+                on_halt=lambda error: self._changed.set(),
             )
 
     async def recv(

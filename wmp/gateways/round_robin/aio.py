@@ -264,7 +264,6 @@ class RoundRobinWorker(ForeignProgram[RoundRobinWorkerMachine]):
         """
         if self._registered is None:
             self._registered = asyncio.get_running_loop().create_future()
-            self._node.on_halt = self._halted
             await super().start()
         try:
             async with asyncio.timeout(self._patience + 1.0):
@@ -350,9 +349,10 @@ class RoundRobinClient(AsyncPart):
         """
         self._node.check_open()
         if self._node.driver is None:
-            self._node.on_halt = self._halted
             make_driver = functools.partial(ForeignDriver, answer=self._answer)
-            self._node.start(self._machine, link_events=True, make_driver=make_driver)
+            self._node.start(
+                self._machine, link_events=True, make_driver=make_driver, on_halt=self._halted
+            )
 
     async def call(
         self, command: Command, *arguments: bytes | str, tracked: bool = True

@@ -7,6 +7,7 @@ budgets of the other side.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import zmq
@@ -16,7 +17,8 @@ from wmp.actions import Drop
 from wmp.errors import DecodeError
 from wmp.events import Disconnected, Garbled, Received
 from wmp.message import Frame
-from wmp.runtime.driver.driver import Driver
+from wmp.runtime.driver.driver import Driver, Machine
+from wmp.runtime.driver.inbox import Inbox
 from wmp.runtime.driver.refusals import Refusals
 from wmp.runtime.driver.throttle import Throttle
 from wmp.runtime.sockets.dialed_connections import DialedConnections
@@ -35,16 +37,21 @@ class DeviceDriver(Driver):
     """Runs a device's machine with an upper ROUTER; see :class:`~wmp.runtime.driver.driver.Driver`.
 
     Args:
+        machine: The device.
+        inbox: Events for the device.
+        ports: The first ROUTER and the DEALERs.
         above: The upper ROUTER.
         others: Arguments of the driver.
     """
 
-    def __init__(self, *args: Any, above: Port, **others: Any) -> None:
-        super().__init__(*args, **others)
-        transport = self._transport
+    def __init__(
+        self, machine: Machine, inbox: Inbox, ports: Sequence[Port], *, above: Port, **others: Any
+    ) -> None:
+        dealers = sum(port.index is not None for port in ports)
         self._above = above
-        self._dialed = DialedConnections(above, len(self._sockets.dealers))
-        self._send_queue.dialed = self._dialed
+        self._dialed = DialedConnections(above, dealers)
+        super().__init__(machine, inbox, ports, dialed=self._dialed, **others)
+        transport = self._transport
         self._sockets.add_door(above)
         self._sockets.report_ends(above, self._manager_parted, lambda: None)
         self._upper_throttle = Throttle(transport.max_chatter, transport.max_refused)

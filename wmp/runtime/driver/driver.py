@@ -66,7 +66,7 @@ from wmp.runtime.driver.throttle import Throttle
 from wmp.runtime.sockets.identity_holders import IdentityHolders, taken
 from wmp.runtime.sockets.local_ids import LocalIds
 from wmp.runtime.sockets.node_sockets import NodeSockets
-from wmp.runtime.sockets.ports import Port, SendQueue
+from wmp.runtime.sockets.ports import Port, SendQueue, UpperRouter
 from wmp.runtime.sockets.security import Gate
 from wmp.runtime.sockets.transport import Transport
 
@@ -84,10 +84,7 @@ _STALL = 0.05
 """Seconds until the next ``Ticked`` for a machine whose deadline has passed."""
 
 _CATCH_UP = 0.5
-"""Seconds for which messages go before ``Ticked``.
-
-After these seconds messages and ``Ticked`` take turns.
-"""
+"""Seconds for which messages go before ``Ticked``; afterwards they take turns with it."""
 
 
 class Machine(Protocol):
@@ -126,8 +123,9 @@ class Driver:
             then, the connection counts as lost, and not as closed in order.
         gate: The handler of the allow list; None without one.
         recorder: Writes the node's journal; None without one.
-        watchers: Called with the event, the actions and the time of each step of the machine. They
-            never raise.
+        watchers: Called with event, actions and time of each step of the machine; never raise.
+        lost: Called with the number of a DEALER whose connection ended; None for no call.
+        dialed: The upper ROUTER of a device, for the links of managers that dialed in.
     """
 
     from_peers: ClassVar[tuple[type[Event], ...]] = (Received, Garbled, Undelivered)
@@ -156,6 +154,8 @@ class Driver:
         gate: Gate | None = None,
         recorder: Recorder | None = None,
         watchers: Sequence[StepWatcher] = (),
+        lost: Callable[[int], None] | None = None,
+        dialed: UpperRouter | None = None,
     ) -> None:
         self.machine = machine
         self.name = name
@@ -188,6 +188,7 @@ class Driver:
             others=self.others,
             failed=self._connection_failed,
             closed=self._connection_failed,
+            lost=lost,
         )
         self._local_ids = LocalIds() if forwards else None
         self._send_queue = SendQueue(
@@ -199,6 +200,7 @@ class Driver:
             count=self._count,
             sent=inbox.schedule,
             local_ids=self._local_ids,
+            dialed=dialed,
         )
         self._resting = False
         """Whether the node does not read its ROUTER, because it dropped too many messages."""
@@ -248,10 +250,7 @@ class Driver:
             self._feed(Closed())
 
     def take_all_posted(self) -> None:
-        """Let the machine take the events posted so far, now and not in the next turn.
-
-        Call this on the loop.
-        """
+        """Let the machine take the events posted so far now; call this on the loop."""
         # Entries that are posted during this call wait for the next turn.
         for _ in range(1 + len(self._inbox.entries) // _BATCH):
             self._take_posted()

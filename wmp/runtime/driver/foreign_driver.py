@@ -67,9 +67,7 @@ class ForeignDriver(Driver):
         self._parting: dict[tuple[Port, bytes], int] = {}
         """Connections that ended, until the machine got ``Left``; and that number at their end."""
         self._settles = submit is not None
-        super().__init__(*args, **others)
-        if report_lost:
-            self._sockets.lost = self._lost
+        super().__init__(*args, lost=self._lost if report_lost else None, **others)
         router = self._sockets.router
         if self.router_is_foreign and self._link_events and router is not None:
             self._report_ends(router, 0)

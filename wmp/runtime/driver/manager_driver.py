@@ -22,8 +22,7 @@ class ManagerDriver(Driver):
     others: ClassVar[str] = "the device at "
 
     def __init__(self, *args: Any, **others: Any) -> None:
-        super().__init__(*args, **others)
-        self._sockets.lost = self._lost
+        super().__init__(*args, lost=self._lost, **others)
 
     def _lost(self, link: int) -> None:
         # The end comes behind the messages that were received before it.

@@ -172,8 +172,7 @@ class _Child:
         self._left = max_jobs
         """Number of jobs that may still begin; None for no limit."""
         self._send = send
-        self._lanes = LocalExecutor(self._post)
-        self._lanes.doing = lambda text: send(("doing", text))
+        self._lanes = LocalExecutor(self._post, doing=lambda text: send(("doing", text)))
         self._queue: SimpleQueue[Lane | None] = SimpleQueue()
         # A daemon thread, because it still waits in ``recv`` when this process ends.
         Thread(target=self._listen, name="wmp-parent", daemon=True).start()

@@ -25,12 +25,18 @@ class LocalExecutor:
     Args:
         post: Takes the events.
         max_result: Maximum number of bytes of one result.
+        doing: Takes a text about present work, as at :class:`~wmp.runtime.executors.lane.LaneHost`.
     """
 
-    def __init__(self, post: PostEvent, max_result: int = Limits.PAYLOAD) -> None:
+    def __init__(
+        self,
+        post: PostEvent,
+        max_result: int = Limits.PAYLOAD,
+        doing: Callable[[str], object] | None = None,
+    ) -> None:
         self.post: PostEvent = post
         self.max_result = max_result
-        self.doing: Callable[[str], object] = _keep_silent
+        self.doing: Callable[[str], object] = doing or _keep_silent
         self.lanes: dict[int, Lane] = {}
         self.reporter = Reporter(self.thread_ended)
 

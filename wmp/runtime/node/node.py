@@ -239,7 +239,7 @@ class Node:
         self.endpoints: tuple[str, ...] = ()
         self.error: Exception | None = None
         self.driver: Driver | None = None
-        self.on_halt: Callable[[Exception | None], None] | None = None
+        self._on_halt: Callable[[Exception | None], None] | None = None
         self.watchers: list[StepWatcher] = []
         """Called with the event, the actions and the time of each step of the machine."""
         self._context: Context | None = None
@@ -359,8 +359,12 @@ class Node:
         link_events: bool = False,
         owed: Callable[[int], bool] | None = None,
         make_driver: Callable[..., Driver] = Driver,
+        on_halt: Callable[[Exception | None], None] | None = None,
     ) -> Driver:
         """Open the sockets and begin to serve, on the running loop.
+
+        ``on_halt`` is called on the loop with the error, or None, when the machine has ended. The
+        other arguments are those of the driver.
 
         Raises:
             ConfigError: An address cannot be used.
@@ -369,6 +373,7 @@ class Node:
         """
         self.check_open()
         self.check_descriptors()
+        self._on_halt = on_halt
         self._ended = asyncio.Event()
         self._pid = os.getpid()
         security = self.sockets.security
@@ -510,8 +515,8 @@ class Node:
         """Record that the machine has ended; the first error is kept."""
         if self.error is None:
             self.error = error
-        if self.on_halt is not None:
-            self.on_halt(error)
+        if self._on_halt is not None:
+            self._on_halt(error)
         if self._ended is not None:
             self._ended.set()
 

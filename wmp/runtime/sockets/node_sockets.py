@@ -52,12 +52,12 @@ class NodeSockets:
             whether frames came that are not a message.
         failed: Called with ``handshake`` or ``accept`` and a description of the failure.
         closed: Called with the reason and a description when a connection is closed.
+        lost: Called with the number of a DEALER whose connection ended; None for no call.
 
     Attributes:
         router: The ROUTER; None for a node without a ROUTER.
         dealers: The DEALERs by number.
         readable: Sockets from which the driver has not yet received all messages.
-        lost: Called with the number of a DEALER whose connection ended; None at first.
     """
 
     def __init__(
@@ -75,11 +75,12 @@ class NodeSockets:
         disconnected: Callable[[bytes, bool], None],
         failed: Callable[[str, str], None],
         closed: Callable[[str, str], None],
+        lost: Callable[[int], None] | None = None,
     ) -> None:
         self.router = next((port for port in ports if port.index is None), None)
         self.dealers = {port.index: port for port in ports if port.index is not None}
         self.readable: dict[Port, None] = {}
-        self.lost: Callable[[int], None] | None = None
+        self._lost = lost
         self._doors: list[Port] = []
         self._ends: dict[Port, tuple[Callable[[bytes, bool], None], Callable[[], None]]] = {}
         """The calls of ``report_ends`` by ROUTER."""
@@ -206,8 +207,8 @@ class NodeSockets:
                 key = connections.gone(value)
                 if port.index is not None:
                     port.connected = False
-                    if self.lost is not None:
-                        self.lost(port.index)
+                    if self._lost is not None:
+                        self._lost(port.index)
                 elif key is not None:
                     ends = self._ends.get(port)
                     (self._on_disconnected if ends is None else ends[0])(key, garbled)

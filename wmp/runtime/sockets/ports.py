@@ -375,10 +375,10 @@ class SendQueue:
         count: Called with the reason and a detail of each failure.
         sent: Called after a retry, because sending may have used up a report of a descriptor.
         local_ids: A device's names for the connections of its ROUTER.
+        dialed: The upper ROUTER of a device, for the links that are numbers and no DEALER's.
 
     Attributes:
         touched: Ports over which messages were sent; the driver checks and removes them.
-        dialed: The upper ROUTER of a device, for the links that are numbers and no DEALER's.
     """
 
     def __init__(
@@ -392,9 +392,10 @@ class SendQueue:
         count: Callable[[str, str], None],
         sent: Callable[[], None],
         local_ids: LocalIds | None = None,
+        dialed: UpperRouter | None = None,
     ) -> None:
         self.touched: dict[Port, None] = {}
-        self.dialed: UpperRouter | None = None
+        self._dialed = dialed
         self._router = router
         self._dealers = dealers
         self._transport = transport
@@ -415,8 +416,8 @@ class SendQueue:
         link, message = action.link, action.message
         # A ROUTER counts as connected, because libzmq itself reports a connection that has ended.
         port = self._router if isinstance(link, bytes) else self._dealers.get(link)
-        if port is None and self.dialed is not None:
-            port = self.dialed.port
+        if port is None and self._dialed is not None:
+            port = self._dialed.port
         if port is None or not port.connected:
             self._undelivered(link, message, "not connected")
             return
@@ -471,7 +472,7 @@ class SendQueue:
     def _routing_id(self, link: Link) -> bytes | None:
         """Return the first frame for a ROUTER, None for a DEALER."""
         if not isinstance(link, bytes):
-            return None if self.dialed is None else self.dialed.routing_id(link)
+            return None if self._dialed is None else self._dialed.routing_id(link)
         return link if self._local_ids is None else self._local_ids.routing(link)
 
     def _lost(self, port: Port, link: Link, message: Message, sent: Sent) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from wmp.store.postgres.pg_statements import numbers
 from wmp.store.sql.dependents import QUEUED, Dependents, ReleasedJob
+from wmp.store.sql.sql_rows import SqlRows
 
 
 class PostgresDependents(Dependents):
@@ -14,12 +16,13 @@ class PostgresDependents(Dependents):
     Two transactions may end the last two jobs for which a job waits. Each ends its own job first,
     and then locks the waiting job: so the second transaction sees both ends.
 
-    Attributes:
+    Args:
+        connection: As at :class:`Dependents`.
+        rows: As at :class:`Dependents`.
+        now: As at :class:`Dependents`.
         note: Called with the kind of a released job, else None; the submitter of an ended job; and
             the bytes by which the store grows.
     """
-
-    note: Callable[[int | None, int | None, int], None]
 
     ADD_WAIT = (
         "INSERT INTO waits(id, splice, delay, timeout, expires) VALUES(%s, %s, %s, %s, %s)"
@@ -43,6 +46,16 @@ class PostgresDependents(Dependents):
         " attempt = excluded.attempt, payload = excluded.payload"
     )
     RESULT = "SELECT payload FROM results WHERE id = %s"
+
+    def __init__(
+        self,
+        connection: Any,
+        rows: SqlRows,
+        now: int,
+        note: Callable[[int | None, int | None, int], None],
+    ) -> None:
+        super().__init__(connection, rows, now)
+        self._note = note
 
     def _lock(self, ids: Sequence[int]) -> list[int]:
         rows = self.connection.execute(
@@ -71,10 +84,10 @@ class PostgresDependents(Dependents):
             " WHERE id = %s",
             (QUEUED, job.due, job.deadline, job.expires, job.payload, job.id),
         )
-        self.note(job.kind, None, job.growth)
+        self._note(job.kind, None, job.growth)
 
     def _ended(self, id: int, size: int) -> None:
         (submitter,) = self.connection.execute(
             "SELECT submitter FROM jobs WHERE id = %s", (id,)
         ).fetchone()
-        self.note(None, submitter, size)
+        self._note(None, submitter, size)

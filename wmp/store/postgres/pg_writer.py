@@ -70,7 +70,6 @@ class JobWriter(SqlWriter):
         touched: Numbers of other instances whose jobs ended or are cancelled.
     """
 
-    WAITING = PostgresDependents
     waiting: PostgresDependents
 
     SET_BACK = SqlWriter.SET_BACK.format(now="%(now)s")
@@ -98,7 +97,6 @@ class JobWriter(SqlWriter):
         self, connection: Any, rows: SqlRows, me: int, now: int, grace: int, begun: int
     ) -> None:
         super().__init__(connection, rows, me, now, grace, begun)
-        self.waiting.note = self._note
         self.growth = 0
         self.queued: set[int] = set()
         self.touched: set[int] = set()
@@ -297,6 +295,9 @@ class JobWriter(SqlWriter):
             elif state > _State.CANCELLING:
                 self._touch(submitter)
         return changed
+
+    def _dependents(self) -> PostgresDependents:
+        return PostgresDependents(self.connection, self.rows, self.now, self._note)
 
     def _note(self, kind: int | None, submitter: int | None, growth: int) -> None:
         """Note that a waiting job was queued, if a kind is given, or ended."""

@@ -57,8 +57,6 @@ class SqlWriter(ABC):
     )
     """Move the times of open jobs that were added later than now."""
 
-    WAITING: ClassVar[type[Dependents]]
-
     def __init__(
         self, connection: Any, rows: SqlRows, me: int, now: int, grace: int, begun: int
     ) -> None:
@@ -67,7 +65,7 @@ class SqlWriter(ABC):
         self.me = me
         self.now = now
         self._terms = rows.terms
-        self.waiting = self.WAITING(connection, rows, now)
+        self.waiting = self._dependents()
         self._maybe_ended: list[int] = []
         """Jobs with inputs that may have ended them, since the waiting jobs were visited."""
         self._may_lapse = begun <= now - grace
@@ -105,6 +103,10 @@ class SqlWriter(ABC):
         else:
             answer = self._add_keyed(new, new.keys, shared, state)
         return self._add_waiting(new, answer) if waits else answer
+
+    @abstractmethod
+    def _dependents(self) -> Dependents:
+        """Return the statements for jobs that wait for other jobs."""
 
     def _add_waiting(self, new: NewJobs, answer: AddAnswer) -> AddAnswer:
         """Let new jobs wait for others; return their states after that."""

@@ -43,8 +43,6 @@ _In = StoredJobInput
 class BatchWriter(SqlWriter):
     """Makes the changes of a batch."""
 
-    WAITING = SqliteDependents
-
     SET_BACK = SqlWriter.SET_BACK.format(now=":now")
     LAPSING = (
         "SELECT jobs.id, jobs.instance, jobs.submitter FROM instances CROSS JOIN jobs"
@@ -67,6 +65,9 @@ class BatchWriter(SqlWriter):
     )
 
     # -- adds -----------------------------------------------------------------------------------
+
+    def _dependents(self) -> SqliteDependents:
+        return SqliteDependents(self.connection, self.rows, self.now)
 
     def _is_due(self, kind: int) -> bool:
         """Return whether a job of a kind could be reserved now (NOTHING_WAITS)."""
