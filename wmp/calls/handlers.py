@@ -16,6 +16,7 @@ from typing import Any, Final
 from wmp.calls.pickles import add_carried, pickle_value, split_call
 from wmp.calls.shared_globals import SharedGlobals
 from wmp.errors import ConfigError, HandlerVerdict, InitializerFailed, JobCancelled
+from wmp.runtime.executors.handler_imports import load_handlers
 from wmp.runtime.executors.job_log import RUNNING
 
 PICKLED_ROLE: Final = f"pickled-call:{sys.version_info.major}.{sys.version_info.minor}"
@@ -122,7 +123,7 @@ class ModuleCalls:
     def __init__(self, module: str) -> None:
         if module == "__main__":
             raise ConfigError("the module of calls is '__main__'; expected a module with a name")
-        importlib.import_module(module)
+        load_handlers(importlib.import_module, module)
         self._module = module
         self._functions: dict[str, Callable[..., Any]] = {}
 
@@ -180,7 +181,8 @@ class PickledCalls:
         elif self._globals is not None:
             self._globals.restore(function)
         shared = self._globals
-        arguments = pickle.loads(rest) if shared is None else shared.load_arguments(rest)
+        load = pickle.loads if shared is None else shared.load_arguments
+        arguments = load_handlers(load, rest)
         try:
             if type(arguments) is list:
                 return pickle_value(call_rows(call, arguments))
@@ -194,8 +196,8 @@ class PickledCalls:
 
     def _unpickled(self, function: bytes) -> Callable[..., Any]:
         shared = self._globals
-        call: Callable[..., Any]
-        call = pickle.loads(function) if shared is None else shared.load_function(function)
+        load = pickle.loads if shared is None else shared.load_function
+        call: Callable[..., Any] = load_handlers(load, function)
         # Only functions without a state of their own are kept. Each other call gets a fresh object.
         if type(call) is FunctionType and not call.__closure__ and not call.__defaults__:
             if len(self._functions) >= _KEPT:

@@ -17,6 +17,7 @@ from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from wmp.errors import InitializerFailed
+from wmp.runtime.executors.handler_imports import load_handlers
 
 _CLOUDPICKLE: Final = "cloudpickle.cloudpickle"
 """The module by which pickles name the functions that make functions and classes."""
@@ -59,7 +60,7 @@ class SharedGlobals:
             BaseException: The initializer raised this exception.
         """
         self._initializing = True
-        function, arguments = self._load(data)
+        function, arguments = load_handlers(self._load, data)
         if type(function) is FunctionType:
             self._check(function)
             if "." not in function.__qualname__:

@@ -23,6 +23,7 @@ from wmp.actions import Interrupt, Recall, Run
 from wmp.events import Begun, Finished, Recalled, Reported
 from wmp.message import Frame, Kind
 from wmp.runtime.common.threads import ThreadEnded
+from wmp.runtime.executors.handler_imports import load_handlers
 from wmp.runtime.executors.handlers import Served
 from wmp.runtime.executors.job_log import log_handlers
 from wmp.runtime.executors.lane import Lane, PoolEvent, Terminated, run_lane
@@ -97,7 +98,7 @@ def main(
     try:
         if limits.memory is not None:
             _limit_memory(limits.memory)
-        served: Mapping[str, Served] = pickle.loads(handlers)
+        served: Mapping[str, Served] = load_handlers(pickle.loads, handlers)
         if log_level is not None:
             log_handlers(log_level)
     # Importing the user's module may raise any error; the parent reports it.

@@ -31,6 +31,7 @@ from wmp.runtime.executors.assignment import NEVER, Assignment
 from wmp.runtime.executors.child_main import ANY
 from wmp.runtime.executors.child_process import ChildProcess, pack_handlers
 from wmp.runtime.executors.child_selector import ChildSelector
+from wmp.runtime.executors.handler_imports import check_no_import
 from wmp.runtime.executors.handlers import Handler, Served, within_limit
 from wmp.runtime.executors.kill_deadlines import KILL_AFTER, KillDeadlines
 from wmp.runtime.executors.lane import PoolEvent, PostEvent, cancelled, lost
@@ -104,9 +105,10 @@ class ProcessExecutor:
         """Start the children and wait for the first of them.
 
         Raises:
-            ConfigError: This process may start no process, or the child could not import or
-                unpickle the handlers.
+            ConfigError: This process may start no process, a module that a worker imports makes
+                this call, or the child could not import or unpickle the handlers.
         """
+        check_no_import(one.call for one in self._served.values())
         if multiprocessing.current_process().daemon:
             raise ConfigError(_DAEMONIC)
         self._handlers = pack_handlers(self._served)
