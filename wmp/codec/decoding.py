@@ -104,8 +104,13 @@ class _NoTags(dict[int, Any]):
 _NO_TAGS: Final = _NoTags()
 
 
-def load(stream: BytesIO, depth: int) -> Any:
+def load(stream: BytesIO, depth: int, *, safe_keys: bool = False) -> Any:
     """Decode one item, and leave the stream directly behind the item.
+
+    Args:
+        stream: The bytes.
+        depth: Maximum nesting.
+        safe_keys: Whether maps may have only text and bytes as keys, whose hashes no peer knows.
 
     Raises:
         InvalidPart: The bytes are not CBOR, or CBOR that WMP-2.2 forbids.
@@ -117,6 +122,7 @@ def load(stream: BytesIO, depth: int) -> Any:
             allow_duplicate_keys=False,
             max_depth=depth,
             semantic_decoders=_NO_TAGS,
+            strict_hashable_types=safe_keys,
         )
     except Exception as error:  # any error that untrusted bytes cause becomes a DecodeError
         raise InvalidPart(

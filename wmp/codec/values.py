@@ -9,6 +9,7 @@ from typing import Any, Final
 import cbor2
 
 from wmp.codec.cbor import InvalidPart, check_plain, kind_of
+from wmp.codec.collisions import SAFE_BYTES, check_keys
 from wmp.codec.decoding import load
 from wmp.errors import DecodeError
 from wmp.message import Frame
@@ -46,7 +47,7 @@ def unpack_value(frame: Frame) -> Any:
     """
     stream = BytesIO(frame)
     try:
-        value = load(stream, _VALUE_DEPTH)
+        value = _load(stream, frame)
         if stream.read(1):
             raise InvalidPart("bytes follow the value")
         check_plain(value, _VALUE_DEPTH, -(2**64), 2**64 - 1)
@@ -55,6 +56,17 @@ def unpack_value(frame: Frame) -> Any:
             f"a payload of {len(frame)} bytes cannot be decoded by codec 'cbor': {error}"
         ) from error
     return value
+
+
+def _load(stream: BytesIO, frame: Frame) -> Any:
+    if len(frame) <= SAFE_BYTES:
+        return load(stream, _VALUE_DEPTH)
+    try:
+        return load(stream, _VALUE_DEPTH, safe_keys=True)
+    except InvalidPart:
+        check_keys(frame)  # VALUE-1.6
+        stream.seek(0)
+        return load(stream, _VALUE_DEPTH)
 
 
 def pack_frames(frames: Iterable[Frame]) -> bytes:

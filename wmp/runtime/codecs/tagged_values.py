@@ -6,6 +6,7 @@ calls a function of this module for each tag. All other tags are refused.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -18,6 +19,7 @@ from uuid import UUID
 import cbor2
 
 from wmp.codec.cbor import describe_type, sent_base
+from wmp.codec.collisions import SAFE_BYTES, check_keys, check_members
 from wmp.errors import DecodeError
 from wmp.message import Frame
 from wmp.runtime.codecs.annotations import fields_of
@@ -242,13 +244,7 @@ def unpack_tagged(frame: Frame) -> Any:
         if array is not None:
             return array
         stream = BytesIO(frame)
-        value = cbor2.load(
-            stream,
-            allow_indefinite=False,
-            allow_duplicate_keys=False,
-            max_depth=_DEPTH * _LEVELS,
-            semantic_decoders=_DECODERS,
-        )
+        value = _load(stream, frame)
         if stream.read(1):
             raise ValueError("bytes follow the value")
         _check(value, _DEPTH)
@@ -258,6 +254,25 @@ def unpack_tagged(frame: Frame) -> Any:
             f"a payload of {len(frame)} bytes cannot be decoded by codec 'cbor-tags': {cause}"
         ) from error
     return value
+
+
+def _load(stream: BytesIO, frame: Frame) -> Any:
+    load = functools.partial(
+        cbor2.load,
+        stream,
+        allow_indefinite=False,
+        allow_duplicate_keys=False,
+        max_depth=_DEPTH * _LEVELS,
+        semantic_decoders=_DECODERS,
+    )
+    if len(frame) <= SAFE_BYTES:
+        return load()
+    try:
+        return load(strict_hashable_types=True)
+    except cbor2.CBORDecodeError:
+        check_keys(frame)  # VALUE-1.6
+        stream.seek(0)
+        return load()
 
 
 def _check(value: Any, depth: int) -> None:
@@ -357,7 +372,9 @@ def _read_timedelta(value: Any, tag: int) -> timedelta:
 def _read_set(value: Any, tag: int) -> set[Any]:
     if type(value) not in (list, tuple):
         raise ValueError("a set without an array")
-    return {frozenset(one) if type(one) is set else one for one in value}
+    members = [frozenset(one) if type(one) is set else one for one in value]
+    check_members(members)
+    return set(members)
 
 
 def _read_dimensions(value: Any, tag: int) -> Any:
