@@ -43,9 +43,11 @@ def test_a_batch_whose_commit_got_no_answer_is_applied_once(store, committed, mo
         adds=[NewJobs(KIND, TERMS, [50], [b"y"])], changes=[JobChanges(Input.AGAIN, [id], [1])]
     )
 
+    commit = store._link.commit
+
     def lose(connection) -> None:
         if committed:
-            connection.execute("COMMIT")
+            commit(connection)
         connection.pgconn.finish()
         raise psycopg.OperationalError("the connection was lost")
 

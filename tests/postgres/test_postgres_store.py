@@ -250,11 +250,13 @@ def test_notifications_reach_those_whom_they_concern_and_are_sent_once_in_10_ms(
     # An end concerns the submitter only.
     two.reserve(1)
     two.change(Input.SUCCEED, ids[:1], [1], payloads=[b"r"])
+    two.store.wait(reader, 0.0)
     assert one.store.wait(reader, WAIT)
     assert not three.store.wait(reader, 0.0)
     # A cancellation concerns the instance that has reserved the job.
     two.reserve(1)
     one.change(Input.CANCEL, ids[1:2])
+    one.store.wait(reader, 0.0)
     assert two.store.wait(reader, WAIT)
     assert not three.store.wait(reader, 0.0)
     # Without a notification a process looks every two seconds.

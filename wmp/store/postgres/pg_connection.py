@@ -39,7 +39,18 @@ _DURABLE: Final = (
     " WHERE current_setting('synchronous_commit') = 'off'"
 )
 
+_META: Final = "SELECT version, identity, generation FROM meta; "
+
 _Answer = TypeVar("_Answer")
+
+
+def _rows(cursor: Any) -> list[tuple[Any, ...] | None]:
+    """Return the first row of each of several statements; None for one without a row."""
+    found = []
+    while True:
+        found.append(None if cursor.description is None else cursor.fetchone())
+        if not cursor.nextset():
+            return found
 
 
 class PostgresConnection:
@@ -61,6 +72,10 @@ class PostgresConnection:
         """Where instances of the store notify each other."""
         self._read_only = read_only
         self._connection: Any = None
+        self.answers: list[tuple[Any, ...] | None] = []
+        """The first rows of the further statements with which the transaction began."""
+        self.last = ""
+        """Statements that are sent with COMMIT."""
         self._notices: list[str] = []
         """Notifications that arrived during other statements."""
         self._closed = False
@@ -78,9 +93,11 @@ class PostgresConnection:
         """
         connection = self.open()
         try:
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            begun = connection.execute(
+                f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_META}", prepare=False
+            )
             try:
-                self._check_same(connection)
+                self._check_same(_rows(begun)[-1])
                 yield connection
             finally:
                 if not connection.broken:
@@ -90,12 +107,21 @@ class PostgresConnection:
             raise in_words(error, self.name) from error
 
     def write(
-        self, work: Callable[[Any], _Answer], *, alone: bool = False, new: bool = False
+        self,
+        work: Callable[[Any], _Answer],
+        *,
+        ask: Callable[[], str] = str,
+        alone: bool = False,
+        new: bool = False,
     ) -> _Answer:
         """Run a function in one transaction; an exception rolls it back.
 
+        The begin of the transaction, the checks of the store and ``ask`` are one round trip.
+
         Args:
             work: Gets the connection. It may run again when other transactions were in its way.
+            ask: Returns further statements, each with a semicolon at its end. ``work`` finds their
+                first rows in ``answers``.
             alone: Whether no other transaction of the store may run meanwhile.
             new: Whether the store may still be missing.
 
@@ -108,10 +134,14 @@ class PostgresConnection:
         shared = "" if alone or new else "_shared"
         for _ in range(_TURNS):
             connection = self.open(new=new)
+            self.last = ""
             try:
-                connection.execute(f"BEGIN; SELECT pg_advisory_xact_lock{shared}({lock})")
+                begin = f"BEGIN; SELECT pg_advisory_xact_lock{shared}({lock}); "
+                begin = begin if new else begin + _META + ask()
+                begun = connection.execute(begin, prepare=False)
                 if not new:
-                    self._check_same(connection)
+                    _, _, meta, *self.answers = _rows(begun)
+                    self._check_same(meta)
                 answer = work(connection)
                 self.commit(connection)
                 return answer
@@ -130,7 +160,7 @@ class PostgresConnection:
 
     def commit(self, connection: Any) -> None:
         """Commit; a test replaces this method by one that fails."""
-        connection.execute("COMMIT")
+        connection.execute(f"{self.last}COMMIT", prepare=False)
 
     def notify(self, payloads: list[str]) -> None:
         """Notify other instances, in no transaction that others wait for.
@@ -139,8 +169,10 @@ class PostgresConnection:
             StoreError: The server does not answer.
         """
         try:
+            # A transaction that notifies is written to the log. It need not wait for the disk.
             self.open().execute(
-                "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload",
+                "SELECT set_config('synchronous_commit', 'off', true), (SELECT"
+                " count(pg_notify(%s, payload)) FROM unnest(%s::text[]) AS payload)",
                 (self.channel, payloads),
             )
         except self._psycopg.Error as error:
@@ -259,9 +291,8 @@ class PostgresConnection:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._connection))
             self._connection = None
 
-    def _check_same(self, connection: Any) -> None:
+    def _check_same(self, row: tuple[Any, ...] | None) -> None:
         """Check that the store was not migrated, restored or replaced meanwhile."""
-        row = connection.execute("SELECT version, identity, generation FROM meta").fetchone()
         if row is None:
             raise StoreUnusable(f"{self.name} is not a store of wmp; restore a backup")
         version, *found = row

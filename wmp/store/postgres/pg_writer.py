@@ -21,6 +21,7 @@ from wmp.store.write_batch import (
     NewJobs,
     Reservation,
     ReservedJobs,
+    WriteBatch,
 )
 
 _State = StoredJobState
@@ -67,6 +68,9 @@ class JobWriter(SqlWriter):
     Attributes:
         growth: Bytes that the store has more after the changes.
         queued: Numbers of the kinds of which jobs were queued.
+        renewal: Validity and number of the last batch of the instance after the transaction; None
+            if both stay.
+        last: Statements that are sent with COMMIT, in the same round trip; after ``finish``.
         touched: Numbers of other instances whose jobs ended or are cancelled.
     """
 
@@ -99,6 +103,8 @@ class JobWriter(SqlWriter):
         super().__init__(connection, rows, me, now, grace, begun)
         self.growth = 0
         self.queued: set[int] = set()
+        self.renewal: tuple[int, int] | None = None
+        self.last = ""
         self.touched: set[int] = set()
         self._shared["row"] = ROW
 
@@ -236,14 +242,7 @@ class JobWriter(SqlWriter):
     # -- changes --------------------------------------------------------------------------------
 
     def lock(self, changes: Iterable[JobChanges], receipts: Sequence[int]) -> None:
-        """Lock all jobs of a batch in one order, so that no two batches wait for each other."""
-        ids = {id for one in changes for id in one.ids}
-        ids.update(receipts)
-        if ids:
-            self.connection.execute(
-                "SELECT id FROM jobs WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE",
-                (numbers(sorted(ids)),),
-            )
+        """Do nothing: the first round trip of the transaction locks the jobs (:func:`locking`)."""
 
     def change(self, changes: JobChanges) -> ChangeAnswer:
         """Make changes; a change whose guards do not hold has no effect."""
@@ -417,12 +416,28 @@ class JobWriter(SqlWriter):
             self.growth += size
 
     def finish(self) -> None:
-        """Count the bytes that the changes of this instance need or free."""
+        """Count the bytes that the changes of this instance need or free, and renew its validity,
+        together with the commit."""
+        changes = []
+        if self.renewal is not None:
+            changes.append("valid_until = {:d}, batch = {:d}".format(*self.renewal))
         if self.growth:
-            self.connection.execute(
-                "UPDATE instances SET bytes = bytes + %s WHERE instance = %s",
-                (self.growth, self.me),
-            )
+            changes.append(f"bytes = bytes + {self.growth:d}")
+        if changes:
+            self.last = f"UPDATE instances SET {', '.join(changes)} WHERE instance = {self.me:d}; "
+
+
+def locking(batch: WriteBatch) -> str:
+    """Return the statement that locks all jobs of a batch in one order, so that no two batches
+    wait for each other; empty if the batch changes no job."""
+    ids = {id for one in batch.changes for id in one.ids}
+    ids.update(batch.receipts)
+    if not ids:
+        return ""
+    return (
+        "SELECT count(*) FROM (SELECT FROM jobs"
+        f" WHERE id = ANY('{numbers(sorted(ids))}'::bigint[]) ORDER BY id FOR UPDATE) AS locked; "
+    )
 
 
 def _encoded(ids: Sequence[int], texts: Sequence[str | None]) -> dict[int, bytes | None]:

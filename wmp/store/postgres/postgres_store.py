@@ -5,7 +5,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from wmp.errors import StoreUnavailable
 from wmp.store.contract import StoreInstance
@@ -14,7 +14,7 @@ from wmp.store.postgres.driver import StoreUrl
 from wmp.store.postgres.pg_connection import PostgresConnection
 from wmp.store.postgres.pg_terms import as_bytes
 from wmp.store.postgres.pg_transaction import PostgresTransaction
-from wmp.store.postgres.pg_writer import JobWriter
+from wmp.store.postgres.pg_writer import JobWriter, locking
 from wmp.store.postgres.postgres_reader import PostgresReader
 from wmp.store.sql.sql_store import SqlStore
 from wmp.store.store_settings import (
@@ -25,6 +25,7 @@ from wmp.store.store_settings import (
     NUMBERS_SHIFT,
     VALIDITY,
 )
+from wmp.store.write_batch import WriteBatch
 
 _TOGETHER: Final = 0.01
 """Seconds in which one notification for each kind and instance is sent."""
@@ -32,7 +33,17 @@ _TOGETHER: Final = 0.01
 _POLL: Final = 2.0
 """Seconds after which a process looks for writes of others without a notification."""
 
-_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_NOW: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint; "
+
+_USED: Final = "SELECT coalesce(sum(bytes), 0)::bigint FROM instances; "
+
+# The lock also waits for a transaction of this instance over a connection that was lost.
+_INSTANCE: Final = (
+    "SELECT ended, batch, begun, valid_until FROM instances"
+    " WHERE instance = {:d} AND epoch = {:d} FOR UPDATE; "
+)
+
+_T = TypeVar("_T")
 
 
 class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
@@ -54,7 +65,6 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
     """
 
     TRANSACTION = PostgresTransaction
-    RENEW = "UPDATE instances SET valid_until = %s, batch = %s WHERE instance = %s"
     END = "UPDATE instances SET ended = %s WHERE instance = %s AND ended IS NULL"
     ENDS = (
         "SELECT id FROM jobs WHERE state >= 3 AND submitter IS NOT NULL AND submitter = %s"
@@ -83,6 +93,11 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
             clock=clock,
             monotonic=monotonic,
         )
+        # What the first round trip of the transaction returned:
+        self._row: tuple[Any, int, int, int] | None = None
+        self._used = 0
+        self._asked_at = 0.0
+        self._asked_now: int | None = None
         self._mine: set[int] = set()
         """The instances of this object."""
         self._notified: dict[str, float] = {}
@@ -131,11 +146,15 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
         first = max(now // 1000 - NUMBERS_FROM, 0) << NUMBERS_SHIFT
         tables.raise_generation(connection, now, first)
 
-    def _read_clock(self, connection: Any) -> int:
+    def _read_clock(self, connection: Any) -> tuple[float, int]:
         if self._clock is not None:
             return super()._read_clock(connection)
-        (now,) = connection.execute(f"SELECT {_NOW}").fetchone()
-        return int(now)
+        before, now = self._monotonic(), self._asked_now
+        if now is not None:
+            self._asked_now = None
+            return self._asked_at, now
+        (now,) = connection.execute(_NOW, prepare=False).fetchone()
+        return before, int(now)
 
     # -- instances ------------------------------------------------------------------------------
 
@@ -161,19 +180,45 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
         self._mine.add(me.number)
         return me
 
+    def end(self, me: StoreInstance) -> None:
+        """End an instance; see :class:`~wmp.store.contract.Store`."""
+        super().end(me)
+        self._send_notifications(early=True)
+
     def _leave(self, number: int) -> None:
         self._mine.discard(number)
 
     # -- writing --------------------------------------------------------------------------------
 
+    def _write(
+        self,
+        me: StoreInstance,
+        batch: WriteBatch | None,
+        work: Callable[[Any], tuple[JobWriter, _T]],
+    ) -> tuple[JobWriter, _T]:
+        # A lone job costs three round trips: this one, its own statement, and the commit.
+        locks = "" if batch is None else locking(batch)
+
+        def ask() -> str:
+            self._asked_at = self._monotonic()
+            return f"{_INSTANCE.format(me.number, me.epoch)}{locks}{_USED}{_NOW}"
+
+        def run(connection: Any) -> tuple[JobWriter, _T]:
+            self._row, *_, used, now = self._link.answers
+            assert used is not None
+            assert now is not None
+            self._used, self._asked_now = used[0], now[0]
+            writer, answer = work(connection)
+            self._link.last = writer.last
+            return writer, answer
+
+        return self._link.write(run, ask=ask, alone=batch is None)
+
     def _instance(self, connection: Any, me: StoreInstance) -> tuple[Any, int, int, int] | None:
-        # The lock also waits for a transaction of this instance over a connection that was lost.
-        row: tuple[Any, int, int, int] | None = connection.execute(
-            "SELECT ended, batch, begun, valid_until FROM instances"
-            " WHERE instance = %s AND epoch = %s FOR UPDATE",
-            (me.number, me.epoch),
-        ).fetchone()
-        return row
+        return self._row
+
+    def _renew_until(self, writer: JobWriter, until: int, batch: int) -> None:
+        writer.renewal = until, batch
 
     def _writer(self, connection: Any, me: StoreInstance, now: int, begun: int) -> JobWriter:
         return JobWriter(connection, self._rows, me.number, now, self._grace, begun)
@@ -183,10 +228,7 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
             writer.end_instances()
 
     def _used_bytes(self, writer: JobWriter, wanted: int) -> int:
-        (used,) = writer.connection.execute(
-            "SELECT coalesce(sum(bytes), 0)::bigint FROM instances"
-        ).fetchone()
-        return int(used) + writer.growth
+        return self._used + writer.growth
 
     # -- notifications --------------------------------------------------------------------------
 
@@ -213,17 +255,22 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
         return any(one.startswith("k") or one in mine for one in payloads)
 
     def _committed(self, writer: JobWriter) -> None:
-        """Notify others of committed changes: one notification a kind and 10 ms."""
+        """Notify others of committed changes: one notification a kind and 10 ms.
+
+        The caller gets the answer first. The notifications of this write leave at the next
+        ``wait``, after the next write, or at the end of the instance.
+        """
+        self._send_notifications()
         payloads = [f"k{kind}" for kind in writer.queued]
         payloads += [f"i{number}" for number in writer.touched]
         now = time.monotonic()
         for one in payloads:
             self._waiting.setdefault(one, max(now, self._notified.get(one, 0.0) + _TOGETHER))
-        self._send_notifications()
 
-    def _send_notifications(self) -> None:
+    def _send_notifications(self, *, early: bool = False) -> None:
+        """Send the notifications whose time has come; ``early``: all of them."""
         now = time.monotonic()
-        due = [one for one, at in self._waiting.items() if at <= now]
+        due = [one for one, at in self._waiting.items() if early or at <= now]
         if not due:
             return
         for one in due:

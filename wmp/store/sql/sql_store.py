@@ -44,8 +44,6 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
     """
 
     TRANSACTION: ClassVar[type[SqlTransaction]]
-    RENEW: ClassVar[str]
-    """Set the validity and the last batch of an instance, by its number."""
     END: ClassVar[str]
     """Set the end of an instance that has not ended, by its number."""
     ENDS: ClassVar[str]
@@ -99,21 +97,35 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
     def _used_bytes(self, writer: _Writer, wanted: int) -> int:
         """Return the bytes in use; an estimate above them will do if ``wanted`` bytes fit."""
 
+    @abstractmethod
+    def _renew_until(self, writer: _Writer, until: int, batch: int) -> None:
+        """Set the validity and the last batch of the instance, not later than the commit."""
+
+    def _write(
+        self,
+        me: StoreInstance,
+        batch: WriteBatch | None,
+        work: Callable[[Any], tuple[_Writer, _T]],
+    ) -> tuple[_Writer, _T]:
+        """Run a function in one transaction of an instance; without a batch, in one that is
+        alone in the store."""
+        return self._link.write(work, alone=batch is None)
+
     def _make_records(self, connection: Any) -> None:
         """Make the table of records, if the store may be without one."""
 
     def _committed(self, writer: _Writer) -> None:
         """Report changes to other processes, if the database does not."""
 
-    def _read_clock(self, connection: Any) -> int:
-        """Return the time in milliseconds since 1970."""
+    def _read_clock(self, connection: Any) -> tuple[float, int]:
+        """Return a monotonic time before the look at the clock, and milliseconds since 1970."""
         assert self._clock is not None
-        return int(self._clock() * 1000)
+        before = self._monotonic()
+        return before, int(self._clock() * 1000)
 
     def _now(self, connection: Any) -> int:
         """Return the time of the store in milliseconds, and notice a jump of its clock."""
-        before = self._monotonic()
-        now = self._read_clock(connection)
+        before, now = self._read_clock(connection)
         after = self._monotonic()
         wall = now / 1000
         if self._offset is None:
@@ -142,12 +154,13 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         def work(connection: Any) -> tuple[_Writer, BatchAnswer]:
             last, writer = self._renew(connection, me, number)
             if number == last:
-                return writer, self._repeated(writer, batch)
-            answer = self._applied(writer, batch)
+                answer = self._repeated(writer, batch)
+            else:
+                answer = self._applied(writer, batch)
             writer.finish()
             return writer, answer
 
-        writer, answer = self._link.write(work)
+        writer, answer = self._write(me, batch, work)
         if batch.sweep and not answer.repeated:
             self._checks_clock = self._set_back = False
         self._committed(writer)
@@ -165,7 +178,7 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
             writer.finish()
             return writer, answer
 
-        writer, answer = self._link.write(run, alone=True)
+        writer, answer = self._write(me, None, run)
         self._committed(writer)
         return answer
 
@@ -196,9 +209,10 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
             raise ValueError(f"the batch has number {number}; expected {last} again, or {last + 1}")
         now = self._now(connection)
         until = now + round(VALIDITY * 1000)
+        writer = self._writer(connection, me, now, begun)
         if number is not None or not until - RARELY <= valid_until <= until:
-            connection.execute(self.RENEW, (until, last if number is None else number, me.number))
-        return last, self._writer(connection, me, now, begun)
+            self._renew_until(writer, until, last if number is None else number)
+        return last, writer
 
     def _applied(self, writer: _Writer, batch: WriteBatch) -> BatchAnswer:
         adds = self._add(writer, batch.adds)

@@ -57,7 +57,6 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
     """
 
     TRANSACTION = SqliteTransaction
-    RENEW = "UPDATE instances SET valid_until = ?, batch = ? WHERE instance = ?"
     END = "UPDATE instances SET ended = ? WHERE instance = ? AND ended IS NULL"
     ENDS = (
         "SELECT id FROM jobs WHERE state >= 3 AND submitter IS NOT NULL AND submitter = ?"
@@ -209,6 +208,12 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
         self, connection: sqlite3.Connection, me: StoreInstance, now: int, begun: int
     ) -> BatchWriter:
         return BatchWriter(connection, self._rows, me.number, now, self._grace, begun)
+
+    def _renew_until(self, writer: BatchWriter, until: int, batch: int) -> None:
+        writer.connection.execute(
+            "UPDATE instances SET valid_until = ?, batch = ? WHERE instance = ?",
+            (until, batch, writer.me),
+        )
 
     def _end_instances(self, writer: BatchWriter, *, by_validity: bool) -> None:
         writer.end_instances(self._is_alive, by_validity=by_validity)
