@@ -112,6 +112,7 @@ def test_no_acknowledged_job_is_lost_through_a_network_of_faults(server, new_url
     url = new_url()
     make_store(url).close()
     proxies = [PostgresProxy(url) for _ in range(3)]
+    clients = [Client(make_store(proxy.url)) for proxy in proxies]
     stored: list[set[int]] = [set(), set(), set()]
     done: list[set[int]] = [set(), set(), set()]
     enough = threading.Event()
@@ -119,8 +120,7 @@ def test_no_acknowledged_job_is_lost_through_a_network_of_faults(server, new_url
 
     def work(number: int) -> None:
         try:
-            client = Client(make_store(proxies[number].url))
-            run(client, stored[number], done[number], enough)
+            run(clients[number], stored[number], done[number], enough)
         except BaseException as error:
             errors.append(error)
             enough.set()

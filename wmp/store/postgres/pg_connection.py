@@ -116,7 +116,7 @@ class PostgresConnection:
     ) -> _Answer:
         """Run a function in one transaction; an exception rolls it back.
 
-        The begin of the transaction, the checks of the store and ``ask`` are one round trip.
+        BEGIN, the checks of the store and ``ask`` are one round trip.
 
         Args:
             work: Gets the connection. It may run again when other transactions were in its way.
