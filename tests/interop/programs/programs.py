@@ -27,6 +27,26 @@ WMP = (sys.executable, "-m", "wmp")
 WMP_DEVICE = (sys.executable, "-c", "import wmp_programs; wmp_programs.device()")
 
 
+def installed(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with the path of a program of this environment."""
+    return [str(Path(sys.executable).parent / arguments[0]), *arguments[1:]]
+
+
+def shell(
+    arguments: Sequence[str], redirection: str, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run an installed program in a shell, with a redirection of its streams, to its end."""
+    words = " ".join(f"'{word}'" for word in installed(arguments))
+    return subprocess.run(
+        ["bash", "-c", f"{words} {redirection}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+
+
 class Program:
     """A process; it is killed at the end of the ``with`` block if it still runs."""
 

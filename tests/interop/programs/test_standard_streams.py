@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+import wmp
+from tests.interop.programs.programs import installed, shell
 from tests.waiting import WAIT
 
 pytestmark = pytest.mark.interop
@@ -22,31 +22,15 @@ PRINTING: dict[str, list[str]] = {
 }
 
 
-def program(arguments: Sequence[str]) -> list[str]:
-    return [str(Path(sys.executable).parent / arguments[0]), *arguments[1:]]
-
-
-def shell(
-    arguments: Sequence[str], redirection: str, folder: Path
-) -> subprocess.CompletedProcess[str]:
-    words = " ".join(f"'{word}'" for word in program(arguments))
-    return subprocess.run(
-        ["bash", "-c", f"{words} {redirection}"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=WAIT,
-        check=False,
-    )
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    import wmp
-
-    with wmp.Manager(store=tmp_path / "jobs.db") as manager:
-        manager.submit(b"waits")
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store that has one waiting job."""
+    path = tmp_path_factory.mktemp("stored")
+    manager = wmp.Manager(store=path / "jobs.db")
+    manager.start()
+    manager.submit(b"waits")
+    manager.close(0)
+    return path
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
@@ -67,7 +51,7 @@ def test_a_reader_that_leaves_ends_a_program_quietly(name: str, folder: Path) ->
     reading, writing = os.pipe()
     os.close(reading)
     with subprocess.Popen(
-        program(PRINTING[name]), cwd=folder, stdout=writing, stderr=subprocess.PIPE
+        installed(PRINTING[name]), cwd=folder, stdout=writing, stderr=subprocess.PIPE
     ) as child:
         os.close(writing)
         _, errors = child.communicate(timeout=WAIT)

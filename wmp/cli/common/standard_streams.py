@@ -50,17 +50,18 @@ def prepare_streams() -> None:
     write to a closed stdout fails, because results would get lost.
     """
     for name, number in _NUMBERS.items():
-        if getattr(sys, name) is None:
-            # Descriptors are opened in ascending order, so this one gets the number.
-            opened = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
-            if opened != number:
-                os.dup2(opened, number)
-                os.close(opened)
-            os.set_inheritable(number, True)
-    if sys.stdin is None:
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - it stays open
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115 - it stays open
+        if getattr(sys, name) is not None:
+            continue
+        # Descriptors are opened in ascending order, so this one gets the number.
+        opened = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+        os.set_inheritable(number, True)
+        if name == "stdin":
+            sys.stdin = open(0, closefd=False)  # noqa: SIM115 - it stays open
+        elif name == "stderr":
+            sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115 - it stays open
     before: TextIO | None = sys.stdout
     if before is not sys.__stdout__:
         return  # a caller in this process reads the output itself

@@ -472,21 +472,17 @@ async def run_lane_async(lane: Lane) -> None:
                     argument = payload if type(payload) is bytes else bytes(payload)
                 if convert is not None:
                     argument = convert(argument)
+                context, job = copy_context(), None
                 if takes_job:
-                    job = RunningJob(lane, id, attempt, manager, role, deadline)
-                    lane.job = job
-                    try:
-                        context = copy_context()
-                        result = context.run(call, argument, job)
-                        if is_async:
-                            result = await await_in(context, result)
-                    finally:
-                        lane.end_job(job)
-                else:
-                    context = copy_context()
-                    result = context.run(call, argument)
+                    job = lane.job = RunningJob(lane, id, attempt, manager, role, deadline)
+                try:
+                    arguments = (argument,) if job is None else (argument, job)
+                    result = context.run(call, *arguments)
                     if is_async:
                         result = await await_in(context, result)
+                finally:
+                    if job is not None:
+                        lane.end_job(job)
                 if decode is not None or type(result) is not bytes:
                     if decode is None and is_frames(result):
                         result = encode_frames(result)

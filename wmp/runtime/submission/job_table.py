@@ -141,14 +141,6 @@ class JobTable:
         job = self.jobs.get(id)
         return type(job) is JobEntry and job.unstored
 
-    def when_stored(self, id: int, wake: Callable[[], object]) -> bool:
-        """Call ``wake`` when a job is stored or has ended; return False if it is already."""
-        job = self.jobs.get(id)
-        if type(job) is not JobEntry or not job.unstored:
-            return False
-        job.wakes += (wake,)
-        return True
-
     def when_answered(self, id: int, wake: Callable[[], object]) -> bool:
         """Call ``wake`` when the store next answers about a job, or the job has ended; return False
         if the job has ended already."""

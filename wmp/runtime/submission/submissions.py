@@ -259,7 +259,7 @@ class Submissions:
     def when_stored(self, id: int, wake: Callable[[], object]) -> bool:
         """Call ``wake`` once when a job is stored or has ended; return False if it is already."""
         with self._lock:
-            return self._table.when_stored(id, wake)
+            return self._table.waits(id) and self._table.when_answered(id, wake)
 
     def when_answered(self, id: int, wake: Callable[[], object]) -> bool:
         """Call ``wake`` once when the store has answered the cancellation of a job, or the job has
