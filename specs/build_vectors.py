@@ -26,7 +26,7 @@ from valid_messages import valid
 from value_payloads import value_payloads
 
 from wmp.codec import decode, encode
-from wmp.codec.message_tables import COLUMN_NAMES
+from wmp.codec.message_tables import COLUMN_ATTRIBUTES, COLUMN_NAMES
 from wmp.conformance.script.case import Case
 from wmp.conformance.script.transcript import TranscriptLine
 from wmp.errors import DecodeError
@@ -60,8 +60,8 @@ def readable_message(message: Message) -> dict[str, Any]:
     if message.columns is not None:
         named["columns"] = {
             name: readable(list(column))
-            for name in COLUMN_NAMES.values()
-            if (column := getattr(message.columns, name)) is not None
+            for key, name in COLUMN_NAMES.items()
+            if (column := getattr(message.columns, COLUMN_ATTRIBUTES[key])) is not None
         }
     return named
 

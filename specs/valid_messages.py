@@ -109,7 +109,7 @@ def valid() -> Iterator[tuple[str, Message]]:
             Columns(
                 [23, 24, 255, 256, 65535, 65536, 2**32 - 1, 2**32, 2**63 - 1],
                 [1, 2, 1, 1, 1, 1, 1, 1, 3],
-                left=[0, None, 1500, None, None, None, None, 86_400_000, None],
+                left_ms=[0, None, 1500, None, None, None, None, 86_400_000, None],
                 payloads=[b"", b"\x00", b"\xf6", b"a" * 23, b"b" * 24, b"", b"", b"", b"c" * 255],
             ),
         ),
@@ -134,7 +134,7 @@ def valid() -> Iterator[tuple[str, Message]]:
             Columns(
                 [70000, 70001, 70002],
                 [1, 1, 1],
-                left=[250, 250, 250],
+                left_ms=[250, 250, 250],
                 payloads=[LARGE, b"small", LARGE + b"\x00"],
             ),
         ),
@@ -149,10 +149,10 @@ def valid() -> Iterator[tuple[str, Message]]:
             Columns(
                 [5, 6],
                 [1, 3],
-                left=[None, 90_000],
+                left_ms=[None, 90_000],
                 payloads=[b"a", b"b"],
-                expires=[60_000, None],
-                limits=[2000, 2000],
+                expires_ms=[60_000, None],
+                limits_ms=[2000, 2000],
                 failed=[None, 2],
             ),
         ),
@@ -205,7 +205,7 @@ def valid() -> Iterator[tuple[str, Message]]:
                 outcomes=[1, 1],
                 payloads=[error, error],
                 texts=["ValueError: not one\nbuiltins.ValueError builtins.Exception", None],
-                waits=[10_000, None],
+                waits_ms=[10_000, None],
             ),
         ),
     )

@@ -311,7 +311,7 @@ class Columns:
     """Numbers of the jobs at their owner."""
     attempts: Sequence[int]
     """Number of the lease of each job, from 1."""
-    left: Sequence[int | None] | None = None
+    left_ms: Sequence[int | None] | None = None
     """Milliseconds until the job's deadline, None for no deadline (TAKE)."""
     outcomes: Sequence[int] | None = None
     """Outcome of each attempt, an :class:`Outcome` (DONE)."""
@@ -321,15 +321,15 @@ class Columns:
     """Progress from 0 to 1 (STATUS)."""
     texts: Sequence[str | None] | None = None
     """Text about the progress, for people (STATUS)."""
-    expires: Sequence[int | None] | None = None
+    expires_ms: Sequence[int | None] | None = None
     """Milliseconds within which the job may be begun; None for any time (TAKE)."""
-    limits: Sequence[int | None] | None = None
+    limits_ms: Sequence[int | None] | None = None
     """Milliseconds for which the attempt may run; None for no limit (TAKE)."""
     failed: Sequence[int | None] | None = None
     """Number of failed attempts; None: the job's own settings name the errors that are tried again
     (TAKE).
     """
-    waits: Sequence[int | None] | None = None
+    waits_ms: Sequence[int | None] | None = None
     """Milliseconds after which the job should be tried again after its error; None for no such
     request (DONE).
     """

@@ -349,14 +349,16 @@ class TakesWhatItCouldNotSendForSent(Bend):
 @bent(M, "WMP-6.7")
 class TellsNoDeadline(Bend):
     def says(self, link: Link, message: Message) -> Message:
-        return columned(message, left=None) if message.command is C.TAKE else message
+        return columned(message, left_ms=None) if message.command is C.TAKE else message
 
 
 @bent(M, "WMP-6.7")
 class TellsADeadlineInSeconds(Bend):
     def says(self, link: Link, message: Message) -> Message:
-        if message.command is C.TAKE and message.columns is not None and message.columns.left:
-            return columned(message, left=[(one or 0) // 1000 for one in message.columns.left])
+        if message.command is C.TAKE and message.columns is not None and message.columns.left_ms:
+            return columned(
+                message, left_ms=[(one or 0) // 1000 for one in message.columns.left_ms]
+            )
         return message
 
 
@@ -377,7 +379,7 @@ class KnowsNoDeadlines(Bend):
 @bent(M, "WMP-6.19")
 class TellsNoExpiry(Bend):
     def says(self, link: Link, message: Message) -> Message:
-        return columned(message, expires=None) if message.command is C.TAKE else message
+        return columned(message, expires_ms=None) if message.command is C.TAKE else message
 
 
 @bent(M, "WMP-6.20")
@@ -434,8 +436,8 @@ class TriesAgainAtOnce(Bend):
         return evolve(job, wait=0.0) if job.wait else job
 
     def wait_for(self, link: Link, message: Message) -> Message:
-        if message.command is C.DONE and message.columns is not None and message.columns.waits:
-            return columned(message, waits=[0 for _ in message.columns.ids])
+        if message.command is C.DONE and message.columns is not None and message.columns.waits_ms:
+            return columned(message, waits_ms=[0 for _ in message.columns.ids])
         return message
 
 

@@ -443,26 +443,26 @@ class ReportsErrorsAsText(Bend):
 @bent(W, "WMP-6.7")
 class KnowsNoDeadlines(Bend):
     def wait_for(self, link: Link, message: Message) -> Message:
-        return columned(message, left=None) if message.command is C.TAKE else message
+        return columned(message, left_ms=None) if message.command is C.TAKE else message
 
 
 @bent(W, "WMP-6.19")
 class KnowsNoExpiries(Bend):
     def wait_for(self, link: Link, message: Message) -> Message:
-        return columned(message, expires=None) if message.command is C.TAKE else message
+        return columned(message, expires_ms=None) if message.command is C.TAKE else message
 
 
 @bent(W, "WMP-6.21")
 class KnowsNoLimits(Bend):
     def wait_for(self, link: Link, message: Message) -> Message:
-        return columned(message, limits=None) if message.command is C.TAKE else message
+        return columned(message, limits_ms=None) if message.command is C.TAKE else message
 
 
 @bent(W, "WMP-6.25")
 class AlwaysAsksForAnotherAttempt(Bend):
     def says(self, link: Link, message: Message) -> Message:
         if message.command is C.DONE and message.columns is not None:
-            return columned(message, waits=[1000 for _ in message.columns.ids])
+            return columned(message, waits_ms=[1000 for _ in message.columns.ids])
         return message
 
 

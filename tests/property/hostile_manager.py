@@ -121,9 +121,9 @@ class HostileManager:
             ids,
             [draw.choice((1, 1, 1, 2, Limits.UINT)) for _ in ids],
             payloads=[draw.choice(_PAYLOADS) for _ in ids],
-            left=[draw.choice(_TIMES) for _ in ids],
-            expires=[draw.choice(_TIMES) for _ in ids],
-            limits=[draw.choice(_TIMES) for _ in ids],
+            left_ms=[draw.choice(_TIMES) for _ in ids],
+            expires_ms=[draw.choice(_TIMES) for _ in ids],
+            limits_ms=[draw.choice(_TIMES) for _ in ids],
         )
         lock = max(1, draw.choice((*self._locks, 2**40)))
         more = draw.random() < 0.3

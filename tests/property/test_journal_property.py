@@ -74,10 +74,10 @@ def test_every_message_makes_a_line_with_all_its_fields(message: Message):
     count = len(columns.ids)
     assert line["ids"] == list(columns.ids)
     assert spread(line["attempts"], count) == list(columns.attempts)
-    if columns.left is not None:
-        assert spread(line["left"], count) == list(columns.left)
+    if columns.left_ms is not None:
+        assert spread(line["left"], count) == list(columns.left_ms)
     for name in ("expires", "limits", "failed", "waits", "checksums"):
-        values = getattr(columns, name)
+        values = getattr(columns, f"{name}_ms" if hasattr(columns, f"{name}_ms") else name)
         assert (name in line) == (values is not None)
         if values is not None:
             assert spread(line[name], count) == list(values)

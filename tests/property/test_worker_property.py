@@ -272,7 +272,7 @@ class Adversary(RuleBasedStateMachine):
             role=role,
             needs=needs,
             attempt=attempt,
-            left=None if left is None else [left] * count,
+            left_ms=None if left is None else [left] * count,
             **ids,
         )
 

@@ -275,15 +275,15 @@ def _columns_shape(columns: Columns) -> Hashable:
             for column in (
                 columns.ids,
                 columns.attempts,
-                columns.left,
+                columns.left_ms,
                 columns.outcomes,
                 columns.payloads,
                 columns.fractions,
                 columns.texts,
-                columns.expires,
-                columns.limits,
+                columns.expires_ms,
+                columns.limits_ms,
                 columns.failed,
-                columns.waits,
+                columns.waits_ms,
             )
         ]
     )

@@ -177,7 +177,7 @@ class Observer:
         columns = message.columns
         assert columns is not None
         owner: Peer = tuple(message.fields[Field.MANAGER])
-        rows = zip(columns.ids, columns.attempts, columns.expires or (), strict=False)
+        rows = zip(columns.ids, columns.attempts, columns.expires_ms or (), strict=False)
         for id, attempt, ms in rows:
             if ms is not None:
                 self.history.begin_by(me, owner, id, attempt, now + ms / 1000)
@@ -259,7 +259,7 @@ class Observer:
                 return
             contact.received += 1
             assert columns is not None
-            waits = columns.waits or [None] * len(columns.ids)
+            waits = columns.waits_ms or [None] * len(columns.ids)
             for (id, attempt, outcome), wait in zip(_rows(columns), waits, strict=False):
                 lease = contact.leases.get(id)
                 if lease is not None and lease[0] == attempt:

@@ -216,9 +216,9 @@ def _encode_columns(columns: Columns, frames: list[Frame]) -> bytes:
     attempts = _column(columns.attempts, count, _uints)
     parts: list[Any] = [b"", b"\x01", _uints(columns.ids), b"\x02", attempts]
     number = 2
-    if columns.left is not None:
+    if columns.left_ms is not None:
         number += 1
-        parts += b"\x03", _column(columns.left, count, _sequence)
+        parts += b"\x03", _column(columns.left_ms, count, _sequence)
     if columns.outcomes is not None:
         number += 1
         parts += b"\x04", _column(columns.outcomes, count, _uints)
@@ -242,10 +242,10 @@ def _encode_columns(columns: Columns, frames: list[Frame]) -> bytes:
         number += 1
         parts += b"\x07", _column(columns.texts, count, _sequence)
     for key, values in (
-        (b"\x08", columns.expires),
-        (b"\x09", columns.limits),
+        (b"\x08", columns.expires_ms),
+        (b"\x09", columns.limits_ms),
         (b"\x0a", columns.failed),
-        (b"\x0b", columns.waits),
+        (b"\x0b", columns.waits_ms),
         (b"\x0c", columns.checksums),
     ):
         if values is not None:

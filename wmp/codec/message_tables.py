@@ -57,6 +57,11 @@ COLUMN_NAMES: Final = {
     WAITS: "waits",
     CHECKSUMS: "checksums",
 }
+COLUMN_ATTRIBUTES: Final = {
+    key: f"{name}_ms" if key in (LEFT, EXPIRES, LIMITS, WAITS) else name
+    for key, name in COLUMN_NAMES.items()
+}
+"""The attribute of :class:`~wmp.message.Columns` for each column: its name, with its unit."""
 NULLABLE: Final = frozenset({LEFT, EXPIRES, LIMITS, FAILED, WAITS, CHECKSUMS})
 """Columns of unsigned integers and null."""
 REQUIRED_COLUMNS: Final[dict[Command, frozenset[int]]] = {

@@ -252,13 +252,13 @@ class JournalFormatter:
 
     def _columns(self, columns: Columns) -> str:
         text = f',{self._jobs(columns.ids)},"attempts":{column(columns.attempts)}'
-        if columns.left is not None:
-            text += f',"left":{column(columns.left, _or_null)}'
+        if columns.left_ms is not None:
+            text += f',"left":{column(columns.left_ms, _or_null)}'
         for name, values in (
-            ("expires", columns.expires),
-            ("limits", columns.limits),
+            ("expires", columns.expires_ms),
+            ("limits", columns.limits_ms),
             ("failed", columns.failed),
-            ("waits", columns.waits),
+            ("waits", columns.waits_ms),
             ("checksums", columns.checksums),
         ):
             if values is not None:

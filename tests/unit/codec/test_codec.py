@@ -242,7 +242,7 @@ def test_a_directed_ping_may_have_columns():
 
 @pytest.mark.rule("WMP-2.8")
 def test_equal_values_travel_as_one():
-    columns = Columns([5, 6, 7], [2, 2, 2], left=[None] * 3, payloads=[b"x"] * 3)
+    columns = Columns([5, 6, 7], [2, 2, 2], left_ms=[None] * 3, payloads=[b"x"] * 3)
     frames = encode(take_of(columns))
 
     assert cbor2.loads(frames[1]) == {1: [5, 6, 7], 2: 2, 3: None, 5: [b"x"] * 3}

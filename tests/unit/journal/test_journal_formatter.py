@@ -247,7 +247,7 @@ def test_the_end_of_jobs_names_the_sender_of_the_message(formatter):
 
 def test_no_payload_and_no_progress_text_gets_into_a_line(formatter):
     secret = b"cf3d0a81"
-    jobs = Columns([1], [1], left=[5], payloads=[secret])
+    jobs = Columns([1], [1], left_ms=[5], payloads=[secret])
     take = Message(Command.TAKE, (7, b"w"), PEER, {}, jobs)
     status = Columns([1], [1], fractions=[0.5], texts=[secret.decode()])
     made = [

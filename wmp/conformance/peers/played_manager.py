@@ -120,13 +120,15 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         """
         payloads = payloads or (b"question",)
         columns_left = None if left is None else [self.talk.ms(left)] * len(payloads)
-        message = self.compose_take(lock, payloads, left=columns_left, more=more or None, **fields)
+        message = self.compose_take(
+            lock, payloads, left_ms=columns_left, more=more or None, **fields
+        )
         assert message.columns is not None
         ids, attempt = list(message.columns.ids), message.columns.attempts[0]
         owner, needs = self.owner_of_jobs, message.fields[Field.NEEDS]
         again = {k: v for k, v in fields.items() if k not in ("ids", "attempt")}
         again["left"] = left
-        slow = message.fields[Field.ROLE] == "slow" and message.columns.limits is None
+        slow = message.fields[Field.ROLE] == "slow" and message.columns.limits_ms is None
         known = self.locks.get(lock)
         for row, (id, payload) in enumerate(zip(ids, payloads, strict=True)):
             waits = windowed = known is None or known.locked <= 0

@@ -8,7 +8,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from wmp import codec
-from wmp.codec.message_tables import COLUMN_NAMES
+from wmp.codec.message_tables import COLUMN_ATTRIBUTES
 from wmp.conformance.wire.frame_check import FIELDS, REQUIRED
 from wmp.message import VERSION, Command, ErrorCode, Field, Frame, Message
 
@@ -223,7 +223,7 @@ def enumerate_columns(message: Message) -> Iterator[tuple[int, Any]]:
     """Yield the columns of a message with their keys, and the payloads in their column."""
     columns = message.columns
     assert columns is not None
-    for key, name in COLUMN_NAMES.items():
+    for key, name in COLUMN_ATTRIBUTES.items():
         column = getattr(columns, name)
         if column is not None:
             yield key, [bytes(one) if name == "payloads" else one for one in column]

@@ -21,7 +21,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from wmp import codec
-from wmp.codec.message_tables import COLUMN_NAMES
+from wmp.codec.message_tables import COLUMN_ATTRIBUTES
 from wmp.conformance.script.case import Broken
 from wmp.conformance.wire.bad_messages import (
     BadMessage,
@@ -55,7 +55,7 @@ _LARGE = Message(
     (9, b"me"),
     (*_PEER, b"device", 3, 0),
     {0: 300, 2: 1, 10: "echo", 11: {"slots": 1, "gpu": 2}, 12: 70_000, 16: (b"me", 9), "own": 1.5},
-    Columns([1, 2, 3], [1, 2, 1], left=[None, 5, None], payloads=[b"a", bytes(5000), b""]),
+    Columns([1, 2, 3], [1, 2, 1], left_ms=[None, 5, None], payloads=[b"a", bytes(5000), b""]),
 )
 
 
@@ -81,7 +81,7 @@ def message_of(plain: Plain) -> Message:
         dict(plain["fields"]),
         None
         if columns is None
-        else Columns(**{COLUMN_NAMES[key]: column for key, column in columns.items()}),
+        else Columns(**{COLUMN_ATTRIBUTES[key]: column for key, column in columns.items()}),
     )
 
 

@@ -115,7 +115,7 @@ class Leases:
                 deadlines += [deadline] * count
         timed = deadlines.count(None) < len(deadlines)
         left = [_left(at, now) for at in deadlines] if timed else None
-        columns = Columns(ids=ids, attempts=attempts, left=left, payloads=payloads)
+        columns = Columns(ids=ids, attempts=attempts, left_ms=left, payloads=payloads)
         if parts[0].kind.checksum:
             columns = evolve(columns, checksums=checksums_of(payloads))
         return _limited(columns, parts, now) if limited else columns
@@ -140,7 +140,7 @@ class Leases:
             ends = [End.OK] * count
         else:
             ends = [_ENDS[outcome] for outcome in outcomes if outcome in _ENDS]
-            if len(ends) < count or columns.waits is not None:
+            if len(ends) < count or columns.waits_ms is not None:
                 return False
         held = list(map(self._parts.pop, ids, repeat(None)))
         # One grant may have hundreds of these jobs, so each grant is checked once.
@@ -202,7 +202,7 @@ class Leases:
             outcomes,
             payloads,
             columns.texts or none,
-            columns.waits or none,
+            columns.waits_ms or none,
             strict=True,
         ):
             job = self.record(id) if self.holds(worker, id, attempt) else None
@@ -433,8 +433,8 @@ def _limited(columns: Columns, parts: Sequence[Part], now: float) -> Columns:
         failed += [None if own else part.failed if type(part) is JobRecord else 0] * count
     return evolve(
         columns,
-        expires=expires if expires.count(None) < len(expires) else None,
-        limits=runs if runs.count(None) < len(runs) else None,
+        expires_ms=expires if expires.count(None) < len(expires) else None,
+        limits_ms=runs if runs.count(None) < len(runs) else None,
         failed=failed if any(failures != 0 for failures in failed) else None,
     )
 

@@ -172,7 +172,7 @@ class Succession:
                 stale += 1
                 continue
             text = None if columns.texts is None else columns.texts[row]
-            wait = None if columns.waits is None else columns.waits[row]
+            wait = None if columns.waits_ms is None else columns.waits_ms[row]
             result = outcomes[row], payloads[row], text, wait
             self.questions[id] = StoreQuestion(worker, worker.stream, attempt, entry, *result)
             entry.asked += 1

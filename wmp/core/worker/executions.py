@@ -195,9 +195,9 @@ class Executions:
             held = self.jobs.make(identity, owner)
         held.keep = keep
         held.add(ids, attempts)
-        timed = columns.left is not None or columns.expires is not None
+        timed = columns.left_ms is not None or columns.expires_ms is not None
         times = None
-        if timed or columns.limits is not None or columns.failed is not None:
+        if timed or columns.limits_ms is not None or columns.failed is not None:
             times = JobTimes.of(columns, rows, now)
         self._queue.park(held, kind, ids, times, payloads, now)
 

@@ -28,7 +28,7 @@ class JobTimes:
     @staticmethod
     def of(columns: Columns, rows: Sequence[int] | None, now: float) -> JobTimes:
         """Read the times of a TAKE; ``rows`` selects the held jobs, None selects all."""
-        left, expires, limits = columns.left, columns.expires, columns.limits
+        left, expires, limits = columns.left_ms, columns.expires_ms, columns.limits_ms
         deadlines = None if left is None else _times(left, now)
         begin_by = None if expires is None else _times(expires, now)
         if begin_by is not None and deadlines is not None:

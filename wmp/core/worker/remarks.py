@@ -34,5 +34,5 @@ def with_remarks(columns: Columns, remarks: Mapping[int, tuple[str | None, int |
     return evolve(
         columns,
         texts=texts if texts.count(None) < len(texts) else None,
-        waits=waits if waits.count(None) < len(waits) else None,
+        waits_ms=waits if waits.count(None) < len(waits) else None,
     )

@@ -223,10 +223,10 @@ def columns(draw: st.DrawFn, command: Command, max_jobs: int = 40) -> Columns:
         return Columns(
             ids,
             attempts,
-            left=maybe(),
+            left_ms=maybe(),
             payloads=column(payloads()),
-            expires=maybe(),
-            limits=maybe(),
+            expires_ms=maybe(),
+            limits_ms=maybe(),
             failed=maybe(),
             checksums=maybe(),
         )
@@ -237,7 +237,7 @@ def columns(draw: st.DrawFn, command: Command, max_jobs: int = 40) -> Columns:
             attempts,
             outcomes=outcomes,
             payloads=column(payloads()),
-            waits=maybe(),
+            waits_ms=maybe(),
             checksums=maybe(),
         )
     if command is Command.STATUS:

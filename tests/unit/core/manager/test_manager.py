@@ -403,7 +403,7 @@ def test_a_refusal_is_no_worker_loss_and_waits_for_the_next_report_of_the_worker
 @pytest.mark.rule("WMP-6.8")
 def test_a_deadline_ends_the_job_wherever_it_is(manager, worker):
     take = lease(manager, worker, b"leased", timeout=2.0)
-    assert list(take.columns.left) == [2000]
+    assert list(take.columns.left_ms) == [2000]
     submit(manager, b"queued", timeout=1.0)
 
     assert [(id, end) for id, end, _ in resolved(tick(manager))] == [(2, End.TIMEOUT)]
@@ -421,7 +421,7 @@ def test_time_left_is_of_the_job_not_of_the_lease(manager, worker):
     submit(manager, b"job", timeout=10.0, now=5.0)
     worker.now = 9.0004
     (take,) = sent(worker.give(1), Command.TAKE)
-    assert list(take.columns.left) == [6000]  # 5999.6 ms, rounded up
+    assert list(take.columns.left_ms) == [6000]  # 5999.6 ms, rounded up
 
 
 @pytest.mark.rule("WMP-6.9")

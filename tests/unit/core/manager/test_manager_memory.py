@@ -105,7 +105,7 @@ def test_ack_again_and_list_of_another_session_have_no_effect(manager, worker):
 def test_keys_and_columns_of_other_commands_are_ignored(manager, worker):
     lease(manager, worker, b"1")
     columns = Columns(
-        [1], [1], left=[5], outcomes=[Outcome.OK], payloads=[b"result"], fractions=[0.5]
+        [1], [1], left_ms=[5], outcomes=[Outcome.OK], payloads=[b"result"], fractions=[0.5]
     )
 
     actions = worker.send(worker.numbered(Command.DONE, columns, credit=7, role="other"))

@@ -33,7 +33,7 @@ def fail(worker, attempt=1, text=REFUSED, wait=None, outcome=Outcome.ERROR, ids=
         outcome=outcome,
         attempt=attempt,
         texts=[text] * len(ids),
-        waits=None if wait is None else [wait] * len(ids),
+        waits_ms=None if wait is None else [wait] * len(ids),
     )
 
 

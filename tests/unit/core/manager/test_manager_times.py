@@ -31,15 +31,15 @@ def test_take_has_the_time_to_the_expiry_and_the_limit_of_an_attempt(manager, wo
 
     (take,) = sent(worker.give(1), Command.TAKE)
 
-    assert list(take.columns.expires) == [1001]  # 1000.4 ms, rounded up
-    assert list(take.columns.limits) == [500]
-    assert take.columns.left is None
+    assert list(take.columns.expires_ms) == [1001]  # 1000.4 ms, rounded up
+    assert list(take.columns.limits_ms) == [500]
+    assert take.columns.left_ms is None
 
 
 def test_take_has_no_columns_of_limits_that_no_job_has(manager, worker):
     take = lease(manager, worker, b"a", run_limit=1.0)
 
-    assert (take.columns.expires, list(take.columns.limits)) == (None, [1000])
+    assert (take.columns.expires_ms, list(take.columns.limits_ms)) == (None, [1000])
 
 
 def test_jobs_of_different_limits_go_in_one_take(manager, worker):
@@ -49,8 +49,8 @@ def test_jobs_of_different_limits_go_in_one_take(manager, worker):
 
     (take,) = sent(worker.give(3), Command.TAKE)
 
-    assert list(take.columns.expires) == [2000, None, None]
-    assert list(take.columns.limits) == [None, None, 500]
+    assert list(take.columns.expires_ms) == [2000, None, None]
+    assert list(take.columns.limits_ms) == [None, None, 500]
 
 
 @pytest.mark.rule("WMP-6.20")

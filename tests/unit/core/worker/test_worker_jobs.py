@@ -155,7 +155,7 @@ def test_a_large_bundle_of_results_leaves_in_messages_of_bounded_size(fast):
 
 @pytest.mark.rule("WMP-6.7")
 def test_a_job_that_has_not_begun_by_its_deadline_is_not_begun(worker, manager):
-    a, b = runs(give(manager, *jobs(5), left=[None, 100, 100, 200, None]))
+    a, b = runs(give(manager, *jobs(5), left_ms=[None, 100, 100, 200, None]))
     assert (a.deadlines, b.deadlines) == (None, [0.1])
 
     actions = finish(worker, a, now=0.15)
@@ -168,7 +168,7 @@ def test_a_job_that_has_not_begun_by_its_deadline_is_not_begun(worker, manager):
 
 @pytest.mark.rule("WMP-6.7")
 def test_a_job_that_comes_too_late_is_not_begun(worker, manager):
-    actions = give(manager, left=[0])
+    actions = give(manager, left_ms=[0])
     assert not runs(actions)
     assert dones(actions) == [[(1, 1, Outcome.CANCELLED)]]
 
@@ -337,7 +337,7 @@ def test_a_tick_starts_nothing_twice(worker, manager):
 def test_a_job_that_never_begins_holds_no_resources(outcome):
     worker = make()
     manager = met(worker)
-    first = give(manager, role="nobody's") if outcome == "refused" else give(manager, left=[0])
+    first = give(manager, role="nobody's") if outcome == "refused" else give(manager, left_ms=[0])
 
     assert not runs(first)
     assert worker.statistics().free == {"slots": 1}
@@ -349,7 +349,7 @@ def test_a_job_holds_its_resources_until_its_handler_ends():
     """DONE of a job that runs for too long is sent before its handler ends."""
     worker = make(overrun_grace=1.0)
     manager = met(worker)
-    (run,) = runs(give(manager, limits=[1000]))
+    (run,) = runs(give(manager, limits_ms=[1000]))
     worker.handle(Begun(run.lane, 1), 0.0)
     done = [m for _, actions in until(worker, 2.0) for m in sent(actions, Command.DONE)]
 

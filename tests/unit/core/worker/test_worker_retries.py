@@ -29,7 +29,7 @@ def test_texts_and_waits_of_errors_are_columns_of_done():
     columns = done(worker.handle(event, 0.0))
 
     assert list(columns.texts) == ["text", None, "other"]
-    assert list(columns.waits) == [500, None, None]
+    assert list(columns.waits_ms) == [500, None, None]
 
 
 def test_results_have_no_texts_and_waits():
@@ -38,7 +38,7 @@ def test_results_have_no_texts_and_waits():
 
     columns = done(worker.handle(Finished(run.lane, run.ids, [Outcome.OK], [b"x"]), 0.0))
 
-    assert (columns.texts, columns.waits) == (None, None)
+    assert (columns.texts, columns.waits_ms) == (None, None)
 
 
 def test_a_lane_is_handed_how_often_its_jobs_failed():
@@ -68,11 +68,11 @@ def test_a_long_text_is_cut_between_names():
 
 def test_an_error_after_the_run_limit_asks_for_nothing():
     worker, manager = make_worker()
-    (run,) = runs(give(manager, limits=[500]))
+    (run,) = runs(give(manager, limits_ms=[500]))
     worker.handle(Begun(run.lane, 2), 0.0)
     worker.handle(Ticked(), 0.5)
     event = Finished(run.lane, run.ids, [Outcome.ERROR], [b"x"], ["text"], [100])
 
     columns = done(worker.handle(event, 0.6))
 
-    assert (list(columns.outcomes), columns.waits) == ([Outcome.OVERRUN], None)
+    assert (list(columns.outcomes), columns.waits_ms) == ([Outcome.OVERRUN], None)

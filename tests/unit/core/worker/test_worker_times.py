@@ -27,9 +27,11 @@ def texts(actions):
 @pytest.mark.rule("WMP-6.19")
 def test_a_job_that_has_not_begun_by_its_expiry_is_not_begun():
     worker, manager = make_worker()
-    (run,) = runs(give(manager, *jobs(3), ids=[11, 12, 13], left=[500, None, None]))
+    (run,) = runs(give(manager, *jobs(3), ids=[11, 12, 13], left_ms=[500, None, None]))
     assert (run.ids, run.deadlines, run.begin_by) == ([11, 12, 13], [0.5, None, None], None)
-    give(manager, *jobs(3), ids=[14, 15, 16], expires=[100, 200, None], left=[None, 150, None])
+    give(
+        manager, *jobs(3), ids=[14, 15, 16], expires_ms=[100, 200, None], left_ms=[None, 150, None]
+    )
 
     actions = finish(worker, run, now=0.12)
 
@@ -42,7 +44,7 @@ def test_a_job_that_has_not_begun_by_its_expiry_is_not_begun():
 @pytest.mark.rule("WMP-6.19")
 def test_a_job_that_has_begun_goes_on_after_its_expiry():
     worker, manager = make_worker()
-    (run,) = runs(give(manager, expires=[100]))
+    (run,) = runs(give(manager, expires_ms=[100]))
 
     worker.handle(Ticked(), 0.5)
 
@@ -52,7 +54,7 @@ def test_a_job_that_has_begun_goes_on_after_its_expiry():
 @pytest.mark.rule("WMP-6.21")
 def test_an_attempt_that_runs_for_its_limit_is_interrupted_and_answered_overrun():
     worker, manager = make_worker()
-    (run,) = runs(give(manager, limits=[500]))
+    (run,) = runs(give(manager, limits_ms=[500]))
     assert run.limits == [0.5]
     worker.handle(Begun(run.lane, 2), 0.0)
 
@@ -67,7 +69,7 @@ def test_an_attempt_that_runs_for_its_limit_is_interrupted_and_answered_overrun(
 
 def test_the_limit_counts_from_the_begin_of_each_job():
     worker, manager = make_worker()
-    (run,) = runs(give(manager, *jobs(2), limits=[500, None]))
+    (run,) = runs(give(manager, *jobs(2), limits_ms=[500, None]))
     worker.handle(Begun(run.lane, 2), 0.0)
     finish(worker, run, [2], now=0.4)
     worker.handle(Begun(run.lane, 3), 0.4)
@@ -77,7 +79,7 @@ def test_the_limit_counts_from_the_begin_of_each_job():
 
 def test_a_result_that_comes_after_the_limit_counts():
     worker, manager = make_worker()
-    (run,) = runs(give(manager, limits=[500]))
+    (run,) = runs(give(manager, limits_ms=[500]))
     worker.handle(Begun(run.lane, 2), 0.0)
     worker.handle(Ticked(), 0.5)
 
@@ -86,7 +88,7 @@ def test_a_result_that_comes_after_the_limit_counts():
 
 def test_a_process_that_ends_for_the_limit_costs_no_lost_lease():
     worker, manager = make_worker()
-    (run,) = runs(give(manager, limits=[500]))
+    (run,) = runs(give(manager, limits_ms=[500]))
     worker.handle(Begun(run.lane, 2), 0.0)
     worker.handle(Ticked(), 0.5)
 
@@ -99,7 +101,7 @@ def test_a_process_that_ends_for_the_limit_costs_no_lost_lease():
 @pytest.mark.rule("WMP-6.21")
 def test_an_attempt_that_goes_on_is_answered_and_keeps_its_resources():
     worker, manager = make_worker()
-    (run,) = runs(give(manager, *jobs(2), limits=[500, None]))
+    (run,) = runs(give(manager, *jobs(2), limits_ms=[500, None]))
     worker.handle(Begun(run.lane, 2), 0.0)
     worker.handle(Ticked(), 0.5)
 
@@ -121,7 +123,7 @@ def test_an_attempt_that_goes_on_is_answered_and_keeps_its_resources():
 
 def test_a_worker_with_an_overdue_handler_can_end():
     worker, manager = make_worker()
-    (run,) = runs(give(manager, limits=[500]))
+    (run,) = runs(give(manager, limits_ms=[500]))
     worker.handle(Begun(run.lane, 2), 0.0)
     worker.handle(Ticked(), 0.5)
     worker.handle(Ticked(), 2.5)
@@ -133,7 +135,7 @@ def test_a_worker_with_an_overdue_handler_can_end():
 
 def test_a_cancelled_attempt_is_not_interrupted_again_at_its_limit():
     worker, manager = make_worker()
-    (run,) = runs(give(manager, limits=[500]))
+    (run,) = runs(give(manager, limits_ms=[500]))
     worker.handle(Begun(run.lane, 2), 0.0)
     manager.cancel(2)
 
@@ -144,7 +146,7 @@ def test_a_cancelled_attempt_is_not_interrupted_again_at_its_limit():
 
 def test_a_ping_lists_a_job_whose_answer_follows_in_the_same_step():
     worker, manager = make_worker(ping=0.5)
-    (run,) = runs(give(manager, limits=[500]))
+    (run,) = runs(give(manager, limits_ms=[500]))
     worker.handle(Begun(run.lane, 2), 0.0)
     for now in (0.5, 1.0, 1.5, 2.0):
         worker.handle(Ticked(), now)

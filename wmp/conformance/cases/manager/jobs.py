@@ -253,8 +253,8 @@ def time_left(talk: ManagerConversation) -> None:
     columns = take.message.columns
     assert columns is not None
     talk.check(
-        not any(columns.left or ()),
-        f"'left' is {columns.left}; expected null, because the job has no deadline",
+        not any(columns.left_ms or ()),
+        f"'left' is {columns.left_ms}; expected null, because the job has no deadline",
     )
     began = talk.now
     talk.submit(timeout=4.0)
@@ -263,7 +263,7 @@ def time_left(talk: ManagerConversation) -> None:
     take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.3")
     columns = take.message.columns
     assert columns is not None
-    left = (columns.left or [None])[0]
+    left = (columns.left_ms or [None])[0]
     talk.check(left is not None, "'left' is null; expected the time to the deadline of the job")
     if left is None:
         return

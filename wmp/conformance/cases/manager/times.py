@@ -20,8 +20,8 @@ def time_to_the_expiry(talk: ManagerConversation) -> None:
     take = worker.expect(Command.TAKE, lock=lock, rule="WMP-4.3")
     columns = take.message.columns
     assert columns is not None
-    expires = (columns.expires or [None])[0]
-    limit = (columns.limits or [None])[0]
+    expires = (columns.expires_ms or [None])[0]
+    limit = (columns.limits_ms or [None])[0]
     maximum = talk.ms(4.0 - 1.0) + 1 + talk.ms(2 * talk.wire.grace)
     minimum = talk.ms(4.0 - (take.at - began)) - 1
     good = expires is not None and minimum <= expires <= maximum
@@ -167,7 +167,7 @@ def waits_of_a_worker(talk: ManagerConversation) -> None:
     name = talk.submit(max_worker_losses=0)
     job, failed = _failed_of(worker)
     talk.check(failed == 0, f"'failed' is {failed} in the first attempt; expected 0", "WMP-6.26")
-    _fails(worker, job, texts=[_NAMES], waits=[talk.ms(2.0)])
+    _fails(worker, job, texts=[_NAMES], waits_ms=[talk.ms(2.0)])
     talk.check(not worker.take(), "the worker received the job before its start time", "WMP-6.27")
     talk.wait(3.0 + talk.wire.grace)
     job, failed = _failed_of(worker)
@@ -181,7 +181,7 @@ def cancelled_while_it_waits(talk: ManagerConversation) -> None:
     """A job that waits for another attempt ends at once when it is cancelled."""
     worker = talk.met()
     name = talk.submit()
-    _fails(worker, worker.one(), texts=[_NAMES], waits=[talk.ms(50.0)])
+    _fails(worker, worker.one(), texts=[_NAMES], waits_ms=[talk.ms(50.0)])
     talk.settle()
     talk.cancel(name)
     talk.end_of(name, "cancelled", rule="WMP-6.27")
@@ -197,7 +197,7 @@ def no_time_for_another_attempt(talk: ManagerConversation) -> None:
         outcome=Outcome.ERROR,
         payloads=[_ERROR],
         texts=[_NAMES],
-        waits=[talk.ms(50.0)],
+        waits_ms=[talk.ms(50.0)],
     )
     talk.end_of(name, "error", rule="WMP-6.27")
 

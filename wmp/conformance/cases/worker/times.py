@@ -16,9 +16,9 @@ def expired_on_arrival(talk: WorkerConversation) -> None:
     """A job whose expiry has passed on arrival is not begun, and ends as *cancelled*."""
     manager = talk.met()
     lock = manager.woken(1)
-    (job,) = manager.take(lock.number, b"too late", expires=[0])
+    (job,) = manager.take(lock.number, b"too late", expires_ms=[0])
     manager.done_of(job, Outcome.CANCELLED, rule="WMP-6.19")
-    (job,) = manager.run(b"in time", expires=[talk.ms(100.0)])
+    (job,) = manager.run(b"in time", expires_ms=[talk.ms(100.0)])
     manager.done_of(job, rule="WMP-6.19")
 
 
@@ -26,7 +26,7 @@ def expired_on_arrival(talk: WorkerConversation) -> None:
 def goes_on_after_its_expiry(talk: WorkerConversation) -> None:
     """A job that has begun before its expiry continues after it."""
     manager = talk.met()
-    (job,) = manager.run(slowly(talk, 2.0), role="slow", expires=[talk.ms(1.0)])
+    (job,) = manager.run(slowly(talk, 2.0), role="slow", expires_ms=[talk.ms(1.0)])
     manager.done_of(job, Outcome.OK, within=2.0 + talk.wire.grace, rule="WMP-6.19")
 
 
@@ -34,7 +34,7 @@ def goes_on_after_its_expiry(talk: WorkerConversation) -> None:
 def runs_too_long(talk: WorkerConversation) -> None:
     """A job that runs for longer than its limit is answered by *overrun*."""
     manager, _ = talk.met(), talk.met()
-    (job,) = manager.run(slowly(talk, 20.0), role="slow", limits=[talk.ms(1.0)])
+    (job,) = manager.run(slowly(talk, 20.0), role="slow", limits_ms=[talk.ms(1.0)])
     within = 1.0 + _GRACE + talk.wire.grace
     text = manager.done_of(job, Outcome.OVERRUN, within=within, rule="WMP-6.21")
     talk.check(
@@ -46,7 +46,7 @@ def runs_too_long(talk: WorkerConversation) -> None:
 def within_its_limit(talk: WorkerConversation) -> None:
     """A job that ends before its limit has the outcome of its handler."""
     manager = talk.met()
-    (job,) = manager.run(slowly(talk, 0.5), role="slow", limits=[talk.ms(100.0)])
+    (job,) = manager.run(slowly(talk, 0.5), role="slow", limits_ms=[talk.ms(100.0)])
     manager.done_of(job, Outcome.OK, within=0.5 + talk.wire.grace, rule="WMP-6.21")
 
 
@@ -63,7 +63,7 @@ def no_wait_for_a_job_with_settings(talk: WorkerConversation) -> None:
             rule="WMP-6.6",
         )
         columns = received.message.columns
-        waits = None if columns is None else columns.waits
+        waits = None if columns is None else columns.waits_ms
         talk.check(
             not any(waits or ()),
             f"'waits' is {waits} in answer to 'failed' {failed}; expected none",
