@@ -1,8 +1,8 @@
 """Write ``rfc/README.md``, the draft for the ZeroMQ RFC project.
 
-The draft is made of ``wmp.md``, ``issues.md``, ``wmp.cddl`` and ``rfc/template.md``. It has the
-same rules under the same numbers. ``python specs/build_rfc.py`` writes it, ``--check`` exits 1 when
-it is stale.
+The draft is made of ``wmp.md`` with the pages of its sections, ``issues.md``, ``wmp.cddl`` and
+``rfc/template.md``. It has the same rules under the same numbers. ``python specs/build_rfc.py``
+writes it, ``--check`` exits 1 when it is stale.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from build_rules import whole_spec
 
 SPECS = Path(__file__).parent
 DRAFT = SPECS / "rfc" / "README.md"
@@ -27,6 +29,7 @@ WITHOUT = (
     " [`security.md`](security.md) lists the attacks that remain.",
     " [`values.md`](values.md) lists the values that codecs construct.",
     " [`values.md`](values.md) registers the names of codecs.",
+    " [`reference.md`](reference.md) has the names that settings of jobs usually have.",
     " [`store.md`](store.md) has the rules of the store.",
     _DIAGRAMS,
 )
@@ -54,12 +57,12 @@ def sections(spec: str) -> str:
         if sentence not in text:
             raise ValueError(f"wmp.md has no sentence {sentence!r}; change WITHOUT")
         text = text.replace(sentence, "")
-    return re.sub(r"<!-- (?:begin|end): \w+ -->\n+", "", text)
+    return re.sub(r"<!-- (?:begin|end): [\w ]+ -->\n+", "", text)
 
 
 def draft() -> str:
     """Return the text of the draft."""
-    spec = (SPECS / "wmp.md").read_text(encoding="utf-8")
+    spec = whole_spec()
     issues = (SPECS / "issues.md").read_text(encoding="utf-8")
     grammar = (SPECS / "wmp.cddl").read_text(encoding="utf-8")
     text = TEMPLATE.read_text(encoding="utf-8")

@@ -45,6 +45,11 @@ PAGES: Mapping[str, Path] = {
 }
 """The page of each prefix."""
 
+PARTS: tuple[Path, ...] = tuple(
+    ROOT / "specs" / f"{name}.md" for name in ("successor", "conversations", "standby", "reference")
+)
+"""The pages of further sections of WMP, and its appendix."""
+
 TESTEE = ROOT / "specs" / "testee.md"
 RULES = ROOT / "specs" / "rules.toml"
 TESTS = ROOT / "tests"
@@ -118,6 +123,13 @@ def parse_profiles(text: str) -> dict[str, str]:
 PROFILES: Mapping[str, str] = parse_profiles(TESTEE.read_text(encoding="utf-8"))
 
 
+def whole_spec() -> str:
+    """Return the specification of WMP with the sections that are pages of their own."""
+    texts = [path.read_text(encoding="utf-8") for path in PARTS]
+    parts = [text[text.index("\n## ") + 1 :] for text in texts]
+    return "\n".join([SPEC.read_text(encoding="utf-8"), *parts])
+
+
 def parse_rules(spec: str, prefix: str = "WMP") -> list[Rule]:
     """Read the rules of a specification, in its order.
 
@@ -127,15 +139,16 @@ def parse_rules(spec: str, prefix: str = "WMP") -> list[Rule]:
 
     Raises:
         SpecError: An item looks like a rule but has another form, or a number is reserved, is used
-            twice, or is not the next of its section.
+            twice, or is above the next of its section.
     """
     rules: list[Rule] = []
-    section, title, last = 0, "", 0
+    section, title = 0, ""
     lines = spec.splitlines()
     reserved = reserved_rules(spec)
+    seen: dict[tuple[int, int], int] = {}
     for index, line in enumerate(lines):
         if heading := _SECTION.match(line):
-            section, title, last = int(heading[1]), heading[2], 0
+            section, title = int(heading[1]), heading[2]
         elif _LOOKS_LIKE_A_RULE.match(line):
             item = _RULE.match(line)
             if item is None or item[2] != prefix:
@@ -147,13 +160,19 @@ def parse_rules(spec: str, prefix: str = "WMP") -> list[Rule]:
                 raise SpecError(
                     f"line {index + 1}: {id} is reserved; delete its row of the reserved numbers"
                 )
-            while f"{prefix}-{section}.{last + 1}" in reserved:
-                last += 1
-            if int(item[3]) != section or number != last + 1:
-                raise SpecError(f"line {index + 1}: {id} follows {prefix}-{section}.{last}")
-            last = number
+            if int(item[3]) != section or (section, number) in seen:
+                raise SpecError(f"line {index + 1}: {id} is in section {section}, or used twice")
+            seen[section, number] = index + 1
             text = [item[5], *_continuation(lines[index + 1 :])]
             rules.append(Rule(id, section, title, item[4], " ".join(text)))
+    at, last = 0, 0
+    for (where, number), row in sorted(seen.items()):
+        at, last = where, last if where == at else 0
+        while f"{prefix}-{at}.{last + 1}" in reserved:
+            last += 1
+        if number != last + 1:
+            raise SpecError(f"line {row}: {prefix}-{at}.{number} follows {prefix}-{at}.{last}")
+        last = number
     return rules
 
 
@@ -179,7 +198,9 @@ def read_pages() -> list[Rule]:
     return [
         rule
         for prefix, page in PAGES.items()
-        for rule in parse_rules(page.read_text(encoding="utf-8"), prefix)
+        for rule in parse_rules(
+            whole_spec() if page == SPEC else page.read_text(encoding="utf-8"), prefix
+        )
     ]
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from build_rules import parse_rules
+from build_rules import parse_rules, whole_spec
 
 SPECS = Path(__file__).parent
 PAGES: Mapping[str, Path] = {
@@ -53,7 +53,7 @@ def bodies(spec: str) -> dict[str, str]:
 
 def rules(testee: str) -> Iterator[str]:
     """Yield the lines of the rules, under the titles of their sections."""
-    spec = (SPECS / "wmp.md").read_text("utf-8")
+    spec = whole_spec()
     texts, title = bodies(spec), ""
     for rule in parse_rules(spec):
         if rule.profile != "core" or rule.who not in (testee, "end", "all"):

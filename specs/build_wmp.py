@@ -1,4 +1,4 @@
-"""Write the generated parts of the specifications: state tables and the annotated conversation.
+"""Write the generated parts of the specifications: state tables and annotated conversations.
 
 A generated part stands between two comments, for example ``<!-- begin: lock -->`` and
 ``<!-- end: lock -->``. ``python specs/build_wmp.py`` writes all parts, ``--check`` exits 1 when one
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import cbor2
+from annotated_stories import stories
 
 from wmp import codec
 from wmp.actions import Run, Send
@@ -30,6 +31,7 @@ from wmp.message import FIELD_NAMES, Columns, Field, Kind, Message, Outcome
 from wmp.testing.search.star_search import StarFault, StarSearch
 
 SPEC = Path(__file__).parent / "wmp.md"
+CONVERSATIONS = Path(__file__).parent / "conversations.md"
 PING_PONG = Path(__file__).parent / "ping-pong.md"
 PIRATES = Path(__file__).parent / "pirates.md"
 BINARY_STAR = Path(__file__).parent / "binary-star.md"
@@ -332,17 +334,18 @@ def _shown(value: Any) -> str:
 
 def parts(page: Path) -> dict[str, str]:
     """Return the text of each generated part of a page by its name."""
-    texts = {name: table(title, path) for name, (title, path) in STATES[page].items()}
+    tables = STATES.get(page, {})
+    texts = {name: table(title, path) for name, (title, path) in tables.items()}
     if page == BINARY_STAR:
         texts["traces"] = star_traces()
-    if page != SPEC:
+    if page != CONVERSATIONS:
         return texts
     told = [
         f"{note}\n\n```\n{annotated(sender, message)}\n```"
         for note, (sender, message) in zip(NOTES, conversation(), strict=True)
     ]
     texts["conversation"] = "\n\n".join(told)
-    return texts
+    return texts | dict(stories())
 
 
 def star_traces() -> str:
@@ -373,7 +376,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="only compare; exit 1 when stale")
     check = parser.parse_args(arguments).check
     stale = False
-    for page in STATES:
+    for page in (*STATES, CONVERSATIONS):
         before = page.read_text(encoding="utf-8")
         after = filled(before, page)
         if check and before != after:

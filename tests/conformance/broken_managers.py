@@ -644,8 +644,8 @@ class NamesNoPlaceInItsErrors(Bend):
         return changed(message, session=None, about_number=None)
 
 
-switched(M, "WMP-7.11", worker_side.refused_messages, "sends refused jobs for ever")
-switched(M, "WMP-7.11", manager_side.refused_twice, "keeps a session that is blocked")
+switched(M, "WMP-7.13", worker_side.refused_messages, "sends refused jobs for ever")
+switched(M, "WMP-7.15", manager_side.refused_twice, "keeps a session that is blocked")
 switched(M, "WMP-7.12", worker_side.endless_resends, "sends a job again for ever")
 
 

@@ -12,9 +12,11 @@ from wmp.core.manager import machine as manager_machine
 from wmp.core.manager.failures import Failures
 from wmp.core.manager.job_lifecycle import JobState
 from wmp.core.manager.queues import Queue
-from wmp.core.protocol.outbound import Stream
+from wmp.core.manager.scheduler import Scheduler
+from wmp.core.protocol.outbound import Arrival, Outbound, Stream
 from wmp.core.worker.locks import Locks
 from wmp.core.worker.machine import WorkerMachine
+from wmp.core.worker.remote_manager import RemoteManager
 from wmp.core.worker.sessions import Sessions
 from wmp.core.worker.timers import LockTimer
 from wmp.message import Command, ErrorCode, Field, Frame, Message
@@ -145,7 +147,7 @@ def tries_cancelled_jobs_again(patch: Patch) -> None:
 switched(M, "WMP-6.12", tries_cancelled_jobs_again, "tries a cancelled job again")
 
 
-@bent(M, "WMP-7.11")
+@bent(M, "WMP-7.15")
 class NamesANewSessionOnlyWhenAsked(Bend):
     def __attrs_post_init__(self) -> None:
         self.asked = False
@@ -158,7 +160,46 @@ class NamesANewSessionOnlyWhenAsked(Bend):
         return None if message.command is C.PONG and not self.asked else message
 
 
+def keeps_gives_of_a_lost_route(patch: Patch) -> None:
+    patch.setattr(Scheduler, "lose_route", lambda self, worker, now: None)
+
+
+switched(M, "WMP-9.17", keeps_gives_of_a_lost_route, "keeps the GIVEs of a lost route")
+
+
+def takes_any_error_for_a_refusal(patch: Patch) -> None:
+    def refused(self: Any, peer: Any, error: Message) -> Any:
+        stream = peer.stream
+        return stream.kept[0] if stream is not None and stream.kept else None
+
+    patch.setattr(Outbound, "refused", refused)
+
+
+for role in (M, W):
+    switched(role, "WMP-7.11", takes_any_error_for_a_refusal, "takes any ERROR for a refusal")
+
+
 # -- workers
+
+
+def enters_by_any_number(patch: Patch) -> None:
+    enter = RemoteManager.enter
+
+    def believe(self: RemoteManager, session: int | None, *, begins: bool) -> Any:
+        return enter(self, session, begins=True)
+
+    def arrive(self: Stream, number: int) -> Arrival:
+        if not self.received:
+            self.received = number
+            return Arrival.NEXT
+        return arrived(self, number)
+
+    arrived = Stream.arrive
+    patch.setattr(RemoteManager, "enter", believe)
+    patch.setattr(Stream, "arrive", arrive)
+
+
+switched(W, "WMP-7.16", enters_by_any_number, "enters a session by any number")
 
 
 def starts_the_time_anew(patch: Patch) -> None:
@@ -235,4 +276,4 @@ def waits_for_the_manager(patch: Patch) -> None:
     patch.setattr(Sessions, "leave", leave)
 
 
-switched(W, "WMP-7.11", waits_for_the_manager, "waits for the manager after a refusal")
+switched(W, "WMP-7.15", waits_for_the_manager, "waits for the manager after a refusal")

@@ -109,5 +109,5 @@ def any_manager(patch: Patch) -> None:
 switched(W, "WMP-14.4", successor_side.results_until_kept, "forgets what is acknowledged")
 switched(W, "WMP-14.5", successor_side.orphaned_jobs, "forgets stored jobs with their manager")
 switched(W, "WMP-14.5", never_drops, "keeps orphans for ever")
-switched(W, "WMP-14.6", successor_side.list_of_jobs, "lists nothing")
+switched(W, "WMP-14.9", successor_side.list_of_jobs, "lists nothing")
 switched(W, "WMP-14.6", any_manager, "gives orphans to anybody")

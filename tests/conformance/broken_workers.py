@@ -593,8 +593,8 @@ class NamesNoPlaceInItsErrors(Bend):
         return changed(message, session=None, about_number=None)
 
 
-switched(W, "WMP-7.11", worker_side.refused_messages, "sends refused results for ever")
-switched(W, "WMP-7.11", worker_side.refused_twice, "keeps a session that is blocked")
+switched(W, "WMP-7.14", worker_side.refused_messages, "sends refused results for ever")
+switched(W, "WMP-7.15", worker_side.refused_twice, "keeps a session that is blocked")
 switched(W, "WMP-7.12", worker_side.endless_resends, "sends a result again for ever")
 
 

@@ -73,6 +73,7 @@ _FLOODS = "each device chooses its own limit of messages a second, and no case e
 _GRACE = "a manager may wait for `max_silence` instead; WMP-9.3 tests this wait"
 _PAIRS = "the kit starts one manager at a time, and a manager alone is on standby for a short time"
 
+_STARTS = "nothing on the wire shows which job of its window a worker starts first"
 _RESOURCES: Final = "no message makes a worker change its resources"
 
 UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
@@ -90,6 +91,10 @@ UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("device", "WMP-8.10"): _FLOODS,
     ("worker", "WMP-12.1"): _OPTIONS,
     ("worker", "WMP-3.15"): _RESOURCES,
+    ("worker", "WMP-3.16"): _STARTS,
+    ("manager", "WMP-4.18"): "the jobs that the kit submits all need one slot",
+    ("manager", "WMP-4.19"): "each manager chooses its own limit of leases",
+    ("worker", "WMP-14.10"): "a worker sends PING to these managers in every interval anyway",
     ("device", "WMP-12.1"): _OPTIONS,
     ("device", "WMP-12.4"): _OPTIONS,
     ("manager", "WMP-17.1"): _PAIRS,

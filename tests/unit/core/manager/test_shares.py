@@ -141,7 +141,7 @@ def test_a_worker_gets_no_more_leases_than_its_capacity_whatever_it_wants(manage
     assert manager.statistics().leased == 28
 
 
-@pytest.mark.rule("WMP-4.16")
+@pytest.mark.rule("WMP-4.18")
 def test_leases_of_different_needs_share_the_resources_of_a_worker(manager, worker):
     submit(manager, *[b"large"] * 9, kind=LARGE)
     submit(manager, *[b"small"] * 9)
@@ -157,7 +157,7 @@ def test_leases_of_different_needs_share_the_resources_of_a_worker(manager, work
     )
 
 
-@pytest.mark.rule("WMP-4.16")
+@pytest.mark.rule("WMP-4.18")
 def test_a_window_has_room_for_jobs_as_large_as_the_largest_that_the_worker_holds(manager, worker):
     submit(manager, b"large", kind=LARGE)
     submit(manager, b"small", b"small")
@@ -190,7 +190,7 @@ def test_a_wake_asks_for_no_more_jobs_than_the_worker_may_lease(manager, worker)
     assert wake.fields[Field.COUNT] == 8
 
 
-@pytest.mark.rule("WMP-4.16")
+@pytest.mark.rule("WMP-4.19")
 def test_no_report_of_a_worker_is_believed_above_a_limit():
     settings = ManagerSettings(identity=b"m", epoch=7, max_leases=700, bundle=10_000)
     manager = ManagerMachine(settings, least_recently_used)

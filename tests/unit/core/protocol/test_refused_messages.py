@@ -138,7 +138,7 @@ def test_a_refused_take_becomes_no_and_its_leases_are_lost(manager, worker, code
     manager.check_invariants()
 
 
-@pytest.mark.rule("WMP-7.11")
+@pytest.mark.rule("WMP-7.13")
 def test_jobs_of_a_refused_take_go_out_alone_and_only_the_refused_job_pays(manager, worker):
     submit(manager, b"1", b"2", b"3", max_worker_losses=0)
     worker.give(3)
@@ -153,7 +153,7 @@ def test_jobs_of_a_refused_take_go_out_alone_and_only_the_refused_job_pays(manag
     manager.check_invariants()
 
 
-@pytest.mark.rule("WMP-7.11")
+@pytest.mark.rule("WMP-7.13")
 def test_jobs_of_refused_takes_end_as_lost_when_they_were_lost_too_often(manager, worker):
     lease(manager, worker, b"1", max_worker_losses=0)
 
@@ -207,7 +207,7 @@ def test_a_device_on_the_route_can_refuse_a_take():
     assert manager.statistics().leased == 0
 
 
-@pytest.mark.rule("WMP-7.11")
+@pytest.mark.rule("WMP-7.15")
 def test_a_worker_that_refuses_the_replacement_too_gets_a_new_session(manager, worker):
     lease(manager, worker, b"1")
     refusal(worker, 1, Command.TAKE)
@@ -255,7 +255,7 @@ def test_a_take_that_ends_each_connection_counts_as_refused_in_the_end(manager, 
 # -- the sender: a worker
 
 
-@pytest.mark.rule("WMP-7.11")
+@pytest.mark.rule("WMP-7.14")
 def test_a_refused_result_becomes_lost_under_its_number(serving, holder):
     (run,) = runs(give(holder))
     finish(serving, run)
@@ -269,7 +269,7 @@ def test_a_refused_result_becomes_lost_under_its_number(serving, holder):
     serving.check_invariants()
 
 
-@pytest.mark.rule("WMP-7.11")
+@pytest.mark.rule("WMP-7.14")
 def test_results_of_a_refused_done_go_out_one_by_one(serving, holder):
     holder.take(9, b"1", b"2", role="nobody's")
 
@@ -283,7 +283,7 @@ def test_results_of_a_refused_done_go_out_one_by_one(serving, holder):
     serving.check_invariants()
 
 
-@pytest.mark.rule("WMP-7.11")
+@pytest.mark.rule("WMP-7.15")
 def test_a_worker_whose_replacement_is_refused_too_forgets_the_session(serving, holder):
     (run,) = runs(give(holder))
     finish(serving, run)
@@ -311,7 +311,7 @@ def test_a_result_that_is_never_acknowledged_counts_as_refused_in_the_end(servin
     assert now == pytest.approx(33.0)
 
 
-@pytest.mark.rule("WMP-7.11")
+@pytest.mark.rule("WMP-7.14")
 def test_a_refused_status_loses_its_text(serving, holder):
     (run,) = runs(give(holder))
     serving.handle(Reported(run.lane, 1, 0.5, "half"), 0.0)

@@ -6,6 +6,7 @@ import importlib
 import re
 from itertools import product
 
+import annotated_stories
 import build_machines
 import build_wmp
 import pytest
@@ -46,7 +47,9 @@ def test_the_diagrams_are_drawn_from_the_tables():
         assert path.read_text(encoding="utf-8") == text, "run python specs/build_machines.py"
 
 
-@pytest.mark.parametrize("page", build_wmp.STATES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*build_wmp.STATES, build_wmp.CONVERSATIONS], ids=lambda page: page.name
+)
 def test_the_specification_has_the_tables_of_the_code_and_the_bytes_of_the_codec(page):
     text = page.read_text(encoding="utf-8")
 
@@ -62,7 +65,7 @@ def test_every_state_and_input_of_the_specification_has_a_meaning(tables):
 
 def test_the_bytes_of_the_conversation_are_read_by_the_codec():
     """The codec decodes the hex of each message in the specification to that message."""
-    text = build_wmp.SPEC.read_text(encoding="utf-8")
+    text = build_wmp.CONVERSATIONS.read_text(encoding="utf-8")
     shown = re.findall(r"```\n(?:worker|manager): (\w+)\n(.*?)```", text, re.DOTALL)
     sent = [message for _, message in build_wmp.conversation()]
     assert [command for command, _ in shown] == [message.command.name for message in sent]
@@ -72,6 +75,16 @@ def test_the_bytes_of_the_conversation_are_read_by_the_codec():
             for part in block.split("  -- second frame\n")
         ]
         assert decode(frames) == decode(encode(message))
+
+
+def test_the_stories_show_what_they_are_about():
+    told = dict(annotated_stories.stories())
+
+    lost, hop, claim = told["lost take"], told["device hop"], told["failed claim"]
+    assert lost.index("(lost): TAKE") < lost.index("PING  again") < lost.index("ack 2")
+    assert 'from ["w", 2000, "d", 3000, "c7"]' in hop
+    assert "challenge 1" in claim
+    assert 'ERROR  code superseded; about 1; about peer ["w", 9999]' in claim
 
 
 def test_a_stale_specification_is_noticed(tmp_path, monkeypatch, capsys):

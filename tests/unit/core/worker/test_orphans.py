@@ -171,7 +171,7 @@ def test_a_result_that_is_stored_is_kept_no_longer():
     worker.check_invariants()
 
 
-@pytest.mark.rule("WMP-14.6", "WMP-9.9")
+@pytest.mark.rule("WMP-14.9", "WMP-9.9")
 def test_lists_are_repeated_and_an_empty_one_is_idle():
     worker = make()
     manager = stored(worker)
@@ -270,3 +270,16 @@ def test_a_worker_that_ends_hands_back_orphaned_jobs_when_a_manager_comes():
     assert done.columns is not None
     assert (done.columns.ids, done.columns.outcomes) == ([2], [Outcome.CANCELLED])
     assert run.ids == [1]
+
+
+@pytest.mark.rule("WMP-14.10")
+def test_known_managers_of_the_store_are_asked_when_jobs_become_orphaned():
+    worker = make()
+    manager = stored(worker)
+    other = stored(worker, identity=b"m2")
+    give(manager, b"job", keep=60_000)
+
+    heir = ScriptedManager(worker, identity=manager.identity, epoch=manager.epoch + 1)
+    actions = heir.pong()
+
+    assert other.identity in [ping.receiver for ping in sent(actions, Command.PING)]

@@ -43,7 +43,7 @@ INPUTS: dict[str, Callable[[ScriptedManager], object]] = {
     "another message of a newer session": lambda manager: manager.wake(session=SESSION + 1),
     "another message": lambda manager: manager.wake(),
     "the route changes": _lose_route,
-    "WMP-7.11 ends the session": _end,
+    "WMP-7.15 ends the session": _end,
 }
 
 

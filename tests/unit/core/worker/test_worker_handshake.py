@@ -256,7 +256,7 @@ def test_room_is_shared_among_the_managers_that_wait_for_it():
     assert [(give.receiver, give.fields[Field.WANT]) for give in gives] == [(b"m1", 2), (b"m2", 2)]
 
 
-@pytest.mark.rule("WMP-3.10")
+@pytest.mark.rule("WMP-3.10", "WMP-3.17")
 def test_places_in_the_window_are_gathered_before_a_manager_in_waiting_gets_them():
     worker = make(window=8, lane_max=1)
     busy, first, second = (met(worker, identity=b"m%d" % n) for n in range(3))
@@ -450,3 +450,18 @@ def test_there_is_at_most_one_ready_on_a_link_in_a_step():
     for run in takes:
         (ready,) = sent(finish(worker, run), Command.READY)
         assert ready.to == ()  # several managers need this READY, so it goes to all
+
+
+@pytest.mark.rule("WMP-3.16")
+def test_a_waiting_job_starts_before_freed_resources_are_offered():
+    worker = make(window=4, lane_max=1)
+    busy, other = met(worker), met(worker, identity=b"m2")
+    busy.wake(2)
+    (run,) = runs(busy.take(1, b"runs", b"waits"))
+    other.wake(1, needs={"slots": 1})
+
+    actions = finish(worker, run)
+
+    assert len(runs(actions)) == 1
+    gives = sent(actions, Command.GIVE)
+    assert all(give.fields.get(Field.WINDOW, 0) == give.fields[Field.WANT] for give in gives)

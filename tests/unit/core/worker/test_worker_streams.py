@@ -238,7 +238,7 @@ def test_a_wake_and_a_lock_from_before_the_first_session_stay():
     assert sent(finish(worker, run), Command.GIVE)
 
 
-@pytest.mark.rule("WMP-7.8")
+@pytest.mark.rule("WMP-7.8", "WMP-7.16")
 def test_a_worker_without_a_session_pings_without_a_session_at_a_later_number(worker):
     worker.handle(Connected(0), 0.0)
     manager = ScriptedManager(worker, session=4)

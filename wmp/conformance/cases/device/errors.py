@@ -174,7 +174,7 @@ def unknown_keys(talk: DeviceConversation) -> None:
     )
 
 
-@case("WMP-18.1", "WMP-10.4")
+@case("WMP-18.1", "WMP-10.4", profile="device")
 def versions(talk: DeviceConversation) -> None:
     """ERROR version names the versions that the device reads, and is of version 1."""
     below, above = talk.joined()

@@ -55,7 +55,7 @@ def an_ack_of_another_session(talk: ManagerConversation) -> None:
     )
 
 
-@case("WMP-7.11", "WMP-6.15")
+@case("WMP-7.13", "WMP-6.15")
 def refused_take(talk: ManagerConversation) -> None:
     """NO takes the place of a refused TAKE; the lease is lost, and the job is given again."""
     worker, other = talk.met(), talk.met()
@@ -75,7 +75,7 @@ def refused_take(talk: ManagerConversation) -> None:
     talk.end_of(name)
 
 
-@case("WMP-7.11")
+@case("WMP-7.15")
 def refused_no(talk: ManagerConversation) -> None:
     """A manager whose NO is refused opens a new session."""
     worker = talk.met()
@@ -125,3 +125,27 @@ def unreadable_done(talk: ManagerConversation) -> None:
     talk.not_ended(name)
     worker.done(job)
     talk.end_of(name, rule="WMP-7.1")
+
+
+@case("WMP-7.11", "WMP-15.8")
+def refusals_that_do_not_count(talk: ManagerConversation) -> None:
+    """ERROR counts only with session, number and command of the refused message."""
+    talk.means = {"WMP-7.1": "WMP-7.11"}  # a NO under the number of the TAKE
+    worker = talk.met()
+    name = talk.submit()
+    worker.ack_override = 0
+    lock = worker.give(1)
+    take = worker.expect(Command.TAKE, lock=lock, number=1)
+    job = worker.held[take.jobs[0][0]]
+    right = {"session": worker.session, "about": int(Command.TAKE), "about_number": 1}
+    for wrong in (
+        {"session": worker.session + 7},
+        {"about": int(Command.NO)},
+        {"about_number": 2},
+        {"about_peer": (b"somebody", 7)},
+    ):
+        worker.error(ErrorCode.LIMIT, **{**right, **wrong})
+    worker.never(Command.NO, Command.TAKE, again=False, what="no ERROR is about its message")
+    worker.ack_override = None
+    worker.done(job)
+    talk.end_of(name)

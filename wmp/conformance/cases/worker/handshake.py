@@ -203,7 +203,7 @@ def pending_wake_does_not_age(talk: WorkerConversation) -> None:
     second.lock(within, what="a WAKE is pending and the worker has capacity again")
 
 
-@case("WMP-3.10")
+@case("WMP-3.10", "WMP-3.17")
 def turns(talk: WorkerConversation) -> None:
     """M managers that always have jobs are served in turn: each once in any 2·M places."""
     # The worker serves in the order of its locks. A worker with a window has several locks open at

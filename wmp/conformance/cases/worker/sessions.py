@@ -32,7 +32,7 @@ def _lost(talk: WorkerConversation, manager: PlayedManager, job: int, within: fl
     talk.check(done.jobs == [(job, 1)], f"DONE 1 has jobs {done.jobs}; expected [({job}, 1)]")
 
 
-@case("WMP-7.11")
+@case("WMP-7.14")
 def refused_result(talk: WorkerConversation) -> None:
     """A DONE that its manager refuses becomes DONE `lost` under the same number."""
     manager, job = _unanswered(talk)
@@ -40,10 +40,10 @@ def refused_result(talk: WorkerConversation) -> None:
     manager.refuse(done)
     _lost(talk, manager, job, talk.wire.grace)
     manager.ack_override = None
-    manager.echoes("WMP-7.11")
+    manager.echoes("WMP-7.14")
 
 
-@case("WMP-7.11")
+@case("WMP-7.15")
 def refused_twice(talk: WorkerConversation) -> None:
     """A worker whose other message is refused too forgets the session, and requests another."""
     manager, job = _unanswered(talk)
@@ -62,7 +62,7 @@ def refused_twice(talk: WorkerConversation) -> None:
     manager.answers = True
     manager.ack_override = None
     manager.pong()
-    manager.echoes("WMP-7.11", within=12.0)
+    manager.echoes("WMP-7.15", within=12.0)
 
 
 @case("WMP-7.12")
@@ -118,3 +118,24 @@ def the_count_belongs_to_the_stream(talk: WorkerConversation) -> None:
         manager.ack_override = 1
     manager.ack_override = None
     manager.echoes("WMP-7.12")
+
+
+@case("WMP-7.11", "WMP-15.8")
+def refusals_that_do_not_count(talk: WorkerConversation) -> None:
+    """ERROR counts only with session, number and command of the refused message."""
+    talk.means = {"WMP-7.1": "WMP-7.11"}
+    manager, job = _unanswered(talk)
+    manager.done_of(job)
+    right = {"session": manager.session, "about": int(Command.DONE), "about_number": 1}
+    for wrong in (
+        {"session": manager.session + 7},
+        {"about": int(Command.STATUS)},
+        {"about_number": 2},
+        {"about_peer": (b"somebody", 7)},
+    ):
+        manager.error(ErrorCode.LIMIT, **{**right, **wrong})
+    manager.pong(again=True)
+    done = manager.expect(Command.DONE, again=True, number=1, rule="WMP-7.3")
+    talk.check(done.outcomes == [Outcome.OK], f"DONE was sent again with {done.outcomes}")
+    manager.ack_override = None
+    manager.echoes("WMP-7.11")

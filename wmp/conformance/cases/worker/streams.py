@@ -192,19 +192,20 @@ def an_ack_of_an_older_session(talk: WorkerConversation) -> None:
     )
 
 
-@case("WMP-7.8")
+@case("WMP-7.8", "WMP-7.16")
 def forgotten_session(talk: WorkerConversation) -> None:
     """A number above 1 from an unknown manager gets PING without session, and nothing else."""
     known = talk.met()
     stranger = talk.manager("stranger")
     stranger.number = 4
     stranger.take(999, b"whose?", ids=[9])
-    stranger.lose("WMP-7.8", 9)
+    stranger.lose("WMP-7.16", 9)
     ping = stranger.expect(Command.PING, where=lambda received: bool(received.message.to))
     talk.check(ping["session"] is None, f"PING names session {ping['session']}; expected none")
     stranger.never(
         Command.DONE,
         during=1.0,
+        rule="WMP-7.16",
         what="the worker knows no session of this manager and must drop the TAKE",
     )
     stranger.new_session()

@@ -47,22 +47,22 @@ def _owner(received: ReceivedMessage) -> Any:
 
 
 def _listed(
-    talk: WorkerConversation, manager: PlayedManager, *jobs: int, rule: str = "WMP-14.6"
+    talk: WorkerConversation, manager: PlayedManager, *jobs: int, rule: str = "WMP-14.9"
 ) -> None:
     """Check that the worker lists these jobs of the store to a manager."""
     talk.settle()
     manager.inbox = [one for one in manager.inbox if one.command is not Command.PING]
     ping = _list_for(talk, manager, 4.0)
     text = f"{manager.name} serves the store, and received no list of its jobs"
-    talk.check(ping is not None, text, "WMP-14.6")
+    talk.check(ping is not None, text, "WMP-14.9")
     assert ping is not None
     seen, expected = ping.jobs, [(id, 1) for id in jobs]
     talk.check(seen == expected, f"PING lists {seen}; expected {expected}", rule)
     good = bool(ping["idle"]) is (not jobs)
-    talk.check(good, f"PING has idle {ping['idle']} and lists {seen}", "WMP-14.6")
+    talk.check(good, f"PING has idle {ping['idle']} and lists {seen}", "WMP-14.9")
     sent = ping["sent"]
     good = sent == manager.received
-    talk.check(good, f"PING has sent {sent}; expected {manager.received}", "WMP-14.6")
+    talk.check(good, f"PING has sent {sent}; expected {manager.received}", "WMP-14.9")
 
 
 def _restarted(talk: WorkerConversation, manager: PlayedManager) -> None:
@@ -87,7 +87,7 @@ def jobs_go_on(talk: WorkerConversation) -> None:
     talk.check(answer == lasts, f"the result is {answer!r}; expected {lasts!r}", "WMP-14.5")
 
 
-@case("WMP-14.6", "WMP-9.9")
+@case("WMP-14.9", "WMP-9.9")
 def a_list_of_a_store(talk: WorkerConversation) -> None:
     """A worker lists the jobs of a store, and reports when it holds none."""
     manager = _serving(talk)
