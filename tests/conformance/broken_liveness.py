@@ -115,7 +115,7 @@ class TakesUnreachableForTheEnd(Bend):
         return message
 
 
-@bent(W, "WMP-9.18")
+@bent(W, "WMP-9.21")
 class WaitsForManagersThatAreElsewhere(Bend):
     def wait_for(self, link: Link, message: Message) -> Message | None:
         return None if message.fields.get(Field.CODE) == ErrorCode.MISROUTED else message

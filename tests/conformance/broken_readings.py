@@ -164,7 +164,7 @@ def keeps_gives_of_a_lost_route(patch: Patch) -> None:
     patch.setattr(Scheduler, "lose_route", lambda self, worker, now: None)
 
 
-switched(M, "WMP-9.17", keeps_gives_of_a_lost_route, "keeps the GIVEs of a lost route")
+switched(M, "WMP-9.20", keeps_gives_of_a_lost_route, "keeps the GIVEs of a lost route")
 
 
 def takes_any_error_for_a_refusal(patch: Patch) -> None:

@@ -66,7 +66,7 @@ ALSO: dict[tuple[str, str, str], str] = {
     ("manager", "WMP-6.20", "ends jobs at their expiry"): "6.7 6.8 6.19 6.27",
     ("manager", "WMP-6.20", "knows no expiries"): "6.19",
     ("manager", "WMP-6.28", "queues lost jobs behind all others"): "6.4",
-    ("manager", "WMP-7.3", "sends nothing again on a new route"): "7.11 9.12 9.17",
+    ("manager", "WMP-7.3", "sends nothing again on a new route"): "7.11 9.12 9.20",
     ("manager", "WMP-7.3", "sends nothing again when asked"): "7.4",
     ("manager", "WMP-7.3", "sends nothing again with age"): "7.12",
     ("manager", "WMP-7.4", "believes an ack of the future"): "7.3",

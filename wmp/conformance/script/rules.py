@@ -92,6 +92,7 @@ UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("worker", "WMP-12.1"): _OPTIONS,
     ("worker", "WMP-3.15"): _RESOURCES,
     ("worker", "WMP-3.16"): _STARTS,
+    ("worker", "WMP-9.17"): "a worker sends beats only while its own process does not run",
     ("manager", "WMP-4.18"): "the jobs that the kit submits all need one slot",
     ("manager", "WMP-4.19"): "each manager chooses its own limit of leases",
     ("worker", "WMP-14.10"): "a worker sends PING to these managers in every interval anyway",

@@ -429,7 +429,7 @@ def test_an_unreachable_report_about_an_old_route_changes_nothing(manager, worke
     assert manager.statistics().workers[0].credit == 5
 
 
-@pytest.mark.rule("WMP-9.17", "WMP-4.4")
+@pytest.mark.rule("WMP-9.20", "WMP-4.4")
 def test_an_open_give_is_answered_over_the_next_route(manager, worker):
     worker.give(3, hold=5.0)
     (pong,) = sent(worker.ping())

@@ -319,14 +319,14 @@ def test_unreachable_drops_the_route_and_keeps_the_jobs(worker, manager):
     assert done.to == (0, 1, b"d", 1, b"m1")
 
 
-@pytest.mark.rule("WMP-9.18")
+@pytest.mark.rule("WMP-9.21")
 def test_a_lock_whose_give_did_not_arrive_is_released(worker, manager):
     manager.wake(2)
     manager.error("unreachable", about_peer=(b"m1", 1), about=Command.GIVE, about_number=1)
     assert worker.statistics().free == {"slots": 2}
 
 
-@pytest.mark.rule("WMP-9.18")
+@pytest.mark.rule("WMP-9.21")
 def test_locks_of_a_manager_end_when_another_answers_in_its_place(worker, manager):
     (run,) = runs(give(manager))
     manager.wake(1)
@@ -356,7 +356,7 @@ def test_locks_stay_when_the_same_manager_answers_or_another_behind_a_device(wor
     assert worker.statistics().managers[0].reachable
 
 
-@pytest.mark.rule("WMP-9.18", "WMP-2.7")
+@pytest.mark.rule("WMP-9.21", "WMP-2.7")
 def test_misrouted_about_a_manager_ends_its_locks_and_route_and_keeps_its_jobs(worker, manager):
     give(manager)
     manager.wake(1)

@@ -269,7 +269,7 @@ def unreachable(talk: ManagerConversation) -> None:
     talk.end_of(name)
 
 
-@case("WMP-9.17", "WMP-7.3")
+@case("WMP-9.20", "WMP-7.3")
 def open_give_of_a_lost_route(talk: ManagerConversation) -> None:
     """Open GIVEs of an unreachable worker get NO over the next route."""
     device = (b"device", 3, b"\x00\x01\x02")

@@ -326,7 +326,7 @@ def unreachable(talk: WorkerConversation) -> None:
         manager.done_of(job, rule="WMP-9.12")
 
 
-@case("WMP-9.18")
+@case("WMP-9.21")
 def misrouted(talk: WorkerConversation) -> None:
     """ERROR misrouted about a manager releases the manager's locks at once."""
     manager, other = talk.met(), talk.met("other")
@@ -347,7 +347,7 @@ def misrouted(talk: WorkerConversation) -> None:
     talk.over = True
 
 
-@case("WMP-9.18")
+@case("WMP-9.21")
 def another_in_its_place(talk: WorkerConversation) -> None:
     """A new manager on a new connection without hops replaces the old one, whose locks end."""
     gone = talk.met("gone", hops=())
