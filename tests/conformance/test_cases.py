@@ -15,6 +15,7 @@ from tests.conformance import (  # noqa: F401 - they register the broken peers
     broken_dialing,
     broken_liveness,
     broken_managers,
+    broken_readings,
     broken_successors,
     broken_workers,
 )
