@@ -243,6 +243,11 @@ class Driver:
         """Watch one more DEALER; call this on the loop."""
         self._sockets.add_dealer(port)
 
+    def address_of(self, link: int) -> str:
+        """Return the endpoint to which a DEALER connects; empty if there is none."""
+        port = self._sockets.dealers.get(link)
+        return "" if port is None else port.address
+
     def close_machine(self) -> None:
         """Let the machine take the posted events and then end; call this on the loop."""
         if self._loop is not None:

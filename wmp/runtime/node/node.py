@@ -467,13 +467,16 @@ class Node:
         return dealer(
             self._opened,
             index,
-            self.address_of(index),
+            self.connect[min(index, len(self.connect) - 1)],
             routing_id=None if self._make_routing_id is None else self._make_routing_id(),
         )
 
     def address_of(self, link: int) -> str:
-        """Return the endpoint of a DEALER by its number."""
-        return self.connect[min(link, len(self.connect) - 1)]
+        """Return the endpoint of a DEALER by its number, with the numeric address of its host.
+
+        Empty while the host is looked up.
+        """
+        return "" if self.driver is None else self.driver.address_of(link)
 
     def add_connection(self, endpoint: str) -> int:
         """Open one more DEALER; return its number.

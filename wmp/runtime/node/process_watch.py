@@ -40,7 +40,7 @@ class ProcessWatch:
         lanes: Returns the lanes that run.
         interval: Returns the seconds between two checks.
         beats: Returns the number of the link, the seconds and the message of each beat.
-        address: Returns the endpoint of a link.
+        address: Returns the endpoint of a link; empty for none.
         child: Sends the beats; None for none, as with handlers in processes of their own.
     """
 
@@ -107,7 +107,7 @@ class ProcessWatch:
         beats: list[Beat] = []
         for link, bound, message in self._beats():
             endpoint = self._address(link)
-            if not endpoint.startswith("inproc:"):  # which ends at this process
+            if endpoint and not endpoint.startswith("inproc:"):  # which ends at this process
                 beats.append((endpoint, bound, [bytes(frame) for frame in codec.encode(message)]))
         self._child.report(self._interval(), beats)
 

@@ -17,6 +17,7 @@ import zmq
 
 from wmp.errors import WMPError
 from wmp.runtime.sockets.connections import Connections
+from wmp.runtime.sockets.host_names import HostNames
 from wmp.runtime.sockets.listeners import PAUSE, Listeners
 from wmp.runtime.sockets.ports import Port
 from wmp.runtime.sockets.transport import Transport
@@ -95,6 +96,7 @@ class NodeSockets:
         self._on_disconnected = disconnected
         self._on_failed = failed
         self._on_closed = closed
+        self._host_names = HostNames(name)
         self._listeners = Listeners(transport.max_useless)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lookout: asyncio.TimerHandle | None = None
@@ -137,6 +139,7 @@ class NodeSockets:
     def unwatch(self) -> None:
         """Stop watching all sockets: descriptors that are never read would keep waking the loop."""
         loop, self._loop = self._loop, None
+        self._host_names.close()
         if self._lookout is not None:
             self._lookout.cancel()
             self._lookout = None
@@ -171,6 +174,8 @@ class NodeSockets:
         self._on_monitor(port)
         if without_monitor:
             self._connected(port)
+        if port.named is not None and not port.named.address:
+            self._look_up(port)
         self._schedule()
 
     def _unwatch(self, loop: asyncio.AbstractEventLoop, port: Port) -> None:
@@ -184,6 +189,8 @@ class NodeSockets:
         if port.warned:
             logger.info("%s: connected to %s", self._name, port.name)
         port.connected, port.met, port.warned = True, True, False
+        if port.named is not None:
+            self._host_names.connected(port.index)
         self._on_connected(port.index)
 
     def _on_monitor(self, port: Port) -> None:
@@ -220,6 +227,8 @@ class NodeSockets:
             elif event == zmq.EVENT_CLOSED:
                 self._listeners.closed(value)
             elif event == zmq.EVENT_CONNECT_RETRIED:
+                if port.named is not None and not port.connected:
+                    self._look_up(port)  # the host may have another address by now
                 if port.index is not None and not port.connected and not port.warned:
                     port.warned = True
                     # A manager, for the workers below a device.
@@ -235,6 +244,35 @@ class NodeSockets:
                 reason = describe(event, value, connects=port.index is not None)
                 if reason is not None:
                     self._on_failed("handshake", f"{port.name}: {reason}")
+
+    def _look_up(self, port: Port) -> None:
+        """Look up the host of a DEALER, and connect to its address."""
+        assert port.named is not None
+        assert port.index is not None
+        self._host_names.look_up(port.index, port.named, partial(self._looked_up, port))
+
+    def _looked_up(self, port: Port, addresses: list[str], reason: str) -> None:
+        if self._loop is None or port.index is None or self.dealers.get(port.index) is not port:
+            return
+        if port.connected:
+            return
+        assert port.named is not None
+        if addresses:
+            try:
+                port.redirect(addresses)
+            except zmq.ZMQError as error:
+                reason = f"{', '.join(addresses)}: {error.strerror.lower()}"
+            else:
+                return
+        if not port.warned:
+            port.warned = True
+            logger.warning(
+                "%s: cannot look up the host of %s: %s; trying again",
+                self._name,
+                port.name,
+                reason,
+            )
+        self._look_up(port)
 
     def _look_later(self) -> None:
         if self._loop is not None and self._lookout is None:
@@ -317,5 +355,7 @@ class NodeSockets:
         if old is not None:
             # The address is the same, so warnings about it are not repeated.
             port.met, port.warned = old.met, old.warned
+            if port.named is not None and old.named is not None:
+                port.named.follow(old.named)
         self.dealers[link] = port
         self._watch(port)

@@ -22,6 +22,7 @@ from wmp.errors import WMPError
 from wmp.message import Frame, Limits, Link, Message, counted
 from wmp.runtime.sockets.connections import Connections
 from wmp.runtime.sockets.endpoints import bind
+from wmp.runtime.sockets.host_names import NamedEndpoint
 from wmp.runtime.sockets.local_ids import LocalIds
 from wmp.runtime.sockets.socket_paths import FileIdentity, file_identity
 from wmp.runtime.sockets.transport import Transport
@@ -83,6 +84,7 @@ class Port:
         met: Whether the DEALER ever had a peer.
         warned: Whether a warning that no peer answers was logged.
         endpoints: Endpoints to which a ROUTER is bound, with the actual ports.
+        named: The address of a DEALER with a host name, which is looked up before it is used.
         failure: Reason why the newest message with the result FAILED was not sent.
         paused: Whether a ROUTER accepts no connections at present.
         skipped: Number of messages of ignored connections that were dropped; the driver counts them
@@ -104,6 +106,7 @@ class Port:
         "met",
         "monitor_descriptor",
         "name",
+        "named",
         "paused",
         "skipped",
         "socket",
@@ -119,6 +122,7 @@ class Port:
         self.connected = index is None
         self.met = self.warned = self.paused = False
         self.endpoints: list[str] = []
+        self.named: NamedEndpoint | None = None
         self.skipped = 0
         self.failure = ""
         self.connections: Connections | None = None
@@ -316,6 +320,31 @@ class Port:
             path = os.path.abspath(path)
             with contextlib.suppress(OSError):
                 self._files.append((path, file_identity(path)))
+
+    @property
+    def address(self) -> str:
+        """The endpoint to which a DEALER connects; empty while its host is looked up."""
+        return self.name if self.named is None else self.named.address
+
+    def redirect(self, addresses: list[str]) -> None:
+        """Connect to the next of the addresses of the host, unless the socket does so already.
+
+        The socket must not be connected: what waits in it would be lost.
+
+        Raises:
+            zmq.ZMQError: The address cannot be used.
+        """
+        assert self.named is not None
+        old, new = self.named.address, self.named.next_address(addresses)
+        if new == old:
+            return
+        if old:
+            with contextlib.suppress(zmq.ZMQError):
+                self.socket.disconnect(old)
+        self.named.address = ""
+        self.socket.ipv6 = "[" in new
+        self.socket.connect(new)
+        self.named.address = new
 
     def close(self, linger: float) -> None:
         """Close the socket and its monitor. Queued messages have ``linger`` seconds to leave."""

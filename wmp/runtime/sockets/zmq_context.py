@@ -18,6 +18,7 @@ from typing import Final
 import zmq
 
 from wmp.errors import ConfigError, TransportError
+from wmp.runtime.sockets.host_names import NamedEndpoint
 from wmp.runtime.sockets.ports import Port
 from wmp.runtime.sockets.security import is_local
 from wmp.runtime.sockets.socket_settings import SocketSettings
@@ -248,7 +249,11 @@ def _connected(
         if settings.security is not None and not endpoint.startswith("inproc://"):
             settings.security.join(socket)
         port = Port(socket, index, endpoint, _LINK)
-        socket.connect(endpoint)
+        port.named = NamedEndpoint.of(endpoint)
+        if port.named is None:
+            socket.connect(endpoint)
+        else:  # the node looks the host up, and then connects to one of its addresses
+            socket.connect_timeout = int(settings.transport.handshake * 1000)
     except zmq.ZMQError as error:
         port.close(0) if port is not None else socket.close(linger=0)
         raise ConfigError(f"cannot connect to {endpoint}: {error.strerror.lower()}") from error
