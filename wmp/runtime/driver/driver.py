@@ -175,7 +175,7 @@ class Driver:
         self._late: deque[Event] = deque()
         self._parted: list[bytes] = []
         """Routing ids whose connections ended, until the ROUTER was found empty."""
-        self._sockets = NodeSockets(
+        self.sockets = self._sockets = NodeSockets(
             ports,
             name=name,
             reopen=reopen,
@@ -242,11 +242,6 @@ class Driver:
     def add_dealer(self, port: Port) -> None:
         """Watch one more DEALER; call this on the loop."""
         self._sockets.add_dealer(port)
-
-    def address_of(self, link: int) -> str:
-        """Return the endpoint to which a DEALER connects; empty if there is none."""
-        port = self._sockets.dealers.get(link)
-        return "" if port is None else port.address
 
     def close_machine(self) -> None:
         """Let the machine take the posted events and then end; call this on the loop."""

@@ -476,7 +476,7 @@ class Node:
 
         Empty while the host is looked up.
         """
-        return "" if self.driver is None else self.driver.address_of(link)
+        return "" if self.driver is None else self.driver.sockets.address_of(link)
 
     def add_connection(self, endpoint: str) -> int:
         """Open one more DEALER; return its number.

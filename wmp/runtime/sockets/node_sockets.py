@@ -136,6 +136,11 @@ class NodeSockets:
         for port in self:
             self._watch(port)
 
+    def address_of(self, link: int) -> str:
+        """Return the endpoint to which a DEALER connects; empty if there is none."""
+        port = self.dealers.get(link)
+        return "" if port is None else port.address
+
     def unwatch(self) -> None:
         """Stop watching all sockets: descriptors that are never read would keep waking the loop."""
         loop, self._loop = self._loop, None
