@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
 from wmp.message import Frame, Kind, Link, Message, Peer
-from wmp.store.write_batch import WriteBatch
+
+if TYPE_CHECKING:  # a worker process has no store, and starts sooner without this module
+    from wmp.store.write_batch import WriteBatch
 
 __all__ = [
     "JOINED",

@@ -7,16 +7,18 @@ clock of the caller's choice.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from attrs import frozen
 
 from wmp.errors import DecodeError
 from wmp.message import Frame, Kind, Link, Message, Outcome, Peer
 from wmp.retry import Retry
-from wmp.store.contract import QueuedKind, StoredJob
-from wmp.store.job_terms import StoredTerms
-from wmp.store.write_batch import BatchAnswer
+
+if TYPE_CHECKING:  # a worker process has no store, and starts sooner without these modules
+    from wmp.store.contract import QueuedKind, StoredJob
+    from wmp.store.job_terms import StoredTerms
+    from wmp.store.write_batch import BatchAnswer
 
 __all__ = [
     "Begun",

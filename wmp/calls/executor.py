@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from multiprocessing.context import BaseContext
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar, Unpack, cast
 
@@ -103,6 +104,10 @@ class Executor(concurrent.futures.Executor):
             any code there.
         initializer: Called in each worker process before its first call; only without a manager.
         initargs: Arguments of the initializer.
+        max_workers: Another name of ``workers``, that of ``ProcessPoolExecutor``.
+        max_tasks_per_child: Number of calls after which another process takes the place of a worker
+            process; only without a manager.
+        mp_context: Accepted if its processes are started by ``spawn``, as worker processes are.
         options: The options of each call, as described at :class:`wmp.SubmitOptions`, but
             ``role``, ``stored``, ``result_ttl`` and the options of a single job.
             ``max_worker_losses`` is by default that of the manager; 0 without a manager.
@@ -121,6 +126,9 @@ class Executor(concurrent.futures.Executor):
         pickle: bool = False,
         initializer: Callable[..., object] | None = None,
         initargs: Sequence[Any] = (),
+        max_workers: int | None = None,
+        max_tasks_per_child: int | None = None,
+        mp_context: BaseContext | None = None,
         **options: Unpack[CallOptions],
     ) -> None:
         if unfit := sorted(options.keys() - CALL_OPTIONS):
@@ -128,6 +136,11 @@ class Executor(concurrent.futures.Executor):
                 unknown_option(unfit)
                 or f"{unfit[0]!r} is no option of an executor; use the method submit of a manager"
             )
+        if max_workers is not None:
+            if workers is not None:
+                raise ConfigError("workers and max_workers are the same; leave out one of them")
+            workers = max_workers
+        _check_context(mp_context)
         self._lock = threading.Lock()
         self._calls: set[Call[Any]] = set()
         self._closed = False
@@ -144,7 +157,11 @@ class Executor(concurrent.futures.Executor):
             if initializer is not None:
                 first = pickle_value((initializer, tuple(initargs)))
             handlers = {PICKLED_ROLE: PickledCalls(first)}
-            limits = {"cancel_grace": _GRACE, "window_time": _AHEAD}
+            limits: dict[str, Any] = {"cancel_grace": _GRACE, "window_time": _AHEAD}
+            if max_tasks_per_child is not None:
+                limits["max_jobs_per_child"] = check_count(
+                    "max_tasks_per_child", max_tasks_per_child, 1
+                )
             losses = options.get("max_worker_losses") or 0
             self._own = LocalManager(
                 count, handlers, limits=limits, hidden=True, max_worker_losses=losses
@@ -158,7 +175,13 @@ class Executor(concurrent.futures.Executor):
                     f"the manager of an executor is {manager!r}; expected a wmp.Manager, or "
                     "workers=N for worker processes of its own"
                 )
-            for name, value in (("workers", workers), ("initializer", initializer)):
+            own = {
+                "workers": workers,
+                "initializer": initializer,
+                "max_tasks_per_child": max_tasks_per_child,
+                "mp_context": mp_context,
+            }
+            for name, value in own.items():
                 if value is not None:
                     raise ConfigError(
                         f"{name}= is for an executor with worker processes of its own; leave out "
@@ -395,6 +418,21 @@ class Executor(concurrent.futures.Executor):
             # The garbage collector may call this method while the module `threading` holds a lock,
             # which `threading.Thread` would need.
             _thread.start_new_thread(own._shut, (0.0,))
+
+
+def _check_context(context: object) -> None:
+    """Check that a context of multiprocessing starts processes as this library does.
+
+    Raises:
+        ConfigError: The context is none, or starts processes by another method.
+    """
+    method = getattr(context, "get_start_method", None)
+    if context is not None and (method is None or method() != "spawn"):
+        found = repr(context) if method is None else f"a context of the method {method()!r}"
+        raise ConfigError(
+            f"mp_context is {found}; worker processes are started by the method 'spawn' only, "
+            "because the threads of this program would not exist in a fork; leave out mp_context"
+        )
 
 
 def _again(error: InitializerFailed) -> InitializerFailed:

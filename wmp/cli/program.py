@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from wmp.cli.common.options import ProgramGroup, version
-from wmp.cli.demo.command import demo
-from wmp.cli.dispatcher import dispatcher
-from wmp.cli.gateway import gateway
-from wmp.cli.jobs import jobs
-from wmp.cli.journal.command import journal
-from wmp.cli.keys import keys
-from wmp.cli.map.command import map_command
-from wmp.cli.report import report
-from wmp.cli.round_robin import round_robin
-from wmp.cli.worker.command import worker
+
+_HOMES: Final = {
+    "demo": "wmp.cli.demo.command:demo",
+    "dispatcher": "wmp.cli.dispatcher:dispatcher",
+    "gateway": "wmp.cli.gateway:gateway",
+    "jobs": "wmp.cli.jobs:jobs",
+    "journal": "wmp.cli.journal.command:journal",
+    "keys": "wmp.cli.keys:keys",
+    "map": "wmp.cli.map.command:map_command",
+    "report": "wmp.cli.report:report",
+    "round-robin": "wmp.cli.round_robin:round_robin",
+    "worker": "wmp.cli.worker.command:worker",
+}
+"""The module and the name of each command, which is imported when it is used."""
 
 
 @click.group(
     cls=ProgramGroup,
+    homes=_HOMES,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""
     wmp demo                          run everything once, on this machine
@@ -39,18 +46,3 @@ def command() -> None:
     manager and do the jobs, with a Python function or a Unix command. The program wmp-device passes
     messages on between managers and workers.
     """
-
-
-for one in (
-    demo,
-    worker,
-    map_command,
-    dispatcher,
-    gateway,
-    round_robin,
-    jobs,
-    journal,
-    report,
-    keys,
-):
-    command.add_command(one)

@@ -45,8 +45,12 @@ def unknown(words: list[str]) -> list[str]:
     node = command
     known |= {option for one in node.params for option in one.opts + one.secondary_opts}
     rest = words[1:]
-    while rest and rest[0] in getattr(node, "commands", {}):
-        node = node.commands[rest.pop(0)]
+    while rest and isinstance(node, click.Group):
+        child = node.get_command(click.Context(node), rest[0])
+        if child is None:
+            break
+        node = child
+        rest.pop(0)
         known |= {option for one in node.params for option in one.opts + one.secondary_opts}
     if "--" in rest:
         rest = rest[: rest.index("--")]

@@ -206,14 +206,14 @@ def _read(context: click.Context, parameter: click.Parameter, value: str | None)
             raise ConfigError(f"{path}: {name} is {found!r}; expected a table [{'.'.join(tables)}]")
     context.default_map = {
         parameter.name or name: _value(path, f"{'.'.join(tables)}.{name}", parameter, given)
-        for name, parameter, given in _matched(path, context.command, found)
+        for name, parameter, given in _matched(path, context, found)
     }
 
 
 def _check_tables(path: Path, context: click.Context, found: Mapping[str, Any], own: str) -> None:
     """Refuse values outside of tables, and a table whose name is a misspelt name of ``own``."""
     above = context.parent.command if context.parent is not None else None
-    others = above.commands if isinstance(above, click.Group) else {}
+    others = above.list_commands(context) if isinstance(above, click.Group) else []
     for name, value in found.items():
         if name == own:
             continue
@@ -224,10 +224,11 @@ def _check_tables(path: Path, context: click.Context, found: Mapping[str, Any], 
 
 
 def _matched(
-    path: Path, command: click.Command, found: Mapping[str, Any]
+    path: Path, context: click.Context, found: Mapping[str, Any]
 ) -> Iterator[tuple[str, click.Parameter, Any]]:
+    command = context.command
     known = {name: parameter for parameter, name in _named(command) if name not in _UNSET}
-    subcommands = command.commands if isinstance(command, click.Group) else {}
+    subcommands = command.list_commands(context) if isinstance(command, click.Group) else []
     for key, value in found.items():
         name = key.replace("_", "-") if key.replace("_", "-") in known else key
         if name in known:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import click
@@ -45,7 +46,27 @@ class ProgramCommand(FlagSources):
 
 
 class ProgramGroup(FlagSources, click.Group):
-    """A group of commands whose help has examples like that of a command."""
+    """A group of commands whose help has examples like that of a command.
+
+    Args:
+        homes: The module and the name, ``module:name``, of each command that is imported when it is
+            used. A program must not wait for the imports of commands that it does not run.
+    """
+
+    def __init__(self, *arguments: Any, homes: Mapping[str, str] | None = None, **options: Any):
+        super().__init__(*arguments, **options)
+        self._homes = {} if homes is None else homes
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Return the names of all commands, imported or not."""
+        return sorted({*super().list_commands(context), *self._homes})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Return a command, and import it before if need be."""
+        if name in self._homes and name not in self.commands:
+            module, _, attribute = self._homes[name].partition(":")
+            self.add_command(getattr(importlib.import_module(module), attribute), name)
+        return super().get_command(context, name)
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, one on a line."""
