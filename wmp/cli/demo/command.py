@@ -139,7 +139,7 @@ def demo(
     if workers == 1 and not (spark or star or no_kill or chaos):
         raise ConfigError("the demo cannot kill its only worker; add --no-kill, or more --workers")
     if report is not None:
-        pipeline()  # a missing package is reported now, and not after the demo
+        pipeline("report")  # a missing package is reported now, and not after the demo
         # One folder for each demo, because a report covers one demo.
         journal = journal or str(Path(report) / f"journal-{time.time():.0f}")
     if journal is not None:
@@ -201,7 +201,7 @@ def _on_spark(
     bar: ProgressBar | None,
 ) -> Any:
     """Return the demo with Spark, whose packages only this demo needs."""
-    pipeline()
+    pipeline("Fleet")
     return importlib.import_module("wmp.spark.fleet.demo").SparkDemo(
         children, names, workers, kill, bar
     )

@@ -17,6 +17,7 @@ from typing import Final
 from attrs import frozen
 
 from wmp.errors import ConfigError
+from wmp.spark.extras import need_extra
 from wmp.spark.folds.facts import ALWAYS, Window
 from wmp.spark.journals.journals import Source, find_segments
 from wmp.spark.journals.tables import Tables, is_far
@@ -217,6 +218,7 @@ def tables_in(
 
         @cache
         def start() -> SparkSession:
+            need_extra("spark", "a report of more than 16 MiB, of a URL or with --master")
             from pyspark.sql import SparkSession
 
             from wmp.spark.session.session import FEW, start_session, use_this_python

@@ -10,14 +10,17 @@ import signal
 import sys
 import tempfile
 import threading
+import typing
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Final
 
-from pyspark.sql import SparkSession
-
 from wmp.errors import ConfigError, WMPError
+from wmp.spark.extras import need_extra
 from wmp.spark.session.java import ensure_java
+
+if typing.TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _USUAL: Final = {"Invocation": 5000, "MinInvocation": 600, "Compile": 15_000, "BackEdge": 40_000}
 """Java's default thresholds: the number of calls before Java compiles code a second time."""
@@ -73,9 +76,12 @@ def start_session(
         name: Name of the application.
 
     Raises:
-        ConfigError: There is no Java.
+        ConfigError: The extra ``spark`` or a Java is missing.
         WMPError: Spark did not start.
     """
+    need_extra("spark", "Spark")
+    from pyspark.sql import SparkSession
+
     ensure_java()
     # By default Spark starts its workers with `python3` from PATH. This Python has the needed
     # packages.
