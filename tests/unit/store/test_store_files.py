@@ -267,3 +267,19 @@ def test_an_open_store_gets_one_warning_and_keeps_its_mode(path, clock, caplog):
     assert len(texts) == 1
     assert "other users can read payloads and results; chmod 600" in texts[0]
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.rule("STORE-9.9", "STORE-12.1")
+@pytest.mark.parametrize("shift", range(-6, 7))
+def test_a_torn_page_of_a_checkpoint_is_mended_by_the_log(path, clock, shift):
+    killed_with_a_log(path, clock, 20)
+    with contextlib.closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as file:
+        (root,) = file.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'meta'").fetchone()
+        (size,) = file.execute("PRAGMA page_size").fetchone()
+    # The pointer to the row is of one version of the page, and the row of another version.
+    with path.open("r+b") as file:
+        file.seek(size * (root - 1) + 8)
+        pointer = int.from_bytes(file.read(2), "big") + shift
+        file.seek(size * (root - 1) + 8)
+        file.write(min(pointer, size - 1).to_bytes(2, "big"))
+    assert len(payloads(path, clock)) == 20

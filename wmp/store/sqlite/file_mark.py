@@ -23,6 +23,8 @@ from wmp.store.sqlite.file_access import FileAccess
 
 _APPLICATION_AT: Final = slice(68, 72)
 """Place of ``application_id`` in the file."""
+_IDENTITY: Final = 16
+"""Bytes of the identity of a store."""
 
 
 @frozen
@@ -171,7 +173,9 @@ def bare_meta(path: Path) -> BareMeta | None:
     uri = f"{path.absolute().as_uri()}?immutable=1"
     with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as file:
         row = file.execute("SELECT identity, copied FROM meta").fetchone()
-        return None if row is None else BareMeta(bytes(row[0]), bool(row[1]))
+        # A page that a loss of power has torn may have a row of anything.
+        if row is not None and isinstance(row[0], bytes) and len(row[0]) == _IDENTITY:
+            return BareMeta(row[0], bool(row[1]))
     return None
 
 

@@ -1,0 +1,44 @@
+"""Power cuts of a real store: ``python -m wmp.testing.power``."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from wmp.errors import ConfigError
+from wmp.testing.power.__main__ import main
+from wmp.testing.power.crash_matrix import CrashMatrix
+
+pytestmark = pytest.mark.interop
+
+
+def recorded(batches: int, durability: str) -> CrashMatrix:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}: python -m wmp.testing.power --batches {batches} --seed {seed}")
+    try:
+        return CrashMatrix.recorded(batches, seed, durability)
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.rule("STORE-12.1", "STORE-9.2", "STORE-9.7")
+def test_a_store_keeps_its_word_after_power_cuts() -> None:
+    matrix = recorded(2, "power")
+    assert matrix.batches() >= 2
+    cuts = list(matrix.cuts(range(0, len(matrix.calls), 11)))
+    assert {cut.kind for cut in cuts} == {"none", "all", "some", "torn"}
+    assert [cut for cut in cuts if cut.fault] == []
+
+
+def test_the_matrix_finds_what_a_store_loses_that_does_not_wait_for_the_disk() -> None:
+    matrix = recorded(4, "process")
+    last = max(number for number, call in enumerate(matrix.calls) if call.path == matrix.store)
+    faults = {cut.fault for cut in matrix.cuts(range(0, last, 5))}
+    assert "lost" in faults
+    assert faults <= {"lost", ""}
+
+
+@pytest.mark.deep
+def test_a_store_keeps_its_word_wherever_the_power_is_cut() -> None:
+    assert main(["--batches", "60"]) == 0
