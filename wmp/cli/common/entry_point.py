@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final, NoReturn
 
+from wmp.cli.common.init_process import leave_first_process
 from wmp.cli.common.standard_streams import CLOSED, OutputFailed, drop_stdout, prepare_streams
 from wmp.errors import ConfigError, WMPError
 from wmp.runtime.executors.job_log import json_line, logs_json
@@ -132,6 +133,7 @@ def start(
         extra: The extra that installs the packages of the program.
         needed: Names of these packages.
     """
+    leave_first_process()
     prepare_streams()
     # Some packages are imported late, for example when a progress bar is drawn.
     missing = next((name for name in needed if importlib.util.find_spec(name) is None), None)
