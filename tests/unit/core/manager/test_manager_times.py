@@ -221,3 +221,15 @@ def test_a_give_is_answered_no_when_all_jobs_have_expired(manager, worker):
 
     assert [m.command for m in sent(worker.give(9))] == [Command.NO]
     manager.check_invariants()
+
+
+def test_a_job_stays_at_a_living_worker_however_long_it_runs(manager, worker):
+    """There is no time after which a job becomes visible to other workers."""
+    lease(manager, worker, b"long")
+    other = ScriptedWorker(manager, b"other", link=b"other")
+    for second in range(1, 20_000, 5):
+        worker.now = other.now = float(second)
+        worker.ping(held=[(1, 1)])
+        manager.handle(Ticked(), float(second))
+        assert not sent(other.give(1), Command.TAKE)
+    assert resolved(worker.done([1])) == [(1, End.OK, b"result")]
