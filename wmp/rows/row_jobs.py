@@ -59,7 +59,7 @@ def run_rows(
 
     Raises:
         RowsFailed: A piece failed, and ``terms.errors`` is ``"raise"``.
-        NoWorkers: For ``terms.wait`` seconds no connected worker could do a waiting piece.
+        NoWorkers: For ``terms.unserved`` seconds no connected worker could do a waiting piece.
         ClosedError: The manager was closed.
     """
     run = _Partition(manager, schema, terms, place)
@@ -94,7 +94,7 @@ class _Partition:
         self._submitted = self._passed = 0
 
     def is_full(self) -> bool:
-        return len(self.under_way) + len(self._ready) >= self._terms.under_way
+        return len(self.under_way) + len(self._ready) >= self._terms.in_flight
 
     def add(self, piece: Piece) -> None:
         """Submit a piece."""
@@ -161,7 +161,7 @@ class _Partition:
             now = time.monotonic()
             cause = self._unserved()
             unserved_since = None if not cause else unserved_since or now
-            if unserved_since is not None and now - unserved_since >= self._terms.wait - _LOOK:
+            if unserved_since is not None and now - unserved_since >= self._terms.unserved - _LOOK:
                 raise self._no_workers(cause)
             if now - since >= _SILENT * (logged + 1):
                 logged += 1
@@ -179,9 +179,9 @@ class _Partition:
         where = ", ".join(self._terms.through)
         return NoWorkers(
             f"no worker for role {self._terms.role!r} of {self._place} within "
-            f"{self._terms.wait:g} s through {where}: {cause}; start one with `wmp worker`, check "
-            "that the address is one that a device binds for managers (--bind-managers), and if "
-            "the workers are tasks of the same Spark, leave slots for them, or raise wait"
+            f"{self._terms.unserved:g} s through {where}: {cause}; start one with `wmp worker`, "
+            "check that the address is one that a device binds for managers (--bind-managers), and "
+            "if the workers are tasks of the same Spark, leave slots for them, or raise unserved"
         )
 
     def _log(self, seconds: float) -> None:

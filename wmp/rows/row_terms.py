@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
@@ -10,8 +9,9 @@ import attrs
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
-from wmp.message import DEFAULT_ROLE
+from wmp.runtime.common.checks import check_count, check_seconds
 from wmp.runtime.sockets.security import Security
+from wmp.runtime.submission.submit_options import OPTION_DEFAULTS
 
 
 def _endpoints(value: str | Iterable[str]) -> tuple[str, ...]:
@@ -19,20 +19,18 @@ def _endpoints(value: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def _count(terms: object, attribute: attrs.Attribute[int], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{attribute.name} is {value!r}; expected a whole number from 1")
+    check_count(attribute.name, value, 1)
 
 
 def _seconds(terms: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{attribute.name} is {value!r}; expected a number of seconds")
-    if not (0 < value < math.inf):
-        raise ConfigError(f"{attribute.name} is {value!r}; expected more than 0 seconds")
+    check_seconds(attribute.name, value, zero=False)
 
 
 @frozen(kw_only=True)
 class RowTerms:
     """The cutting of a table, the destination of its jobs, and the treatment of their errors.
+
+    The names, defaults and checks of the options of jobs are those of :class:`wmp.SubmitOptions`.
 
     Raises:
         ConfigError: A value is wrong.
@@ -40,20 +38,23 @@ class RowTerms:
 
     through: tuple[str, ...] = field(converter=_endpoints)
     """Endpoints that devices bind for managers."""
-    role: str = DEFAULT_ROLE
+    role: str = OPTION_DEFAULTS["role"]
     rows_per_job: int = field(default=100, validator=_count)
     max_bytes: int = field(default=1 << 20, validator=_count)
-    under_way: int = field(default=32, validator=_count)
+    in_flight: int = field(default=32, validator=_count)
+    """Maximum number of pieces of a partition whose results are not taken, as at ``map``."""
     ordered: bool = False
     errors: Literal["raise", "column"] = field(default="raise")
     error_column: str = "error"
-    run_limit: float | None = field(default=None, validator=attrs.validators.optional(_seconds))
+    run_limit: float | None = field(
+        default=OPTION_DEFAULTS["run_limit"], validator=attrs.validators.optional(_seconds)
+    )
     """Seconds that one attempt of a piece may run."""
     max_worker_losses: int = field(default=3)
     """Lost workers that a piece survives."""
-    needs: Mapping[str, int] | None = None
-    priority: int = 0
-    wait: float = field(default=30.0, validator=_seconds)
+    needs: Mapping[str, int] | None = OPTION_DEFAULTS["needs"]
+    priority: int = OPTION_DEFAULTS["priority"]
+    unserved: float = field(default=30.0, validator=_seconds)
     """Seconds for which a waiting piece may have no worker that could do it."""
     security: Security | None = field(default=None, repr=False)
     store: str | Callable[[], Any] | None = None
@@ -71,5 +72,4 @@ class RowTerms:
 
     @max_worker_losses.validator
     def _check_max_worker_losses(self, attribute: object, value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ConfigError(f"max_worker_losses is {value!r}; expected a whole number from 0")
+        check_count("max_worker_losses", value)

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install -e '.[rows]'")
+pytest.importorskip("pyarrow.compute")
 
 import wmp  # noqa: E402 - needs pyarrow
 from tests.waiting import WAIT, wait_until  # noqa: E402
@@ -105,7 +106,7 @@ def test_no_more_pieces_are_under_way_than_agreed(device, run, ordered):
             yield from (batch.slice(0, 5), batch.slice(5))
 
     with worker(device, square, slots=4):
-        for _ in run(counted(), under_way=3, ordered=ordered):
+        for _ in run(counted(), in_flight=3, ordered=ordered):
             taken.append(1)
             maximum.append(2 * len(read) - len(taken))
 
@@ -202,7 +203,7 @@ def test_a_handler_of_bytes_is_named(device, run):
 def test_a_role_without_workers_is_an_error_after_the_wait(device, run, monkeypatch, errors, other):
     monkeypatch.setattr(row_jobs, "_LOOK", 0.02)
     helper = worker(device, square, role="embod" if other else "embed")
-    asked = run(role="embed", wait=0.5, errors=errors)
+    asked = run(role="embed", unserved=0.5, errors=errors)
     if other:
         helper.start()
         process_manager(terms_of(device)).wait_for_workers(role="embod", timeout=WAIT)
@@ -233,7 +234,7 @@ def test_a_worker_that_comes_late_is_waited_for(device, run, monkeypatch):
 
     monkeypatch.setattr(row_jobs._Partition, "_unserved", look)
 
-    assert sorted(numbers_of(run(wait=30))) == list(range(40))
+    assert sorted(numbers_of(run(unserved=30))) == list(range(40))
     late.close()
     assert len(looks) >= 3
 

@@ -132,7 +132,7 @@ def main() -> int:
             rows = spark.range(0, ROWS, 1, TASKS).withColumn("text", text)
             done = rows.withColumn("mark", F.lit(str(calls))).transform(
                 map_rows, role="slow", schema="id long, size long", through=device.upper,
-                rows_per_job=EACH, under_way=8, max_worker_losses=50, wait=120, store=store,
+                rows_per_job=EACH, in_flight=8, max_worker_losses=50, unserved=120, store=store,
             )  # fmt: skip
             handlers = "tests.spark.rows.served_rows:SLOW"
             with (

@@ -14,7 +14,9 @@ from pyspark.sql import functions as F
 import wmp
 from tests.waiting import wait_until
 from wmp.errors import ConfigError
+from wmp.rows import RowTerms
 from wmp.spark import map_rows
+from wmp.spark.rows.row_sink import row_terms
 
 HERE = Path(__file__).parent
 SCHEMA = "id long, size long"
@@ -128,7 +130,7 @@ def test_a_column_with_the_name_of_the_error_column_is_refused(spark, above):
 
 @pytest.mark.rule("ROWS-4.5")
 def test_a_role_without_workers_fails_the_query_with_the_remedy(spark, above):
-    made = map_rows(texts(spark), role="nobody", schema=SCHEMA, through=above, wait=2)
+    made = map_rows(texts(spark), role="nobody", schema=SCHEMA, through=above, unserved=2)
 
     with pytest.raises(Exception, match="NoWorkers: no worker for role 'nobody'") as caught:
         made.collect()
@@ -223,6 +225,30 @@ def test_a_second_action_does_the_rows_again(spark, above, workers, tmp_path):
 
     assert pairs(made) == pairs(made) == [(n, n) for n in range(50)]
     assert len(list((tmp_path / "calls").iterdir())) == 10
+
+
+def test_each_option_of_a_writer_is_a_term_in_any_case():
+    given = {
+        "through": "tcp://127.0.0.1:5572, tcp://127.0.0.1:5573",
+        "role": "notes",
+        "rowsPerJob": "10",
+        "maxBytes": "20",
+        "INFLIGHT": "3",
+        "runlimit": "4.5",
+        "maxWorkerLosses": "5",
+        "priority": "-6",
+        "unserved": "7.5",
+        "store": "jobs.db",
+        "checkpointLocation": "folder",
+    }
+
+    assert row_terms(given) == RowTerms(
+        through=("tcp://127.0.0.1:5572", "tcp://127.0.0.1:5573"), role="notes", rows_per_job=10,
+        max_bytes=20, in_flight=3, run_limit=4.5, max_worker_losses=5, priority=-6, unserved=7.5,
+        store="jobs.db",
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match=r"no option 'underWay' to write; .*, inFlight, "):
+        row_terms({**given, "underWay": "3"})
 
 
 @pytest.mark.rule("ROWS-5.3")

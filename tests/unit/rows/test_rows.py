@@ -9,6 +9,7 @@ from itertools import chain
 import pytest
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs pyarrow: pip install -e '.[rows]'")
+pytest.importorskip("pyarrow.compute")
 
 from wmp import rows  # noqa: E402 - needs pyarrow
 from wmp.errors import ConfigError, DecodeError, JobCancelled, Reject, RetryLater  # noqa: E402
@@ -134,12 +135,15 @@ def test_terms_travel_by_pickle_and_name_wrong_values():
     assert terms.through == ("tcp://127.0.0.1:5572",)
     for wrong, text in [
         ({"through": ()}, "through is missing"),
-        ({"rows_per_job": 0}, "rows_per_job is 0; expected a whole number from 1"),
-        ({"under_way": True}, "under_way is True"),
+        ({"rows_per_job": 0}, "rows_per_job is 0; expected a whole number of at least 1"),
+        ({"in_flight": True}, "in_flight is True"),
         ({"errors": "ignore"}, "errors is 'ignore'; expected 'raise' or 'column'"),
-        ({"wait": 0}, "wait is 0; expected more than 0 seconds"),
+        ({"unserved": 0}, "unserved is 0; expected a number of seconds, more than 0"),
         ({"run_limit": "1"}, "run_limit is '1'; expected a number of seconds"),
-        ({"max_worker_losses": -1}, "max_worker_losses is -1; expected a whole number from 0"),
+        (
+            {"max_worker_losses": -1},
+            "max_worker_losses is -1; expected a whole number of at least 0",
+        ),
     ]:
         with pytest.raises(ConfigError, match=text):
             rows.RowTerms(**{"through": "tcp://127.0.0.1:5572"} | wrong)

@@ -143,7 +143,7 @@ class SparkDemo:
         files = spark.sparkContext.parallelize(rows, tasks)
         table = spark.createDataFrame(files, "file string, pause double").transform(
             map_rows, role=ROLE, schema=_SCHEMA, through=above, rows_per_job=2,
-            under_way=2 * self.count, max_worker_losses=_FAILURES,
+            in_flight=2 * self.count, max_worker_losses=_FAILURES,
         )  # fmt: skip
         run = _DemoRun(table)
         run.start()

@@ -28,7 +28,7 @@ def map_rows(
     through: str | Iterable[str],
     rows_per_job: int = 100,
     max_bytes: int = 1 << 20,
-    under_way: int = 32,
+    in_flight: int = 32,
     ordered: bool = False,
     errors: Literal["raise", "column"] = "raise",
     error_column: str = "error",
@@ -36,7 +36,7 @@ def map_rows(
     max_worker_losses: int = 3,
     needs: Mapping[str, int] | None = None,
     priority: int = 0,
-    wait: float = 30.0,
+    unserved: float = 30.0,
     store: str | Callable[[], Any] | None = None,
     security: Security | None = None,
     observe: str | Observation | None = None,
@@ -61,7 +61,7 @@ def map_rows(
         through: Endpoints that devices bind for managers (``wmp-device --bind-managers``).
         rows_per_job: Maximum number of rows of a job.
         max_bytes: Maximum number of bytes of a job that is more than one row.
-        under_way: Maximum number of jobs of one task that are submitted and have not ended.
+        in_flight: Maximum number of jobs of one task whose results are not taken.
         ordered: Whether results keep the order of the rows within a partition.
         errors: ``"raise"``: the first job that fails fails its task, with ``RowsFailed``.
             ``"column"``: the result has one more column of texts, and each row that failed is in
@@ -71,8 +71,8 @@ def map_rows(
         max_worker_losses: Number of lost workers that a job survives.
         needs: Amounts of a worker's resources that a job takes; by default one slot.
         priority: Jobs of a higher priority are granted first.
-        wait: Seconds for which a waiting job may have no worker that could do it. After this time
-            the task fails with ``NoWorkers``.
+        unserved: Seconds for which a waiting job may have no worker that could do it. After this
+            time the task fails with ``NoWorkers``.
         store: File of a store on SQLite on the hosts of the tasks, or a function that opens a
             store. A task that is tried again, or a copy of a task (``spark.speculation``), then
             finds the jobs and results of the other. Jobs under way then go on after an error.
@@ -89,7 +89,7 @@ def map_rows(
         role=role,
         rows_per_job=rows_per_job,
         max_bytes=max_bytes,
-        under_way=under_way,
+        in_flight=in_flight,
         ordered=ordered,
         errors=errors,
         error_column=error_column,
@@ -97,7 +97,7 @@ def map_rows(
         max_worker_losses=max_worker_losses,
         needs=needs,
         priority=priority,
-        wait=wait,
+        unserved=unserved,
         store=store,
         security=security,
     )

@@ -17,27 +17,25 @@ from wmp.errors import ConfigError
 from wmp.rows import RowTerms
 from wmp.spark.rows.mapped_rows import partition_task
 
-_FIELDS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+_OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "through": ("through", lambda text: tuple(one.strip() for one in text.split(","))),
     "role": ("role", str),
-    "rowsperjob": ("rows_per_job", int),
-    "maxbytes": ("max_bytes", int),
-    "underway": ("under_way", int),
-    "runlimit": ("run_limit", float),
+    "rowsPerJob": ("rows_per_job", int),
+    "maxBytes": ("max_bytes", int),
+    "inFlight": ("in_flight", int),
+    "runLimit": ("run_limit", float),
     "maxWorkerLosses": ("max_worker_losses", int),
     "priority": ("priority", int),
-    "wait": ("wait", float),
+    "unserved": ("unserved", float),
     "store": ("store", str),
 }
-"""The fields of the terms, and their types, by the options in lower case."""
+"""The fields of the terms, and their types, by option."""
+
+_FIELDS: Final = {name.lower(): field for name, field in _OPTIONS.items()}
+"""The same by the option in lower case, because Spark does not distinguish case."""
 
 _SPARKS: Final = ("checkpointlocation",)
 """Options of Spark itself, which a writer gets too."""
-
-_NAMES: Final = (
-    "through, role, rowsPerJob, maxBytes, underWay, runLimit, maxWorkerLosses, priority, wait, "
-    "store"
-)
 
 
 def row_terms(options: Mapping[str, str]) -> RowTerms:
@@ -51,7 +49,9 @@ def row_terms(options: Mapping[str, str]) -> RowTerms:
         if name.lower() in _SPARKS:
             continue
         if name.lower() not in _FIELDS:
-            raise ConfigError(f"the format wmp has no option {name!r} to write; expected {_NAMES}")
+            raise ConfigError(
+                f"the format wmp has no option {name!r} to write; expected {', '.join(_OPTIONS)}"
+            )
         field, kind = _FIELDS[name.lower()]
         try:
             terms[field] = kind(value)
