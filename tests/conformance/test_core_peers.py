@@ -9,8 +9,10 @@ from __future__ import annotations
 import ast
 import os
 import shlex
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ import pytest
 
 from tests.conformance.at_once import Play, played
 from tests.interop.programs.forks import ForkedProgram, wmp
-from wmp.conformance import Nonconforming, Verdict
+from wmp.conformance import CaseResult, Nonconforming, Verdict
 from wmp.conformance.engine.check import cases_for
 from wmp.conformance.engine.socket_plays import LiveTestee
 from wmp.conformance.script.case import CASES, Case
@@ -41,6 +43,47 @@ SOME = (
 CORE = [case for testee in ("manager", "worker") for case in cases_for(testee, ["core"])]
 
 interop = pytest.mark.interop
+
+
+C_MISSING = "cc with zmq.h is missing: apt-get install gcc libzmq3-dev"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the programs in C, which are built here."""
+    folder = tmp_path_factory.mktemp("c")
+    if not shutil.which("cc"):
+        pytest.skip(C_MISSING)
+    probe = ["cc", "-E", "-include", "zmq.h", "-x", "c", os.devnull]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip(C_MISSING)
+    for name in ("worker", "manager"):
+        source, program = str(FOLDER / f"{name}.c"), str(folder / name)
+        subprocess.run(
+            [
+                "cc",
+                "-O1",
+                "-Wall",
+                "-Werror",
+                "-Wno-unused-function",
+                "-o",
+                program,
+                source,
+                "-lzmq",
+            ],
+            check=True,
+        )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def play_c(request: pytest.FixtureRequest, built: Path) -> Iterator[Play]:
+    def run(case: Case) -> CaseResult:
+        command = f"{shlex.quote(str(built / case.testee))} {{endpoint}} {{unit}}"
+        return LiveTestee(case.testee, command, unit=200).play(case)
+
+    with played(request, run, "case") as play:
+        yield play
 
 
 def live(testee: str) -> LiveTestee:
@@ -65,6 +108,22 @@ def test_the_smallest_peers_keep_the_core(case: Case, play: Play) -> None:
     assert result.verdict not in (Verdict.FAILED, Verdict.NON_STRICT), Nonconforming(result)
     # the worker has one place: only cases that need several may be left out
     assert result.verdict is not Verdict.UNIMPLEMENTED or case.slots > 1, result.text
+
+
+@interop
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.id) for case in CORE if FULL or case.id in SOME]
+)
+def test_the_smallest_peers_in_c_keep_the_core(case: Case, play_c: Play) -> None:
+    result = play_c(case)
+
+    assert result.verdict not in (Verdict.FAILED, Verdict.UNCLEAN), Nonconforming(result)
+    assert result.verdict is not Verdict.UNIMPLEMENTED or case.slots > 1, result.text
+
+
+@pytest.mark.parametrize("name", ["manager.c", "worker.c"])
+def test_each_program_in_c_is_small(name: str) -> None:
+    assert len((FOLDER / name).read_text().splitlines()) <= 150
 
 
 @interop
