@@ -35,7 +35,7 @@ from wmp.gateways.gateway.control import ControlSocket, ask
 from wmp.gateways.gateway.door import NO_ADDRESS, Door, DoorFlag
 from wmp.gateways.titanic.aio import Titanic
 from wmp.gateways.titanic.majordomo_door import NO_BROKER, broker_number
-from wmp.message import counted
+from wmp.message import counted, printable
 from wmp.runtime.node.signals import caught, on_signals
 from wmp.runtime.sockets.endpoints import check_endpoints
 from wmp.runtime.sockets.security import Security
@@ -296,7 +296,7 @@ def _check(file: str) -> int:
 def _workers(control: str) -> int:
     """Print the workers of the other protocols: id, group and state."""
     for row in ask(control, {"do": "workers"})["workers"]:
-        click.echo(f"{row['id']}  {row['group']}  {row['state']}")
+        click.echo(printable(f"{row['id']}  {row['group']}  {row['state']}"))
     return 0
 
 

@@ -171,7 +171,7 @@ def _show(store: str, id: int | None, key: str | None, role: str | None, as_json
     else:
         width = max(map(len, fields))
         for name, value in fields.items():
-            print(f"{name:<{width}}  {value}")
+            print(f"{name:<{width}}  {printable(str(value))}")
         for row in history:
             print(
                 f"{row['at']}  attempt {row['attempt']} at worker {row['worker']}: {row['error']}"

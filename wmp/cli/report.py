@@ -20,7 +20,7 @@ from wmp.cli.common.options import ProgramCommand
 from wmp.cli.common.progress import ProgressBar
 from wmp.cli.common.standard_streams import CLOSED, drop_stdout
 from wmp.errors import ConfigError, WMPError
-from wmp.message import counted
+from wmp.message import counted, printable
 
 CRASHED: Final = 3
 """Exit code: the report could not be made, and nothing is known about violations."""
@@ -321,7 +321,8 @@ def _print_outcome(made: _Report, *, as_json: bool) -> None:
         print(_found(made))
         for finding in made.result.findings:
             unsure = "" if finding["certain"] else ", which gaps may explain"
-            print(f"  {finding['violations']} of {finding['name']}{unsure}: {finding['text']}")
+            text = printable(finding["text"])
+            print(f"  {finding['violations']} of {finding['name']}{unsure}: {text}")
     for name, one, many in (
         ("bad lines", "line could not be read", "lines could not be read"),
         ("lines missing", "line is missing", "lines are missing"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import sqlite3
 
 import pytest
 
@@ -249,3 +250,54 @@ def test_a_damaged_store_is_reported_by_check(wmp, path, client):
     assert code == 1
     assert "is damaged" in err
     assert "wmp jobs restore COPY STORE" in err
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "--key", "k\x1b]0;t\x07\u202e"]])
+def test_no_value_of_a_job_reaches_the_terminal_raw(wmp, path, client, command):
+    hostile = "k\x1b]0;t\x07\u202e"
+    kind = Kind(hostile, ((hostile, 1),), hostile)
+    client.add(hostile.encode(), kind=kind, keys=[hostile])
+    code, out, _ = wmp("jobs", command[0], path, *command[1:])
+    assert code == 0
+    assert "k\\x1b]0;t\\x07\\u202e" in out
+    assert not [char for char in out if not char.isprintable() and char != "\n"]
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "1"], ["stat"]])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE terms SET spec = 'no JSON'",
+        "UPDATE terms SET spec = '[1]'",
+        "UPDATE kinds SET needs = '{\"slots\": 1}'",
+        "DELETE FROM terms",
+        "DELETE FROM kinds",
+        "UPDATE jobs SET state = 99",
+        "UPDATE meta SET identity = 'text'",
+        "DELETE FROM meta",
+    ],
+)
+def test_a_row_without_a_meaning_is_a_corrupted_store(wmp, path, client, command, damage):
+    client.add(b"x")
+    client.store.close()
+    with contextlib.closing(sqlite3.connect(path)) as file, file:
+        file.execute("PRAGMA ignore_check_constraints = ON")
+        file.execute(damage)
+    code, out, err = wmp("jobs", command[0], path, *command[1:])
+    if command == ["stat"] and (" terms" in damage or "kinds" in damage):
+        assert code == 0, "a count of states reads neither terms nor kinds"
+        return
+    assert (code, out) == (1, "")
+    assert "is corrupted (a row cannot be read" in err
+    assert "restore a backup" in err
+
+
+def test_an_error_of_sqlite_may_contain_any_bytes(wmp, path, client):
+    client.store.close()
+    data = bytearray(path.read_bytes())
+    at = data.index(b"CREATE TABLE")
+    data[at : at + 7] = b"\xd7\xff\xd7\xff\xd7\xff\xd7"
+    path.write_bytes(data)
+    code, _, err = wmp("jobs", "list", path)
+    assert code == 1
+    assert "is corrupted" in err

@@ -13,7 +13,7 @@ import click
 
 from wmp.cli.common.entry_point import TERMINATED, ProgramTerminated
 from wmp.errors import ConfigError, WMPError
-from wmp.message import counted
+from wmp.message import counted, printable
 
 Outcomes = Mapping[str, Any]
 """The findings of a command, as ``--json`` prints them."""
@@ -143,7 +143,7 @@ class Console:
         if self._as_json:
             print(json.dumps(found), flush=True)
         else:
-            click.echo("".join(f"{line}\n" for line in lines), nl=False)
+            click.echo("".join(f"{printable(line)}\n" for line in lines), nl=False)
             sys.stdout.flush()
 
 

@@ -8,7 +8,7 @@ from wmp.codec import pack_frames, unpack_frames
 from wmp.errors import DecodeError
 from wmp.events import Finished
 from wmp.foreign import Frames
-from wmp.message import Frame
+from wmp.message import Frame, named
 
 MAX_FRAMES: Final = 1024
 """Maximum number of frames of a message (PIRATE-1.1, PING-1.2)."""
@@ -42,11 +42,6 @@ def split(frames: Frames) -> tuple[Frames, Frames] | None:
     return None
 
 
-def describe_peer(peer: bytes) -> str:
-    """Return the routing id of a connection as text for a log."""
-    return peer.decode() if peer.isascii() and peer.decode().isprintable() else peer.hex()
-
-
 def explain_invalid(frames: Frames, peer: bytes, limit: int = MAX_FRAMES) -> tuple[str, str]:
     """Return the reason and the text for a message of which a door can make no use.
 
@@ -60,10 +55,7 @@ def explain_invalid(frames: Frames, peer: bytes, limit: int = MAX_FRAMES) -> tup
     """
     if len(frames) <= limit:
         return "invalid", ""
-    text = (
-        f"dropped a message of {len(frames)} frames from {describe_peer(peer)}; expected "
-        f"{limit} at most"
-    )
+    text = f"dropped a message of {len(frames)} frames from {named(peer)}; expected {limit} at most"
     return TOO_MANY_FRAMES, text
 
 

@@ -19,14 +19,13 @@ from wmp.foreign import Emit, Frames
 from wmp.gateways.common.body import (
     FRAMES_CODEC,
     MAX_FRAMES,
-    describe_peer,
     read_payload,
     size_of,
     to_payload,
 )
 from wmp.gateways.common.job_end import UNREADABLE, explain_end, no_reply
 from wmp.gateways.majordomo.wire import ClientRequest, role_of, write_reply
-from wmp.message import Frame, Kind, Limits, counted
+from wmp.message import Frame, Kind, Limits, counted, named
 
 _KEPT: Final = 1024
 """Number of services that are kept without requests: most get the next request soon."""
@@ -142,7 +141,7 @@ class MajordomoRequests:
         if service is None:
             name = request.service
             text = (
-                f"dropped a request of {describe_peer(peer)} for the service "
+                f"dropped a request of {named(peer)} for the service "
                 f"{name[: Limits.TEXT]!r} of {len(name)} bytes; expected a name whose role has 1 "
                 f"to {Limits.TEXT} bytes"
             )

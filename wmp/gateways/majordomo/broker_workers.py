@@ -20,7 +20,7 @@ from wmp.errors import DecodeError
 from wmp.events import Begun, Finished, Recalled
 from wmp.foreign import Disband, Emit, Frames, GroupOrder, GroupReport, Of, Staff
 from wmp.gateways.common.attendance import TRANSITIONS, Attendance, AttendanceInput, make_token
-from wmp.gateways.common.body import FRAMES_CODEC, describe_peer, from_payload, to_payload
+from wmp.gateways.common.body import FRAMES_CODEC, from_payload, to_payload
 from wmp.gateways.majordomo.broker_terms import (
     MajordomoAttendant,
     StaffedService,
@@ -35,7 +35,7 @@ from wmp.gateways.majordomo.wire import (
     role_of,
     write_run,
 )
-from wmp.message import Limits, Outcome
+from wmp.message import Limits, Outcome, named
 
 WorkersAction = Emit | Staff | Of[GroupReport] | Disband | Drop
 
@@ -275,7 +275,7 @@ class MajordomoWorkers:
         role = role_of(name)
         if role is None or role.startswith(MMI):
             text = (
-                f"refused a worker, {describe_peer(peer)}, of the service {name[: Limits.TEXT]!r} "
+                f"refused a worker, {named(peer)}, of the service {name[: Limits.TEXT]!r} "
                 f"of {len(name)} bytes; expected a name whose role has 1 to {Limits.TEXT} bytes "
                 f"and does not begin with {MMI}"
             )

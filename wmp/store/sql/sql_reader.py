@@ -78,7 +78,7 @@ class SqlReader(ABC, Generic[LinkT]):
             identity, generation = connection.execute(
                 "SELECT identity, generation FROM meta"
             ).fetchone()
-        self.identity, self.generation = bytes(identity), generation
+            self.identity, self.generation = bytes(identity), int(generation)
         self._link.expected = (self.identity, self.generation)
 
     def list(
@@ -99,7 +99,7 @@ class SqlReader(ABC, Generic[LinkT]):
             rows = connection.execute(
                 "SELECT state, count(*) FROM jobs GROUP BY state ORDER BY state"
             ).fetchall()
-        return {StoredJobState(state): count for state, count in rows}
+            return {StoredJobState(state): count for state, count in rows}
 
     def close(self) -> None:
         """Release all resources. Idempotent."""

@@ -12,14 +12,14 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from wmp.errors import StoreFull, StoreUnavailable, StoreUnusable
+from wmp.errors import StoreFull, StoreUnavailable, StoreUnusable, WMPError
 from wmp.store.sqlite import copies, schema
 from wmp.store.sqlite.file_access import FileAccess, warn_if_open
 from wmp.store.sqlite.file_lock import TransactionLock
 from wmp.store.sqlite.file_mark import FileMark, bare_meta
 from wmp.store.sqlite.new_file import make_if_new
 from wmp.store.sqlite.space_reserve import SpaceReserve
-from wmp.store.sqlite.sqlite_errors import BUSY, in_words
+from wmp.store.sqlite.sqlite_errors import BUSY, DATABASE_ERRORS, in_words, unreadable
 from wmp.store.sqlite.sqlite_terms import SqliteTerms
 
 MIN_SQLITE: Final = (3, 34, 0)
@@ -109,9 +109,14 @@ class StoreFile:
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-        except sqlite3.Error as error:
+        except DATABASE_ERRORS as error:
             self.reset()
             raise in_words(error, self.name) from error
+        except WMPError:
+            raise
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            # SQLite finds no damage inside of a value.
+            raise unreadable(error, self.name) from error
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -204,7 +209,7 @@ class StoreFile:
         """
         try:
             (version,) = self._open().execute("PRAGMA data_version").fetchone()
-        except sqlite3.Error as error:
+        except DATABASE_ERRORS as error:
             self.reset()
             raise in_words(error, self.name) from error
         return int(version)
@@ -357,9 +362,13 @@ class StoreFile:
             identity, generation, known, copied = connection.execute(
                 "SELECT identity, generation, inode, copied FROM meta"
             ).fetchone()
-        except sqlite3.Error as error:
+            identity = bytes(identity)
+        except DATABASE_ERRORS as error:
             connection.close()
             raise in_words(error, self.name) from error
+        except TypeError as error:
+            connection.close()
+            raise unreadable(error, self.name) from error
         replaced = not self._read_only and (copied or inode != known)
         if self.expected is not None and (replaced or (identity, generation) != self.expected):
             connection.close()
@@ -393,7 +402,7 @@ class StoreFile:
             if sys.platform == "darwin":
                 # Without it, macOS leaves the bytes in the memory of the disk.
                 connection.execute(f"PRAGMA fullfsync = {int(self._full)}")
-        except sqlite3.Error as error:
+        except DATABASE_ERRORS as error:
             raise in_words(error, self.name) from error
         return connection
 

@@ -171,7 +171,10 @@ def is_store(path: Path) -> bool:
 def bare_meta(path: Path) -> BareMeta | None:
     """Read the identity in the file of a store, without its log; None if it cannot be read."""
     uri = f"{path.absolute().as_uri()}?immutable=1"
-    with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as file:
+    with (
+        contextlib.suppress(sqlite3.Error, ValueError, TypeError),
+        closing(sqlite3.connect(uri, uri=True)) as file,
+    ):
         row = file.execute("SELECT identity, copied FROM meta").fetchone()
         # A page that a loss of power has torn may have a row of anything.
         if row is not None and isinstance(row[0], bytes) and len(row[0]) == _IDENTITY:

@@ -15,6 +15,10 @@ _SHM_SIZE: Final = sqlite3.SQLITE_IOERR | 19 << 8
 """SQLITE_IOERR_SHMSIZE: there is no space for the index of the log."""
 
 
+DATABASE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
+"""Errors of a database. The text of SQLite's own error may contain bytes of a corrupted file."""
+
+
 def in_words(error: Exception, name: str) -> StoreError:
     """Return the error of the library for an error of SQLite or of the system."""
     if isinstance(error, StoreError):
@@ -45,6 +49,8 @@ def in_words(error: Exception, name: str) -> StoreError:
             f"the store {name} cannot be opened: {error.strerror}; check the folder and its "
             "permissions"
         )
+    if isinstance(error, UnicodeDecodeError):
+        return unreadable(error, name)
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreUnusable(f"the store {name} is corrupted ({error}); restore a backup")
     if code == sqlite3.SQLITE_IOERR:
@@ -58,4 +64,11 @@ def in_words(error: Exception, name: str) -> StoreError:
     return StoreUnavailable(
         f"the store {name} failed: {error}; the outcome of the last write is not known, and the "
         "same write can be made again"
+    )
+
+
+def unreadable(error: Exception, name: str) -> StoreUnusable:
+    """Return the error for a row whose values have no meaning."""
+    return StoreUnusable(
+        f"the store {name} is corrupted (a row cannot be read: {error}); restore a backup"
     )
