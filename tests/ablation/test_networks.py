@@ -17,7 +17,7 @@ from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
 from wmp.core.worker.machine import WorkerMachine
-from wmp.events import Closed, Submitted
+from wmp.events import Closed, Received, Submitted
 from wmp.message import Command, Kind
 from wmp.testing.peers.scripted_worker import ScriptedWorker
 from wmp.testing.simulator.network import Network
@@ -25,7 +25,7 @@ from wmp.testing.simulator.network import Network
 Switch = Callable[[pytest.MonkeyPatch], None]
 
 
-def fleet(managers: int, workers: int) -> Network:
+def fleet(managers: int, workers: int, **others: int) -> Network:
     """Managers m1, m2, … and workers w1, w2, …; a worker has one place and knows all managers."""
     network = Network()
     names = [f"m{index + 1}" for index in range(managers)]
@@ -34,7 +34,7 @@ def fleet(managers: int, workers: int) -> Network:
         network.add(name, ManagerMachine(settings, least_recently_used))
     for index in range(workers):
         name = f"w{index + 1}"
-        options = WorkerSettings(identity=name.encode(), epoch=1, hold=0.0, window=0)
+        options = WorkerSettings(identity=name.encode(), epoch=1, hold=0.0, window=0, **others)
         network.add(name, WorkerMachine(options, managers), names)
         network.connect(name)
     network.settle()
@@ -57,6 +57,38 @@ def dies() -> bool:
     network.lanes[name].clear()
     network.down.add(name)
     network.run(network.now + 40.0)
+    return ("m1", 1) in network.results
+
+
+def stalls() -> bool:
+    """The process of a worker does not run for longer than ``max_silence``, and beats are sent."""
+    network = fleet(1, 2, beat_key=7)
+    network.run(2.0)
+    network.submit("m1", [b"job"])
+    name = started(network)
+    worker = network.nodes[name]
+    for _ in range(5):  # until the worker has acknowledged the TAKE: nothing is sent again later
+        network.advance(network.now + 0.5)
+        while pipes := network.busy():
+            network.deliver(pipes[0])
+    network.down.add(name)
+    while network.now < 30.0:
+        for _, _, message in worker.beats():
+            network.happen("m1", Received(b"the link of the beats", message))
+        for pipe in network.busy():
+            # What is sent to the worker waits in its sockets.
+            while network.pipes[pipe] and network.receiver(pipe) != name:
+                network.deliver(pipe)
+        if any(where != name for where, _ in network.running()):
+            return False  # the job runs a second time
+        network.advance(network.now + 1.0)
+    network.down.discard(name)
+    while pipes := network.busy():
+        network.deliver(pipes[0])
+    network.advance(network.now + 0.5)  # the job goes on after the pause
+    if any(lane.cancelled for _, lane in network.running()):
+        return False  # the worker has given its manager up
+    network.run(40.0)
     return ("m1", 1) in network.results
 
 
@@ -119,6 +151,8 @@ def result_is_late() -> bool:
 
 STORIES: list[tuple[Callable[[], bool], tuple[Switch, ...]]] = [
     (dies, (manager_side.expiry, worker_side.endless_resends)),
+    (stalls, (manager_side.beats,)),
+    (stalls, (manager_side.beat_answers,)),
     (resigns, (manager_side.goodbye, manager_side.expiry)),
     (give_is_lost, (worker_side.lock_timeout, worker_side.lost_give)),
     (stays_in_a_ring, (worker_side.loop_check, worker_side.hop_limit, worker_side.path_limit)),
