@@ -13,7 +13,7 @@ from attrs import define, field
 
 from wmp.actions import Run, Send
 from wmp.balance import least_recently_used
-from wmp.codec.message_tables import COLUMN_NAMES
+from wmp.codec.message_tables import COLUMN_ATTRIBUTES, COLUMN_NAMES
 from wmp.core.device import DeviceMachine
 from wmp.core.manager.machine import ManagerMachine
 from wmp.core.protocol.settings import DeviceSettings, ManagerSettings, WorkerSettings
@@ -82,7 +82,10 @@ class Stage:
                 name = FIELD_NAMES[key].replace("_", " ")
                 parts.append(name if value is True else f"{name} {_shown(value)}")
         if message.columns is not None:
-            columns = ((name, getattr(message.columns, name)) for name in COLUMN_NAMES.values())
+            columns = (
+                (name, getattr(message.columns, COLUMN_ATTRIBUTES[key]))
+                for key, name in COLUMN_NAMES.items()
+            )
             shown = [f"{name} {_shown(list(one))}" for name, one in columns if one is not None]
             parts.append(f"columns: {', '.join(shown)}")
         way = f"{node} -> {other}{' (lost)' if lost else ''}"
