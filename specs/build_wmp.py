@@ -164,6 +164,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "RELEASE": "the attempt ended without an outcome, or was never granted",
         "SPEND": "the attempt is lost, and `max_worker_losses` does not allow this loss",
         "AGAIN": "the attempt failed, and the job is tried again",
+        "BEGIN": "a worker has the attempt, or reports its progress",
         "ADOPT": "a worker holds the attempt, and an instance takes the job over",
         "SUCCEED": "DONE *ok*",
         "FAIL": "DONE *error*, and the job is not tried again",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.store import (
+    test_kept_results,
     test_sqlite_store,
     test_store_clock,
     test_stored_attempts,
@@ -28,7 +29,13 @@ def _shared() -> dict[str, Any]:
     """Return the tests that use nothing but a store and a clock."""
     return {
         name: one
-        for module in (test_sqlite_store, test_store_clock, test_stored_attempts, test_waiting_jobs)
+        for module in (
+            test_kept_results,
+            test_sqlite_store,
+            test_store_clock,
+            test_stored_attempts,
+            test_waiting_jobs,
+        )
         for name, one in vars(module).items()
         if name.startswith("test_") and name not in ABOUT_FILES
         if "store" in inspect.signature(one).parameters

@@ -344,7 +344,9 @@ def test_a_store_of_the_first_version_gets_keys_of_roles(url):
     (open_,) = client.add(b"x", kind=a, keys=["k"])
     # Made by hand, as version 1.0 was.
     for statement in (
-        "DROP TABLE waits, parents",
+        "DROP TABLE waits, parents, watchers",
+        "ALTER TABLE jobs DROP COLUMN worker, DROP COLUMN begun, DROP COLUMN ran,"
+        " DROP COLUMN fraction, DROP COLUMN note",
         "DROP INDEX jobs_key, jobs_kept",
         "ALTER TABLE jobs DROP COLUMN role",
         "CREATE UNIQUE INDEX jobs_key ON jobs(sha256(key)) WHERE state < 3 AND key IS NOT NULL",

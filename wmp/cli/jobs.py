@@ -56,7 +56,7 @@ def _filters(function: _F) -> _F:
             metavar="STATE",
             multiple=True,
             type=click.Choice(list(_STATES)),
-            help=f"Choose jobs in this state: {', '.join(_STATES)}.",
+            help=f"Choose jobs in this state: {', '.join(_STATES)}; running jobs are reserved.",
         ),
     ):
         function = option(function)
@@ -443,7 +443,7 @@ def _change(
 
 def _line(job: StoredJob) -> str:
     """Return a job as one line."""
-    parts = [f"{job.id:<8}", f"{job.state.name.lower():<10}", f"{printable(job.kind.role):<16}"]
+    parts = [f"{job.id:<8}", f"{job.state_name:<10}", f"{printable(job.kind.role):<16}"]
     parts.append(when(job.created) or "")
     parts += [
         f"{name}={value}"
@@ -452,6 +452,8 @@ def _line(job: StoredJob) -> str:
             ("lost", job.lost),
             ("failed", job.failed),
             ("priority", job.priority),
+            ("worker", printable(job.worker) if job.running and job.worker else None),
+            ("progress", _progress(job)),
             ("key", None if job.key is None else printable(job.key)),
         )
         if value
@@ -465,7 +467,7 @@ def _fields(job: StoredJob) -> dict[str, Any]:
     """Return a job without payload and result."""
     return {
         "id": job.id,
-        "state": job.state.name.lower(),
+        "state": job.state_name,
         "role": job.kind.role,
         "needs": dict(job.kind.needs),
         "codec": job.kind.codec,
@@ -476,6 +478,9 @@ def _fields(job: StoredJob) -> dict[str, Any]:
         "max_worker_losses": job.terms.max_worker_losses,
         "failed": job.failed,
         "instance": job.instance,
+        "worker": None if job.worker is None else printable(job.worker),
+        "begun": when(job.begun),
+        "progress": _progress(job),
         "created": when(job.created),
         "due": when(job.due),
         "deadline": when(job.deadline_ms),
@@ -483,6 +488,15 @@ def _fields(job: StoredJob) -> dict[str, Any]:
         "ended": when(job.ended),
         "purge": when(job.purge),
     }
+
+
+def _progress(job: StoredJob) -> str | None:
+    """Return the last report of the current attempt as text; None without one."""
+    if job.ran != job.attempt:
+        return None
+    parts = [] if job.fraction is None else [f"{job.fraction:.0%}"]
+    parts += [printable(job.note)] if job.note else []
+    return " ".join(parts) or None
 
 
 def _outcome(job: StoredJob) -> dict[str, Any]:

@@ -32,6 +32,7 @@ _MAYBE_ID: Final = _maybe("string", pattern="^[0-9a-f]{24}$")
 _NUMBER: Final = {"type": "integer"}
 _MAYBE_NUMBER: Final = _maybe("integer")
 _TEXT: Final = {"type": "string"}
+_MAYBE_TEXT: Final = _maybe("string")
 _BOOLEAN: Final = {"type": "boolean"}
 _ANY: Final[_Schema] = {}
 
@@ -52,6 +53,15 @@ _JOB: Final = _object(
         "execution": _object(
             {
                 "worker_id": _MAYBE_ID,
+                "worker": _MAYBE_TEXT,
+                "progress": {
+                    "type": ["object", "null"],
+                    "properties": {
+                        "fraction": {"type": ["number", "null"]},
+                        "text": _MAYBE_TEXT,
+                    },
+                    "required": ["fraction", "text"],
+                },
                 "started": _MAYBE_DATE,
                 "ended": _MAYBE_DATE,
                 "expiry": _MAYBE_DATE,

@@ -30,7 +30,7 @@ LETTERS: Final[Mapping[StoredJobState, str]] = {
     _State.TIMEOUT: "f",
     _State.LOST: "f",
 }
-"""The status of a job in each state. A reserved job whose dispatch has no worker is `d`."""
+"""The status of a job in each state. A reserved job that no worker has is `d`."""
 
 _AS_JSON: Final = "json"
 """Class of an error whose text is a JSON value."""
@@ -106,14 +106,14 @@ def handler_input(job: StoredJob | tuple[int, str, bytes]) -> dict[str, Any]:
 
 def status_of(job: StoredJob, dispatch: DispatchRecord | None) -> str:
     """Return the status of a job (DSP-2.1)."""
-    if (
-        job.state is _State.RESERVED
-        and dispatch is not None
-        and dispatch.open
-        and dispatch.attempt == job.attempt
-        and dispatch.worker is None
-    ):
-        return "d"
+    if job.state is _State.RESERVED and not job.running:
+        given = (
+            dispatch is not None
+            and dispatch.open
+            and dispatch.attempt == job.attempt
+            and dispatch.worker is not None
+        )
+        return "r" if given else "d"
     return LETTERS[job.state]
 
 
@@ -156,6 +156,10 @@ def job_document(
         updated = max(updated, started or dispatch.since)
     if job.instance is not None:
         owner = job.instance
+    # Of WMP workers, and of jobs that ended, the store knows the label and the times.
+    known = job.ran == job.attempt or job.ended is not None
+    if started is None and known:
+        started = job.begun
     limit = job.terms.run_limit
     return {
         "_id": id_text(job.id),
@@ -176,6 +180,8 @@ def job_document(
         },
         "execution": {
             "worker_id": None if worker is None else id_text(worker),
+            "worker": job.worker if known else None,
+            "progress": _progress(job),
             "started": date_text(started),
             "ended": date_text(job.ended),
             "expiry": date_text(expiry),
@@ -184,6 +190,13 @@ def job_document(
         },
         "callback": None if callback is None else callback_document(callback, done=called_back),
     }
+
+
+def _progress(job: StoredJob) -> dict[str, Any] | None:
+    """Return the last report of the current attempt; None without one."""
+    if job.ran != job.attempt or (job.fraction is None and job.note is None):
+        return None
+    return {"fraction": job.fraction, "text": job.note}
 
 
 def callback_document(callback: CallbackRecord, *, done: bool) -> dict[str, Any]:

@@ -54,9 +54,32 @@ class StoredJob:
     """None if the caller did not ask for payloads."""
     result: bytes | None = None
     """Result, error or cause; None without one, or if the caller did not ask for payloads."""
+    worker: str | None = None
+    """Label of the worker that had the attempt ``ran``; None if no worker was reported."""
+    begun: int | None = None
+    """When that worker got the attempt."""
+    ran: int = 0
+    """The attempt that was reported last; 0 if none was."""
+    fraction: float | None = None
+    """Progress of that attempt, 0 to 1; None if it reported none."""
+    note: str | None = None
+    """Text of the progress; None if the attempt reported none."""
     history: Sequence[StoredFailure] = ()
     """Attempts that failed or were lost, oldest first; empty if the caller did not ask for
     payloads."""
+
+    @property
+    def running(self) -> bool:
+        """Whether a worker has the current attempt, so that the job is not only reserved."""
+        held = self.state in (StoredJobState.RESERVED, StoredJobState.CANCELLING)
+        return held and 0 < self.ran == self.attempt
+
+    @property
+    def state_name(self) -> str:
+        """The name of the state for people; ``running`` for a reserved job that a worker has."""
+        if self.state is StoredJobState.RESERVED and self.running:
+            return "running"
+        return self.state.name.lower()
 
 
 @frozen

@@ -42,6 +42,7 @@ BY_CALLERS: Final = frozenset(
         StoredJobInput.RELEASE,
         StoredJobInput.SPEND,
         StoredJobInput.AGAIN,
+        StoredJobInput.BEGIN,
         StoredJobInput.ADOPT,
         StoredJobInput.SUCCEED,
         StoredJobInput.FAIL,
@@ -52,3 +53,7 @@ BY_CALLERS: Final = frozenset(
     )
 )
 """The inputs that a batch may have as changes. The store makes the others itself."""
+
+LEARNING: Final = 60_000
+"""Milliseconds for which a job is kept after its time to live, until its submitter has learned of
+its end."""

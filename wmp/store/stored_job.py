@@ -64,6 +64,8 @@ class StoredJobInput(Enum):
     """The attempt is lost, and max_worker_losses does not allow this loss."""
     AGAIN = "again"
     """The attempt failed, and the job is tried again."""
+    BEGIN = "begin"
+    """A worker has the attempt, or reports its progress."""
     ADOPT = "adopt"
     """A worker holds the attempt, and an instance takes the job over in this attempt."""
     SUCCEED = "succeed"
@@ -104,6 +106,10 @@ class Guard(Enum):
     EXPIRED = "deadline or expiry ≤ now"
     ATTENDED = "reserved by this instance, or by an ended one"
     OUTLIVED = "purge ≤ now"
+    UNNEEDED = (
+        "no other job waits for its result, and no living instance that joined it has yet to learn"
+        " of its end; nor has its submitter, for a minute at most"
+    )
 
 
 class Effect(Enum):
@@ -119,8 +125,10 @@ class Effect(Enum):
     WAIT = "due = now + wait if there is a wait"
     KEEP_RESULT = "the result is stored"
     KEEP_FAILURE = "the failure of the attempt is stored, if the change has one"
+    KEEP_RUN = "worker and start of the attempt are stored, if the change has them"
+    KEEP_PROGRESS = "fraction and text of the progress are stored"
     END = "ended = now, purge = now + time to live, reserved by no instance"
-    RESET = "lost = failed = 0, due = now; no deadline, expiry, result, failures, submitter"
+    RESET = "lost = failed = 0, due = now; no deadline, expiry, result, failures, submitter, worker"
     FILL = "the results are in the payload; due, deadline and expiry count from now"
     INHERIT = (
         "the result is that of the other job; ended = now, purge = now + time to live; the"
@@ -202,7 +210,13 @@ TABLE: Final[tuple[Transition, ...]] = (
         (_RESERVED,),
         StoredJobState.LOST,
         (Guard.MINE, Guard.ATTEMPT),
-        (Effect.COUNT_LOST, Effect.KEEP_FAILURE, Effect.KEEP_RESULT, Effect.END),
+        (
+            Effect.COUNT_LOST,
+            Effect.KEEP_FAILURE,
+            Effect.KEEP_RESULT,
+            Effect.KEEP_RUN,
+            Effect.END,
+        ),
     ),
     # The attempt is over, because a second DONE of it may come over another manager.
     Transition(
@@ -214,10 +228,30 @@ TABLE: Final[tuple[Transition, ...]] = (
     ),
     # A cancelled job is never granted again (WMP-6.12).
     Transition(_In.REPEAT, (_CANCELLING,), _CANCELLED, (Guard.MINE, Guard.ATTEMPT), (Effect.END,)),
-    Transition(_In.RELEASE, (_CANCELLING,), _CANCELLED, (Guard.MINE, Guard.ATTEMPT), (Effect.END,)),
+    Transition(
+        _In.RELEASE,
+        (_CANCELLING,),
+        _CANCELLED,
+        (Guard.MINE, Guard.ATTEMPT),
+        (Effect.KEEP_RUN, Effect.END),
+    ),
     Transition(_In.SPEND, (_CANCELLING,), _CANCELLED, (Guard.MINE, Guard.ATTEMPT), (Effect.END,)),
     Transition(_In.AGAIN, (_CANCELLING,), _CANCELLED, (Guard.ATTEMPT,), (Effect.END,)),
     Transition(_In.LAPSE, (_CANCELLING,), _CANCELLED, (Guard.LAPSED,), (Effect.END,)),
+    Transition(
+        _In.BEGIN,
+        (_RESERVED,),
+        _RESERVED,
+        (Guard.ATTEMPT,),
+        (Effect.KEEP_RUN, Effect.KEEP_PROGRESS),
+    ),
+    Transition(
+        _In.BEGIN,
+        (_CANCELLING,),
+        _CANCELLING,
+        (Guard.ATTEMPT,),
+        (Effect.KEEP_RUN, Effect.KEEP_PROGRESS),
+    ),
     # The attempt stays: a worker holds it.
     Transition(_In.ADOPT, (_QUEUED,), _RESERVED, (Guard.ATTEMPT,), (Effect.HOLD,)),
     Transition(_In.ADOPT, (_RESERVED,), _RESERVED, (Guard.ATTEMPT, Guard.ORPHANED), (Effect.HOLD,)),
@@ -230,21 +264,21 @@ TABLE: Final[tuple[Transition, ...]] = (
         _RUNNABLE,
         StoredJobState.OK,
         (Guard.ATTEMPT,),
-        (Effect.KEEP_RESULT, Effect.END),
+        (Effect.KEEP_RESULT, Effect.KEEP_RUN, Effect.END),
     ),
     Transition(
         _In.FAIL,
         _RUNNABLE,
         StoredJobState.ERROR,
         (Guard.ATTEMPT,),
-        (Effect.KEEP_FAILURE, Effect.KEEP_RESULT, Effect.END),
+        (Effect.KEEP_FAILURE, Effect.KEEP_RESULT, Effect.KEEP_RUN, Effect.END),
     ),
     Transition(
         _In.OVERRUN,
         _RUNNABLE,
         StoredJobState.TIMEOUT,
         (Guard.ATTEMPT,),
-        (Effect.KEEP_FAILURE, Effect.KEEP_RESULT, Effect.END),
+        (Effect.KEEP_FAILURE, Effect.KEEP_RESULT, Effect.KEEP_RUN, Effect.END),
     ),
     # The attempt stays, so that a worker that still holds it can be adopted later.
     Transition(_In.LAPSE, (_RESERVED,), _QUEUED, (Guard.LAPSED,), (Effect.LEAVE,)),
@@ -266,7 +300,7 @@ TABLE: Final[tuple[Transition, ...]] = (
         (Effect.OVER, Effect.RESET),
     ),
     Transition(_In.FORGET, ENDED, _ABSENT, (), (Effect.REMOVE,)),
-    Transition(_In.PURGE, ENDED, _ABSENT, (Guard.OUTLIVED,), (Effect.REMOVE,)),
+    Transition(_In.PURGE, ENDED, _ABSENT, (Guard.OUTLIVED, Guard.UNNEEDED), (Effect.REMOVE,)),
 )
 """Every change that may happen to a stored job."""
 
@@ -311,6 +345,7 @@ _REASONS: Final[tuple[tuple[tuple[StoredJobState, ...], tuple[StoredJobInput, ..
             _In.RESERVE,
             *_BY_HOLDER,
             _In.AGAIN,
+            _In.BEGIN,
             _In.ADOPT,
             _In.SUCCEED,
             _In.FAIL,
@@ -320,7 +355,7 @@ _REASONS: Final[tuple[tuple[tuple[StoredJobState, ...], tuple[StoredJobInput, ..
         "no worker gets a job that waits for other jobs",
     ),
     ((_WAITING,), (_In.EXPIRE,), "the times of the job count from the end of the other jobs"),
-    ((_QUEUED,), _BY_HOLDER, "no instance holds the job: its reservation is over"),
+    ((_QUEUED,), (*_BY_HOLDER, _In.BEGIN), "no instance holds the job: its reservation is over"),
     ((_QUEUED,), (_In.LAPSE,), "no instance holds the job, so no reservation can lapse"),
     ((_CANCELLING,), (_In.CANCEL,), "the job was cancelled already"),
     (
@@ -330,7 +365,16 @@ _REASONS: Final[tuple[tuple[tuple[StoredJobState, ...], tuple[StoredJobInput, ..
     ),
     (
         ENDED,
-        (_In.RESERVE, *_BY_HOLDER, _In.AGAIN, _In.ADOPT, _In.LAPSE, _In.CANCEL, _In.EXPIRE),
+        (
+            _In.RESERVE,
+            *_BY_HOLDER,
+            _In.AGAIN,
+            _In.BEGIN,
+            _In.ADOPT,
+            _In.LAPSE,
+            _In.CANCEL,
+            _In.EXPIRE,
+        ),
         "the job has ended, and only REVIVE queues it again",
     ),
     (

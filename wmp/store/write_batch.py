@@ -73,6 +73,14 @@ class JobChanges:
     """Milliseconds until the job is due, for inputs that wait; None for 0."""
     failures: Sequence[StoredFailure | None] | None = None
     """Failed or lost attempts, for inputs that keep a failure; None for none."""
+    workers: Sequence[str | None] | None = None
+    """Labels of the workers that have or had the attempts, for inputs that keep a run."""
+    ages_ms: Sequence[int | None] | None = None
+    """Milliseconds since these workers got the attempts, beside ``workers``."""
+    fractions: Sequence[float | None] | None = None
+    """Progress of the attempts, 0 to 1, for inputs that keep a progress."""
+    notes: Sequence[str | None] | None = None
+    """Texts of the progress, beside ``fractions``."""
 
 
 @frozen
@@ -95,7 +103,10 @@ class WriteBatch:
     adds: Sequence[NewJobs] = ()
     changes: Sequence[JobChanges] = ()
     receipts: Sequence[int] = ()
-    """Ended jobs whose ends this instance, their submitter, has learned from ``news``."""
+    """Ended jobs whose ends this instance, which submitted or joined them, has learned."""
+    watch: Sequence[int] = ()
+    """Jobs of which this instance wants to learn the ends: until then they are not purged. An add
+    that joins a job watches the job without this."""
     sweep: int = 0
     """Limit for each of: ends of instances, lapses, expiries, deadlines, purges; 0 for no sweep."""
     reservations: Sequence[Reservation] = ()

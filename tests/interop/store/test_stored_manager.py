@@ -66,6 +66,35 @@ def test_a_stored_job_has_its_result_here_and_in_the_store(tmp_path: Path) -> No
         assert again.id == job.id
 
 
+@pytest.mark.rule("STORE-12.14")
+def test_another_process_sees_a_job_run_and_stops_it(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    stopped = threading.Event()
+
+    def slow(payload: bytes, job: wmp.RunningJob) -> bytes:
+        job.report(0.5, "half of it")
+        while not job.cancelled:
+            stopped.wait(0.01)
+        return payload
+
+    with (
+        wmp.Manager(store=path) as manager,
+        wmp.Worker(*manager.endpoints, handlers=slow, label="slow worker"),
+        wmp.results(path) as results,
+    ):
+        manager.submit(b"x", key="k")
+        job = results.job(key="k")
+        until = time.monotonic() + WAIT
+        while (status := job.status()).fraction is None and time.monotonic() < until:
+            pass
+        assert (status.state, status.worker) == ("running", "slow worker")
+        assert (status.fraction, status.text, status.attempts) == (0.5, "half of it", 1)
+        assert status.begun is not None
+        assert job.stop()
+        assert job.wait(WAIT).state == "ok"  # the handler noticed, and returned
+        assert job.worker == "slow worker"
+
+
 def test_many_jobs_are_stored_at_once(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     with managed(path) as manager:

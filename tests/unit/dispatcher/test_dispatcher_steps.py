@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from tests.unit.dispatcher.dispatchers import SETTINGS, Party
-from tests.unit.store.stores import Clock, sqlite_store
+from tests.unit.store.stores import Client, Clock, sqlite_store
 from wmp.dispatcher.job_document import date_text, handler_input, id_text, number_of
 from wmp.dispatcher.records import WorkerRecord, worker_number
 from wmp.dispatcher.settings import settings_of
@@ -22,6 +22,7 @@ from wmp.dispatcher.steps.placing import Assign, share
 from wmp.dispatcher.steps.unserved import LookForUnserved, why_queued
 from wmp.dispatcher.steps.worker_steps import Resign
 from wmp.errors import ConfigError, InstanceEnded
+from wmp.store.stored_job import StoredJobInput
 from wmp.testing.store_worlds.reference_transaction import TransactingReference
 
 COOL = attrs.evolve(SETTINGS, cooldown_period=2000)
@@ -513,6 +514,54 @@ def test_records_of_purged_jobs_are_removed(world: World) -> None:
     world.clock.move(2)
     party.run(Sweep())
     assert party.dispatch(job) is None
+
+
+@pytest.mark.rule("DSP-2.2", "DSP-2.1")
+def test_documents_name_worker_and_times_of_running_and_ended_jobs(world: World) -> None:
+    party = world.party()
+    party.register()
+    job = party.create()
+    assert party.document(job)["execution"]["worker"] is None
+    party.place()
+    begun = date_text(int(world.clock.wall * 1000))
+    running = party.document(job)
+    world.clock.move(2)
+    party.finish(job, 1)
+    ended = party.document(job)
+    for document in (running, ended):
+        execution = document["execution"]
+        assert execution["worker"] == "127.0.0.1:8082"
+        assert (execution["started"], execution["progress"]) == (begun, None)
+    assert (running["status"], ended["status"]) == ("r", "s")
+    assert ended["execution"]["ended"] == date_text(int(world.clock.wall * 1000))
+
+
+@pytest.mark.rule("DSP-2.1", "STORE-6.7")
+def test_documents_show_jobs_and_progress_of_wmp_workers(world: World) -> None:
+    party = world.party()
+    job = party.create()
+    manager = Client(party.store, b"manager")
+    kind = manager.job(job).kind
+    manager.reserve(kind=kind)
+    assert party.document(job)["status"] == "d"
+    manager.change(
+        StoredJobInput.BEGIN,
+        [job],
+        [1],
+        workers=["pi:7"],
+        ages_ms=[500],
+        fractions=[0.5],
+        notes=["half"],
+    )
+    document = party.document(job)
+    assert document["status"] == "r"
+    begun = date_text(int(world.clock.wall * 1000) - 500)
+    assert document["execution"]["worker"] == "pi:7"
+    assert document["execution"]["started"] == begun
+    assert document["execution"]["progress"] == {"fraction": 0.5, "text": "half"}
+    manager.change(StoredJobInput.SUCCEED, [job], [1], payloads=[b"1"])
+    execution = party.document(job)["execution"]
+    assert (execution["worker"], execution["started"]) == ("pi:7", begun)
 
 
 @pytest.mark.rule("DSP-1.2", "DSP-1.5")

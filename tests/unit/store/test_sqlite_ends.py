@@ -131,6 +131,7 @@ def test_a_kept_key_joins_the_job_that_ended_last(store, clock):
     new = NewJobs(KIND, TERMS, [90], [b"third"], keys=["k"], unique="kept")
     answer = client.apply(adds=[new]).adds[0]
     assert (answer.ids, answer.states) == ([id], [State.OK])
+    client.apply(receipts=[id])
     clock.move(3600)
     client.sweep()
     assert client.apply(adds=[new]).adds[0].ids == [90]

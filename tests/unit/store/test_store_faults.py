@@ -393,13 +393,13 @@ def test_an_older_store_is_migrated_when_it_is_opened(path, clock, monkeypatch):
     store = sqlite_store(path, clock)
     Client(store).add(b"x")
     store.close()
-    steps = migration("ALTER TABLE jobs ADD COLUMN note TEXT NOT NULL DEFAULT ''")
+    steps = migration("ALTER TABLE jobs ADD COLUMN memo TEXT NOT NULL DEFAULT ''")
     monkeypatch.setattr(schema, "_MIGRATIONS", steps)
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     store = sqlite_store(path, clock)
     with store._link.reading() as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
-        assert connection.execute("SELECT note FROM jobs").fetchall() == [("",)]
+        assert connection.execute("SELECT memo FROM jobs").fetchall() == [("",)]
     Client(store).add(b"y")
     store.close()
 
@@ -420,6 +420,9 @@ def test_a_store_of_the_first_version_gets_the_failures_of_its_jobs(path, clock)
         old.execute("CREATE INDEX jobs_kept ON jobs(key, ended, id) WHERE state >= 3")
         old.execute("DROP TABLE waits")
         old.execute("DROP TABLE parents")
+        old.execute("DROP TABLE watchers")
+        for column in ("worker", "begun", "ran", "fraction", "note"):
+            old.execute(f"ALTER TABLE jobs DROP COLUMN {column}")
         old.execute("PRAGMA user_version = 1000")
     clock.move(20)
     store = sqlite_store(path, clock)
@@ -436,19 +439,19 @@ def test_a_store_of_the_first_version_gets_the_failures_of_its_jobs(path, clock)
 def test_a_migration_that_fails_leaves_the_old_version(path, clock, monkeypatch):
     sqlite_store(path, clock).close()
     with monkeypatch.context() as patched:
-        steps = migration("ALTER TABLE jobs ADD COLUMN note TEXT", "DROP TABLE absent")
+        steps = migration("ALTER TABLE jobs ADD COLUMN memo TEXT", "DROP TABLE absent")
         patched.setattr(schema, "_MIGRATIONS", steps)
         patched.setattr(schema, "VERSION", schema.VERSION + 1)
         with pytest.raises(StoreUnusable, match="no such table"):
             sqlite_store(path, clock)
         patched.setattr(schema, "_MIGRATIONS", {})
-        with pytest.raises(StoreUnusable, match=r"schema 3.0, which no version of wmp made"):
+        with pytest.raises(StoreUnusable, match=r"schema 3.1, which no version of wmp made"):
             sqlite_store(path, clock)
     store = sqlite_store(path, clock)
     with store._link.reading() as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
         columns = [row[1] for row in connection.execute("PRAGMA table_info(jobs)")]
-    assert "note" not in columns
+    assert "memo" not in columns
     store.close()
 
 
@@ -463,7 +466,7 @@ def test_a_higher_minor_version_is_shared_and_a_higher_major_one_refused(client,
         client.add(b"y")
     with pytest.raises(StoreUnusable, match="install a newer wmp"):
         sqlite_store(path, clock)
-    other.execute("PRAGMA user_version = 3000")
+    other.execute("PRAGMA user_version = 3001")
     assert len(client.store.list()) == 1
     other.close()
 
@@ -547,4 +550,35 @@ def test_a_store_of_version_2_gets_keys_of_roles(path, clock):
     assert client.add(b"x", kind=a, keys=["ended"], unique="kept") == [4]
     assert client.add(b"x", kind=b, keys=["ended"], unique="kept") != [4]
     assert client.job(client.add(b"r:", kind=b, after=[4], splice=2)[0]).payload == b"r:three"
+    store.close()
+
+
+@pytest.mark.rule("STORE-10.1", "STORE-10.2", "STORE-12.14")
+def test_a_store_of_version_3_0_gets_the_workers_of_its_jobs(path, clock):
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript((Path(__file__).parent / "store_3_0.sql").read_text(encoding="utf-8"))
+    store = sqlite_store(path, clock)
+    client = Client(store)
+    states = {job.id: (job.state.name, job.running, job.worker) for job in store.list()}
+    assert states == {
+        1: ("RESERVED", False, None),
+        2: ("OK", False, None),
+        3: ("WAITING", False, None),
+    }
+    clock.move(30)
+    client.sweep()
+    clock.move(30)
+    client.sweep()
+    reserved = client.reserve(kind=Kind("a"))
+    client.change(
+        StoredJobInput.SUCCEED,
+        reserved.ids,
+        reserved.attempts,
+        payloads=[b"one"],
+        workers=["pi:7"],
+        ages_ms=[250],
+    )
+    job = client.job(1)
+    assert (job.worker, job.begun, job.ended) == ("pi:7", job.ended - 250, job.ended)
+    assert client.job(3).payload == b"r:one"
     store.close()

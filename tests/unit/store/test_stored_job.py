@@ -52,7 +52,7 @@ def test_what_comes_from_a_worker_is_fenced_by_the_attempt():
 @pytest.mark.rule("STORE-2.4")
 def test_whoever_gets_a_job_gets_a_new_attempt_unless_a_worker_holds_it():
     for row in TABLE:
-        if row.target is State.RESERVED and row.input is not Input.ADOPT:
+        if row.target is State.RESERVED and row.input not in (Input.ADOPT, Input.BEGIN):
             assert Effect.NEXT_ATTEMPT in row.effects, row
         if Effect.HOLD in row.effects and row.sources[0] in (State.RESERVED, State.CANCELLING):
             assert Guard.ORPHANED in row.guards, row

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 import wmp
 from tests.unit.store.stores import Client, Clock, sqlite_store
+from tests.waiting import WAIT
 from wmp import codec
 from wmp.errors import (
     ConfigError,
@@ -153,3 +157,148 @@ def test_a_key_of_two_roles_needs_the_role(path):
         with pytest.raises(wmp.ConfigError, match="'a', 'b'; name the role"):
             results.get(key="k")
         assert [results.get(key="k", role=role) for role in ("a", "b")] == [b"a", b"b"]
+
+
+# -- handles
+
+
+@pytest.mark.rule("STORE-6.7")
+def test_a_handle_tells_running_from_reserved(client, results):
+    (id,) = client.add(b"x", keys=["k"])
+    job = results.job(key="k")
+    assert (job.id, job.state, job.attempts, job.worker, job.done()) == (
+        id,
+        "queued",
+        0,
+        None,
+        False,
+    )
+    client.reserve()
+    status = job.status()
+    assert (status.state, status.attempts, status.begun) == ("reserved", 1, None)
+    client.change(
+        Input.BEGIN, [id], [1], workers=["w"], ages_ms=[500], fractions=[0.25], notes=["a"]
+    )
+    status = job.status()
+    assert (status.state, status.worker, status.fraction, status.text) == (
+        "running",
+        "w",
+        0.25,
+        "a",
+    )
+    assert status.begun == status.added - 0.5
+    client.change(Input.BEGIN, [id], [1], workers=["w"], ages_ms=[0], fractions=[0.5])
+    assert (job.status().fraction, job.status().text) == (0.5, None)
+    assert job.status().begun == status.begun  # the first start of an attempt counts
+    client.change(Input.AGAIN, [id], [1])
+    status = job.status()
+    assert (status.state, status.worker, status.fraction) == ("queued", "w", 0.5)
+    client.reserve()
+    status = job.status()
+    assert (status.state, status.worker, status.begun, status.fraction) == (
+        "reserved",
+        None,
+        None,
+        None,
+    )
+
+
+@pytest.mark.rule("STORE-6.7")
+def test_a_report_of_an_old_attempt_changes_nothing(client, results):
+    (id,) = client.add(b"x")
+    client.reserve()
+    client.change(Input.AGAIN, [id], [1])
+    client.reserve()
+    client.change(Input.BEGIN, [id], [1], workers=["old"], ages_ms=[0])
+    assert results.job(id).status().state == "reserved"
+
+
+@pytest.mark.rule("STORE-6.7")
+@pytest.mark.parametrize(
+    ("what", "state"), [(Input.SUCCEED, "ok"), (Input.FAIL, "error"), (Input.SPEND, "lost")]
+)
+def test_an_ended_job_names_its_worker_and_times(client, results, what, state):
+    (id,) = client.add(b"x")
+    client.reserve()
+    client.change(what, [id], [1], payloads=[b""], workers=["pi:7"], ages_ms=[1500])
+    status = results.job(id).status()
+    assert (status.state, status.worker, status.attempts) == (state, "pi:7", 1)
+    assert status.begun == status.ended - 1.5
+
+
+def test_a_handle_waits_for_the_end(client, results):
+    (id,) = client.add(b"x")
+    client.reserve()
+    job = results.job(id)
+    with pytest.raises(TimeoutError, match="is reserved"):
+        job.wait(0.001)
+    end = threading.Thread(
+        target=client.change, args=(Input.SUCCEED, [id], [1]), kwargs={"payloads": [b"done"]}
+    )
+    end.start()
+    assert job.result(WAIT) == b"done"
+    end.join()
+    assert job.wait().state == job.state == "ok"
+    assert job.done()
+
+
+def test_a_handle_stops_a_job(client, results):
+    queued, reserved, ended = client.add(b"a", b"b", b"c")
+    job = results.job(queued)
+    assert job.stop()
+    assert job.state == "cancelled"
+    with pytest.raises(JobCancelled):
+        job.result()
+    client.reserve()
+    job = results.job(reserved)
+    assert job.stop()
+    assert job.state == "cancelling"
+    client.change(Input.SUCCEED, [ended], [1], payloads=[b""])
+    assert not results.job(ended).stop()
+
+
+def test_a_handle_of_an_absent_job_is_an_error(client, results):
+    with pytest.raises(KeyError, match="no job 7"):
+        results.job(7)
+    with pytest.raises(ConfigError, match=r"job\(\) needs the number or the key"):
+        results.job()
+    (id,) = client.add(b"x")
+    client.reserve()
+    client.change(Input.SUCCEED, [id], [1], payloads=[b""])
+    job = results.job(id)
+    client.change(Input.FORGET, [id])
+    with pytest.raises(KeyError, match="purged"):
+        job.wait()
+
+
+def test_handles_for_asyncio(client, path):
+    one, two = client.add(b"x", b"y", keys=["k", None])
+    client.reserve()
+
+    async def read():
+        async with wmp.aio.results(path) as results:
+            assert await results.get(key="k", default="open") == "open"
+            job, other = await results.job(key="k"), await results.job(two)
+            assert (job.id, job.state, job.attempts, job.worker) == (one, "reserved", 1, None)
+            assert not job.done()
+            assert await other.stop()
+            assert other.state == "cancelling"
+            waiting = asyncio.ensure_future(job.wait())
+            await asyncio.to_thread(client.change, Input.SUCCEED, [one], [1], payloads=[b"done"])
+            assert (await waiting).state == "ok"
+            assert await job == b"done"
+            with pytest.raises(KeyError):
+                await results.job(99)
+
+    asyncio.run(read())
+
+
+def test_a_handle_of_blocking_code_can_be_awaited(client, results):
+    (id,) = client.add(b"x")
+    client.reserve()
+    client.change(Input.SUCCEED, [id], [1], payloads=[b"done"])
+
+    async def read():
+        return await results.job(id)
+
+    assert asyncio.run(read()) == b"done"

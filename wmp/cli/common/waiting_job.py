@@ -33,6 +33,11 @@ def why_waiting(job: StoredJob, instances: Sequence[KnownInstance], now: float) 
         )
     if job.state is StoredJobState.CANCELLING:
         return f"cancellation is requested; manager {_name(owner)} waits for the worker's answer"
+    if job.running:
+        return (
+            f"worker {printable(job.worker or '')!r} of manager {_name(owner)} has attempt "
+            f"{job.attempt} since {when(job.begun)}"
+        )
     return (
         f"manager {_name(owner)} has reserved attempt {job.attempt}: a worker has the job, or will "
         "get it when it has capacity"

@@ -199,6 +199,10 @@ class JobRecord:
     """Attempts that failed or were lost, oldest first; None for none."""
     reserved: bool = False
     """Whether ``attempt`` is the number of the next lease already: the store has written it."""
+    leased_at: float | None = None
+    """When the newest lease of a stored job began; None for other jobs."""
+    reported: bool = False
+    """Whether the store knows of that lease and its last progress."""
 
     def record(self, worker: str, at: float, error: str) -> None:
         """Record an attempt that failed or was lost.

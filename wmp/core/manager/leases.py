@@ -59,6 +59,8 @@ class Leases:
     workers: dict[bytes, RemoteWorker] = field(factory=dict)
     """All known workers by identity; only known workers hold leases."""
     ended: Counter[End] = field(factory=Counter)
+    runs: dict[int, tuple[str, float | None]] = field(factory=dict)
+    """Worker and start of the leases of stored jobs that ended in this step, by number."""
     _parts: dict[int, Part] = field(factory=dict)
     _ids: list[int] = field(factory=list)
     """Numbers of the jobs that ended in this step.
@@ -96,7 +98,7 @@ class Leases:
                 # state.
                 part.state = GRANTED
                 if part.reserved:
-                    part.reserved = False
+                    part.reserved, part.leased_at, part.reported = False, now, False
                 else:
                     part.attempt += 1
                 worker.leases[part.id] = self._parts[part.id] = part
@@ -168,6 +170,8 @@ class Leases:
                 ended = 1
                 part.state, part.holder = JobState.ENDED, None
                 del worker.leases[part.id]
+                if part.leased_at is not None:
+                    self.runs[part.id] = worker.name, part.leased_at
             worker.hold(part.kind, -ended)
             if part.kind.codec != codec:
                 same = (id for id, leased in zip(ids, held, strict=True) if leased is part)
@@ -226,6 +230,8 @@ class Leases:
 
     def release(self, worker: RemoteWorker, job: JobRecord) -> None:
         """End the lease of a job."""
+        if job.leased_at is not None:
+            self.runs[job.id] = worker.name, job.leased_at
         job.holder = None
         del worker.leases[job.id]
         worker.hold(job.kind, -1)
@@ -242,11 +248,12 @@ class Leases:
         if job.history is not None and end is not End.OK:
             self._histories[job.id] = tuple(job.history)
 
-    def adopt(self, worker: RemoteWorker, job: JobRecord) -> None:
+    def adopt(self, worker: RemoteWorker, job: JobRecord, now: float) -> None:
         """Lease a job to the worker that holds it already (WMP-14.7)."""
         self.keep(job)
         job.step(JobInput.GRANT)
         job.reserved = False
+        job.leased_at, job.reported = now, False
         job.holder, job.take = worker.identity, 0
         worker.leases[job.id] = job
         worker.hold(job.kind, 1)

@@ -316,6 +316,8 @@ class Scheduler:
         ):
             if self.leases.holds(worker, id, attempt):
                 self.outbound.actions.append(Notify(id, fraction, text))
+                if self.store is not None:
+                    self.store.progressed(id, fraction, text)
 
     def lose(self, worker: RemoteWorker, cause: str, now: float) -> None:
         """Remove the offers of ``worker``, and end all its leases (WMP-6.4)."""

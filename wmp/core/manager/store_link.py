@@ -117,6 +117,8 @@ class StoreLink:
     _watched: dict[int, None] = field(factory=dict)
     """Open jobs whose ends no news have, because another instance submitted them."""
     _histories: dict[int, Sequence[FailedAttempt]] = field(factory=dict)
+    _progress: dict[tuple[int, int], tuple[float | None, str | None]] = field(factory=dict)
+    """Reports of stored jobs since the last sweep, by number and attempt: the last of each."""
     _touched: dict[Kind, None] = field(factory=dict)
     """Kinds whose queues got jobs in this step."""
     _look_soon: bool = False
@@ -170,21 +172,45 @@ class StoreLink:
         """Take over listed jobs that are not leased to the worker, as far as the store allows."""
         self.succession.listed(worker, held, now)
 
+    # -- from workers: a lease goes on
+
+    def progressed(self, id: int, fraction: float | None, text: str | None) -> None:
+        """Note the progress of a leased job; the next sweep writes it (STORE-12.14)."""
+        job = self.leases.record(id) if id < FIRST_UNSTORED else None
+        if job is not None:
+            self._progress[id, job.attempt] = fraction, text
+            job.reported = False
+
+    def _report_runs(self) -> None:
+        """Write which workers have which attempts, and what these reported (STORE-12.14)."""
+        begun = self.changes.pending.of(_In.BEGIN)
+        progress, self._progress = self._progress, {}
+        for worker in self.leases.workers.values():
+            for job in worker.leases.values():
+                if job.leased_at is None or job.reported:
+                    continue
+                job.reported = True
+                run = worker.name, job.leased_at
+                report = progress.get((job.id, job.attempt))
+                begun.add(job.id, job.attempt, run=run, progress=report)
+
     # -- from workers: a lease is over
 
     def take_ends(self) -> None:
         """Write the ends of this step; those that the store has confirmed are reported instead."""
         ended = self.leases.take_ended(FIRST_UNSTORED)
+        runs, self.leases.runs = self.leases.runs, {}
         if ended is not None:
             ids, ends, payloads, attempts, histories = ended
             self._histories.update(histories)
             if ends.count(End.OK) == len(ends):
-                self.changes.pending.of(_In.SUCCEED).extend(ids, attempts, payloads)
+                of_each = list(map(runs.get, ids))
+                self.changes.pending.of(_In.SUCCEED).extend(ids, attempts, payloads, of_each)
             else:
                 for id, end, payload, attempt in zip(ids, ends, payloads, attempts, strict=True):
                     if end is End.CANCELLED:
                         self.changes.cancel(id)
-                        self.changes.pending.of(_In.RELEASE).add(id, attempt)
+                        self.changes.pending.of(_In.RELEASE).add(id, attempt, run=runs.get(id))
                     else:
                         self.changes.pending.of(_INPUTS[end]).add(
                             id,
@@ -192,6 +218,7 @@ class StoreLink:
                             payload,
                             cost=int(end is End.LOST),
                             failure=failure_of(histories.get(id), attempt),
+                            run=runs.get(id),
                         )
         results, self._results = self._results, []
         for columns in results:
@@ -269,6 +296,8 @@ class StoreLink:
             return
         self._step += 1
         look = self._looked() if self._sweep or self._look_soon else ()
+        if self._sweep and not last:
+            self._report_runs()
         self._look_soon = False
         rows = self.succession.ask()
         sweep, self._sweep = self._sweep and not last, False
@@ -322,6 +351,7 @@ class StoreLink:
             self._withdraw()
             self._renewed = -inf
             self._watched.update(dict.fromkeys(event.owned))
+            self.changes.pending.watch(event.owned)
             adopted = self.changes.pending.of(_In.ADOPT)
             for worker in self.leases.workers.values():
                 for job in self.leases.of(worker):
@@ -458,6 +488,8 @@ class StoreLink:
     def _changed(
         self, what: StoredJobInput, columns: ChangeColumns, answer: ChangeAnswer, now: float
     ) -> None:
+        if what is _In.BEGIN:
+            return  # the other changes of these jobs show what became of them
         if what is _In.ADOPT:
             return  # the list of the reserved jobs shows the outcome
         target = TRANSITIONS[_State.RESERVED, what]
@@ -485,7 +517,8 @@ class StoreLink:
                 self.changes.cancelled.discard(id)
             if state is _State.ABSENT:
                 if wanted:  # else the job has joined another one, which is cancelled instead
-                    self._end(id, _State.CANCELLED, _GONE, attempt)
+                    gone = _State.CANCELLED if what is _In.CANCEL else _State.LOST
+                    self._end(id, gone, _GONE, attempt)
             elif state is _State.CANCELLED:
                 self._end(id, state, b"", at)
             elif state is target and (what is _In.CANCEL or at == attempt + growth):
@@ -537,8 +570,9 @@ class StoreLink:
         for id in asked:
             job = jobs.get(id)
             if job is None:
-                self._end(id, _State.CANCELLED, _GONE, 0)
+                self._end(id, _State.LOST, _GONE, 0)
             elif job.state in ENDED:
+                self.changes.pending.receive(id)
                 self._ended_elsewhere(job, now)
 
     def _ended_elsewhere(self, job: StoredJob, now: float) -> None:

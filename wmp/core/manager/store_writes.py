@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Final
 
@@ -32,6 +32,7 @@ _In = StoredJobInput
 # A job is adopted before it is changed, and a cancellation comes before the release that ends it.
 _ORDER: Final = (
     _In.ADOPT,
+    _In.BEGIN,
     _In.CANCEL,
     _In.SUCCEED,
     _In.FAIL,
@@ -54,8 +55,18 @@ _DELAYED: Final = frozenset(what for what in _ORDER if _has(what, Effect.WAIT))
 
 _FAILING: Final = frozenset(what for what in _ORDER if _has(what, Effect.KEEP_FAILURE))
 
+_RUNNING: Final = frozenset(what for what in _ORDER if _has(what, Effect.KEEP_RUN))
+_PROGRESSING: Final = frozenset(what for what in _ORDER if _has(what, Effect.KEEP_PROGRESS))
+
 _MINE: Final = frozenset(what for what in _ORDER if _has(what, Guard.MINE))
 """Inputs that count only while this instance has reserved the job."""
+
+
+def _age(run: tuple[str, float | None] | None, now: float) -> int | None:
+    """Return the milliseconds since a worker got an attempt; None if that is not known."""
+    if run is None or run[1] is None:
+        return None
+    return max(0, round((now - run[1]) * 1000))
 
 
 @define(eq=False)
@@ -71,6 +82,10 @@ class ChangeColumns:
     """Records of the jobs, for changes after which the job goes on; else None."""
     failures: list[StoredFailure | None] = field(factory=list)
     """The attempts that failed or were lost; else None."""
+    runs: list[tuple[str, float | None] | None] = field(factory=list)
+    """Label of the worker of each attempt, and when it got the attempt; else None."""
+    progress: list[tuple[float | None, str | None] | None] = field(factory=list)
+    """Fraction and text of the progress; else None."""
 
     def add(
         self,
@@ -81,6 +96,8 @@ class ChangeColumns:
         wait_ms: int = 0,
         job: JobRecord | None = None,
         failure: StoredFailure | None = None,
+        run: tuple[str, float | None] | None = None,
+        progress: tuple[float | None, str | None] | None = None,
     ) -> None:
         """Add the change of one job."""
         self.ids.append(id)
@@ -90,9 +107,15 @@ class ChangeColumns:
         self.waits_ms.append(wait_ms)
         self.jobs.append(job)
         self.failures.append(failure)
+        self.runs.append(run)
+        self.progress.append(progress)
 
     def extend(
-        self, ids: Sequence[int], attempts: Sequence[int], payloads: Sequence[Frame]
+        self,
+        ids: Sequence[int],
+        attempts: Sequence[int],
+        payloads: Sequence[Frame],
+        runs: Sequence[tuple[str, float | None] | None],
     ) -> None:
         """Add the ends of several jobs."""
         self.ids += ids
@@ -102,9 +125,13 @@ class ChangeColumns:
         self.waits_ms += repeat(0, len(ids))
         self.jobs += repeat(None, len(ids))
         self.failures += repeat(None, len(ids))
+        self.runs += runs
+        self.progress += repeat(None, len(ids))
 
-    def changes(self, what: StoredJobInput) -> JobChanges:
+    def changes(self, what: StoredJobInput, now: float) -> JobChanges:
         """Return the columns as a part of a batch."""
+        runs = self.runs if what in _RUNNING and any(self.runs) else None
+        progress = self.progress if what in _PROGRESSING else None
         return JobChanges(
             what,
             self.ids,
@@ -113,6 +140,10 @@ class ChangeColumns:
             self.costs if what in _COSTLY and any(self.costs) else None,
             self.waits_ms if what in _DELAYED and any(self.waits_ms) else None,
             self.failures if what in _FAILING and any(self.failures) else None,
+            None if runs is None else [run and run[0] for run in runs],
+            None if runs is None else [_age(run, now) for run in runs],
+            None if progress is None else [report and report[0] for report in progress],
+            None if progress is None else [report and report[1] for report in progress],
         )
 
     def put_before(self, later: ChangeColumns) -> None:
@@ -125,6 +156,8 @@ class ChangeColumns:
             (self.waits_ms, later.waits_ms),
             (self.jobs, later.jobs),
             (self.failures, later.failures),
+            (self.runs, later.runs),
+            (self.progress, later.progress),
         ):
             theirs[:0] = mine  # type: ignore[assignment]
 
@@ -160,11 +193,13 @@ class PendingWrites:
     _adds: deque[NewStoredJobs] = field(factory=deque)
     _changes: dict[StoredJobInput, ChangeColumns] = field(factory=dict)
     _receipts: list[int] = field(factory=list)
+    _watch: list[int] = field(factory=list)
 
     def __bool__(self) -> bool:
         return bool(
             self._adds
             or self._receipts
+            or self._watch
             or self.verify
             or any(columns.ids for columns in self._changes.values())
         )
@@ -193,6 +228,10 @@ class PendingWrites:
     def receive(self, id: int) -> None:
         """Add the receipt for the end of a job."""
         self._receipts.append(id)
+
+    def watch(self, ids: Iterable[int]) -> None:
+        """Keep jobs until this instance has learned of their ends."""
+        self._watch += ids
 
     def take(
         self,
@@ -231,10 +270,12 @@ class PendingWrites:
             ]
             changes = [(what, columns) for what, columns in changes if columns.ids]
         receipts, self._receipts = self._receipts, []
+        watch, self._watch = self._watch, []
         batch = WriteBatch(
             adds=[add.new for add in adds],
-            changes=[columns.changes(what) for what, columns in changes],
+            changes=[columns.changes(what, now) for what, columns in changes],
             receipts=receipts,
+            watch=watch,
             sweep=_SWEPT if sweep else 0,
             reservations=reservations,
         )
@@ -261,6 +302,7 @@ class PendingWrites:
             for what, columns in lost.changes:
                 columns.put_before(self.of(what))
         self._receipts.clear()
-        for what in (*_MINE, _In.ADOPT):
+        self._watch.clear()
+        for what in (*_MINE, _In.ADOPT, _In.BEGIN):
             self._changes.pop(what, None)
         self.verify = True

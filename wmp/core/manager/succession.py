@@ -221,7 +221,7 @@ class Succession:
             elif row is None or not current or row.state is _State.QUEUED:
                 old.setdefault(question.worker, []).append((id, question.attempt))
             elif row.instance == self.number and self._is_free(id, changing):
-                self._take_over(question, record_of(row, store_now, now), row, taken)
+                self._take_over(question, record_of(row, store_now, now), row, taken, now)
         for worker, attempts in old.items():
             if self._is_there(worker, asked[attempts[0][0]].stream):
                 self._cancel(worker, attempts, now)
@@ -265,6 +265,7 @@ class Succession:
         job: JobRecord,
         row: StoredJob,
         taken: dict[RemoteWorker, list[JobRecord]],
+        now: float,
     ) -> None:
         """Lease a job to the worker that holds it, in the same attempt."""
         if not self._is_there(question.worker, question.stream):
@@ -273,7 +274,7 @@ class Succession:
             else:
                 self.changes.repeat(job, 0)
             return
-        self.leases.adopt(question.worker, job)
+        self.leases.adopt(question.worker, job, now)
         taken.setdefault(question.worker, []).append(job)
 
     def _settle(
@@ -297,6 +298,7 @@ class Succession:
         if row.state is _State.CANCELLING:
             job.step(JobInput.CANCEL)
         outcome = question.outcome
+        self.leases.runs[id] = worker.name, None  # another manager knew the start
         if outcome == Outcome.OK:
             worker.done += 1
             job.step(JobInput.RESULT)

@@ -15,9 +15,9 @@ from wmp.dispatcher.settings import DispatcherSettings
 from wmp.dispatcher.steps.taking_back import give_up_dispatching
 from wmp.message import DEFAULT_NEEDS, Kind
 from wmp.store.contract import JobFilter, StoredJob
-from wmp.store.stored_job import StoredJobState
+from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.transaction import StoreTransaction
-from wmp.store.write_batch import Reservation
+from wmp.store.write_batch import JobChanges, Reservation
 
 _MAX: Final = 256
 """Maximum number of jobs of one kind that a step dispatches."""
@@ -164,6 +164,14 @@ class Assign:
                 expiry=None if limit is None else store.now + round(limit * 1000),
             )
             dispatch.write(store)
+            begin = JobChanges(
+                StoredJobInput.BEGIN,
+                [id],
+                [attempt],
+                workers=[f"{worker.hostname}:{worker.port}"],
+                ages_ms=[0],
+            )
+            store.change(begin)
             document = json.dumps(job_document(job, dispatch, None)).encode()
             assignments.append(DispatchedJob(id, attempt, worker, document))
         return Placed(assignments)

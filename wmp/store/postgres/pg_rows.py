@@ -12,7 +12,7 @@ from wmp.store.sql.sql_rows import MAX_COUNTED, SqlRows
 
 _COLUMNS: Final = (
     "id, state, kind, terms, priority, due, attempt, lost, failed, instance, submitter, deadline,"
-    " expires, created, ended, purge, key"
+    " expires, created, ended, purge, key, worker, begun, ran, fraction, note"
 )
 _PAYLOADS: Final = "payload, (SELECT payload FROM results WHERE results.id = jobs.id)"
 

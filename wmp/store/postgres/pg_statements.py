@@ -11,6 +11,7 @@ from typing import Final
 
 from attrs import frozen
 
+from wmp.store.store_settings import LEARNING
 from wmp.store.stored_job import (
     RELATIVE,
     Effect,
@@ -29,6 +30,10 @@ _TYPES: Final[Mapping[str, str]] = {
     "payload": "bytea",
     "worker": "bytea",
     "error": "bytea",
+    "doer": "bytea",
+    "age": "bigint",
+    "fraction": "double precision",
+    "note": "bytea",
 }
 """Values of a change that differ from job to job, and their types."""
 
@@ -38,6 +43,17 @@ GIVEN: Final = {
 """The column of a value, as the argument of unnest."""
 
 _LIVING: Final = "SELECT instance FROM instances WHERE ended IS NULL"
+
+UNNEEDED: Final = (
+    "NOT EXISTS (SELECT 1 FROM parents JOIN jobs AS child ON child.id = parents.id"
+    " WHERE parents.parent = jobs.id AND child.state = -2)"
+    " AND NOT EXISTS (SELECT 1 FROM watchers JOIN instances"
+    " ON instances.instance = watchers.instance"
+    " WHERE watchers.id = jobs.id AND instances.ended IS NULL)"
+    f" AND (jobs.submitter IS NULL OR jobs.purge <= %(now)s - {LEARNING}"
+    f" OR jobs.submitter NOT IN ({_LIVING}))"
+)
+"""The condition that nobody needs an ended job any more."""
 
 _GUARDS: Final[Mapping[Guard, str]] = {
     Guard.MINE: "jobs.instance = %(me)s",
@@ -51,6 +67,7 @@ _GUARDS: Final[Mapping[Guard, str]] = {
     Guard.EXPIRED: "(deadline <= %(now)s OR expires <= %(now)s)",
     Guard.ATTENDED: f"(jobs.instance = %(me)s OR jobs.instance NOT IN ({_LIVING}))",
     Guard.OUTLIVED: "purge <= %(now)s",
+    Guard.UNNEEDED: UNNEEDED,
     Guard.KEY_FREE: (
         "(key IS NULL OR NOT EXISTS (SELECT 1 FROM jobs AS other WHERE"
         " sha256(other.key) = sha256(jobs.key) AND sha256(other.role) = sha256(jobs.role)"
@@ -75,8 +92,16 @@ _EFFECTS: Final[Mapping[Effect, str]] = {
     Effect.WAIT: "due = CASE WHEN given.wait > 0 THEN %(now)s + given.wait ELSE due END",
     Effect.RESET: (
         "lost = 0, failed = 0, due = %(now)s, deadline = NULL, expires = NULL, ended = NULL,"
-        " purge = NULL, submitter = NULL"
+        " purge = NULL, submitter = NULL, worker = NULL, begun = NULL, ran = 0, fraction = NULL,"
+        " note = NULL"
     ),
+    Effect.KEEP_RUN: (
+        "worker = coalesce(given.doer, jobs.worker),"
+        " begun = CASE WHEN given.age IS NULL OR ran = given.attempt"
+        " THEN begun ELSE %(now)s - given.age END,"
+        " ran = CASE WHEN given.doer IS NULL THEN ran ELSE given.attempt END"
+    ),
+    Effect.KEEP_PROGRESS: "fraction = given.fraction, note = given.note",
 }
 """The assignments. END, KEEP_RESULT, KEEP_FAILURE and REMOVE are more than one assignment."""
 
@@ -129,7 +154,7 @@ def _parts(row: Transition, n: int) -> list[str]:
         )
         gone = [
             f"{table}{n} AS (DELETE FROM {table} USING changed{n} WHERE {table}.id = changed{n}.id)"
-            for table in ("waits", "parents")
+            for table in ("waits", "parents", "watchers")
         ]
         return [removal, *_removal(n), *gone]
     assignments = [f"state = {int(row.target)}"]

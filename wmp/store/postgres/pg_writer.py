@@ -8,7 +8,7 @@ from typing import Any, Final
 from wmp.errors import StoreUnavailable
 from wmp.store.postgres.pg_dependents import PostgresDependents
 from wmp.store.postgres.pg_rows import read_priorities
-from wmp.store.postgres.pg_statements import CHANGES, numbers
+from wmp.store.postgres.pg_statements import CHANGES, UNNEEDED, numbers
 from wmp.store.postgres.pg_terms import as_bytes
 from wmp.store.sql.sql_rows import SqlRows
 from wmp.store.sql.sql_writer import SqlWriter
@@ -93,7 +93,7 @@ class JobWriter(SqlWriter):
         f" AND expires <= %(now)s ORDER BY expires, id {_LIMIT}"
     )
     OUTLIVED = (
-        f"SELECT {_FIELDS} FROM jobs WHERE state >= 3 AND purge <= %(now)s"
+        f"SELECT {_FIELDS} FROM jobs WHERE state >= 3 AND purge <= %(now)s AND {UNNEEDED}"
         f" ORDER BY purge, id {_LIMIT}"
     )
 
@@ -157,7 +157,8 @@ class JobWriter(SqlWriter):
         left = list(new.ids)
         for turn in range(_TURNS):
             if kept or turn:
-                answers.update(self._joined({id: keys[id] for id in left}, role, kept=kept))
+                joined = self._joined({id: keys[id] for id in left}, role, kept=kept)
+                answers.update(self._watched(joined))
                 left = [id for id in left if id not in answers]
             if not left:
                 break
@@ -167,7 +168,9 @@ class JobWriter(SqlWriter):
             if kept and added:
                 # A job of a key may have been added and have ended since the look above. From now
                 # on the new row keeps others from adding such a job.
-                answers.update(self._yielded(added, keys, role, payloads))
+                yielded = self._yielded(added, keys, role, payloads)
+                answers.update(self._watched(yielded))
+                added -= set(yielded)
             answers.update({id: (id, state) for id in added if id not in answers})
             left = [id for id in left if id not in answers]
         if left:
@@ -176,6 +179,16 @@ class JobWriter(SqlWriter):
                 "same write again"
             )
         return AddAnswer([answers[id][0] for id in new.ids], [answers[id][1] for id in new.ids])
+
+    def _watched(self, joined: dict[int, tuple[int, _State]]) -> dict[int, tuple[int, _State]]:
+        """Watch the other jobs that adds join; return the joins whose jobs still exist."""
+        others = [other for id, (other, _) in joined.items() if other != id]
+        kept = self._watch(others) if others else set()
+        return {
+            id: (other, state)
+            for id, (other, state) in joined.items()
+            if other == id or other in kept
+        }
 
     def _yielded(
         self,
@@ -256,6 +269,10 @@ class JobWriter(SqlWriter):
             "payload": changes.payloads,
             "cost": changes.costs,
             "wait": changes.waits_ms,
+            "doer": _texts(changes.workers),
+            "age": changes.ages_ms,
+            "fraction": changes.fractions,
+            "note": _texts(changes.notes),
         }
         if failures is not None:
             columns["worker"] = [one and as_bytes(one.worker) for one in failures]
@@ -311,13 +328,32 @@ class JobWriter(SqlWriter):
             self.touched.add(instance)
 
     def receive(self, ids: Sequence[int]) -> None:
-        """Write receipts: this instance, the submitter, knows the ends of these jobs."""
+        """Write receipts: this instance knows the ends of these jobs."""
         if ids:
             self.connection.execute(
                 "UPDATE jobs SET submitter = NULL WHERE id = ANY(%s::bigint[]) AND submitter = %s"
                 " AND state >= 3",
                 (numbers(ids), self.me),
             )
+            self.connection.execute(
+                "DELETE FROM watchers WHERE id = ANY(%s::bigint[]) AND instance = %s",
+                (numbers(ids), self.me),
+            )
+
+    def watch(self, ids: Sequence[int]) -> None:
+        """Keep jobs until this instance has learned of their ends."""
+        if ids:
+            self._watch(ids)
+
+    def _watch(self, ids: Sequence[int]) -> set[int]:
+        """Watch jobs; return those that exist. The lock keeps a purge from removing them."""
+        rows = self.connection.execute(
+            "WITH kept AS (SELECT id FROM jobs WHERE id = ANY(%s::bigint[]) ORDER BY id"
+            " FOR KEY SHARE), added AS (INSERT INTO watchers(id, instance) SELECT id, %s FROM kept"
+            " ON CONFLICT DO NOTHING) SELECT id FROM kept",
+            (numbers(sorted(set(ids))), self.me),
+        ).fetchall()
+        return {id for (id,) in rows}
 
     # -- reservations -----------------------------------------------------------------------------
 
@@ -400,6 +436,10 @@ class JobWriter(SqlWriter):
         """
         connection = self.connection
         connection.execute(
+            "DELETE FROM watchers WHERE instance IN"
+            " (SELECT instance FROM instances WHERE ended IS NOT NULL)"
+        )
+        connection.execute(
             "UPDATE instances SET ended = %(now)s WHERE instance IN (SELECT instance FROM instances"
             " WHERE ended IS NULL AND instance != %(me)s AND valid_until < %(now)s"
             " FOR UPDATE SKIP LOCKED)",
@@ -447,10 +487,16 @@ def _encoded(ids: Sequence[int], texts: Sequence[str | None]) -> dict[int, bytes
     }
 
 
+def _texts(column: Sequence[str | None] | None) -> Sequence[bytes | None] | None:
+    return None if column is None else [None if one is None else as_bytes(one) for one in column]
+
+
 def _array(name: str, column: Sequence[Any] | None) -> Any:
     if column is None:
         return None
-    if name in ("payload", "worker", "error"):
+    if name == "fraction":
+        return list(column)
+    if name in ("payload", "worker", "error", "doer", "note"):
         if all(one is None for one in column):
             return None
         return [None if one is None else bytes(one) for one in column]

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from wmp.errors import StoreUnusable
 
-VERSION: Final = 2000
+VERSION: Final = 2001
 """Version of the tables: 1000 x major + minor."""
 
 _MAJOR: Final = 1000
@@ -87,6 +87,16 @@ CREATE TABLE parents(
 CREATE INDEX parents_parent ON parents(parent, id);
 """
 
+# `ran` is the attempt to which the other columns belong. `watchers` has the instances that wait for
+# the end of a job which they did not submit.
+_RUNS: Final = """
+ALTER TABLE jobs ADD COLUMN worker BYTEA, ADD COLUMN begun BIGINT,
+    ADD COLUMN ran BIGINT NOT NULL DEFAULT 0, ADD COLUMN fraction DOUBLE PRECISION,
+    ADD COLUMN note BYTEA;
+CREATE TABLE watchers(
+    id BIGINT NOT NULL, instance BIGINT NOT NULL, PRIMARY KEY(id, instance));
+"""
+
 _MIGRATIONS: Final[Mapping[int, tuple[int, str]]] = {
     1000: (
         2000,
@@ -95,6 +105,7 @@ _MIGRATIONS: Final[Mapping[int, tuple[int, str]]] = {
                 WHERE key IS NOT NULL;
             DROP INDEX jobs_key; DROP INDEX jobs_kept; {_KEYS} {_WAITING}""",
     ),
+    2000: (2001, _RUNS),
 }
 """For each older version: the next version, and the statements that lead there."""
 
@@ -115,7 +126,7 @@ def _signed(schema: str) -> int:
 
 def make_tables(connection: Any, generation: int) -> None:
     """Make all tables of a new store, inside the caller's transaction."""
-    connection.execute(_TABLES + _KEYS + _WAITING)
+    connection.execute(_TABLES + _KEYS + _WAITING + _RUNS)
     connection.execute(
         "INSERT INTO meta(one, version, identity, generation, home, next_id, next_instance,"
         f" last_epoch) SELECT 1, %s, %s, %s, {HOME}, 1, 1, 0",

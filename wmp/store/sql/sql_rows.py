@@ -62,7 +62,8 @@ class SqlRows(ABC):
         histories = self.failures(connection, [row[0] for row in rows]) if payloads else {}
         terms = self.terms
         jobs = []
-        for id, state, kind, number, *rest, key, payload, result in rows:
+        for row in rows:
+            id, state, kind, number, *rest, key, worker, begun, ran, fraction, note = row[:-2]
             job: list[Any] = [
                 id,
                 StoredJobState(state),
@@ -70,8 +71,12 @@ class SqlRows(ABC):
                 terms.terms(connection, number),
                 *rest,
                 None if key is None else terms.decoded(key),
-                payload,
-                result,
+                *row[-2:],
+                None if worker is None else terms.decoded(worker),
+                begun,
+                ran,
+                fraction,
+                None if note is None else terms.decoded(note),
                 histories.get(id, ()),
             ]
             jobs.append(StoredJob(*job))

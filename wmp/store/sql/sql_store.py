@@ -219,6 +219,7 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         writer.lock(batch.changes, batch.receipts)
         changes = [writer.change(one) for one in batch.changes]
         writer.receive(batch.receipts)
+        writer.watch(batch.watch)
         swept = self._sweep(writer, batch.sweep) if batch.sweep else []
         writer.resolve()
         reserved = [writer.reserve(one) for one in batch.reservations]

@@ -168,7 +168,11 @@ class SqlWriter(ABC):
 
     @abstractmethod
     def receive(self, ids: Sequence[int]) -> None:
-        """Write receipts: this instance, the submitter, knows the ends of these jobs."""
+        """Write receipts: this instance knows the ends of these jobs."""
+
+    @abstractmethod
+    def watch(self, ids: Sequence[int]) -> None:
+        """Keep jobs until this instance has learned of their ends."""
 
     @abstractmethod
     def finish(self) -> None:

@@ -14,8 +14,11 @@ from wmp.store.sqlite.sqlite_dependents import INLINE, SqliteDependents
 from wmp.store.sqlite.statements import (
     ADD_JOBS,
     CHANGES,
+    END_WATCHES,
     KEEP_RESULTS,
     RECEIVE_ENDS,
+    UNNEEDED,
+    WATCH,
     ChangeStatement,
 )
 from wmp.store.store_settings import BLOCK, KEPT_INSTANCES
@@ -61,7 +64,7 @@ class BatchWriter(SqlWriter):
     )
     OUTLIVED = (
         "SELECT id, instance, submitter FROM jobs WHERE state >= 3 AND purge <= :now"
-        " ORDER BY purge, id LIMIT :limit"
+        f" AND {UNNEEDED.format(now=':now')} ORDER BY purge, id LIMIT :limit"
     )
 
     # -- adds -----------------------------------------------------------------------------------
@@ -108,6 +111,8 @@ class BatchWriter(SqlWriter):
         ids, states = [], []
         for id, key, payload in zip(new.ids, keys, new.payloads, strict=True):
             joined = self._joined(id, key, new.kind.role, kept=new.unique == "kept")
+            if joined is not None and joined[0] != id:
+                self.watch([joined[0]])
             if joined is None:
                 shared["role"] = None if key is None else new.kind.role
                 inline = payload if len(payload) <= INLINE else None
@@ -182,6 +187,10 @@ class BatchWriter(SqlWriter):
                 "payload": repeat(b"") if changes.payloads is None else changes.payloads,
                 "cost": repeat(0) if changes.costs is None else changes.costs,
                 "wait": repeat(0) if changes.waits_ms is None else changes.waits_ms,
+                "doer": repeat(None) if changes.workers is None else changes.workers,
+                "age": repeat(None) if changes.ages_ms is None else changes.ages_ms,
+                "fraction": repeat(None) if changes.fractions is None else changes.fractions,
+                "note": repeat(None) if changes.notes is None else changes.notes,
             },
             changes.failures,
         )
@@ -259,8 +268,13 @@ class BatchWriter(SqlWriter):
         return whole
 
     def receive(self, ids: Sequence[int]) -> None:
-        """Write receipts: this instance, the submitter, knows the ends of these jobs."""
+        """Write receipts: this instance knows the ends of these jobs."""
         RECEIVE_ENDS.run(self.connection, len(ids), {"id": ids}, self._shared)
+        END_WATCHES.run(self.connection, len(ids), {"id": ids}, self._shared)
+
+    def watch(self, ids: Sequence[int]) -> None:
+        """Keep jobs until this instance has learned of their ends."""
+        WATCH.run(self.connection, len(ids), {"id": ids}, self._shared)
 
     def finish(self) -> None:
         """Do nothing: SQLite itself counts the bytes in use."""
@@ -294,6 +308,10 @@ class BatchWriter(SqlWriter):
             "DELETE FROM instances WHERE ended < ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE"
             " jobs.instance = instances.instance AND jobs.state IN (1, 2))",
             (now - KEPT_INSTANCES,),
+        )
+        self.connection.execute(
+            "DELETE FROM watchers WHERE instance IN"
+            " (SELECT instance FROM instances WHERE ended IS NOT NULL)"
         )
 
     # -- reservations -----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from wmp.errors import StoreUnusable
 APPLICATION: Final = 0x574D5053
 """``application_id`` of a store: WMPS in ASCII."""
 
-VERSION: Final = 3000
+VERSION: Final = 3001
 """Version of the schema: 1000 x major + minor."""
 
 _MAJOR: Final = 1000
@@ -36,6 +36,18 @@ _WAITING: Final = (
         id INTEGER NOT NULL, place INTEGER NOT NULL, parent INTEGER NOT NULL,
         PRIMARY KEY(id, place)) WITHOUT ROWID""",
     "CREATE INDEX parents_parent ON parents(parent, id)",
+)
+
+# `ran` is the attempt to which the other columns belong. `watchers` has the instances that wait for
+# the end of a job which they did not submit.
+_RUNS: Final = (
+    "ALTER TABLE jobs ADD COLUMN worker TEXT",
+    "ALTER TABLE jobs ADD COLUMN begun INTEGER",
+    "ALTER TABLE jobs ADD COLUMN ran INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE jobs ADD COLUMN fraction REAL",
+    "ALTER TABLE jobs ADD COLUMN note TEXT",
+    """CREATE TABLE watchers(
+        id INTEGER NOT NULL, instance INTEGER NOT NULL, PRIMARY KEY(id, instance)) WITHOUT ROWID""",
 )
 
 # `jobs.payload` is NULL when the payload is in `bodies`: SQLite writes a whole row anew at every
@@ -74,6 +86,7 @@ _TABLES: Final = (
     "CREATE INDEX jobs_purge ON jobs(purge) WHERE state >= 3",
     *_KEYS,
     *_WAITING,
+    *_RUNS,
 )
 
 _FILL_ROLES: Final = (
@@ -94,6 +107,7 @@ _MIGRATIONS: Final[Mapping[int, tuple[int, Sequence[str]]]] = {
             *_WAITING,
         ),
     ),
+    3000: (3001, _RUNS),
 }
 """For each older version: the next version, and the statements that lead there."""
 

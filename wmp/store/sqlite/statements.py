@@ -12,6 +12,7 @@ from typing import Final
 from attrs import frozen
 
 from wmp.store.sqlite.row_statement import RowStatement, row_statement
+from wmp.store.store_settings import LEARNING
 from wmp.store.stored_job import (
     RELATIVE,
     Effect,
@@ -25,13 +26,27 @@ from wmp.store.stored_job import (
 GRACE: Final = "grace"
 """Name of the value of the guard LAPSED: the milliseconds of grace."""
 
-EACH: Final = ("id", "attempt", "payload", "cost", "wait", "worker", "error")
+EACH: Final = (
+    *("id", "attempt", "payload", "cost", "wait", "worker", "error"),
+    *("doer", "age", "fraction", "note"),
+)
 """Names of the values of a change that differ from job to job."""
 
 SHARED: Final = ("me", "now", GRACE)
 """Names of the values that all jobs of a change share."""
 
 _LIVING: Final = "SELECT instance FROM instances WHERE ended IS NULL"
+
+UNNEEDED: Final = (
+    "NOT EXISTS (SELECT 1 FROM parents JOIN jobs AS child ON child.id = parents.id"
+    " WHERE parents.parent = jobs.id AND child.state = -2)"
+    " AND NOT EXISTS (SELECT 1 FROM watchers JOIN instances"
+    " ON instances.instance = watchers.instance"
+    " WHERE watchers.id = jobs.id AND instances.ended IS NULL)"
+    f" AND (jobs.submitter IS NULL OR jobs.purge <= {{now}} - {LEARNING}"
+    f" OR jobs.submitter NOT IN ({_LIVING}))"
+)
+"""The condition that nobody needs an ended job any more."""
 
 # A name in braces becomes `?`, or a column of the rows.
 _GUARDS: Final[Mapping[Guard, str]] = {
@@ -46,6 +61,7 @@ _GUARDS: Final[Mapping[Guard, str]] = {
     Guard.EXPIRED: "(deadline <= {now} OR expires <= {now})",
     Guard.ATTENDED: f"(instance = {{me}} OR instance NOT IN ({_LIVING}))",
     Guard.OUTLIVED: "purge <= {now}",
+    Guard.UNNEEDED: UNNEEDED,
     Guard.KEY_FREE: (
         "(key IS NULL OR NOT EXISTS (SELECT 1 FROM jobs AS other"
         " WHERE other.key = jobs.key AND other.role = jobs.role AND other.state < 2"
@@ -68,8 +84,15 @@ _EFFECTS: Final[Mapping[Effect, str]] = {
     Effect.WAIT: "due = CASE WHEN {wait} > 0 THEN {now} + {wait} ELSE due END",
     Effect.RESET: (
         "lost = 0, failed = 0, due = {now}, deadline = NULL, expires = NULL, ended = NULL,"
-        " purge = NULL, submitter = NULL"
+        " purge = NULL, submitter = NULL, worker = NULL, begun = NULL, ran = 0, fraction = NULL,"
+        " note = NULL"
     ),
+    Effect.KEEP_RUN: (
+        "worker = coalesce({doer}, worker), begun = CASE WHEN {age} IS NULL OR ran = {attempt}"
+        " THEN begun ELSE {now} - {age} END,"
+        " ran = CASE WHEN {doer} IS NULL THEN ran ELSE {attempt} END"
+    ),
+    Effect.KEEP_PROGRESS: "fraction = {fraction}, note = {note}",
 }
 """The assignments. END, KEEP_RESULT, KEEP_FAILURE and REMOVE are more than one assignment."""
 
@@ -117,7 +140,7 @@ def _statement(row: Transition) -> ChangeStatement:
     chosen = f"FROM (VALUES {{*}}) AS given CROSS JOIN jobs WHERE {condition}"
     steps: list[str] = []
     if Effect.REMOVE in row.effects:
-        for table in ("bodies", "results", "failures", "waits", "parents", "jobs"):
+        for table in ("bodies", "results", "failures", "waits", "parents", "watchers", "jobs"):
             steps.append(_DELETE.format(table, chosen))
     else:
         if Effect.KEEP_RESULT in row.effects:
@@ -195,5 +218,15 @@ KEEP_RESULTS: Final = row_statement(
 RECEIVE_ENDS: Final = row_statement(
     "UPDATE jobs SET submitter = NULL FROM (VALUES {*}) AS given"
     " WHERE id = {id} AND submitter = {me} AND state >= 3",
+    ("id",),
+)
+
+WATCH: Final = row_statement(
+    "INSERT OR IGNORE INTO watchers(id, instance) SELECT {id}, {me} FROM (VALUES {*}) AS given",
+    ("id",),
+)
+
+END_WATCHES: Final = row_statement(
+    "DELETE FROM watchers WHERE instance = {me} AND id IN (SELECT {id} FROM (VALUES {*}) AS given)",
     ("id",),
 )

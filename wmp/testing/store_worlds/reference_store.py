@@ -14,6 +14,7 @@ from wmp.errors import InstanceEnded
 from wmp.message import Kind
 from wmp.store.contract import JobFilter, QueuedKind, StoredJob, StoreInstance, SubmitterNews
 from wmp.store.job_terms import StoredTerms
+from wmp.store.store_settings import LEARNING
 from wmp.store.stored_job import (
     ENDED,
     INHERITED,
@@ -70,6 +71,12 @@ class _StoredRow:
     purge: int | None = None
     result: bytes | None = None
     over: bool = False
+    worker: str | None = None
+    begun: int | None = None
+    ran: int = 0
+    fraction: float | None = None
+    note: str | None = None
+    watchers: set[int] = field(factory=set)
     history: list[StoredFailure] = field(factory=list)
     new: NewJobs | None = None
     """The submission of a job that has not got the results for which it waits."""
@@ -96,6 +103,11 @@ class _StoredRow:
             self.key,
             self.payload if payloads else None,
             self.result if payloads else None,
+            self.worker,
+            self.begun,
+            self.ran,
+            self.fraction,
+            self.note,
             tuple(self.history) if payloads else (),
         )
 
@@ -122,6 +134,10 @@ class _Change:
     wait: int = 0
     payload: bytes = b""
     failure: StoredFailure | None = None
+    worker: str | None = None
+    age: int | None = None
+    fraction: float | None = None
+    note: str | None = None
 
 
 @define(eq=False)
@@ -276,6 +292,8 @@ class ReferenceStore:
                 )
                 for effect in rows_of(what)[0].effects:
                     self._take_effect(effect, row, _Change(me, now))
+            elif row.id != id:
+                row.watchers.add(me)
             ids.append(row.id)
         if new.after:
             # Only these: a job that others end in this batch is visited after all changes.
@@ -326,6 +344,10 @@ class ReferenceStore:
                 _at(changes.waits_ms, index),
                 b"" if changes.payloads is None else bytes(changes.payloads[index]),
                 None if changes.failures is None else changes.failures[index],
+                None if changes.workers is None else changes.workers[index],
+                None if changes.ages_ms is None else changes.ages_ms[index],
+                None if changes.fractions is None else changes.fractions[index],
+                None if changes.notes is None else changes.notes[index],
             )
             self._step(changes.input, id, change)
         return self._states(changes.ids)
@@ -378,6 +400,18 @@ class ReferenceStore:
                 return row.instance == change.me or ended < float("inf")
             case Guard.OUTLIVED:
                 return row.purge is not None and row.purge <= now
+            case Guard.UNNEEDED:
+                return not self._needed(row, now)
+
+    def _needed(self, row: _StoredRow, now: int) -> bool:
+        """Return whether somebody waits for the end or the result of an ended job."""
+        living = self.living()
+        learns = row.submitter in living and (row.purge or 0) > now - LEARNING
+        waits = any(
+            other.state is _State.WAITING and other.new is not None and row.id in other.new.after
+            for other in self._rows.values()
+        )
+        return learns or waits or bool(row.watchers & living)
 
     def _follow(self, transition: Transition, row: _StoredRow, change: _Change) -> None:
         row.state = transition.target
@@ -411,6 +445,13 @@ class ReferenceStore:
                     row.history.append(failure)
                     if len(row.history) > 32:
                         del row.history[16]
+            case Effect.KEEP_RUN:
+                if change.age is not None and row.ran != change.attempt:
+                    row.begun = change.now - change.age
+                if change.worker is not None:
+                    row.worker, row.ran = change.worker, change.attempt
+            case Effect.KEEP_PROGRESS:
+                row.fraction, row.note = change.fraction, change.note
             case Effect.END:
                 dead = row.state in (_State.ERROR, _State.TIMEOUT, _State.LOST)
                 row.ended = change.now
@@ -423,6 +464,8 @@ class ReferenceStore:
                 row.due = change.now
                 row.deadline_ms = row.expires_at_ms = row.ended = row.purge = None
                 row.result = row.submitter = None
+                row.worker = row.begun = row.fraction = row.note = None
+                row.ran = 0
                 row.history.clear()
             case Effect.FILL:
                 assert row.new is not None
@@ -447,6 +490,11 @@ class ReferenceStore:
             row = self._rows.get(id)
             if row is not None and row.state in ENDED and row.submitter == me:
                 row.submitter = None
+            if row is not None:
+                row.watchers.discard(me)
+        for id in batch.watch:
+            if id in self._rows:
+                self._rows[id].watchers.add(me)
         return self._sweep(me, now, batch.sweep) if batch.sweep else []
 
     def _sweep(self, me: int, now: int, limit: int) -> list[SweptJob]:
@@ -497,7 +545,7 @@ class ReferenceStore:
             ),
             (
                 _In.PURGE,
-                lambda row: row.state in ENDED and row.purge <= now,
+                lambda row: row.state in ENDED and row.purge <= now and not self._needed(row, now),
                 lambda row: (row.purge, row.id),
             ),
         ):
