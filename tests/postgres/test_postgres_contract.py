@@ -25,6 +25,15 @@ ABOUT_FILES = {
 }
 
 
+MODULES = (
+    test_kept_results,
+    test_sqlite_store,
+    test_store_clock,
+    test_stored_attempts,
+    test_waiting_jobs,
+)
+
+
 def _shared() -> dict[str, Any]:
     """Return the tests that use nothing but a store and a clock."""
     return {

@@ -345,8 +345,8 @@ def test_a_store_of_the_first_version_gets_keys_of_roles(url):
     # Made by hand, as version 1.0 was.
     for statement in (
         "DROP TABLE waits, parents, watchers",
-        "ALTER TABLE jobs DROP COLUMN worker, DROP COLUMN begun, DROP COLUMN ran,"
-        " DROP COLUMN fraction, DROP COLUMN note",
+        "ALTER TABLE jobs DROP COLUMN worker, DROP COLUMN begun, DROP COLUMN ran",
+        "ALTER TABLE jobs DROP COLUMN fraction, DROP COLUMN note",
         "DROP INDEX jobs_key, jobs_kept",
         "ALTER TABLE jobs DROP COLUMN role",
         "CREATE UNIQUE INDEX jobs_key ON jobs(sha256(key)) WHERE state < 3 AND key IS NOT NULL",
