@@ -13,7 +13,7 @@ with tempfile.TemporaryDirectory() as folder:
     manager.start()
     for name in ("ada", "bob", "eve"):
         manager.submit(name.encode(), key=f"greet {name}")
-    manager.close(0)
+    manager.close()
     with wmp.results(store) as results:
         print("bob's job:", results.get(key="greet bob", default=b"still open").decode())
 

@@ -235,9 +235,9 @@ class Manager(AsyncNode[ManagerSettings]):
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
         Jobs that have not ended after this time end here with :class:`~wmp.errors.ClosedError`, and
-        are cancelled at the workers. Stored jobs are not cancelled: they stay in the store, and
-        workers go on with those that they have begun. In a fork of the manager's process the call
-        does nothing.
+        are cancelled at the workers. Stored jobs are neither waited for nor cancelled: they stay in
+        the store, and workers go on with those that they have begun; :meth:`drain` waits for them.
+        In a fork of the manager's process the call does nothing.
         """
         node = self._node
         if node.forked:
@@ -246,7 +246,9 @@ class Manager(AsyncNode[ManagerSettings]):
         try:
             if node.running and timeout > 0:
                 until = time.monotonic() + timeout
-                if self._store is None or await self._store.wait_submitted(self._node, until):
+                if self._store is not None:
+                    await self._store.wait_kept(node, until)
+                else:
                     node.drain()
                     await self._wait_drained(max(0.0, until - time.monotonic()))
         finally:

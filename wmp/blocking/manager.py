@@ -156,9 +156,9 @@ class Manager(BlockingNode[aio.Manager]):
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.
 
         Jobs that have not ended after this time end here with :class:`~wmp.errors.ClosedError`, and
-        are cancelled at the workers. Stored jobs are not cancelled: they stay in the store, and
-        workers go on with those that they have begun. In a fork of the manager's process the call
-        does nothing.
+        are cancelled at the workers. Stored jobs are neither waited for nor cancelled: they stay in
+        the store, and workers go on with those that they have begun; :meth:`drain` waits for them.
+        In a fork of the manager's process the call does nothing.
         """
         self._shut(timeout)
 

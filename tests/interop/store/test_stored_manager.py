@@ -472,3 +472,40 @@ def test_a_manager_whose_store_is_replaced_ends_and_leaves_the_log(tmp_path: Pat
     manager.close(0)
     os.replace(tmp_path / "away.db", path)
     assert states(path) == {"QUEUED": 1}
+
+
+@pytest.mark.rule("STORE-12.7")
+def test_close_waits_for_no_stored_job(tmp_path: Path) -> None:
+    go = threading.Event()
+
+    def slow(payload: bytes) -> bytes:
+        go.wait(WAIT)
+        return payload
+
+    path = tmp_path / "jobs.db"
+    manager = wmp.Manager(store=path)
+    manager.start()
+    with wmp.Worker(*manager.endpoints, handlers=slow):
+        try:
+            running = manager.submit(b"running")
+            while not running.running():
+                time.sleep(0.01)
+            waiting = manager.submit_nowait(b"waiting", role="nobody")
+            manager.close(RUN)  # would last as long, and longer than the test may
+            for job in (running, waiting):
+                with pytest.raises(wmp.ClosedError, match="stays in the store"):
+                    job.result(0)
+        finally:
+            go.set()
+    assert sum(states(path)[name] for name in ("QUEUED", "RESERVED")) == 2
+
+
+@pytest.mark.rule("STORE-12.7")
+def test_close_waits_for_jobs_that_are_not_stored(tmp_path: Path) -> None:
+    with (
+        wmp.Manager(store=tmp_path / "jobs.db") as manager,
+        wmp.Worker(*manager.endpoints, handlers=double),
+    ):
+        job = manager.submit(b"x", stored=False)
+        manager.close(WAIT)
+        assert job.result(0) == b"xx"

@@ -11,7 +11,6 @@ from typing import Final, TypeVar
 
 from wmp.actions import Acknowledge, Decline, Write
 from wmp.errors import StoreUnavailable
-from wmp.message import counted
 from wmp.runtime.common.threads import aside
 from wmp.runtime.driver.inbox import Inbox
 from wmp.runtime.manager.store_committer import StoreCommitter, open_store
@@ -114,21 +113,23 @@ class ManagerStore:
 
         The manager may also have jobs of other processes. It gives them back in the end.
         """
-        pause, logged = 0.001, time.monotonic() + _SILENT
-        while len(self._submissions) and node.running:
-            now = time.monotonic()
-            if until is not None and now >= until:
-                return False
-            if until is not None and now >= logged:
-                logger.warning(
-                    "manager: waits up to %.3g s for %s; stored jobs stay in the store after that",
-                    until - now,
-                    counted(len(self._submissions), "job"),
-                )
-                logged = until
-            await asyncio.sleep(pause if until is None else min(pause, until - now))
-            pause = min(2 * pause, 0.05)
-        return True
+        return await _wait_while(lambda: len(self._submissions) > 0 and node.running, until)
+
+    async def wait_kept(self, node: Node, until: float) -> None:
+        """Wait until no submitted job would end with the manager (STORE-12.7)."""
+        logged = min(until, time.monotonic() + _SILENT)
+
+        def wait() -> bool:
+            return node.running and self._submissions.has_unkept()
+
+        if await _wait_while(wait, logged) or logged == until:
+            return
+        logger.warning(
+            "manager: waits up to %.3g s for jobs that are not stored; stored jobs stay in the "
+            "store",
+            until - time.monotonic(),
+        )
+        await _wait_while(wait, until)
 
     async def close(self) -> None:
         """Let the last batches be written, and end the instance. Idempotent."""
@@ -142,3 +143,15 @@ class ManagerStore:
     def _opened(self) -> StoreCommitter:
         assert self._committer is not None, "the store is opened before the driver starts"
         return self._committer
+
+
+async def _wait_while(wait: Callable[[], bool], until: float | None) -> bool:
+    """Wait as long as a condition holds; return False when the time came first."""
+    pause = 0.001
+    while wait():
+        now = time.monotonic()
+        if until is not None and now >= until:
+            return False
+        await asyncio.sleep(pause if until is None else min(pause, until - now))
+        pause = min(2 * pause, 0.05)
+    return True

@@ -273,6 +273,13 @@ class Submissions:
             waits = self._table.waits
             return [id for id in self._jobs if id < FIRST_UNSTORED and not waits(id)]
 
+    def has_unkept(self) -> bool:
+        """Return whether a job has not ended that would end with the manager: one that the store
+        does not have, or has not confirmed. From any thread."""
+        with self._lock:
+            waits = self._table.waits
+            return any(not self.is_stored(id) or waits(id) for id in self._jobs)
+
     def acknowledge(self, action: Acknowledge) -> None:
         """Report that jobs are stored; jobs that joined another job get its number."""
         wakes: list[Callable[[], object]] = []
