@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Generator, Iterator
@@ -179,6 +178,9 @@ class StoredJobHandle:
         return self._awaited().__await__()
 
     async def _awaited(self) -> Any:
+        # Imported here, because `wmp jobs` needs no event loop.
+        import asyncio
+
         for pause in pauses():
             if (await asyncio.to_thread(self.status)).ended is not None:
                 break
