@@ -163,7 +163,7 @@ def decode(frames: list[bytes]) -> Message:
     try:
         must(len(frames[0]) <= HEAD, f"the head has more than {HEAD} bytes", "limit")
         head, whole = _parse(frames[0])
-        must(type(head) is list and len(head) > 0, "the head is no array, or an empty array")
+        must(type(head) is list and len(head) > 0, "the head is not an array, or an empty array")
         return _message(head, whole, frames)
     except Refused as refused:
         refused.command, refused.head = _command(frames[0], head), head
@@ -181,19 +181,20 @@ def _command(frame: bytes, head: Any) -> int | None:  # return the command, as f
 
 
 def _message(head: list[Any], whole: bool, frames: list[bytes]) -> Message:
-    must(type(head[0]) is int, "the version is no integer")
+    must(type(head[0]) is int, "the version is not an integer")
     must(head[0] == 1, f"the version is {head[0]}; expected 1", "version")
     must(len(head) == 5 and whole, "the head is not one array of five items")
     _, command, to, sender, fields = head
-    must(_natural(command), "the command is no unsigned integer")
+    must(_natural(command), "the command is not an unsigned integer")
     must(command in REQUIRED, f"there is no command {command}", "command")
     must(len(frames) <= 2 + JOBS, f"the message has more than {2 + JOBS} frames", "limit")
     short = frames[0][:3] == bytes([0x85, 1, command])
     must(short, "array header, version and command must be one byte each")
-    must(_path(sender), "'from' is no path")
-    must(to == [] if not to else type(to) is list and _path(to[::-1]), "'to' is no reversed path")
+    must(_path(sender), "'from' is not a path")
+    reversed_path = to == [] if not to else type(to) is list and _path(to[::-1])
+    must(reversed_path, "'to' is not a reversed path")
     must(len(to) > 0 or command in (READY, PING, PONG, BYE, ERROR), "'to' is empty")
-    must(type(fields) is dict and _plain(fields), "the fields are no map of plain values")
+    must(type(fields) is dict and _plain(fields), "the fields are not a map of plain values")
     must(
         all(type(key) is str or _natural(key) for key in fields),
         "a field's key is neither an unsigned integer nor text",
@@ -235,7 +236,7 @@ def _columns(command: int, to: list[Any], frames: list[bytes]) -> dict[Any, list
         )
     must(
         type(table.get(1)) is list and len(table[1]) > 0,
-        "the column ids is no array, or an empty array",
+        "the column ids is not an array, or an empty array",
     )
     must(len(table[1]) <= JOBS, f"the message has more than {JOBS} jobs", "limit")
     known = {word: table[key] for key, word in enumerate(ENTRIES, 1) if key in table}

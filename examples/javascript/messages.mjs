@@ -7,7 +7,7 @@ const HEAD = 1 << 14, COLUMNS = 1 << 24, PAYLOAD = 1 << 28, JOBS = 4096, HOPS = 
 
 export class Float { constructor(value) { this.value = value; } }
 
-/** Thrown for frames that are no message. Has the code and text of the ERROR, and `back` and `command` if they can be read. */
+/** Thrown for frames that are not a message. Has the code and text of the ERROR, and `back` and `command` if they can be read. */
 export class Refused extends Error {
   constructor(code, text) { super(text); Object.assign(this, { code, back: [], place: {} }); }
 }
@@ -154,7 +154,7 @@ export function decodeMessage(frames) {
     must(frames.length > 0, "the message has no frames");
     must(frames[0].length <= HEAD, "the head is too long", "limit");
     const [value, whole] = parse(frames[0]);
-    must(Array.isArray(value) && value.length > 0, "the head is no array, or an empty array");
+    must(Array.isArray(value) && value.length > 0, "the head is not an array, or an empty array");
     head = value;
     return checked(head, whole, frames);
   } catch (refused) {
@@ -170,17 +170,17 @@ export function decodeMessage(frames) {
 }
 
 function checked(head, whole, frames) {
-  must(natural(head[0]), "the version is no integer");
+  must(natural(head[0]), "the version is not an integer");
   must(head[0] === 1, `the version is ${head[0]}; expected 1`, "version");
   must(head.length === 5 && whole, "the head is not one array of five items");
   const [, command, to, from, entries] = head;
-  must(natural(command), "the command is no unsigned integer");
+  must(natural(command), "the command is not an unsigned integer");
   must(command in REQUIRED, `there is no command ${command}`, "command");
   must(frames.length <= 2 + JOBS, "the message has too many frames", "limit");
   must(frames[0][0] === 0x85 && frames[0][1] === 1 && frames[0][2] === command, "array header, version and command must be one byte each");
-  must(path(from), "'from' is no path");
-  must(Array.isArray(to) && (to.length === 0 ? [READY, PING, ERROR].includes(command) : path([...to].reverse())), "'to' is no reversed path, or empty");
-  must(entries instanceof Map && [...entries.keys()].every((key) => typeof key === "string" || natural(key)), "the fields are no map with integers or text as keys");
+  must(path(from), "'from' is not a path");
+  must(Array.isArray(to) && (to.length === 0 ? [READY, PING, ERROR].includes(command) : path([...to].reverse())), "'to' is not a reversed path, or empty");
+  must(entries instanceof Map && [...entries.keys()].every((key) => typeof key === "string" || natural(key)), "the fields are not a map with integers or text as keys");
   const fields = {};
   Object.entries(FIELDS).forEach(([word, check], key) => {
     if (!entries.has(key)) return;
@@ -205,7 +205,7 @@ function readColumns(command, to, frames) {
     must(!(column instanceof Map) && [column].flat().every((x) => !Array.isArray(x) && !(x instanceof Map)), "a column has a nested array or map");
   }
   const ids = table.get(1);
-  must(Array.isArray(ids) && ids.length > 0, "the column ids is no array, or an empty array");
+  must(Array.isArray(ids) && ids.length > 0, "the column ids is not an array, or an empty array");
   must(ids.length <= JOBS, "the message has too many jobs", "limit");
   Object.entries(ENTRIES).forEach(([word, check], at) => {
     if (!table.has(at + 1)) return;

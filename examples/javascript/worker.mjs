@@ -15,7 +15,7 @@ const ROLES = {
   fail: async () => { throw new Error("the role fail always fails"); },
   slow: (payload, signal) => new Promise((resolve, reject) => {
     const milliseconds = Number(payload.toString() || NaN);
-    if (!(milliseconds >= 0)) throw new TypeError("the payload is no number of milliseconds");
+    if (!(milliseconds >= 0)) throw new TypeError("the payload is not a number of milliseconds");
     const timer = setTimeout(resolve, milliseconds, payload);
     signal.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); });
   }),

@@ -263,8 +263,8 @@ class Manager(BlockingNode[aio.Manager]):
                 needs a codec that encodes tuples, for example ``cbor``.
             in_flight: Maximum number of inputs that are pulled and whose results are not taken.
             return_exceptions: Yield the error of a job at its place, as
-                ``asyncio.gather`` does, and continue. The error of an input that is no payload is
-                yielded too. An error of ``payloads`` itself and ``ClosedError`` are raised.
+                ``asyncio.gather`` does, and continue. The error of an input that is not a payload
+                is yielded too. An error of ``payloads`` itself and ``ClosedError`` are raised.
             ordered: Whether results come in the order of the payloads. If false, each result comes
                 as soon as its job has ended, and a slow job keeps no other result back.
             progress: Draw a progress bar on stderr, with rich or tqdm.

@@ -134,7 +134,7 @@ class Executor(concurrent.futures.Executor):
         if unfit := sorted(options.keys() - CALL_OPTIONS):
             raise TypeError(
                 unknown_option(unfit)
-                or f"{unfit[0]!r} is no option of an executor; use the method submit of a manager"
+                or f"{unfit[0]!r} is not an option of an executor; use a manager's method submit"
             )
         if max_workers is not None:
             if workers is not None:

@@ -271,8 +271,8 @@ _BY_NAME: Final = {column.name: column for column in COLUMNS}
 
 
 def what_is_wrong(line: Mapping[str, Any]) -> str | None:
-    """Return the reason why an object is no line of this schema, in short constant words; None for
-    a line.
+    """Return the reason why an object is not a line of this schema, in short constant words; None
+    for a line.
 
     The caller has checked the version. Unknown columns and unknown kinds of lines are accepted.
     """

@@ -12,7 +12,7 @@ def count_beat(
 ) -> str:
     """Count a beat as a message of its worker; return the reason for not counting it, or "".
 
-    A beat changes nothing else. In particular it is no claim to the worker's identity.
+    A beat changes nothing else. In particular it is not a claim to the worker's identity.
 
     Args:
         worker: The worker of the beat's identity; None if the manager knows none.

@@ -139,7 +139,7 @@ class Check:
         return False
 
     def _check_entries(self, store: StoreTransaction) -> None:
-        """Remove the entries of workers that are no running jobs of theirs (DSP-4.4)."""
+        """Remove the entries of workers that are not running jobs of theirs (DSP-4.4)."""
         running = {
             (one.worker, one.id) for one in DispatchRecord.all(store) if one.worker is not None
         }

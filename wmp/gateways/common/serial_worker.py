@@ -33,7 +33,7 @@ from wmp.gateways.common.worker_lifecycle import (
 from wmp.message import Kind, Peer
 
 PEER_OF_FOREIGN_JOBS: Final[Peer] = (b"", 0)
-"""The owner of a job that no manager of WMP submitted."""
+"""The owner of a job that no WMP manager submitted."""
 
 NO_READY: Final = "no READY on this connection"
 """The reason to drop what a peer sends before the worker's READY."""

@@ -1,4 +1,4 @@
-"""The gateway for asyncio: doors for other protocols around a manager and workers of WMP."""
+"""The gateway for asyncio: doors for other protocols around a manager and WMP workers."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class Gateway(DrainingProgram):
     """Stands in the place of a queue or broker of another protocol.
 
     Requests of clients become jobs of a manager inside the gateway. Workers of the other protocol
-    and workers of WMP may do these jobs. With ``connect`` the foreign workers also do the jobs of
+    and WMP workers may do these jobs. With ``connect`` the foreign workers also do the jobs of
     other managers.
 
     Args:
         doors: The doors for clients and workers.
-        bind: Endpoints for workers of WMP and devices.
+        bind: Endpoints for WMP workers and devices.
         connect: Endpoints of managers and devices whose jobs the foreign workers do.
-        identity: Name in messages of WMP, the same at every start; by default 16 random bytes.
+        identity: Name in WMP messages, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
-        max_silence: Seconds of silence after which a worker of WMP is given up.
+        max_silence: Seconds of silence after which a WMP worker is given up.
         star: A node of a Binary Star (:class:`~wmp.gateways.aio.BinaryStar`), which decides whether
             this gateway serves its clients. The gateway starts and closes the node, and ends with
             the error of the node.
@@ -273,7 +273,7 @@ class Gateway(DrainingProgram):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Addresses to which workers of WMP can connect, with the actual ports.
+        """Addresses to which WMP workers can connect, with the actual ports.
 
         Raises:
             ClosedError: The gateway is not started, and the system has not chosen an address yet.
@@ -371,11 +371,11 @@ def _check(
     if not workers and not bind:
         raise ConfigError(
             "no worker could do the requests at this gateway; add a door for workers, or bind an "
-            "address for workers of WMP"
+            "address for WMP workers"
         )
     if bind and not clients:
         raise ConfigError(
-            "the gateway binds an address for workers of WMP, and has no jobs for them; add a door "
+            "the gateway binds an address for WMP workers, and has no jobs for them; add a door "
             "for clients"
         )
     if connect and not workers:

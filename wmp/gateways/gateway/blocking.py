@@ -1,5 +1,5 @@
 # Twin of wmp/gateways/gateway/aio.py; written by specs/build_blocking.py.
-"""A gateway: clients and workers of other protocols, and nodes of WMP, serve each other.
+"""A gateway: clients and workers of other protocols, and WMP nodes, serve each other.
 
 ::
 
@@ -34,16 +34,16 @@ class Gateway(BlockingDrainingProgram[aio.Gateway]):
     """Stands in the place of a queue or broker of another protocol.
 
     Requests of clients become jobs of a manager inside the gateway. Workers of the other protocol
-    and workers of WMP may do these jobs. With ``connect`` the foreign workers also do the jobs of
+    and WMP workers may do these jobs. With ``connect`` the foreign workers also do the jobs of
     other managers.
 
     Args:
         doors: The doors for clients and workers.
-        bind: Endpoints for workers of WMP and devices.
+        bind: Endpoints for WMP workers and devices.
         connect: Endpoints of managers and devices whose jobs the foreign workers do.
-        identity: Name in messages of WMP, the same at every start; by default 16 random bytes.
+        identity: Name in WMP messages, the same at every start; by default 16 random bytes.
         label: Name for people; by default host and process.
-        max_silence: Seconds of silence after which a worker of WMP is given up.
+        max_silence: Seconds of silence after which a WMP worker is given up.
         star: A node of a Binary Star (:class:`~wmp.gateways.BinaryStar`), which decides whether
             this gateway serves its clients. The gateway starts and closes the node, and ends with
             the error of the node.
@@ -121,7 +121,7 @@ class Gateway(BlockingDrainingProgram[aio.Gateway]):
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Addresses to which workers of WMP can connect, with the actual ports.
+        """Addresses to which WMP workers can connect, with the actual ports.
 
         Raises:
             ClosedError: The gateway is not started, and the system has not chosen an address yet.

@@ -1,4 +1,4 @@
-"""A gateway as a machine: doors for other protocols around a manager and workers of WMP.
+"""A gateway as a machine: doors for other protocols around a manager and WMP workers.
 
 Theory of operation. A front door makes jobs of requests; they go to the gateway's manager. Each
 group of workers behind a back door is one worker machine, with a slot for each foreign worker. The
@@ -58,7 +58,7 @@ from wmp.gateways.gateway.worker_group import WorkerGroup
 from wmp.message import Link
 
 Record = Callable[[object, Sequence[object], float], None]
-"""Records a step of a machine of WMP: the event, the actions, the time."""
+"""Records a step of a WMP machine: the event, the actions, the time."""
 
 
 @frozen(kw_only=True)
@@ -120,7 +120,7 @@ class GatewayMachine:
     fronts: Sequence[int]
     manager: ManagerMachine | None = None
     recorder_of: Callable[[ManagerSettings | WorkerSettings | DeviceSettings], Record] | None = None
-    """Begins the journal of a machine of WMP; None for no journal."""
+    """Begins the journal of a WMP machine; None for no journal."""
     settings: None = field(default=None, init=False)  # each machine inside has its own
     device: DeviceMachine | None = field(default=None, init=False)
     groups: dict[str, WorkerGroup] = field(factory=dict, init=False)
@@ -336,7 +336,7 @@ class GatewayMachine:
             self._step(key, event, group.worker.handle(event, now), now)
 
     def _step(self, key: _MachineKey, event: object, actions: Sequence[Any], now: float) -> None:
-        """Record a step of one machine of WMP, and pass its actions on."""
+        """Record a step of one WMP machine, and pass its actions on."""
         if self.recorder_of is not None:
             if key in self._unrecorded:
                 self._records[key] = self.recorder_of(self._unrecorded.pop(key))

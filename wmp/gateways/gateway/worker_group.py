@@ -1,4 +1,4 @@
-"""A group of foreign workers behind a gateway: they are one worker of WMP together."""
+"""A group of foreign workers behind a gateway: they are one WMP worker together."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class MajordomoService:
     name: str
     """Name of the service. A name that ends with ``*`` is a beginning of names."""
     needs: Mapping[str, int] | None = field(default=None, kw_only=True)
-    """Amounts of the resources of a worker of WMP that a request takes; by default one slot."""
+    """Amounts of the resources of a WMP worker that a request takes; by default one slot."""
     priority: int = field(default=0, kw_only=True)
     """Requests of a higher priority are granted first."""
     max_worker_losses: int = field(default=3, kw_only=True)
@@ -60,7 +60,7 @@ class MajordomoService:
     """``"body"``: a request with the body of a request in progress waits for the same job, and the
     newest of them gets the reply."""
     as_list: bool = field(default=False, kw_only=True)
-    """Whether a body of one frame is a list for handlers of WMP, too."""
+    """Whether a body of one frame is a list for WMP handlers, too."""
 
     def __attrs_post_init__(self) -> None:
         check_text("the name of a service", self.name, Limits.TEXT, 1)
@@ -116,7 +116,7 @@ class MajordomoDoor(Door):
     """A door for the clients and the workers of Majordomo 0.1 (7/MDP), which share its addresses.
 
     Each request is a job whose role is the name of the service. Majordomo workers of the service do
-    it, and workers of WMP with this role. Two doors, one for each side, make a broker with two
+    it, and WMP workers with this role. Two doors, one for each side, make a broker with two
     sockets.
 
     Raises:
@@ -149,7 +149,7 @@ class MajordomoDoor(Door):
     linger: float = field(default=10.0, kw_only=True)
     """Seconds after which a service without workers is forgotten."""
     max_workers: int = field(default=10_000, kw_only=True)
-    """Maximum number of workers. A service has 4096 at most: together they are one worker of WMP,
+    """Maximum number of workers. A service has 4096 at most: together they are one WMP worker,
     and it has so many jobs at a time."""
 
     def __attrs_post_init__(self) -> None:

@@ -130,7 +130,7 @@ def service_of(role: str) -> bytes:
 
 
 def find_header(frames: Frames) -> int:
-    """Return the place behind the first empty frame (MDP-1.3); 0 for frames that are no message."""
+    """Return the place behind the first empty frame (MDP-1.3); 0 if there is none."""
     for place, frame in enumerate(frames[: MAX_HOPS + 1]):
         if not frame:
             return place + 1 if place + 1 < len(frames) else 0

@@ -68,7 +68,7 @@ class ClientDoor(Door):
     """For agents that have a ROUTER: the address by which they connect; by default the first
     address, with the actual port."""
     guide: bool = field(default=False, kw_only=True)
-    """Whether an empty frame behind the sequence of an agent is no part of the body, as the Python
+    """Whether an empty frame behind the sequence of an agent is not part of the body, as the Python
     client of the guide sends it."""
     remember: float = field(default=SERVICE.remember, kw_only=True)
     """Seconds for which a reply to an agent is kept for repetitions of its request."""
@@ -92,7 +92,7 @@ class ClientDoor(Door):
     """``"body"``: a request with the body of a request in progress waits for the same job, and the
     newest of them gets the reply."""
     as_list: bool = field(default=SERVICE.as_list, kw_only=True)
-    """Whether a body of one frame is a list for handlers of WMP, too."""
+    """Whether a body of one frame is a list for WMP handlers, too."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -161,7 +161,7 @@ class ClientDoor(Door):
 
 @frozen
 class WorkerDoor(Door):
-    """A door for workers of another protocol: together they are one worker of WMP.
+    """A door for workers of another protocol: together they are one WMP worker.
 
     Raises:
         ConfigError: A setting is wrong.
@@ -183,7 +183,7 @@ class WorkerDoor(Door):
     """Seconds after which a request at a worker counts as lost; None for no limit. A later
     heartbeat of the worker shows that it takes requests again."""
     max_workers: int = field(default=BACK_DOOR.max_workers, kw_only=True)
-    """Maximum number of workers, at most 4096: together they are one worker of WMP, and it has so
+    """Maximum number of workers, at most 4096: together they are one WMP worker, and it has so
     many jobs at a time. Give further workers a door of their own."""
     guide: bool = field(default=False, kw_only=True)
     """Whether HEARTBEAT of an unknown Paranoid worker is READY, as at the queue of the guide."""

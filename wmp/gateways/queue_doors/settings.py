@@ -68,7 +68,7 @@ class BackDoorSettings:
     max_workers: int = Limits.JOBS
     """Maximum number of workers. READY of further workers is dropped.
 
-    Together they are one worker of WMP, which has no more jobs at a time than this default.
+    Together they are one WMP worker, which has no more jobs at a time than this default.
     """
     home: Peer | None = None
     """The manager whose submitters take results of any codec."""

@@ -31,7 +31,7 @@ class TableRow(NamedTuple):
     """A worker in the table of a server."""
 
     address: str
-    """Routing id of the worker; bytes that are no text are shown in hexadecimal."""
+    """Routing id of the worker; bytes that are not text are shown in hexadecimal."""
     free: int
     """Number of free slots."""
     slots: int
@@ -42,7 +42,7 @@ class RoundRobinDoor(Door):
     """A door for the clients and the workers of round robin, which share its addresses.
 
     Each message of a client is a job: a list of frames, the command of the application and its
-    arguments. Workers of round robin do these jobs, and workers of WMP.
+    arguments. Workers of round robin do these jobs, and WMP workers.
 
     Raises:
         ConfigError: A setting is wrong.

@@ -107,7 +107,7 @@ class SlotTable:
     slots: int = field(default=0, init=False)
     """Number of slots of all workers."""
     maximum: int = field(default=Limits.JOBS, init=False)
-    """Maximum number of slots of all workers: they are one worker of WMP, and its jobs have this
+    """Maximum number of slots of all workers: they are one WMP worker, and its jobs have this
     limit."""
 
     def __len__(self) -> int:

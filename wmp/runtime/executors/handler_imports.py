@@ -41,7 +41,7 @@ def load_handlers(load: Callable[[Any], _T], data: Any) -> _T:
 
 
 def check_no_import(handlers: Iterable[Callable[..., Any]]) -> None:
-    """Check that a start of worker processes is no part of an import that workers make too.
+    """Check that a start of worker processes is not part of an import that workers make too.
 
     Args:
         handlers: The handlers of the processes.

@@ -68,7 +68,7 @@ class Intake:
             return_exceptions: As for ``map``.
             ordered: As for ``map``.
             threaded: Whether a thread pulls inputs for which the consumer may have to wait: those
-                that are no collection.
+                that are not collections.
         """
         return (MapPipeline if ordered else UnorderedMap)(
             self.submissions,

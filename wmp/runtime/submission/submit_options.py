@@ -112,7 +112,7 @@ _RENAMED: Final = {"keep": "result_ttl", "retries": "max_worker_losses"}
 
 
 def unknown_option(names: Iterable[str]) -> str:
-    """Return the text of the error about the first of the names that is no option; else ''."""
+    """Return the text of the error about the first of the names that is not an option; else ''."""
     known = sorted(OPTION_DEFAULTS)
     for name in sorted(set(names) - set(known)):
         if name in _RENAMED:

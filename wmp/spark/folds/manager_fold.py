@@ -165,7 +165,7 @@ class ManagerFold(ProcessFold):
                         line.source_epoch, outcome,
                     )  # fmt: skip
         if command == "ERROR":
-            return  # ERROR is no sign of life, because a device may have sent it
+            return  # ERROR is not a sign of life, because a device may have sent it
         self._silence(line)
         if command in _SIGNS_OF_LIFE:
             self._observer.seen(self._peer, (line.source.encode(), worker[1]), line.at)

@@ -82,7 +82,7 @@ class StoreUrl:
         shown = _quoted(host)
         if found.get("port"):
             if not _PORTS.match(found["port"]):
-                raise ConfigError(f"the port in the URL of the store is no number; {_EXPECTED}")
+                raise ConfigError(f"the port in the URL of the store is not a number; {_EXPECTED}")
             shown += f":{found['port']}"
         name = f"postgresql://{shown}/{found.get('dbname', '')}"
         return StoreUrl(conninfo, schema, name if schema == SCHEMA else f"{name}?schema={schema}")

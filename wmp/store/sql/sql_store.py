@@ -149,7 +149,7 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         """Apply a batch; see :class:`~wmp.store.contract.Store`."""
         for changes in batch.changes:
             if changes.input not in BY_CALLERS:
-                raise ValueError(f"{changes.input.name} is no change that a batch can have")
+                raise ValueError(f"{changes.input.name} is not a change that a batch can have")
 
         def work(connection: Any) -> tuple[_Writer, BatchAnswer]:
             last, writer = self._renew(connection, me, number)

@@ -231,7 +231,7 @@ class StoreFile:
             now: Milliseconds since 1970.
 
         Raises:
-            StoreError: The file is no store, or cannot be opened.
+            StoreError: The file is not a store, or cannot be opened.
         """
         self._lock.acquire()
         try:

@@ -31,7 +31,7 @@ def make_if_new(path: Path, access: FileAccess, identity: bytes, now: int) -> bo
     Raises:
         StoreUnusable: The log of a store is there without its file.
         OSError: The file cannot be made.
-        sqlite3.Error: The same, or the existing file is no database.
+        sqlite3.Error: The same, or the existing file is not a database.
     """
     log = Path(f"{path}-wal")
     exists = path.exists()

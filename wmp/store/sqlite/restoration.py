@@ -33,7 +33,7 @@ def restore(copy: Path, path: Path) -> Path | None:
     Raises:
         ConfigError: The copy is missing, or is the store itself.
         StoreUnavailable: A process uses the store.
-        StoreUnusable: The copy is damaged, or is no store.
+        StoreUnusable: The copy is damaged, or is not a store.
         StoreError: The copy cannot be put in place.
     """
     path = Path(os.path.realpath(path))

@@ -31,7 +31,7 @@ class SqliteReader(SqlReader[StoreFile]):
 
         Raises:
             ConfigError: There is no such file, or its file system is not fit for a store.
-            StoreError: The file is no store, or cannot be read.
+            StoreError: The file is not a store, or cannot be read.
         """
         check_sqlite()
         place = Path(os.path.realpath(path))

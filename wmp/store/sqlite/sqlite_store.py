@@ -53,7 +53,7 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
     Raises:
         ConfigError: A setting is wrong, or the file system is not fit for a store.
         StoreUnavailable: The file cannot be opened.
-        StoreUnusable: The file is no store, or of a version that is not known.
+        StoreUnusable: The file is not a store, or of a version that is not known.
     """
 
     TRANSACTION = SqliteTransaction

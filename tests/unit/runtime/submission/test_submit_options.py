@@ -47,7 +47,7 @@ def test_an_executor_lists_the_options_of_calls_and_refuses_the_others() -> None
 
     assert {"needs", "timeout", "expires", "checksum", "retry"} <= keyword_only.keys()
     assert not {"role", "stored", "key"} & keyword_only.keys()
-    with pytest.raises(TypeError, match=r"'role' is no option of an executor; use the method"):
+    with pytest.raises(TypeError, match=r"'role' is not an option of an executor"):
         wmp.Executor(role="resize")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"no option 'timeoutt'; did you mean 'timeout'"):
         wmp.Executor(timeoutt=3)  # type: ignore[call-arg]

@@ -320,7 +320,7 @@ def status_is_no_result(talk: ManagerConversation) -> None:
 
 @case("WMP-6.11")
 def handed_back(talk: ManagerConversation) -> None:
-    """DONE cancelled without CANCEL hands the job back, and is no worker loss."""
+    """DONE cancelled without CANCEL hands the job back, and is not a worker loss."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(max_worker_losses=0)
     for _ in range(2):
