@@ -17,22 +17,34 @@ from wmp.spark.extras import need_extra as _need_extra
 if typing.TYPE_CHECKING:
     from wmp.spark.fleet.executor_check import ship
     from wmp.spark.fleet.fleet import Fleet
+    from wmp.spark.numbers.numbers_report import NumbersReport, report_numbers
     from wmp.spark.reports.following import follow
     from wmp.spark.reports.reporting import JournalReport, report
     from wmp.spark.rows.mapped_rows import map_rows
 
-__all__ = ["Fleet", "JournalReport", "follow", "map_rows", "report", "ship"]
+__all__ = [
+    "Fleet",
+    "JournalReport",
+    "NumbersReport",
+    "follow",
+    "map_rows",
+    "report",
+    "report_numbers",
+    "ship",
+]
 
 
 _HOMES: typing.Final = {
     "Fleet": "fleet.fleet",
     "JournalReport": "reports.reporting",
+    "NumbersReport": "numbers.numbers_report",
     "follow": "reports.following",
     "map_rows": "rows.mapped_rows",
     "report": "reports.reporting",
+    "report_numbers": "numbers.numbers_report",
     "ship": "fleet.executor_check",
 }
-_REPORTS: typing.Final = ("JournalReport", "follow", "report")
+_REPORTS: typing.Final = ("JournalReport", "NumbersReport", "follow", "report", "report_numbers")
 """The names that make reports. Only they need the packages for reports, so executors need not."""
 
 

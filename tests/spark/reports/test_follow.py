@@ -31,7 +31,8 @@ from wmp.spark.pipeline import account, account_store, publishing
 from wmp.spark.pipeline.account import Account
 from wmp.spark.pipeline.publishing import Publisher
 from wmp.spark.reports import following
-from wmp.spark.reports.reporting import JournalReport, alone, check_out
+from wmp.spark.reports.report_folder import alone, check_out
+from wmp.spark.reports.reporting import JournalReport
 from wmp.testing.simulator.journals import Journals
 from wmp.testing.worlds.world import World
 

@@ -26,7 +26,7 @@ from wmp.spark.folds.facts import ALWAYS
 from wmp.spark.journals.schema import TABLES
 from wmp.spark.journals.tables import Tables
 from wmp.spark.reports import reporting
-from wmp.spark.reports.reporting import check_out
+from wmp.spark.reports.report_folder import check_out
 from wmp_programs import wmp as main
 
 

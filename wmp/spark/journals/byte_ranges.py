@@ -173,6 +173,23 @@ def read(span: ByteRange, *, torn: bool = False) -> Iterator[bytes]:
             yield line
 
 
+def chunks(span: ByteRange, size: int) -> Iterator[bytes]:
+    """Return the lines of a range that begins with a line, about so many bytes at a time.
+
+    A last line without a line end is returned, too.
+
+    Raises:
+        WMPError: The segment was removed.
+    """
+    with _open(span.path) as file:
+        file.seek(span.begin)
+        while (left := span.end - file.tell()) > 0:
+            text = file.read(min(size, left))
+            if not text:
+                return  # the segment is shorter than it was
+            yield text if text.endswith(b"\n") or left <= size else text + file.readline()
+
+
 def _open(path: str) -> BinaryIO:
     plain = Path(path)
     dotted = plain.with_name(f".{plain.name}")

@@ -8,8 +8,6 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow.dataset
-
 from wmp.spark.journals import byte_ranges
 from wmp.spark.journals.byte_ranges import ByteRange
 from wmp.spark.journals.lines import MAPS
@@ -107,6 +105,8 @@ class Source:
                 name = piece.path.rpartition("/")[2]
                 yield from zip(repeat(name), byte_ranges.read(piece, torn=self._torn))
                 continue
+            import pyarrow.dataset  # which imports pandas, if that is installed
+
             events = pyarrow.dataset.dataset(piece[0], format="parquet")
             for batch in events.to_batches(batch_size=_BATCH):
                 for row in batch.to_pylist():

@@ -16,7 +16,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pyarrow
-import pyarrow.dataset
 import pyarrow.parquet
 from attrs import define, field, frozen
 
@@ -24,6 +23,7 @@ from wmp.spark.journals.schema import TABLES, ddl
 from wmp.spark.session.arrow import Values, schema_of, to_batch
 
 if typing.TYPE_CHECKING:
+    import pyarrow.dataset
     from pyspark.sql import DataFrame, SparkSession
 
 Written = tuple[str, str, int, bytes | None]
@@ -135,6 +135,8 @@ class Tables:
 
     def dataset(self, name: str, columns: Sequence[str] | None = None) -> pyarrow.dataset.Dataset:
         """Open a table for this process; of a table below a URL, only the columns are read."""
+        import pyarrow.dataset  # which imports pandas, if that is installed
+
         if not self.far:
             return pyarrow.dataset.dataset(self.path(name), format="parquet")
         frame = self.spark.read.schema(ddl(name)).parquet(self.path(name))

@@ -29,7 +29,8 @@ _STRETCHES: Final = (0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600, 21_600, 86_400, 6
 """Each is a multiple of the one before, so counts of short stretches add up to those of long ones.
 """
 _MAX: Final = 120
-_SHARES: Final = (0.5, 0.9, 0.95, 0.99, 0.999)
+SHARES: Final = (0.5, 0.9, 0.95, 0.99, 0.999)
+"""The percentiles of a spread, as shares of all samples."""
 _GROUPS: Final = ("role", "manager", "worker", "device", "hour")
 _TIMED: Final = {"busy": 3, "had": 3, "submitted": 1, "ended": 1}
 """Counts of stretches, with the place of the start of the stretch in their keys."""
@@ -60,7 +61,7 @@ def spread(values: Mapping[int, Sequence[int]]) -> Values:
     ends = list(accumulate(values[value][0] for value in order))
     count, total = ends[-1], sum(entry[1] for entry in values.values())
     shares = []
-    for share in _SHARES:
+    for share in SHARES:
         rank = math.ceil(round(share * count, 6))
         shares.append(values[order[bisect_left(ends, rank)]][2])
     return (count, total / count, *shares, max(entry[2] for entry in values.values()))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import time
 import typing
 from collections.abc import Iterator, Sequence
@@ -26,11 +24,10 @@ from wmp.spark.pipeline.publishing import PipelineResult
 from wmp.spark.pipeline.run import STEPS, Progress, build_tables
 from wmp.spark.reports.page import page
 from wmp.spark.reports.report_data import read_report_data
+from wmp.spark.reports.report_folder import alone, check_out
 
 if typing.TYPE_CHECKING:
     from pyspark.sql import SparkSession
-if sys.platform != "win32":
-    import fcntl
 
 _PAGE: Final = "report.html"
 """Name of the page's file, beside the tables."""
@@ -40,8 +37,6 @@ _MASTER: Final = re.compile(
     r"local(\[(\*|[1-9]\d*)(,\s*\d+)?\])?|local-cluster\[.+\]|spark://.+:\d+|k8s://.+|yarn"
 )
 """The master URLs of Spark."""
-_LOCK: Final = ".lock"
-"""Name of a file that is locked while a report is written."""
 
 
 @frozen
@@ -152,47 +147,6 @@ def _check_master(master: str | None) -> None:
             f"the master is {master!r}; expected a master URL of Spark such as local[2], "
             "spark://host:7077, k8s://https://host:443 or yarn"
         )
-
-
-def check_out(out: str | Path) -> str:
-    """Return the directory or URL to write to; make the directory if it does not exist.
-
-    Raises:
-        ConfigError: It is not a directory, or cannot be made or written to.
-    """
-    if is_far(str(out)):
-        return str(out)
-    where = Path(out).resolve()
-    try:
-        where.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(f"cannot make the folder {out}: {reason}") from error
-    if not os.access(where, os.W_OK | os.X_OK):
-        raise ConfigError(f"cannot write to the folder {out}: permission denied")
-    return str(where)
-
-
-@contextmanager
-def alone(where: str) -> Iterator[None]:
-    """Lock a folder against other reports during the block; there is no lock for a URL.
-
-    Raises:
-        ConfigError: Another process writes a report there.
-    """
-    # Windows has no such locks, so several reports could write here.
-    if sys.platform == "win32" or is_far(where):
-        yield
-        return
-    with open(Path(where, _LOCK), "w", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"another process writes a report to {where}; name another folder, or wait for "
-                "that report"
-            ) from None
-        yield  # the system releases the lock of a process that is killed
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Load, latency and throughput of journals, without a check of rules."""
