@@ -76,7 +76,10 @@ def judge(case: Case, talk: Conversation, script: Callable[[], None]) -> CaseRes
                 talk.farewell()
         complaint = wire.close()
     if complaint and verdict in (Verdict.OK, Verdict.INFORMATIONAL):
-        verdict, text = Verdict.UNCLEAN, complaint
+        # A testee that could not run cannot end in time either.
+        late = wire.stalled(True)
+        verdict = Verdict.VOID if late else Verdict.UNCLEAN
+        text = f"{late}; observed meanwhile: {complaint}" if late else complaint
     if stalled and verdict in (Verdict.FAILED, Verdict.NON_STRICT):
         verdict, text = Verdict.VOID, f"{stalled}; observed meanwhile: {rule}: {text}"
     return CaseResult(case, verdict, rule, text, lines, units)

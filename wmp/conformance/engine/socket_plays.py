@@ -19,6 +19,7 @@ from attrs import define, evolve, field, frozen
 from wmp.conformance.engine.play import play, terms_of
 from wmp.conformance.script.case import Broken, Case, CaseResult, Unimplemented, Verdict
 from wmp.conformance.script.stalls import WATCH
+from wmp.conformance.wire.core_probes import PROBES, Stay, core_of
 from wmp.conformance.wire.process import PeerProcess, fill
 from wmp.conformance.wire.wire import EPOCH, Connection, JobEnd, SubmittedJob, Terms
 from wmp.message import Frame
@@ -60,6 +61,8 @@ milliseconds, and with as much more time for "at once".
 """
 _EXPIRED = 6.5
 """Units of silence after which every testee has forgotten a peer."""
+_LOOK_AT_CORE = 0.02
+"""Seconds between two looks at the core of the testee."""
 _LOOK = 100
 """Milliseconds between two checks whether the kit must end."""
 _OUTCOMES = frozenset({"ok", "error", "cancelled", "timeout", "lost"})
@@ -196,6 +199,10 @@ class SocketWire:
     """The time since which the delays of the kit count."""
     _returned: float = field(default=0.0, init=False)
     """The time at which the kit last looked for messages of the testee; 0 before the first look."""
+    _stays: list[Stay] = field(factory=list, init=False)
+    """When the testee was on which core."""
+    _late: str | None = field(default=None, init=False)
+    """How busy the machine was until the testee ended; None while it runs."""
     _absent: float = field(default=0.0, init=False)
     """The longest time in seconds for which the kit did not look for messages."""
     _host: str = field(factory=lambda: _own_host(next(_plays)), init=False)
@@ -215,6 +222,7 @@ class SocketWire:
             raise
         self._began = time.monotonic()
         self._watched = WATCH.begin()
+        PROBES.begin()
 
     def _start(self) -> None:
         live = self.live
@@ -262,14 +270,29 @@ class SocketWire:
         return _START * 1000 / self.unit
 
     def stalled(self, evident: bool) -> str:
-        stall = max(self._absent, WATCH.longest(self._watched))
+        if self._late is not None:
+            return self._late
         maximum = (_STALL if evident else self.grace * _HOP) * self.unit / 1000
-        if stall <= maximum:
+        delays = {
+            "the kit": max(self._absent, WATCH.longest(self._watched)),
+            "a probe on the core of the testee": PROBES.longest(self._stays, self._watched),
+        }
+        who = max(delays, key=lambda one: delays[one])
+        if delays[who] <= maximum:
             return ""
         return (
-            f"this machine was busy: the kit could not run for {stall:.2f} s; "
+            f"this machine was busy: {who} could not run for {delays[who]:.2f} s; "
             f"expected at most {maximum:.2f} s"
         )
+
+    def _note_core(self) -> None:
+        """Note the core of the testee, at most once in a step of the probes."""
+        now = time.monotonic()
+        if self._process is None or (self._stays and now < self._stays[-1][0] + _LOOK_AT_CORE):
+            return
+        core = core_of(self._process.number)
+        if core is not None:
+            self._stays.append((now, core))
 
     def now(self) -> float:
         return (time.monotonic() - self._began) * 1000 / self.unit
@@ -320,6 +343,7 @@ class SocketWire:
         left = (until - self.now()) * self.unit
         if self._returned:
             self._absent = max(self._absent, time.monotonic() - self._returned)
+        self._note_core()
         events = dict(self._poller.poll(max(0, min(ceil(left), _LOOK))))
         self._returned = time.monotonic()
         self._collect(events)
@@ -449,8 +473,10 @@ class SocketWire:
                 self.complaint = self._process.close(patience, had_to_end=self.may_end)
                 self._stderr = self._process.stderr
         finally:
+            self._late = self.stalled(True)
             self._close_sockets()
             WATCH.end()
+            PROBES.end()
         return self.complaint
 
     def _close_sockets(self) -> None:

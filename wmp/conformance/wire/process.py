@@ -78,6 +78,11 @@ class PeerProcess:
         return self._child.stdout.fileno()
 
     @property
+    def number(self) -> int:
+        """The number of the process."""
+        return self._child.pid
+
+    @property
     def ended(self) -> bool:
         """Whether the process has exited."""
         return self._child.poll() is not None
