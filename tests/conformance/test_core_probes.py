@@ -17,7 +17,7 @@ from wmp.conformance.script.case import Broken, Case, Verdict
 from wmp.conformance.wire.core_probes import PROBES, CoreProbes, core_of
 
 pytestmark = pytest.mark.skipif(
-    core_of(os.getpid()) is None, reason="the system does not tell the core of a process"
+    core_of(os.getpid()) is None, reason="the system does not report the core of a process"
 )
 
 

@@ -43,7 +43,7 @@ Stay = tuple[float, int]
 
 
 def core_of(process: int) -> int | None:
-    """Return the core on which a process last ran; None where the system does not tell."""
+    """Return the core on which a process last ran; None where the system does not report it."""
     try:
         status = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
         return int(status.rpartition(")")[2].split()[36])
