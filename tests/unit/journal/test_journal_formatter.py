@@ -48,7 +48,7 @@ from wmp.events import (
 )
 from wmp.journal.formatter import JournalFormatter
 from wmp.journal.header import JournalHeader
-from wmp.journal.json_fragments import WRITTEN_FIELDS
+from wmp.journal.json_fragments import WRITTEN_FIELDS, HeadFormatter
 from wmp.journal.reader import whole
 from wmp.journal.schema import LINES, name_of_file, name_of_peer, what_is_wrong
 from wmp.message import Columns, Command, Field, Kind, Message, Outcome
@@ -319,3 +319,12 @@ def test_names_of_files_sort_by_number_and_are_one_to_one():
     assert all(len(name) < 130 and "/" not in name and ":" not in name for name in files)
     assert name_of_file(b"w", 5, 9) < name_of_file(b"w", 5, 10)
     assert name_of_peer(b"0x00") == "0x30783030"
+
+
+def test_the_key_of_beats_is_a_secret_and_gets_into_no_line():
+    key = 2**62 + 12345
+    settings = WorkerSettings(identity=b"w", epoch=1, beat_key=key)
+    assert "beat_key" not in JournalHeader.of(settings).settings
+    assert str(key) not in repr(settings)
+    text = HeadFormatter().text({Field.SESSION: 3, Field.BEAT_KEY: key, Field.BEAT: key})
+    assert text == ',"session":3,"beat_key":true,"beat":true'
