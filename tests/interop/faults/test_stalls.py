@@ -69,6 +69,22 @@ def test_a_handler_that_holds_the_interpreter_runs_once_and_the_log_names_the_pa
     assert f"(role {role!r})" in printed
 
 
+def test_the_log_names_a_pause_of_a_worker_with_processes(workers: Workers) -> None:
+    with wmp.Manager(max_silence=6.0) as manager:
+        workers.append(start(*manager.endpoints, "process"))
+        manager.wait_for_workers(1, timeout=WAIT)
+        manager.submit(b"8", role="hold")
+        assert workers[0].stdout is not None
+        assert workers[0].stdout.readline() == "begun\n"
+        workers[0].send_signal(signal.SIGSTOP)
+        wait_until(lambda: not manager.statistics().workers)
+        workers[0].send_signal(signal.SIGCONT)
+        printed = output(workers)
+        manager.close(0)
+    assert "this process did not run for" in printed
+    assert "interpreter lock" not in printed
+
+
 @pytest.mark.rule("WMP-9.17")
 def test_beats_pass_a_device(workers: Workers) -> None:
     with (
