@@ -13,6 +13,7 @@ import click
 from wmp.cli.common.entry_point import complain
 from wmp.cli.common.options import ProgramCommand, check_addresses, security_of, verbose
 from wmp.cli.common.options import keys as key_flags
+from wmp.cli.common.store_flags import store_flags
 from wmp.errors import ConfigError
 from wmp.runtime.common.checks import check_private
 
@@ -79,6 +80,7 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
     wmp dispatcher --store postgresql://user@host/database
     wmp dispatcher --store jobs.db --bind tcp://127.0.0.1:5570
     wmp dispatcher --store jobs.db --http 0.0.0.0:8081 --token-file token
+    wmp dispatcher --store jobs.db --reserve 67108864 --group jobs
     """,
 )
 @click.option(
@@ -87,6 +89,7 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
     required=True,
     help="The store: a file, or postgresql://…; made if it is missing.",
 )
+@store_flags
 @click.option(
     "--http",
     metavar="HOST:PORT",
@@ -136,6 +139,8 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
 def dispatcher(
     context: click.Context,
     store: str,
+    reserve: int | None,
+    group: str | None,
     http: str,
     bind: tuple[str, ...],
     address: str | None,
@@ -165,6 +170,8 @@ def dispatcher(
             store,
             http,
             settings,
+            reserve=reserve,
+            group=group,
             bind=bind,
             address=address,
             allow_hosts=allow_host,

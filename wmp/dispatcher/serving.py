@@ -22,7 +22,7 @@ from wmp.dispatcher.settings import DispatcherSettings
 from wmp.errors import ConfigError
 from wmp.runtime.node.signals import caught, on_signals
 from wmp.runtime.sockets.security import Security
-from wmp.store.opening import printable_place
+from wmp.store.opening import place_with_settings, printable_place
 from wmp.store.transaction import TransactingStore
 
 _LOCAL: Final = "inproc://http-worker"
@@ -52,6 +52,8 @@ async def serve_dispatcher(
     http: str,
     settings: DispatcherSettings,
     *,
+    reserve: int | None = None,
+    group: str | None = None,
     bind: Sequence[str] = (),
     address: str | None = None,
     allow_hosts: Sequence[str] = (),
@@ -65,6 +67,8 @@ async def serve_dispatcher(
         store: Path of a store on SQLite, or URL of one on PostgreSQL.
         http: HOST:PORT to listen on.
         settings: The settings.
+        reserve: Bytes that a store in a file keeps on its disk; None for the default.
+        group: Group that may use a new store in a file, too; None for nobody but the user.
         bind: Endpoints for WMP workers.
         address: URL of this dispatcher for workers; by default made of ``http``.
         allow_hosts: Further names and addresses of this dispatcher (DSP-6.10).
@@ -83,10 +87,12 @@ async def serve_dispatcher(
     quiet_libraries()
     stopped = asyncio.Event()
     with on_signals(stopped.set):
-        manager = _StoreManager(*bind, store=store, security=security) if bind else None
+        open_file = place_with_settings(store, reserve=reserve, group=group)
+        of_manager = open_file() if bind and open_file is not None else store
+        manager = _StoreManager(*bind, store=of_manager, security=security) if bind else None
         bound = bound_socket(host, port)
         dispatcher = Dispatcher(
-            lambda: _open_store(store),
+            open_file or (lambda: _open_store(store)),
             settings,
             address=address or f"http://{named}:{bound.getsockname()[1]}",
             token=token,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, unquote
@@ -119,6 +120,32 @@ def make_store(place: str | os.PathLike[str], **settings: Any) -> WritableStore:
     from wmp.store.sqlite.sqlite_store import SqliteStore
 
     return SqliteStore(place, **settings)
+
+
+def place_with_settings(
+    place: str, *, reserve: int | None = None, group: str | None = None
+) -> Callable[[], WritableStore] | None:
+    """Return what opens a store with settings that only files have; None if there are none.
+
+    Args:
+        place: The path of a file of SQLite, or the URL of a database of PostgreSQL.
+        reserve: Bytes on the disk that are kept for ends and purges; None for the default.
+        group: The group that may use a new store, too; None for nobody but the user.
+
+    Raises:
+        ConfigError: A setting is given for a database.
+    """
+    settings: dict[str, Any] = {} if reserve is None else {"reserve": reserve}
+    if group is not None:
+        settings["group"] = int(group) if group.isdecimal() else group
+    if not settings:
+        return None
+    if is_url(place):
+        raise ConfigError(
+            f"a store on PostgreSQL has no {' and no '.join(settings)}; the server decides who may "
+            "use its tables and how much space they take"
+        )
+    return functools.partial(make_store, place, **settings)
 
 
 def open_writer(place: str | os.PathLike[str]) -> WritableStore:

@@ -35,6 +35,7 @@ from wmp.cli.common.options import (
 from wmp.cli.common.options import journal as journal_flag
 from wmp.cli.common.options import keys as key_flags
 from wmp.cli.common.progress import ProgressBar
+from wmp.cli.common.store_flags import store_flags
 from wmp.cli.common.worker_watch import WorkerWatch
 from wmp.cli.map.feed import Feed, Item, inputs
 from wmp.cli.map.joblog import JobLog
@@ -46,7 +47,7 @@ from wmp.runtime.common.checks import check_role, check_seconds
 from wmp.runtime.manager.unserved_log import logger as unserved_logger
 from wmp.runtime.submission.submit_options import SubmitOptions
 from wmp.runtime.submission.time_limits import TimeLimits
-from wmp.store.opening import printable_place
+from wmp.store.opening import place_with_settings, printable_place
 
 logger = logging.getLogger("wmp")
 
@@ -183,6 +184,7 @@ _TURN: Final = 0.1
     help="Keep jobs and results in STORE, a file or postgresql://…: the same command goes on "
     "after an interruption.",
 )
+@store_flags
 @key_flags(connects=True, binds=True)
 @journal_flag
 @verbose
@@ -207,6 +209,8 @@ def map_command(
     resume_failed: bool,
     checksum: bool,
     store: str | None,
+    reserve: int | None,
+    group: str | None,
     secret: str | None,
     server: str | None,
     allowed: str | None,
@@ -247,7 +251,16 @@ def map_command(
         bind = bind or (HOME,)
     security = security_of(secret, server=server, allowed=allowed)
     check_addresses(security, bind=bind, connect=connect)
-    manager = Manager(*bind, connect=connect, security=security, journal=journal, store=store)
+    if store is None and (reserve is not None or group is not None):
+        raise ConfigError("--reserve and --group are about the file of --store; name it too")
+    open_store = None if store is None else place_with_settings(store, reserve=reserve, group=group)
+    manager = Manager(
+        *bind,
+        connect=connect,
+        security=security,
+        journal=journal,
+        store=store if open_store is None else open_store(),
+    )
     # WorkerWatch reports jobs that no worker can do, and names a command that starts a worker.
     unserved_logger.disabled = True
     # A progress bar and typed input would share one line.
