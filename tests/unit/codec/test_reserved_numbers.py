@@ -12,8 +12,10 @@ from invalid_messages import COLUMNS, FROM_MANAGER, TO_WORKER, WAKE, head, take,
 
 from wmp.codec import decode
 from wmp.codec.message_tables import COLUMN_NAMES
+from wmp.conformance.wire import frame_check
 from wmp.errors import DecodeError
-from wmp.message import FIELD_NAMES, Command, Outcome
+from wmp.journal import schema
+from wmp.message import ERROR_CODES, FIELD_NAMES, Command, Outcome
 
 SPEC = build_rules.SPEC.read_text(encoding="utf-8")
 GRAMMAR = (build_rules.SPEC.parent / "wmp.cddl").read_text(encoding="utf-8")
@@ -189,3 +191,61 @@ def test_the_next_free_rule_of_the_section_follows_the_reserved_ones():
 
     assert sections == {"WMP-6"}
     assert int(free) == last + 1
+
+
+# --- what has been built since ---
+
+
+def rows_of(header: str) -> dict[int, str]:
+    """Return number and name of each row of a table of the specification."""
+    (table,) = re.findall(rf"^\| {header} \|.*\n\|[-|]+\n((?:\|.*\n)+)", SPEC, re.MULTILINE)
+    return {int(n): name for n, name in re.findall(r"^\| (\d+) \| ([^|]+?) \|", table, re.M)}
+
+
+TABLES = {
+    "command": rows_of(r"number \| command"),
+    "field": rows_of(r"key \| name"),
+    "column": rows_of(r"column \| name"),
+}
+"""Name of each number in the tables of section 2, by kind."""
+
+
+@pytest.mark.parametrize("kind", USED)
+def test_the_tables_have_the_numbers_and_names_of_the_code(kind):
+    names = {number: name.replace("_", " ") for number, name in USED[kind].items()}
+
+    assert {number: name.replace("_", " ") for number, name in TABLES[kind].items()} == names
+
+
+@pytest.mark.parametrize("kind", USED)
+def test_no_row_of_the_tables_is_reserved_too(kind):
+    assert not RESERVED[kind].keys() & TABLES[kind].keys()
+    assert not set(RESERVED[kind].values()) & set(TABLES[kind].values())
+
+
+def test_the_kit_checks_the_numbers_of_the_code():
+    checked = {number: name.replace("_", " ") for number, (name, _) in frame_check.FIELDS.items()}
+
+    assert checked == {number: name.replace("_", " ") for number, name in FIELD_NAMES.items()}
+    assert dict(COLUMN_NAMES) == frame_check._COLUMNS
+
+
+def test_the_journal_names_no_reserved_field():
+    columns = {column.name for column in schema.COLUMNS}
+
+    assert not columns & (set(RESERVED["field"].values()) - set(COLUMN_NAMES.values()))
+
+
+def test_the_outcomes_and_codes_of_the_text_are_those_of_the_code():
+    (outcomes,) = re.findall(r"DONE \(always\): ((?:\d \w+(?:, )?)+) \|", SPEC)
+    section = SPEC[SPEC.index("## 10. Errors") : SPEC.index("## 11. ")]
+
+    assert outcomes == ", ".join(f"{one.value} {one.name.lower()}" for one in Outcome)
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == ERROR_CODES
+
+
+def test_no_module_of_the_library_uses_a_reserved_command():
+    """A reserved command that was built would be a member of Command, under its reserved number."""
+    for number, name in RESERVED["command"].items():
+        assert name not in Command.__members__
+        assert number not in [command.value for command in Command]
