@@ -88,8 +88,8 @@ def test_a_door_that_takes_every_message_of_a_stranger_for_ready(eager, monkeypa
     if eager:
         admit = BackDoorMachine._admit
 
-        def admit_all(self, port, peer, message, actions):
-            return admit(self, port, peer, evolve(message, meaning=Notice.READY), actions)
+        def admit_all(self, port, peer, message, *others):
+            return admit(self, port, peer, evolve(message, meaning=Notice.READY), *others)
 
         monkeypatch.setattr(BackDoorMachine, "_admit", admit_all)
     world = ForeignWorld(seed=1, workers=1)
