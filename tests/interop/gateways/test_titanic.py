@@ -124,7 +124,7 @@ def test_a_service_does_not_wait_for_all_requests_of_another(tmp_path):
     with contextlib.ExitStack() as stack:
         (address,) = stack.enter_context(Gateway(MajordomoDoor(ANY))).doors[0]
         store = tmp_path / "store"
-        stack.enter_context(Titanic(address, store=store, heartbeat=0.2, under_way=2))
+        stack.enter_context(Titanic(address, store=store, heartbeat=0.2, in_flight=2))
         client = stack.enter_context(MajordomoClient(address, timeout=WAIT))
         begun = [
             stack.enter_context(MajordomoWorker(address, "a", slow, heartbeat=0.2))

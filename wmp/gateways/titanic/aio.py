@@ -48,7 +48,7 @@ class TitanicStatistics:
     """Number of requests whose replies were stored."""
     repeated: int
     """Number of requests that got no reply, and wait to be sent again."""
-    under_way: int
+    in_flight: int
 
 
 class Titanic(AsyncProgram):
@@ -64,7 +64,7 @@ class Titanic(AsyncProgram):
         store: File of a store on SQLite, which is made if it is missing, or a
             :class:`~wmp.SqliteStore`. Nothing else may use this file.
         timeout: Seconds within which a service must reply. After that its request is sent again.
-        under_way: Maximum number of requests that are sent and have no reply.
+        in_flight: Maximum number of requests that are sent and have no reply.
         heartbeat: Seconds between two signs of life to the broker.
         options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
@@ -79,7 +79,7 @@ class Titanic(AsyncProgram):
         *,
         store: Store | str | os.PathLike[str],
         timeout: float = 60.0,
-        under_way: int = 16,
+        in_flight: int = 16,
         heartbeat: float = 2.5,
         **options: Unpack[SocketOptions],
     ) -> None:
@@ -87,7 +87,7 @@ class Titanic(AsyncProgram):
             endpoint,
             timeout=check_seconds("timeout", timeout, zero=False),
             tries=1,
-            sockets=check_count("under_way", under_way, 1),
+            sockets=check_count("in_flight", in_flight, 1),
             **options,
         )
         # A lookup must not wait for the requests, and no worker for a lost broker.
@@ -116,7 +116,7 @@ class Titanic(AsyncProgram):
         ]
         super().__init__(self._client._node)
         self._given = store
-        self._maximum = under_way
+        self._maximum = in_flight
         self._requests: TitanicRequests | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy: Counter[str] = Counter()

@@ -35,7 +35,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
         store: File of a store on SQLite, which is made if it is missing, or a
             :class:`~wmp.SqliteStore`. Nothing else may use this file.
         timeout: Seconds within which a service must reply. After that its request is sent again.
-        under_way: Maximum number of requests that are sent and have no reply.
+        in_flight: Maximum number of requests that are sent and have no reply.
         heartbeat: Seconds between two signs of life to the broker.
         options: ``security``, ``context`` and ``transport``; see :class:`wmp.SocketOptions`.
 
@@ -50,7 +50,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
         *,
         store: Store | str | os.PathLike[str],
         timeout: float = 60.0,
-        under_way: int = 16,
+        in_flight: int = 16,
         heartbeat: float = 2.5,
         **options: Unpack[SocketOptions],
     ) -> None:
@@ -58,7 +58,7 @@ class Titanic(BlockingProgram[aio.Titanic]):
             endpoint,
             store=store,
             timeout=timeout,
-            under_way=under_way,
+            in_flight=in_flight,
             heartbeat=heartbeat,
             **options,
         )
