@@ -154,6 +154,7 @@ def valid() -> Iterator[tuple[str, Message]]:
                 expires_ms=[60_000, None],
                 limits_ms=[2000, 2000],
                 failed=[None, 2],
+                begun=[0, None],
             ),
         ),
     )

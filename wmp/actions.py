@@ -221,6 +221,13 @@ class Run:
 
     The column is None when no attempt failed.
     """
+    begun: Sequence[int | None] | None = None
+    """Number of earlier runs of each job that began or may have begun; None: all earlier leases."""
+
+    def runs_before(self, row: int) -> int:
+        """Return the number of earlier runs of the job in a row."""
+        runs = None if self.begun is None else self.begun[row]
+        return self.attempts[row] - 1 if runs is None else runs
 
 
 @frozen

@@ -320,7 +320,8 @@ class Columns:
     fractions: Sequence[float | None] | None = None
     """Progress from 0 to 1 (STATUS)."""
     texts: Sequence[str | None] | None = None
-    """Text about the progress, for people (STATUS)."""
+    """Text about the progress, for people (STATUS); text of a job that failed, or that was
+    cancelled after it had begun (DONE)."""
     expires_ms: Sequence[int | None] | None = None
     """Milliseconds within which the job may be begun; None for any time (TAKE)."""
     limits_ms: Sequence[int | None] | None = None
@@ -335,6 +336,9 @@ class Columns:
     """
     checksums: Sequence[int | None] | None = None
     """CRC-32 of each payload, None for none (TAKE, DONE)."""
+    begun: Sequence[int | None] | None = None
+    """Number of earlier runs of each job that began or may have begun; None: all earlier leases
+    (TAKE)."""
 
 
 @frozen

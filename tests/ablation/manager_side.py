@@ -45,6 +45,39 @@ def ready_dedupe(patch: Patch) -> None:
     patch.setattr(Scheduler, "ready", believe)
 
 
+def unbegun_leases(patch: Patch) -> None:
+    """WMP-6.34: TAKE does not tell how many earlier leases ended before the job began."""
+    lease = Leases.lease
+
+    def silent(self: Leases, *arguments: Any) -> Any:
+        return evolve(lease(self, *arguments), begun=None)
+
+    patch.setattr(Leases, "lease", silent)
+
+
+def begun_runs(patch: Patch) -> None:
+    """WMP-6.34: a job that is queued again counts as a job that had not begun."""
+    step = Requeue._step
+
+    def forget(self: Requeue, *arguments: Any, unbegun: int = 0) -> list[Queue]:
+        return step(self, *arguments, unbegun=1)
+
+    patch.setattr(Requeue, "_step", forget)
+
+
+def text_of_cancelled(patch: Patch) -> None:
+    """WMP-6.34: the text of DONE cancelled is not read."""
+    take_back = Requeue.take_back
+
+    def ignore(self: Requeue, worker: Any, returned: Any, now: float) -> list[Queue]:
+        rows = [
+            (*row[:3], None, row[4]) if row[1] == Outcome.CANCELLED else row for row in returned
+        ]
+        return take_back(self, worker, rows, now)
+
+    patch.setattr(Requeue, "take_back", ignore)
+
+
 def fencing(patch: Patch) -> None:
     """WMP-6.2: the attempt of a result is not compared with the attempt of the lease."""
     done = Scheduler.done

@@ -67,7 +67,7 @@ def lease_of_a_job_taken_over(patch: Patch) -> None:
     """WMP-14.7: a manager adopts a job in the store, and then queues it as a new one."""
 
     def queue(self: Succession, question: Any, job: Any, *more: Any) -> None:
-        self.changes.repeat(job, 0)
+        self.changes.repeat(job, 0, 0)
 
     patch.setattr(Succession, "_take_over", queue)
 

@@ -19,6 +19,7 @@ Switch = Callable[[pytest.MonkeyPatch], None]
 ENDS, MEET, CRASH = "every job ends", "they meet", "no crash"
 STALE, CAUSE, TWICE = "no stale result", "leases are lost for a cause", "executions"
 LOSSES = "worker losses are kept"
+RUNS = "runs are counted"
 RIVALS = "one process for each identity"
 
 WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
@@ -33,6 +34,8 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.resend_by_manager, {ENDS, MEET}, (147, 200, 185)),
     (manager_side.lost_while_cancelling, {"cancelled stays cancelled"}, (160, 161, 170, 283)),
     (manager_side.ended_in_the_queue, {"cancelled stays cancelled"}, (6, 8, 12, 18, 28)),
+    (manager_side.unbegun_leases, {RUNS}, (13, 15, 33, 44)),
+    (manager_side.begun_runs, {RUNS}, (6, 10, 11, 15)),
     (manager_side.max_worker_losses, {LOSSES}, (29, 17, 57, 67)),
     (manager_side.leaving_again, {LOSSES}, (218,)),
     (manager_side.impatience, {LOSSES}, (6, 49, 57, 63)),

@@ -304,6 +304,9 @@ class EndsAJobAtItsFirstDone(Bend):
 switched(M, "WMP-6.4", manager_side.lost_leases, "does not queue a lost lease again")
 switched(M, "WMP-6.15", manager_side.max_worker_losses, "worker losses for ever")
 switched(M, "WMP-6.17", manager_side.max_worker_losses, "counts no lost lease")
+switched(M, "WMP-6.34", manager_side.unbegun_leases, "counts every lease as a run")
+switched(M, "WMP-6.34", manager_side.begun_runs, "counts no run")
+switched(M, "WMP-6.34", manager_side.text_of_cancelled, "ignores that a cancelled job had begun")
 switched(M, "WMP-6.5", manager_side.refusal_memory, "gives a job back to who refused it")
 
 

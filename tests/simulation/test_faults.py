@@ -62,6 +62,19 @@ def begun_more_often_than_leased() -> None:
     told.begun(B, M, 1, 2)
 
 
+def begun_with_too_few_runs() -> None:
+    told = history(attempts=2)
+    told.begun(A, M, 1, 1, runs=0)
+    told.begun(A, M, 1, 2, runs=0)
+
+
+def begun_with_a_lease_that_was_handed_back() -> None:
+    told = history()
+    told.lost(M, 1, 1, counts=False, unbegun=True)
+    told.granted(M, 1, 2, B)
+    told.begun(B, M, 1, 2, runs=1)
+
+
 def granted_while_leased() -> None:
     history().granted(M, 1, 2, B)
 
@@ -153,6 +166,8 @@ def an_end_of_nothing() -> None:
 DOCTORED: list[tuple[str, Callable[[], None]]] = [
     ("every job ends", no_end),
     ("one end for each job", two_ends),
+    ("runs are counted", begun_with_too_few_runs),
+    ("runs are counted", begun_with_a_lease_that_was_handed_back),
     ("executions", begun_twice),
     ("executions", begun_more_often_than_leased),
     ("leases are lost for a cause", granted_while_leased),

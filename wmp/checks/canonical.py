@@ -283,6 +283,7 @@ def _columns_shape(columns: Columns) -> Hashable:
                 columns.expires_ms,
                 columns.limits_ms,
                 columns.failed,
+                columns.begun,
                 columns.waits_ms,
             )
         ]

@@ -26,6 +26,10 @@ INVARIANTS: Mapping[str, str] = {
     "executions": (
         "a job is begun at most once for each lease, so at most 1 + its lost leases times"
     ),
+    "runs are counted": (
+        "a job begins with the number of its earlier runs: at least those that began, and at most "
+        "its earlier leases without those that were refused or handed back before the job began"
+    ),
     "leases are lost for a cause": (
         "a new attempt is granted only after a refusal, a return, BYE, ERROR `superseded` from the "
         "worker, silence for `max_silence`, "
@@ -119,6 +123,8 @@ class _JobFacts:
     """
     begun: dict[int, Peer] = field(factory=dict)
     """The worker that began each attempt, by attempt."""
+    unbegun: int = 0
+    """Number of leases that were refused or handed back before the job began."""
     end: End | None = None
 
 
@@ -252,7 +258,14 @@ class History:
             )
 
     def lost(
-        self, owner: Peer, id: int, attempt: int, *, counts: bool = True, leaving: bool = False
+        self,
+        owner: Peer,
+        id: int,
+        attempt: int,
+        *,
+        counts: bool = True,
+        leaving: bool = False,
+        unbegun: bool = False,
     ) -> None:
         """Record that a lease ended without a result, for a cause that the manager knows.
 
@@ -263,10 +276,12 @@ class History:
             counts: Whether the loss counts as a worker loss; a refusal does not.
             leaving: Whether the worker left or had forgotten the job: of these losses of one
                 identity only the first counts.
+            unbegun: Whether the worker refused the job, or handed it back before it began.
         """
         job = self._job(owner, id)
         if job.attempt == attempt and job.holder is not None:
             job.over += 1
+            job.unbegun += unbegun
             if leaving and counts:
                 counts = job.holder[0] not in job.left
                 job.left.add(job.holder[0])
@@ -274,10 +289,27 @@ class History:
             job.holder = None
 
     def begun(
-        self, worker: Peer, owner: Peer, id: int, attempt: int, now: float | None = None
+        self,
+        worker: Peer,
+        owner: Peer,
+        id: int,
+        attempt: int,
+        now: float | None = None,
+        runs: int | None = None,
     ) -> None:
-        """Record that a handler began; ``now`` is on the worker's clock."""
+        """Record that a handler began.
+
+        Args:
+            worker: The worker.
+            owner: The job's manager.
+            id: The job's number there.
+            attempt: The attempt.
+            now: The time on the worker's clock.
+            runs: The number of earlier runs that the handler reads; None if it is not known.
+        """
         job = self._job(owner, id)
+        if runs is not None and owner in self.open:
+            self._check_runs(job, owner, id, attempt, runs)
         name, wrong = "executions", ""
         until = inf if now is None else self._begin_by.get((worker, owner, id, attempt), inf)
         if self._answered.get((worker, owner, id), 0) >= attempt:
@@ -294,6 +326,17 @@ class History:
         if wrong:
             what = f"{_name(owner, id)} attempt {attempt} was begun by {_peer(worker)}"
             raise Violation(name, f"{what}{wrong}")
+
+    @staticmethod
+    def _check_runs(job: _JobFacts, owner: Peer, id: int, attempt: int, runs: int) -> None:
+        earlier = sum(number < attempt for number in job.begun)
+        most = attempt - 1 - (job.unbegun if attempt == job.attempt else 0)
+        if not earlier <= runs <= most:
+            raise Violation(
+                "runs are counted",
+                f"{_name(owner, id)} begins in attempt {attempt} with "
+                f"{counted(runs, 'earlier run')}; expected {earlier} to {most}",
+            )
 
     def answered(
         self, worker: Peer, owner: Peer, id: int, attempt: int, outcome: Outcome | int

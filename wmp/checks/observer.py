@@ -260,7 +260,10 @@ class Observer:
             contact.received += 1
             assert columns is not None
             waits = columns.waits_ms or [None] * len(columns.ids)
-            for (id, attempt, outcome), wait in zip(_rows(columns), waits, strict=False):
+            texts = columns.texts or [None] * len(columns.ids)
+            for (id, attempt, outcome), wait, text in zip(
+                _rows(columns), waits, texts, strict=False
+            ):
                 lease = contact.leases.get(id)
                 if lease is not None and lease[0] == attempt:
                     fails = outcome == Outcome.ERROR or outcome == Outcome.OVERRUN
@@ -270,7 +273,14 @@ class Observer:
                     if outcome == Outcome.OVERRUN:
                         self.history.overran(me, id)
                 if outcome > Outcome.ERROR and lease is not None and lease[0] == attempt:
-                    self._over(me, contact, id, counts=outcome == Outcome.LOST)
+                    handed_back = outcome == Outcome.CANCELLED and text is None
+                    self._over(
+                        me,
+                        contact,
+                        id,
+                        counts=outcome == Outcome.LOST,
+                        unbegun=outcome == Outcome.REFUSED or handed_back,
+                    )
 
     def _enter(
         self, me: Peer, contacts: dict[bytes, _Contact], message: Message, now: float
@@ -362,11 +372,12 @@ class Observer:
         *,
         counts: bool = True,
         leaving: bool = False,
+        unbegun: bool = False,
     ) -> None:
         attempt, number = contact.leases.pop(id)
         del contact.needs[id]
         left = contact.sends.get(number, 1) > 0
-        self.history.lost(me, id, attempt, counts=counts and left, leaving=leaving)
+        self.history.lost(me, id, attempt, counts=counts and left, leaving=leaving, unbegun=unbegun)
         self._tidy(contact)
 
     @staticmethod
@@ -414,6 +425,7 @@ def outline_of_observer(observer: Observer) -> Outline:
             job.holder,
             job.over,
             job.spent,
+            job.unbegun,
             job.asked,
             job.deadline is not None,
             tuple(job.begun.items()),

@@ -9,6 +9,7 @@ from typing import Any, Final
 from wmp.codec.cbor import KINDS, UINT_MAX, CodecLimits, InvalidPart, check_plain, kind_of
 from wmp.codec.message_tables import (
     ATTEMPTS,
+    BEGUN,
     CHECKSUMS,
     COLUMN_NAMES,
     EXPIRES,
@@ -145,6 +146,7 @@ def read_columns(
         numbers.get(FAILED),
         numbers.get(WAITS),
         numbers.get(CHECKSUMS),
+        numbers.get(BEGUN),
     )
 
 

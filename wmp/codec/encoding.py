@@ -247,6 +247,7 @@ def _encode_columns(columns: Columns, frames: list[Frame]) -> bytes:
         (b"\x0a", columns.failed),
         (b"\x0b", columns.waits_ms),
         (b"\x0c", columns.checksums),
+        (b"\x0d", columns.begun),
     ):
         if values is not None:
             number += 1

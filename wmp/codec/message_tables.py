@@ -43,6 +43,7 @@ LIMITS: Final = 9
 FAILED: Final = 10
 WAITS: Final = 11
 CHECKSUMS: Final = 12
+BEGUN: Final = 13
 COLUMN_NAMES: Final = {
     IDS: "ids",
     ATTEMPTS: "attempts",
@@ -56,13 +57,14 @@ COLUMN_NAMES: Final = {
     FAILED: "failed",
     WAITS: "waits",
     CHECKSUMS: "checksums",
+    BEGUN: "begun",
 }
 COLUMN_ATTRIBUTES: Final = {
     key: f"{name}_ms" if key in (LEFT, EXPIRES, LIMITS, WAITS) else name
     for key, name in COLUMN_NAMES.items()
 }
 """The attribute of :class:`~wmp.message.Columns` for each column: its name, with its unit."""
-NULLABLE: Final = frozenset({LEFT, EXPIRES, LIMITS, FAILED, WAITS, CHECKSUMS})
+NULLABLE: Final = frozenset({LEFT, EXPIRES, LIMITS, FAILED, WAITS, CHECKSUMS, BEGUN})
 """Columns of unsigned integers and null."""
 REQUIRED_COLUMNS: Final[dict[Command, frozenset[int]]] = {
     Command.TAKE: frozenset({IDS, ATTEMPTS, PAYLOADS}),

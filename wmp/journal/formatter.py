@@ -182,10 +182,12 @@ class JournalFormatter:
             case Run():
                 limits = action.limits
                 maximum = "" if limits is None else f',"limits":{column(limits, _ms_or_null)}'
+                begun = action.begun
+                runs = "" if begun is None else f',"begun":{column(begun, _or_null)}'
                 return (
                     f'run","lane":{action.lane},{self._kind(action.kind)},'
                     f"{peer_of('owner', action.manager)},"
-                    f'{self._jobs(action.ids)},"attempts":{column(action.attempts)}{maximum}'
+                    f'{self._jobs(action.ids)},"attempts":{column(action.attempts)}{maximum}{runs}'
                 )
             case Recall(lane, ids) | Interrupt(lane, ids):
                 return f'{_what(action)}","lane":{lane},{jobs_of(ids)}'
@@ -260,6 +262,7 @@ class JournalFormatter:
             ("failed", columns.failed),
             ("waits", columns.waits_ms),
             ("checksums", columns.checksums),
+            ("begun", columns.begun),
         ):
             if values is not None:
                 text += f',"{name}":{column(values, _or_null)}'

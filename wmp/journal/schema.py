@@ -36,7 +36,7 @@ MAX_TIME: Final = 2**53
 ENDS: Final = frozenset(end.value for end in End)
 """The words of the column ``ends``."""
 
-NULLABLE: Final = frozenset({"left", "expires", "limits", "failed", "waits", "checksums"})
+NULLABLE: Final = frozenset({"left", "expires", "limits", "failed", "waits", "checksums", "begun"})
 """The columns of integers in which an entry may be null."""
 
 OF_JOBS: Final = ("attempts", "outcomes", "ends")
@@ -182,6 +182,9 @@ COLUMNS: Final[tuple[Column, ...]] = (
            "null"),
     Column("checksums", Type.INTEGERS, "TAKE DONE", "CRC-32 of each payload, null if there is "
            "none; a single entry applies to all jobs; absent if no payload has a CRC-32"),
+    Column("begun", Type.INTEGERS, "TAKE, run", "number of earlier runs of each job that began "
+           "or may have begun, null for all earlier leases; a single entry applies to all jobs; "
+           "absent when all are null"),
     Column("outcomes", Type.INTEGERS, "DONE, finished", "how each attempt ended: 0 ok, 1 error, 2 "
            "refused, 3 cancelled, 4 lost, 5 overrun; a single entry applies to all jobs"),
     Column("ends", Type.TEXTS, "resolve", "ok, error, cancelled, timeout, lost: how each job ended "

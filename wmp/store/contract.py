@@ -39,6 +39,8 @@ class StoredJob:
     attempt: int
     lost: int
     failed: int
+    unbegun: int
+    """Number of leases that ended before the job began."""
     instance: int | None
     """Number of the instance that has reserved the job."""
     submitter: int | None

@@ -122,6 +122,7 @@ class Effect(Enum):
     LEAVE = "reserved by no instance"
     COUNT_LOST = "lost + cost"
     COUNT_FAILED = "failed + 1"
+    COUNT_UNBEGUN = "unbegun + u, which is 1 if the job had not begun"
     WAIT = "due = now + wait if there is a wait"
     KEEP_RESULT = "the result is stored"
     KEEP_FAILURE = "the failure of the attempt is stored, if the change has one"
@@ -196,7 +197,7 @@ TABLE: Final[tuple[Transition, ...]] = (
         (_RESERVED,),
         _RESERVED,
         (Guard.MINE, Guard.ATTEMPT),
-        (Effect.NEXT_ATTEMPT, Effect.KEEP_FAILURE, Effect.COUNT_LOST),
+        (Effect.NEXT_ATTEMPT, Effect.KEEP_FAILURE, Effect.COUNT_LOST, Effect.COUNT_UNBEGUN),
     ),
     Transition(
         _In.RELEASE,

@@ -81,6 +81,8 @@ class JobChanges:
     """Progress of the attempts, 0 to 1, for inputs that keep a progress."""
     notes: Sequence[str | None] | None = None
     """Texts of the progress, beside ``fractions``."""
+    unbegun: Sequence[int] | None = None
+    """Leases that ended before the job began, 0 or 1, for inputs that count them; None for 0."""
 
 
 @frozen
@@ -141,6 +143,7 @@ class ReservedJobs:
     priorities: Sequence[int]
     lost: Sequence[int]
     failed: Sequence[int]
+    unbegun: Sequence[int]
     terms: Sequence[StoredTerms]
     deadlines_ms: Sequence[int | None]
     expires_at_ms: Sequence[int | None]

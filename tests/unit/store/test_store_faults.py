@@ -416,6 +416,7 @@ def test_a_store_of_the_first_version_gets_the_failures_of_its_jobs(path, clock)
         old.execute("DROP INDEX jobs_key")
         old.execute("DROP INDEX jobs_kept")
         old.execute("ALTER TABLE jobs DROP COLUMN role")
+        old.execute("ALTER TABLE jobs DROP COLUMN unbegun")
         old.execute("CREATE UNIQUE INDEX jobs_key ON jobs(key) WHERE state < 3")
         old.execute("CREATE INDEX jobs_kept ON jobs(key, ended, id) WHERE state >= 3")
         old.execute("DROP TABLE waits")
@@ -445,7 +446,7 @@ def test_a_migration_that_fails_leaves_the_old_version(path, clock, monkeypatch)
         with pytest.raises(StoreUnusable, match="no such table"):
             sqlite_store(path, clock)
         patched.setattr(schema, "_MIGRATIONS", {})
-        with pytest.raises(StoreUnusable, match=r"schema 3.1, which no version of wmp made"):
+        with pytest.raises(StoreUnusable, match=r"schema 3.2, which no version of wmp made"):
             sqlite_store(path, clock)
     store = sqlite_store(path, clock)
     with store._link.reading() as connection:

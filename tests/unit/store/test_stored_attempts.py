@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -168,3 +169,37 @@ def test_the_jobs_in_the_store_are_counted(manager):
     worker.give(2, hold=30)
     found = other.machine.statistics()
     assert (found.leased, found.queued, found.stored) == (2, 2, 2)
+
+
+@pytest.mark.rule("STORE-2.9")
+def test_leases_that_ended_before_the_job_began_are_counted(store):
+    client = Client(store)
+    first, second = client.add(b"x", b"y")
+    assert list(client.reserve().unbegun) == [0, 0]
+    client.change(Input.REPEAT, [first, second], [1, 1], unbegun=[1, 0])
+    client.change(Input.REPEAT, [first, second], [2, 2], costs=[0, 1], unbegun=[1, 0])
+    assert [(job.attempt, job.unbegun, job.lost) for job in store.list()] == [(3, 2, 0), (3, 0, 1)]
+    client.change(Input.AGAIN, [first], [3])
+    client.change(Input.RELEASE, [second], [3])
+    reserved = client.reserve()
+    assert (list(reserved.attempts), list(reserved.unbegun)) == ([4, 3], [2, 0])
+    # A job that is queued again by hand goes on to count.
+    client.change(Input.FAIL, [first], [4], payloads=[b"e"])
+    client.change(Input.REVIVE, [first])
+    reserved = client.reserve()
+    assert (list(reserved.attempts), list(reserved.unbegun)) == ([5], [2])
+
+
+@pytest.mark.rule("STORE-10.1")
+def test_a_store_of_version_3_1_counts_its_leases_as_runs(tmp_path, clock):
+    path = tmp_path / "old.db"
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript((Path(__file__).parent / "store_3_1.sql").read_text(encoding="utf-8"))
+    store = sqlite_store(path, clock)
+    assert [(job.attempt, job.unbegun) for job in store.list()] == [(4, 0), (0, 0)]
+    client = Client(store)
+    (id,) = client.add(b"new")
+    client.reserve()
+    client.change(Input.REPEAT, [id], [1], unbegun=[1])
+    assert client.job(id).unbegun == 1
+    store.close()

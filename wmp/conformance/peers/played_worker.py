@@ -50,6 +50,8 @@ class HeldJob:
     worker: PlayedWorker
     owner: Peer
     """The manager, or the store that it serves (WMP-14.1)."""
+    begun: int = 0
+    """The number of earlier runs, as the manager counts them."""
     free: bool = False
     """Whether the manager may grant the job to another worker."""
 
@@ -450,8 +452,15 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             raise Broken("WMP-14.1", "TAKE of stored jobs has no `keep`; expected a time")
         lock.left -= len(received.jobs)
         lock.open = bool(received["more"])
-        for (id, attempt), payload in zip(received.jobs, received.payloads, strict=True):
-            job = HeldJob(id, attempt, payload, received["role"], received["number"], self, owner)
+        columns = received.message.columns
+        counts = (columns and columns.begun) or [None] * len(received.jobs)
+        for (id, attempt), payload, runs in zip(
+            received.jobs, received.payloads, counts, strict=True
+        ):
+            begun = attempt - 1 if runs is None else runs
+            job = HeldJob(
+                id, attempt, payload, received["role"], received["number"], self, owner, begun
+            )
             self._lease(job)
 
     def _lease(self, job: HeldJob) -> None:

@@ -73,6 +73,7 @@ _FLOODS = "each device chooses its own limit of messages a second, and no case e
 _GRACE = "a manager may wait for `max_silence` instead; WMP-9.3 tests this wait"
 _PAIRS = "the kit starts one manager at a time, and a manager alone is on standby for a short time"
 
+_BEGINNINGS = "nothing on the wire shows whether a job that was cancelled had begun"
 _STARTS = "nothing on the wire shows which job of its window a worker starts first"
 _RESOURCES: Final = "no message makes a worker change its resources"
 
@@ -91,6 +92,7 @@ UNTESTABLE: Final[Mapping[tuple[str, str], str]] = {
     ("device", "WMP-8.10"): _FLOODS,
     ("worker", "WMP-12.1"): _OPTIONS,
     ("worker", "WMP-3.15"): _RESOURCES,
+    ("worker", "WMP-6.35"): _BEGINNINGS,
     ("worker", "WMP-3.16"): _STARTS,
     ("worker", "WMP-9.17"): "a worker sends beats only while its own process does not run",
     ("manager", "WMP-4.18"): "the jobs that the kit submits all need one slot",

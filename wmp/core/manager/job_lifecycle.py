@@ -197,6 +197,8 @@ class JobRecord:
     """Whether the job is sent in a TAKE of its own (WMP-7.11)."""
     history: list[FailedAttempt] | None = None
     """Attempts that failed or were lost, oldest first; None for none."""
+    unbegun: int = 0
+    """Number of leases that ended before the job began: handed back, refused, or never sent."""
     reserved: bool = False
     """Whether ``attempt`` is the number of the next lease already: the store has written it."""
     leased_at: float | None = None

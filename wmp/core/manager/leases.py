@@ -87,6 +87,7 @@ class Leases:
         attempts: list[int] = []
         payloads: list[Frame] = []
         deadlines: list[float | None] = []
+        begun: list[int | None] | None = None
         limited = False
         for part in parts:
             part.holder, part.take = identity, number
@@ -102,6 +103,10 @@ class Leases:
                 else:
                     part.attempt += 1
                 worker.leases[part.id] = self._parts[part.id] = part
+                if part.unbegun:
+                    begun = begun or []
+                    begun += [None] * (len(ids) - len(begun))
+                    begun.append(max(0, part.attempt - 1 - part.unbegun))  # WMP-6.34
                 ids.append(part.id)
                 attempts.append(part.attempt)
                 payloads.append(part.payload)
@@ -120,6 +125,8 @@ class Leases:
         columns = Columns(ids=ids, attempts=attempts, left_ms=left, payloads=payloads)
         if parts[0].kind.checksum:
             columns = evolve(columns, checksums=checksums_of(payloads))
+        if begun is not None:
+            columns = evolve(columns, begun=begun + [None] * (len(ids) - len(begun)))
         return _limited(columns, parts, now) if limited else columns
 
     # -- a lease ends: results

@@ -98,7 +98,7 @@ class Requeue:
         changed: list[Queue] = []
         # The order is the same as in ``lose``, for the same reason.
         for one in sorted(returned, key=_number, reverse=True):
-            job, outcome, payload, _, _ = one
+            job, outcome, payload, text, _ = one
             if outcome == Outcome.LOST:
                 changed += self._lose(worker, job, _text(payload), _LOST, now)
                 continue
@@ -108,9 +108,11 @@ class Requeue:
                 continue
             if outcome == Outcome.REFUSED:
                 job.refuse(*worker.mark)
-                changed += self._step(job, JobInput.REFUSE, "refused", now)
+                changed += self._step(job, JobInput.REFUSE, "refused", now, unbegun=1)
             else:
-                changed += self._step(job, JobInput.RETURN, "handed back", now)
+                # A text means that the job had begun (WMP-6.34).
+                unbegun = int(text is None)
+                changed += self._step(job, JobInput.RETURN, "handed back", now, unbegun=unbegun)
         return changed
 
     def _lose(
@@ -130,7 +132,7 @@ class Requeue:
         cost = counts and (cause in _COUNTED or job.leave(worker.identity))
         job.lost += cost
         if job.lost <= job.max_worker_losses:
-            return self._step(job, JobInput.LOSE, cause, now, int(cost))
+            return self._step(job, JobInput.LOSE, cause, now, int(cost), unbegun=int(not counts))
         if job.state is JobState.CANCELLING:
             return self._step(job, JobInput.SPEND, cause, now)
         job.step(JobInput.SPEND)
@@ -138,7 +140,14 @@ class Requeue:
         return []
 
     def _step(
-        self, job: JobRecord, what: JobInput, cause: str, now: float, cost: int = 0
+        self,
+        job: JobRecord,
+        what: JobInput,
+        cause: str,
+        now: float,
+        cost: int = 0,
+        *,
+        unbegun: int = 0,
     ) -> list[Queue]:
         """Step a job whose lease is over; return the queue in which the job waits, if any.
 
@@ -148,6 +157,7 @@ class Requeue:
             cause: Cause for the statistics.
             now: Seconds.
             cost: Lost leases to count, 0 or 1.
+            unbegun: Leases that ended before the job began, 0 or 1.
         """
         if job.state is JobState.LEASED and job.expired(now):
             job.step(JobInput.EXPIRE)  # WMP-6.20
@@ -159,8 +169,9 @@ class Requeue:
             self.leases.end(job, End.CANCELLED, b"")  # the job was being cancelled
             return []
         self.counts[cause] += 1
+        job.unbegun += unbegun
         if self.changes is not None and job.id < FIRST_UNSTORED:
-            self.changes.repeat(job, cost)
+            self.changes.repeat(job, cost, unbegun)
             return []
         queue = self.queues.get(job.kind)
         queue.put_back(job)

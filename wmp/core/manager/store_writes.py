@@ -51,6 +51,7 @@ def _has(what: StoredJobInput, *marks: Guard | Effect) -> bool:
 _FENCED: Final = frozenset(what for what in _ORDER if _has(what, Guard.ATTEMPT))
 _KEPT: Final = frozenset(what for what in _ORDER if _has(what, Effect.KEEP_RESULT))
 _COSTLY: Final = frozenset(what for what in _ORDER if _has(what, Effect.COUNT_LOST))
+_UNBEGUN: Final = frozenset(what for what in _ORDER if _has(what, Effect.COUNT_UNBEGUN))
 _DELAYED: Final = frozenset(what for what in _ORDER if _has(what, Effect.WAIT))
 
 _FAILING: Final = frozenset(what for what in _ORDER if _has(what, Effect.KEEP_FAILURE))
@@ -86,6 +87,7 @@ class ChangeColumns:
     """Label of the worker of each attempt, and when it got the attempt; else None."""
     progress: list[tuple[float | None, str | None] | None] = field(factory=list)
     """Fraction and text of the progress; else None."""
+    unbegun: list[int] = field(factory=list)
 
     def add(
         self,
@@ -98,6 +100,7 @@ class ChangeColumns:
         failure: StoredFailure | None = None,
         run: tuple[str, float | None] | None = None,
         progress: tuple[float | None, str | None] | None = None,
+        unbegun: int = 0,
     ) -> None:
         """Add the change of one job."""
         self.ids.append(id)
@@ -109,6 +112,7 @@ class ChangeColumns:
         self.failures.append(failure)
         self.runs.append(run)
         self.progress.append(progress)
+        self.unbegun.append(unbegun)
 
     def extend(
         self,
@@ -127,6 +131,7 @@ class ChangeColumns:
         self.failures += repeat(None, len(ids))
         self.runs += runs
         self.progress += repeat(None, len(ids))
+        self.unbegun += repeat(0, len(ids))
 
     def changes(self, what: StoredJobInput, now: float) -> JobChanges:
         """Return the columns as a part of a batch."""
@@ -144,6 +149,7 @@ class ChangeColumns:
             None if runs is None else [_age(run, now) for run in runs],
             None if progress is None else [report and report[0] for report in progress],
             None if progress is None else [report and report[1] for report in progress],
+            self.unbegun if what in _UNBEGUN and any(self.unbegun) else None,
         )
 
     def put_before(self, later: ChangeColumns) -> None:
@@ -156,6 +162,7 @@ class ChangeColumns:
             (self.waits_ms, later.waits_ms),
             (self.jobs, later.jobs),
             (self.failures, later.failures),
+            (self.unbegun, later.unbegun),
             (self.runs, later.runs),
             (self.progress, later.progress),
         ):

@@ -56,12 +56,14 @@ class StoredChanges:
                     self.frozen = [other for other in self.frozen or () if other is not job]
                     self.release([job])
 
-    def repeat(self, job: JobRecord, cost: int) -> None:
+    def repeat(self, job: JobRecord, cost: int, unbegun: int) -> None:
         """Ask for another attempt of a job whose lease ended without an outcome."""
         self.leases.forget(job)
         self.repeating[job.id] = job
         failure = failure_of(job.history, job.attempt)
-        self.pending.of(_In.REPEAT).add(job.id, job.attempt, cost=cost, job=job, failure=failure)
+        self.pending.of(_In.REPEAT).add(
+            job.id, job.attempt, cost=cost, unbegun=unbegun, job=job, failure=failure
+        )
 
     def again(self, job: JobRecord, wait: float) -> None:
         """Queue a job whose attempt failed in the store, until its time comes."""

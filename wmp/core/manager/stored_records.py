@@ -27,13 +27,25 @@ def is_stored(job: JobRecord) -> bool:
 def records_of(kind: Kind, reserved: ReservedJobs, store_now: int, now: float) -> list[JobRecord]:
     """Make the records of jobs that a reservation brought."""
     records = []
-    for id, attempt, payload, priority, lost, failed, terms, deadline_ms, expires_at_ms in zip(
+    for (
+        id,
+        attempt,
+        payload,
+        priority,
+        lost,
+        failed,
+        unbegun,
+        terms,
+        deadline_ms,
+        expires_at_ms,
+    ) in zip(
         reserved.ids,
         reserved.attempts,
         reserved.payloads,
         reserved.priorities,
         reserved.lost,
         reserved.failed,
+        reserved.unbegun,
         reserved.terms,
         reserved.deadlines_ms,
         reserved.expires_at_ms,
@@ -41,7 +53,7 @@ def records_of(kind: Kind, reserved: ReservedJobs, store_now: int, now: float) -
     ):
         times = (_later(deadline_ms, store_now, now), _later(expires_at_ms, store_now, now))
         job = _record(id, payload, kind, priority, terms, *times)
-        job.attempt, job.lost, job.failed = attempt, lost, failed
+        job.attempt, job.lost, job.failed, job.unbegun = attempt, lost, failed, unbegun
         if id in reserved.histories:
             job.history = history_of(reserved.histories[id], store_now, now)
         records.append(job)
@@ -53,6 +65,7 @@ def record_of(row: StoredJob, store_now: int, now: float) -> JobRecord:
     times = (_later(row.deadline_ms, store_now, now), _later(row.expires_at_ms, store_now, now))
     job = _record(row.id, row.payload or b"", row.kind, row.priority, row.terms, *times)
     job.attempt, job.lost, job.failed = row.attempt, row.lost, row.failed
+    job.unbegun = row.unbegun
     if row.history:
         job.history = history_of(row.history, store_now, now)
     return job

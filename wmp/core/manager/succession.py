@@ -272,7 +272,7 @@ class Succession:
             if row.state is _State.CANCELLING:
                 self.changes.pending.of(_In.RELEASE).add(job.id, job.attempt, job=job)
             else:
-                self.changes.repeat(job, 0)
+                self.changes.repeat(job, 0, 0)  # the worker may have begun the job
             return
         self.leases.adopt(question.worker, job, now)
         taken.setdefault(question.worker, []).append(job)
@@ -308,10 +308,16 @@ class Succession:
                 worker, (job, outcome, question.payload, question.text, question.wait), now
             )
         else:
-            self._come_back(job, outcome, question.payload, worker, now)
+            self._come_back(job, outcome, question.payload, question.text, worker, now)
 
     def _come_back(
-        self, job: JobRecord, outcome: int, payload: Frame, worker: RemoteWorker, now: float
+        self,
+        job: JobRecord,
+        outcome: int,
+        payload: Frame,
+        text: str | None,
+        worker: RemoteWorker,
+        now: float,
     ) -> None:
         """Queue a job again whose attempt is over without a result, or end it."""
         adopted = self.changes.pending.of(_In.ADOPT)
@@ -319,17 +325,20 @@ class Succession:
             adopted.add(job.id, job.attempt)
         lost = outcome == Outcome.LOST
         if lost:
-            text = printable(bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace"))
-            job.record(worker.name, now, f"lost: {text}")
+            cause = printable(bytes(payload[: Limits.LONG_TEXT]).decode(errors="replace"))
+            job.record(worker.name, now, f"lost: {cause}")
         elif outcome == Outcome.REFUSED:
             job.refuse(*worker.mark)
         if lost and job.lost + 1 > job.max_worker_losses and job.state is JobState.LEASED:
             failure = failure_of(job.history, job.attempt)
-            data = f"{worker.name}\n{text}".encode()
+            data = f"{worker.name}\n{cause}".encode()
             self.changes.pending.of(_In.SPEND).add(
                 job.id, job.attempt, data, cost=1, failure=failure
             )
         else:
             job.lost += lost
             job.step(JobInput.LOSE if lost else JobInput.RETURN)
-            self.changes.repeat(job, int(lost))
+            # The text of DONE cancelled means that the job had begun (WMP-6.34).
+            unbegun = int(not lost and (outcome == Outcome.REFUSED or text is None))
+            job.unbegun += unbegun
+            self.changes.repeat(job, int(lost), unbegun)

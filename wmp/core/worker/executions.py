@@ -197,7 +197,7 @@ class Executions:
         held.add(ids, attempts)
         timed = columns.left_ms is not None or columns.expires_ms is not None
         times = None
-        if timed or columns.limits_ms is not None or columns.failed is not None:
+        if timed or columns.limits_ms is not None or _has_counts(columns):
             times = JobTimes.of(columns, rows, now)
         self._queue.park(held, kind, ids, times, payloads, now)
 
@@ -309,7 +309,9 @@ class Executions:
             answers[3].extend(payloads)
             if event.texts is not None or event.waits is not None:
                 ends = zip(ids, outcomes, strict=True)
-                failed = {id for id, outcome in ends if outcome == Outcome.ERROR}
+                # The text of a cancelled job means that the job had begun (WMP-6.35).
+                remarked = (Outcome.ERROR, Outcome.CANCELLED)
+                failed = {id for id, outcome in ends if outcome in remarked}
                 key = held.manager, held.owner, codec, kind.checksum
                 self._remark(key, event, failed)
 
@@ -591,6 +593,11 @@ class Executions:
 def _too_long(lane: RunningLane, job: int) -> str:
     limit = lane.limits[job] if lane.limits else 0.0
     return f"ran for longer than its run_limit of {limit:g} s"
+
+
+def _has_counts(columns: Columns) -> bool:
+    """Return whether a TAKE has counts of failed attempts or of begun runs."""
+    return columns.failed is not None or columns.begun is not None
 
 
 def _parts(lengths: list[int]) -> Iterator[tuple[int, int, int]]:

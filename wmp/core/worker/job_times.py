@@ -1,4 +1,4 @@
-"""Columns that few waiting jobs need: times, limits and failed attempts."""
+"""Columns that few waiting jobs need: times, limits, failed attempts and begun runs."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ class JobTimes:
     """Seconds for which each job may run."""
     failed: Sequence[int | None] | None = None
     """Number of failed attempts of each job, None for a job with settings of its own."""
+    begun: Sequence[int | None] | None = None
+    """Number of earlier runs of each job, None for all earlier leases."""
 
     @staticmethod
     def of(columns: Columns, rows: Sequence[int] | None, now: float) -> JobTimes:
@@ -35,7 +37,7 @@ class JobTimes:
             rowed = zip(begin_by, deadlines, strict=True)
             begin_by = [b if a is None else a if b is None else min(a, b) for a, b in rowed]
         runs = None if limits is None else _times(limits, 0.0)
-        times = JobTimes(deadlines, begin_by, runs, columns.failed)
+        times = JobTimes(deadlines, begin_by, runs, columns.failed, columns.begun)
         return times if rows is None else times.only(rows)
 
     def only(self, rows: Sequence[int]) -> JobTimes:
@@ -45,6 +47,7 @@ class JobTimes:
             None if self.begin_by is None else [self.begin_by[row] for row in rows],
             None if self.limits is None else [self.limits[row] for row in rows],
             None if self.failed is None else [self.failed[row] for row in rows],
+            None if self.begun is None else [self.begun[row] for row in rows],
         )
 
     def slice(self, first: int, last: int | None = None) -> JobTimes:
@@ -54,6 +57,7 @@ class JobTimes:
             None if self.begin_by is None else self.begin_by[first:last],
             None if self.limits is None else self.limits[first:last],
             None if self.failed is None else self.failed[first:last],
+            None if self.begun is None else self.begun[first:last],
         )
 
     @property

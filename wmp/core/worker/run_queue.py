@@ -478,6 +478,7 @@ class RunQueue:
         lane = self.running[number] = RunningLane(number, held, kind, dict.fromkeys(ids), now)
         deadlines = begin_by = limits = None
         failed: list[int | None] | None = None
+        begun: list[int | None] | None = None
         if parts:
             times = [(n, NO_TIMES if part is None else part) for n, part in parts]
             deadlines = joined([(n, part.deadlines) for n, part in times])
@@ -486,6 +487,8 @@ class RunQueue:
             limits = joined([(n, part.limits) for n, part in times])
             if any(part.failed is not None for _, part in times):
                 failed = [count for n, part in times for count in part.failed or [0] * n]
+            if any(part.begun is not None for _, part in times):
+                begun = [runs for n, part in times for runs in part.begun or [None] * n]
             if limits is not None:
                 rows = zip(ids, limits, strict=True)
                 lane.limits = {id: limit for id, limit in rows if limit is not None}
@@ -500,6 +503,7 @@ class RunQueue:
             begin_by=begin_by,
             limits=limits,
             failed=failed,
+            begun=begun,
         )
 
 

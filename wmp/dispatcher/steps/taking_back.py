@@ -60,7 +60,14 @@ def take_back(
         # REPEAT ends the attempt, which the worker may still have. RELEASE gives back the next one,
         # which nobody has (STORE-12.9).
         store.change(
-            JobChanges(StoredJobInput.REPEAT, ids, attempts, costs=[cost], failures=failures)
+            JobChanges(
+                StoredJobInput.REPEAT,
+                ids,
+                attempts,
+                costs=[cost],
+                failures=failures,
+                unbegun=[1 - cost],
+            )
         )
         store.change(JobChanges(StoredJobInput.RELEASE, ids, [dispatch.attempt + 1]))
     close_dispatch(store, dispatch)

@@ -16,9 +16,9 @@ from wmp.runtime.executors.result_buffer import ResultBuffer
 
 NEVER: Final = float("inf")
 
-_Row = tuple[int, float | None, bytes, float | None, float | None, int | None]
-"""Attempt, deadline, payload, time by which the job must begin, run limit, and failures of a job.
-"""
+_Row = tuple[int, float | None, bytes, float | None, float | None, int | None, int | None]
+"""Attempt, deadline, payload, time by which the job must begin, run limit, failures and begun runs
+of a job."""
 
 _SETBACKS: Final = 3
 """Number of children in a row that may die before they begin a job of a lane."""
@@ -50,6 +50,7 @@ class Assignment:
             action.begin_by or action.deadlines or repeat(None),
             action.limits or repeat(None),
             action.failed or repeat(0),
+            action.begun or repeat(None),
             strict=False,
         )
         self.jobs: dict[int, _Row] = dict(zip(action.ids, rows, strict=False))
@@ -63,7 +64,7 @@ class Assignment:
     def message(self) -> tuple[Any, ...]:
         """Return the message that makes a child run the lane."""
         rows = zip(*self.jobs.values(), strict=True)
-        attempts, deadlines, payloads, begin_by, limits, failed = rows
+        attempts, deadlines, payloads, begin_by, limits, failed, begun = rows
         self.flagged.clear()
         self.alarm = min((at for at in deadlines if at is not None), default=NEVER)
         kind = self._kind
@@ -80,6 +81,7 @@ class Assignment:
             begin_by,
             limits if limits.count(None) < len(limits) else None,
             failed if failed.count(0) < len(failed) else None,
+            begun if begun.count(None) < len(begun) else None,
         )
 
     def take(self, ids: Iterable[int]) -> list[int]:

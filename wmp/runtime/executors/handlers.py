@@ -28,6 +28,9 @@ from wmp.runtime.codecs.value_converters import Converter
 Handler = Callable[..., Any]
 """``f(payload)`` or ``f(payload, job)``, plain or ``async``."""
 
+BEGAN: Final = "the job had begun"
+"""Text of a job that was cancelled after it had begun (WMP-6.35)."""
+
 REPORT_INTERVAL: Final = 0.05
 """Seconds between two reports of one job: often enough for a progress bar, with few messages."""
 
@@ -63,8 +66,10 @@ class RunningJob:
 
     Attributes:
         id: The job's number at its manager.
-        attempt: Number of this attempt, from 1. In an earlier attempt the job may have been done,
-            or may have waited at a worker that handed the job back.
+        attempt: Number of this run, from 1. Above 1, an earlier run began or may have begun. A
+            lease that ended before the job began does not count.
+        lease: Number of the lease, which is greater than that of every earlier lease of the job: a
+            fencing number for other systems.
         manager: Identity of the job's manager.
         role: The role of the job.
     """
@@ -76,6 +81,7 @@ class RunningJob:
         "attempt",
         "fraction",
         "id",
+        "lease",
         "manager",
         "pending",
         "reported_at",
@@ -87,15 +93,18 @@ class RunningJob:
         self,
         host: JobHost,
         id: int,
-        attempt: int,
+        lease: int,
         manager: bytes,
         role: str,
         deadline: float | None,
+        begun: int | None = None,
     ) -> None:
         self._host = host
         self._deadline = deadline
         self.id = id
-        self.attempt = attempt
+        self.lease = lease
+        # Managers that count only leases send no number of runs (WMP-6.34).
+        self.attempt = lease if begun is None else begun + 1
         self.manager = manager
         self.role = role
         # The last progress, and whether it must still be sent. The lane changes both under its

@@ -34,6 +34,7 @@ from wmp.runtime.codecs.payload_codecs import FRAMES, coders_of, encode_frames, 
 from wmp.runtime.common.threads import FailedCall, ThreadEnded, start_thread
 from wmp.runtime.executors.handler_context import await_in
 from wmp.runtime.executors.handlers import (
+    BEGAN,
     REPORT_INTERVAL,
     RunningJob,
     Served,
@@ -316,6 +317,7 @@ class Lane:
             raise error
         try:
             if id in self.cancelled and _is_cancellation(error):
+                self.remarks[id] = BEGAN, None
                 return Outcome.CANCELLED, b""
             action = self.action
             failed: int | None = 0
@@ -441,9 +443,10 @@ async def run_lane_async(lane: Lane) -> None:
     limited = action.limits is not None
     RUNNING.set(lane)
     now = reported = clock()
-    for id, attempt, deadline, begin_by, payload in zip(
+    for id, lease, runs, deadline, begin_by, payload in zip(
         action.ids,
         action.attempts,
+        action.begun or repeat(None),
         action.deadlines or repeat(None),
         action.begin_by or action.deadlines or repeat(None),
         action.payloads,
@@ -474,7 +477,7 @@ async def run_lane_async(lane: Lane) -> None:
                     argument = convert(argument)
                 context, job = copy_context(), None
                 if takes_job:
-                    job = lane.job = RunningJob(lane, id, attempt, manager, role, deadline)
+                    job = lane.job = RunningJob(lane, id, lease, manager, role, deadline, runs)
                 try:
                     arguments = (argument,) if job is None else (argument, job)
                     result = context.run(call, *arguments)

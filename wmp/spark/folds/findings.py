@@ -10,7 +10,7 @@ from wmp.checks.invariants import INVARIANTS
 _INVARIANTS: Final = (
     "every job ends", "one end for each job", "executions", "leases are lost for a cause",
     "no stale result", "cancelled stays cancelled", "worker losses are kept", "ends have a cause",
-    "no double booking", "one process for each identity",
+    "no double booking", "runs are counted", "one process for each identity",
 )  # fmt: skip
 """The invariants that journals can show to be broken."""
 

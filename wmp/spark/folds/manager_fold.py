@@ -57,7 +57,14 @@ class _LeaseRecorder(History):
         self.events.append(("granted", id, attempt, 1))
 
     def lost(
-        self, owner: Peer, id: int, attempt: int, *, counts: bool = True, leaving: bool = False
+        self,
+        owner: Peer,
+        id: int,
+        attempt: int,
+        *,
+        counts: bool = True,
+        leaving: bool = False,
+        unbegun: bool = False,
     ) -> None:
         self.events.append(("lost", id, attempt, counts * (1 + leaving)))
 

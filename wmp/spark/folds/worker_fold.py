@@ -248,6 +248,10 @@ class WorkerFold(ProcessFold):
     def _run(self, line: LineRow) -> None:
         owner, needs = (line.owner or "", line.owner_epoch or 0), line.needs or {}
         jobs = {job: attempt for job, attempt, _ in jobs_of(line)}
+        for job, attempt, runs in jobs_of(line, line.begun):
+            if runs is not None and runs >= attempt:
+                text = f"job {job} is run in attempt {attempt} after {runs} earlier runs"
+                self._break(line, "runs are counted", text)
         self._lanes[line.lane] = _OpenLane(owner, needs, line.at, line.at, jobs)
         for job, attempt in jobs.items():
             self._fact(

@@ -11,8 +11,9 @@ from wmp.store.postgres.pg_terms import as_bytes
 from wmp.store.sql.sql_rows import MAX_COUNTED, SqlRows
 
 _COLUMNS: Final = (
-    "id, state, kind, terms, priority, due, attempt, lost, failed, instance, submitter, deadline,"
-    " expires, created, ended, purge, key, worker, begun, ran, fraction, note"
+    "id, state, kind, terms, priority, due, attempt, lost, failed, unbegun, instance, submitter,"
+    " deadline, expires, created, ended, purge, key,"
+    " worker, begun, ran, fraction, note"
 )
 _PAYLOADS: Final = "payload, (SELECT payload FROM results WHERE results.id = jobs.id)"
 

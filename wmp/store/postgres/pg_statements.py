@@ -26,6 +26,7 @@ _TYPES: Final[Mapping[str, str]] = {
     "id": "bigint",
     "attempt": "bigint",
     "cost": "bigint",
+    "unbegun": "bigint",
     "wait": "bigint",
     "payload": "bytea",
     "worker": "bytea",
@@ -89,6 +90,7 @@ _EFFECTS: Final[Mapping[Effect, str]] = {
     Effect.LEAVE: "instance = NULL",
     Effect.COUNT_LOST: "lost = lost + coalesce(given.cost, 0)",
     Effect.COUNT_FAILED: "failed = failed + 1",
+    Effect.COUNT_UNBEGUN: "unbegun = jobs.unbegun + coalesce(given.unbegun, 0)",
     Effect.WAIT: "due = CASE WHEN given.wait > 0 THEN %(now)s + given.wait ELSE due END",
     Effect.RESET: (
         "lost = 0, failed = 0, due = %(now)s, deadline = NULL, expires = NULL, ended = NULL,"

@@ -268,6 +268,7 @@ class JobWriter(SqlWriter):
             "attempt": changes.attempts,
             "payload": changes.payloads,
             "cost": changes.costs,
+            "unbegun": changes.unbegun,
             "wait": changes.waits_ms,
             "doer": _texts(changes.workers),
             "age": changes.ages_ms,
@@ -400,7 +401,8 @@ class JobWriter(SqlWriter):
         found = {
             row[0]: row
             for row in self.connection.execute(
-                "SELECT id, attempt, priority, lost, failed, terms, deadline, expires, payload"
+                "SELECT id, attempt, priority, lost, failed, unbegun, terms, deadline, expires,"
+                " payload"
                 " FROM jobs WHERE id = ANY(%s::bigint[])",
                 (numbers(ids),),
                 binary=True,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from wmp.errors import StoreUnusable
 
-VERSION: Final = 2001
+VERSION: Final = 2002
 """Version of the tables: 1000 x major + minor."""
 
 _MAJOR: Final = 1000
@@ -50,7 +50,7 @@ CREATE TABLE jobs(
     due BIGINT NOT NULL, attempt BIGINT NOT NULL, lost BIGINT NOT NULL, failed BIGINT NOT NULL,
     terms BIGINT NOT NULL, instance BIGINT, submitter BIGINT, deadline BIGINT, expires BIGINT,
     created BIGINT NOT NULL, ended BIGINT, purge BIGINT, key BYTEA, payload BYTEA NOT NULL,
-    over BOOLEAN NOT NULL DEFAULT FALSE, role BYTEA)
+    over BOOLEAN NOT NULL DEFAULT FALSE, role BYTEA, unbegun BIGINT NOT NULL DEFAULT 0)
     WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 ALTER TABLE jobs ALTER COLUMN payload SET STORAGE EXTERNAL;
 CREATE TABLE results(id BIGINT PRIMARY KEY, attempt BIGINT NOT NULL, payload BYTEA NOT NULL);
@@ -106,6 +106,8 @@ _MIGRATIONS: Final[Mapping[int, tuple[int, str]]] = {
             DROP INDEX jobs_key; DROP INDEX jobs_kept; {_KEYS} {_WAITING}""",
     ),
     2000: (2001, _RUNS),
+    # A program of 2.1 can use this store too: it leaves the new column as it is.
+    2001: (2002, "ALTER TABLE jobs ADD COLUMN unbegun BIGINT NOT NULL DEFAULT 0"),
 }
 """For each older version: the next version, and the statements that lead there."""
 

@@ -228,8 +228,8 @@ class SqlWriter(ABC):
         """Return the answer of a reservation.
 
         Args:
-            rows: Number, new attempt, priority, lost, failed, number of the terms, deadline and
-                expiry of each job.
+            rows: Number, new attempt, priority, lost, failed, unbegun, number of the terms,
+                deadline and expiry of each job.
             payloads: The payload of each job.
             more: Whether further jobs are due.
             next_due: When the next job is due; None if unknown or without such a job.
@@ -241,9 +241,10 @@ class SqlWriter(ABC):
             priorities=[row[2] for row in rows],
             lost=[row[3] for row in rows],
             failed=[row[4] for row in rows],
-            terms=[self._terms.terms(self.connection, row[5]) for row in rows],
-            deadlines_ms=[row[6] for row in rows],
-            expires_at_ms=[row[7] for row in rows],
+            unbegun=[row[5] for row in rows],
+            terms=[self._terms.terms(self.connection, row[6]) for row in rows],
+            deadlines_ms=[row[7] for row in rows],
+            expires_at_ms=[row[8] for row in rows],
             more=more,
             next_due=next_due,
             histories=self.rows.failures(self.connection, [row[0] for row in rows if row[1] > 1]),

@@ -186,6 +186,7 @@ class BatchWriter(SqlWriter):
                 "attempt": repeat(0) if attempts is None else attempts,
                 "payload": repeat(b"") if changes.payloads is None else changes.payloads,
                 "cost": repeat(0) if changes.costs is None else changes.costs,
+                "unbegun": repeat(0) if changes.unbegun is None else changes.unbegun,
                 "wait": repeat(0) if changes.waits_ms is None else changes.waits_ms,
                 "doer": repeat(None) if changes.workers is None else changes.workers,
                 "age": repeat(None) if changes.ages_ms is None else changes.ages_ms,
@@ -324,7 +325,8 @@ class BatchWriter(SqlWriter):
         size, more = 0, False
         for priority in self._priorities(kind) if kind is not None else ():
             found = self.connection.execute(
-                "SELECT id, attempt + 1, priority, lost, failed, terms, deadline, expires, payload"
+                "SELECT id, attempt + 1, priority, lost, failed, unbegun, terms, deadline, expires,"
+                " payload"
                 " FROM jobs WHERE state = 0 AND kind = ? AND priority = ? AND due <= ?"
                 " AND (deadline IS NULL OR deadline > ?) AND (expires IS NULL OR expires > ?)"
                 " ORDER BY due, id LIMIT ?",

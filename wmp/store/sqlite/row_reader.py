@@ -12,8 +12,9 @@ from wmp.store.sqlite.row_statement import parts
 
 _COLUMNS: Final = (
     "jobs.id, jobs.state, jobs.kind, jobs.terms, jobs.priority, jobs.due, jobs.attempt, jobs.lost,"
-    " jobs.failed, jobs.instance, jobs.submitter, jobs.deadline, jobs.expires, jobs.created,"
-    " jobs.ended, jobs.purge, jobs.key, jobs.worker, jobs.begun, jobs.ran, jobs.fraction, jobs.note"
+    " jobs.failed, jobs.unbegun, jobs.instance, jobs.submitter, jobs.deadline, jobs.expires,"
+    " jobs.created, jobs.ended, jobs.purge, jobs.key, jobs.worker, jobs.begun, jobs.ran,"
+    " jobs.fraction, jobs.note"
 )
 _PAYLOADS: Final = (
     "coalesce(jobs.payload, (SELECT payload FROM bodies WHERE bodies.id = jobs.id)),"

@@ -11,7 +11,7 @@ from wmp.errors import StoreUnusable
 APPLICATION: Final = 0x574D5053
 """``application_id`` of a store: WMPS in ASCII."""
 
-VERSION: Final = 3001
+VERSION: Final = 3002
 """Version of the schema: 1000 x major + minor."""
 
 _MAJOR: Final = 1000
@@ -73,7 +73,8 @@ _TABLES: Final = (
         lost INTEGER NOT NULL, failed INTEGER NOT NULL, terms INTEGER NOT NULL,
         instance INTEGER, submitter INTEGER, deadline INTEGER, expires INTEGER,
         created INTEGER NOT NULL, ended INTEGER, purge INTEGER, key TEXT, payload BLOB,
-        over INTEGER NOT NULL DEFAULT 0, role TEXT)""",
+        over INTEGER NOT NULL DEFAULT 0, role TEXT,
+        unbegun INTEGER NOT NULL DEFAULT 0)""",
     "CREATE TABLE bodies(id INTEGER PRIMARY KEY, payload BLOB NOT NULL)",
     "CREATE TABLE results(id INTEGER PRIMARY KEY, attempt INTEGER NOT NULL, payload BLOB NOT NULL)",
     _FAILURES,
@@ -108,6 +109,8 @@ _MIGRATIONS: Final[Mapping[int, tuple[int, Sequence[str]]]] = {
         ),
     ),
     3000: (3001, _RUNS),
+    # A program of 3.1 can use this store too: it leaves the new column as it is.
+    3001: (3002, ("ALTER TABLE jobs ADD COLUMN unbegun INTEGER NOT NULL DEFAULT 0",)),
 }
 """For each older version: the next version, and the statements that lead there."""
 

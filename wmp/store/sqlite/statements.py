@@ -27,7 +27,7 @@ GRACE: Final = "grace"
 """Name of the value of the guard LAPSED: the milliseconds of grace."""
 
 EACH: Final = (
-    *("id", "attempt", "payload", "cost", "wait", "worker", "error"),
+    *("id", "attempt", "payload", "cost", "unbegun", "wait", "worker", "error"),
     *("doer", "age", "fraction", "note"),
 )
 """Names of the values of a change that differ from job to job."""
@@ -81,6 +81,7 @@ _EFFECTS: Final[Mapping[Effect, str]] = {
     Effect.LEAVE: "instance = NULL",
     Effect.COUNT_LOST: "lost = lost + {cost}",
     Effect.COUNT_FAILED: "failed = failed + 1",
+    Effect.COUNT_UNBEGUN: "unbegun = unbegun + {unbegun}",
     Effect.WAIT: "due = CASE WHEN {wait} > 0 THEN {now} + {wait} ELSE due END",
     Effect.RESET: (
         "lost = 0, failed = 0, due = {now}, deadline = NULL, expires = NULL, ended = NULL,"

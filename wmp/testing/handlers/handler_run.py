@@ -121,13 +121,14 @@ class SimulatedRunningJob(RunningJob):
         self,
         host: Host,
         id: int,
-        attempt: int,
+        lease: int,
         manager: bytes,
         deadline: float | None,
         clock: Callable[[], float],
         role: str = DEFAULT_ROLE,
+        begun: int | None = None,
     ) -> None:
-        super().__init__(host, id, attempt, manager, role, deadline)
+        super().__init__(host, id, lease, manager, role, deadline, begun)
         self._clock = clock
 
     @property

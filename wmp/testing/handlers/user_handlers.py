@@ -123,10 +123,17 @@ class UserHandlers:
 
         host = Host(lane.cancelled, report)
         running = SimulatedRunningJob(
-            host, id, attempt, run.manager[0], due, lambda: network.local(name), run.kind.role
+            host,
+            id,
+            attempt,
+            run.manager[0],
+            due,
+            lambda: network.local(name),
+            run.kind.role,
+            None if run.begun is None else run.begun[row],
         )
         job.runs += 1
-        what = f"{name} calls the handler, attempt {attempt}"
+        what = f"{name} calls the handler, attempt {running.attempt}"
         try:
             outcome, result, codec = execute(
                 served, run.kind.codec, lane.payload(id), running, self._open_loop, crash

@@ -228,6 +228,7 @@ def columns(draw: st.DrawFn, command: Command, max_jobs: int = 40) -> Columns:
             expires_ms=maybe(),
             limits_ms=maybe(),
             failed=maybe(),
+            begun=maybe(),
             checksums=maybe(),
         )
     if command is Command.DONE:

@@ -29,6 +29,7 @@ from wmp.core.protocol.settings import DeviceSettings
 from wmp.core.worker.machine import WorkerMachine
 from wmp.events import Received, Submitted
 from wmp.message import Frame, Link, Message, Outcome, Peer
+from wmp.runtime.executors.handlers import BEGAN
 from wmp.testing.search.model_copy import copy_parts
 from wmp.testing.search.plan import Cancel, ModelPlan, Submit
 from wmp.testing.simulator.message_cache import MessageCache
@@ -379,8 +380,9 @@ class Model(Network):
     def begin(self, name: str, lane: LinkQueue) -> None:
         """Begin the first job that is left in a lane."""
         id = lane.left[0]
-        attempt = lane.run.attempts[list(lane.run.ids).index(id)]
-        self.history.begun(self.peer(name), lane.run.manager, id, attempt)
+        row = list(lane.run.ids).index(id)
+        attempt, runs = lane.run.attempts[row], lane.run.runs_before(row)
+        self.history.begun(self.peer(name), lane.run.manager, id, attempt, runs=runs)
         taken: dict[str, int] = {}
         for other in self.lanes[name].values():
             for what, amount in other.run.kind.needs:
@@ -389,7 +391,7 @@ class Model(Network):
 
     def _finished(self, name: str, lane: LinkQueue, *, heeds: bool) -> None:
         if heeds:
-            self.end(name, lane, Outcome.CANCELLED, b"")
+            self.end(name, lane, Outcome.CANCELLED, b"", BEGAN)
         else:
             self.end(name, lane, Outcome.OK, b"did " + lane.payload(lane.left[0]))
 

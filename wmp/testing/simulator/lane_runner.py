@@ -10,6 +10,7 @@ from attrs import define, field
 
 from wmp.checks.invariants import History
 from wmp.message import Outcome
+from wmp.runtime.executors.handlers import BEGAN
 from wmp.testing.simulator.agenda import Agenda
 from wmp.testing.simulator.fleet import SimulatedFleet
 from wmp.testing.simulator.network import LinkQueue, Network
@@ -62,12 +63,14 @@ class LaneRunner:
         """Begin the next job of a lane."""
         id = lane.left[0]
         if id in lane.cancelled:
-            self.agenda.after(0.0, self.cancel, name, lane, id)
+            self.agenda.after(0.0, self.cancel, name, lane, id, False)
             return
-        attempt = lane.run.attempts[list(lane.run.ids).index(id)]
+        row = list(lane.run.ids).index(id)
+        attempt = lane.run.attempts[row]
         self.begun[name] += 1
         now = self.network.local(name)
-        self.history.begun(self.fleet.peer(name), lane.run.manager, id, attempt, now)
+        peer, owner, runs = self.fleet.peer(name), lane.run.manager, lane.run.runs_before(row)
+        self.history.begun(peer, owner, id, attempt, now, runs)
         taken: Counter[str] = Counter()
         for other in self.network.lanes[name].values():
             taken.update(dict(other.run.kind.needs))
@@ -89,9 +92,9 @@ class LaneRunner:
             return False
         return self.is_current(name, lane, id)
 
-    def cancel(self, name: str, lane: LinkQueue, id: int) -> None:
-        """End a job as cancelled."""
-        self.end(name, lane, id, Outcome.CANCELLED, b"")
+    def cancel(self, name: str, lane: LinkQueue, id: int, began: bool = True) -> None:
+        """End a job as cancelled, after or before it began."""
+        self.end(name, lane, id, Outcome.CANCELLED, b"", None, began)
 
     def end(
         self,
@@ -101,10 +104,12 @@ class LaneRunner:
         outcome: Outcome,
         result: bytes,
         codec: str | None = None,
+        began: bool = True,
     ) -> None:
         """End a job, unless its handler hangs or the job has left the lane."""
-        if self.may_end(self.end, name, lane, id, outcome, result, codec):
-            self.network.end(name, lane, outcome, result, codec=codec)
+        if self.may_end(self.end, name, lane, id, outcome, result, codec, began):
+            text = BEGAN if began and outcome is Outcome.CANCELLED else None
+            self.network.end(name, lane, outcome, result, text, codec=codec)
 
     def bereave(self, name: str, lane: LinkQueue) -> None:
         """End the process that runs the first job of a lane."""
@@ -161,7 +166,7 @@ class TaskHandlers:
             failed = self._failures(lane, id)
             text = wait = None
             if id in lane.cancelled and task.heeds:
-                outcome, result = Outcome.CANCELLED, b""
+                outcome, result, text = Outcome.CANCELLED, b"", BEGAN
             elif failed < task.fails_first:
                 outcome, result = Outcome.ERROR, b"failed " + task.payload
                 text = f"ConnectionError: number {failed + 1}\n" + " ".join(History.names)

@@ -211,6 +211,7 @@ def _job_shape(pen: Pen, job: JobRecord, manager: ManagerMachine) -> Hashable:
         job.deadline is not None,
         limits and (limits.expires_at is not None, limits.run, limits.retry),
         job.failed,
+        job.unbegun,
         job.state,
         job.attempt,
         job.lost,

@@ -229,11 +229,12 @@ def _queue_shape(pen: Pen, me: Peer, executions: Executions, settings: WorkerSet
                 times.deadlines or none,
                 times.begin_by or none,
                 times.limits or none,
+                times.begun or none,
                 strict=True,
             ):
                 pen.times += [at for at in bounds[:2] if at is not None]
                 timed = tuple([at is not None for at in bounds[:2]])
-                jobs.append((id, timed, bounds[2], bytes(payload)))
+                jobs.append((id, timed, *bounds[2:], bytes(payload)))
         lines.append((key, tuple(jobs)))
     return (
         amounts(resources.free),

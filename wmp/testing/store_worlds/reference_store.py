@@ -67,6 +67,7 @@ class _StoredRow:
     attempt: int = 0
     lost: int = 0
     failed: int = 0
+    unbegun: int = 0
     ended: int | None = None
     purge: int | None = None
     result: bytes | None = None
@@ -93,6 +94,7 @@ class _StoredRow:
             self.attempt,
             self.lost,
             self.failed,
+            self.unbegun,
             self.instance,
             self.submitter,
             self.deadline_ms,
@@ -138,6 +140,7 @@ class _Change:
     age: int | None = None
     fraction: float | None = None
     note: str | None = None
+    unbegun: int = 0
 
 
 @define(eq=False)
@@ -348,6 +351,7 @@ class ReferenceStore:
                 None if changes.ages_ms is None else changes.ages_ms[index],
                 None if changes.fractions is None else changes.fractions[index],
                 None if changes.notes is None else changes.notes[index],
+                _at(changes.unbegun, index),
             )
             self._step(changes.input, id, change)
         return self._states(changes.ids)
@@ -434,6 +438,8 @@ class ReferenceStore:
                 row.lost += change.cost
             case Effect.COUNT_FAILED:
                 row.failed += 1
+            case Effect.COUNT_UNBEGUN:
+                row.unbegun += change.unbegun
             case Effect.WAIT:
                 if change.wait > 0:
                     row.due = change.now + change.wait
@@ -589,6 +595,7 @@ class ReferenceStore:
             priorities=[row.priority for row in chosen],
             lost=[row.lost for row in chosen],
             failed=[row.failed for row in chosen],
+            unbegun=[row.unbegun for row in chosen],
             terms=[row.terms for row in chosen],
             deadlines_ms=[row.deadline_ms for row in chosen],
             expires_at_ms=[row.expires_at_ms for row in chosen],

@@ -288,3 +288,34 @@ def test_a_history_is_bounded(manager, worker):
     (action,) = [one for one in fail(worker, 101) if isinstance(one, Resolve)]
     attempts = [one.attempt for one in action.histories[1]]
     assert (len(attempts), attempts[0], attempts[-1]) == (32, 1, 101)
+
+
+@pytest.mark.rule("WMP-6.34")
+def test_take_has_the_number_of_earlier_runs(manager, worker):
+    assert leased(manager, worker, max_worker_losses=9).columns.begun is None
+    runs = []
+    for attempt, (outcome, text) in enumerate(
+        (
+            (Outcome.REFUSED, None),
+            (Outcome.CANCELLED, None),
+            (Outcome.LOST, None),
+            (Outcome.CANCELLED, "the job had begun"),
+            (Outcome.REFUSED, None),
+        ),
+        1,
+    ):
+        fail(worker, attempt, text, outcome=outcome)
+        worker.ready(1)
+        (message,) = sent(worker.give(1), Command.TAKE)
+        assert list(message.columns.attempts) == [attempt + 1]
+        runs += message.columns.begun
+    assert runs == [0, 0, 1, 2, 2]
+
+
+@pytest.mark.rule("WMP-6.34")
+def test_a_run_that_failed_counts_without_a_column(manager, worker):
+    leased(manager, worker, retry=FIXED)
+    fail(worker)
+    due(manager, worker)
+    message = take(worker)
+    assert (list(message.columns.attempts), message.columns.begun) == ([2], None)

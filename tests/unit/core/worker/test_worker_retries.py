@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.unit.core.worker.test_worker_times import make_worker
 from tests.unit.core.worker.workers import give, runs
 from wmp.events import Begun, Finished, Ticked
@@ -50,6 +52,28 @@ def test_a_lane_is_handed_how_often_its_jobs_failed():
     worker.handle(Finished(run.lane, run.ids, [Outcome.OK] * 3, [b""] * 3), 0.0)
     (run,) = runs(give(manager))
     assert run.failed is None
+
+
+@pytest.mark.rule("WMP-6.34")
+def test_a_lane_is_handed_how_often_its_jobs_ran():
+    worker, manager = make_worker()
+
+    (run,) = runs(give(manager, b"a", b"b", attempt=4, begun=[0, None]))
+
+    assert list(run.begun) == [0, None]
+    assert [run.runs_before(0), run.runs_before(1)] == [0, 3]
+    worker.handle(Finished(run.lane, run.ids, [Outcome.OK] * 2, [b""] * 2), 0.0)
+    (run,) = runs(give(manager))
+    assert (run.begun, run.runs_before(0)) == (None, 0)
+
+
+@pytest.mark.rule("WMP-6.35")
+def test_a_job_that_was_cancelled_after_it_began_has_a_text():
+    worker, manager = make_worker()
+    (run,) = runs(give(manager, b"a", b"b"))
+    event = Finished(run.lane, run.ids, [Outcome.CANCELLED] * 2, [b""] * 2, ["begun", None], None)
+
+    assert list(done(worker.handle(event, 0.0)).texts) == ["begun", None]
 
 
 def test_a_long_text_is_cut_between_names():

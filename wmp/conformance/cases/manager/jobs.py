@@ -206,6 +206,32 @@ def refused_job(talk: ManagerConversation) -> None:
     talk.end_of(name)
 
 
+@case("WMP-6.34", profile="reliable")
+def begun_runs_are_counted(talk: ManagerConversation) -> None:
+    """A lease that ended before the job began is no run; a lease that ended later is one."""
+    worker, other = talk.met(), talk.met()
+    name = talk.submit(max_worker_losses=5)
+    first = worker.one()
+    worker.done(first, outcome=Outcome.REFUSED, payloads=[b"no capacity"])
+    second = other.one("WMP-6.5")
+    other.done(second, outcome=Outcome.CANCELLED, payloads=[b""])
+    third = worker.one("WMP-6.11")
+    cancelled = [Outcome.CANCELLED]
+    worker.done(third, outcome=cancelled, payloads=[b""], texts=["the job had begun"])
+    fourth = other.one("WMP-6.11")
+    other.done(fourth, outcome=Outcome.LOST, payloads=[b"killed"])
+    fifth = worker.one("WMP-6.15")
+    counts = [job.begun for job in (first, second, third, fourth, fifth)]
+    talk.check(
+        counts == [0, 0, 0, 1, 2],
+        f"the numbers of earlier runs in five TAKEs are {counts}; expected [0, 0, 0, 1, 2], after "
+        "leases that ended as refused, as handed back, as cancelled after the job had begun, and "
+        "as lost",
+    )
+    worker.done(fifth)
+    talk.end_of(name)
+
+
 @case("WMP-6.5", profile="reliable")
 def refusals_cost_nothing(talk: ManagerConversation) -> None:
     """DONE refused does not count as a worker loss."""
