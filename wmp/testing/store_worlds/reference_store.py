@@ -6,7 +6,7 @@ Other stores are tested against this store: the same history gives the same answ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from attrs import define, evolve, field
 
@@ -230,8 +230,8 @@ class ReferenceStore:
         adds = []
         for new in batch.adds:
             rows = [
-                self._rows.get(id) or self._of_key(_key(new, index), new.kind.role, kept=True)
-                for index, id in enumerate(new.ids)
+                self._rows.get(id) or self._of_key(key, new.kind.role, kept=True)
+                for id, key in zip(new.ids, new.keys or [None] * len(new.ids), strict=True)
             ]
             adds.append(
                 AddAnswer(
@@ -271,7 +271,7 @@ class ReferenceStore:
         timed = not new.after
         ids = []
         for index, id in enumerate(new.ids):
-            key = _key(new, index)
+            key = _at(new.keys, index, None)
             row = self._rows.get(id) or self._of_key(key, new.kind.role, kept=new.unique == "kept")
             if row is None:
                 row = self._rows[id] = _StoredRow(
@@ -346,11 +346,11 @@ class ReferenceStore:
                 _at(changes.costs, index),
                 _at(changes.waits_ms, index),
                 b"" if changes.payloads is None else bytes(changes.payloads[index]),
-                None if changes.failures is None else changes.failures[index],
-                None if changes.workers is None else changes.workers[index],
-                None if changes.ages_ms is None else changes.ages_ms[index],
-                None if changes.fractions is None else changes.fractions[index],
-                None if changes.notes is None else changes.notes[index],
+                _at(changes.failures, index, None),
+                _at(changes.workers, index, None),
+                _at(changes.ages_ms, index, None),
+                _at(changes.fractions, index, None),
+                _at(changes.notes, index, None),
                 _at(changes.unbegun, index),
             )
             self._step(changes.input, id, change)
@@ -577,8 +577,7 @@ class ReferenceStore:
             ),
             key=lambda row: (-row.priority, row.due, row.id),
         )
-        chosen: list[_StoredRow] = []
-        size = 0
+        size, chosen = 0, list[_StoredRow]()
         for row in due[: wanted.count]:
             size += len(row.payload)
             if chosen and size > wanted.bytes:
@@ -586,8 +585,7 @@ class ReferenceStore:
             chosen.append(row)
         for row in chosen:
             self._follow(rows_of(_In.RESERVE)[0], row, change)
-        more = len(chosen) < len(due)
-        later = [row.due for row in queued if row.due > now]
+        more, later = len(chosen) < len(due), [row.due for row in queued if row.due > now]
         return ReservedJobs(
             ids=[row.id for row in chosen],
             attempts=[row.attempt for row in chosen],
@@ -657,9 +655,5 @@ class ReferenceStore:
         """Do nothing: there is nothing to release."""
 
 
-def _key(new: NewJobs, index: int) -> str | None:
-    return None if new.keys is None else new.keys[index]
-
-
-def _at(column: Sequence[int] | None, index: int) -> int:
-    return 0 if column is None else column[index]
+def _at(column: Sequence[Any] | None, index: int, absent: int | None = 0) -> Any:
+    return absent if column is None else column[index]
