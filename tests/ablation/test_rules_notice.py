@@ -27,6 +27,7 @@ from tests.unit.core.manager import test_manager_peers as peers
 from tests.unit.core.manager import test_requeue as requeue
 from tests.unit.core.manager import test_shares as shares
 from tests.unit.core.worker import test_worker_handshake as handshake
+from tests.unit.core.worker import test_worker_liveness as liveness
 from tests.unit.core.worker import test_worker_locks as locks
 from tests.unit.core.worker import test_worker_streams as streams
 from wmp.balance import least_recently_used
@@ -208,6 +209,10 @@ RULES: list[tuple[Switch, Callable[..., None], dict[str, Any]]] = [
         jobs.test_a_worker_that_keeps_refusing_is_asked_less_and_less_often,
         {},
     ),
+    *(
+        (switch, liveness.test_a_worker_that_was_stopped_asks_before_it_begins_a_job, {})
+        for switch in (worker_side.late_start, worker_side.early_answer)
+    ),
     (worker_side.ack_bound, streams.test_an_ack_for_a_number_never_sent_is_ignored, {}),
     (
         worker_side.lock_timeout,
@@ -328,6 +333,9 @@ def play(test: Callable[..., None], parameters: dict[str, Any]) -> None:
             known["holder"] = claims.make_holder(known["manager"])
         if "serving" in inspect.signature(test).parameters:
             known["serving"] = claims.make_serving(known["worker"])
+    elif module is liveness:
+        known["worker"] = liveness.make()
+        known["manager"] = liveness.met(known["worker"])
     elif module is streams:
         known["worker"] = streams.make()
         known["manager"] = ScriptedManager(known["worker"])

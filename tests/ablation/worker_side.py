@@ -27,6 +27,7 @@ from wmp.core.worker.locks import Locks
 from wmp.core.worker.machine import WorkerMachine
 from wmp.core.worker.outbound import WorkerOutbound
 from wmp.core.worker.remote_manager import RemoteManager, SessionEntry
+from wmp.core.worker.run_queue import RunQueue
 from wmp.core.worker.sessions import Sessions
 from wmp.core.worker.timers import LockTimer
 from wmp.message import Field, Outcome
@@ -418,3 +419,14 @@ def path_limit(patch: Patch) -> None:
     """WMP-2.10: the decoder of a device accepts paths of any length."""
     long = functools.partial(codec.peek, limits=evolve(CodecLimits(), hops=1 << 40))
     patch.setattr(codec, "peek", long)
+
+
+def late_start(patch: Patch) -> None:
+    """WMP-9.22: a worker that was stopped does not ask its managers."""
+    patch.setattr(Sessions, "look_back", lambda self, now: None)
+
+
+def early_answer(patch: Patch) -> None:
+    """WMP-9.22: a worker that asks begins jobs before the answer."""
+    start = RunQueue.start
+    patch.setattr(RunQueue, "start", lambda self, now, asked=(): start(self, now))

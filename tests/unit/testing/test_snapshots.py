@@ -212,6 +212,7 @@ WITHOUT_EFFECT = {
         "RemoteManager.pinged_lock",
         "RemoteManager.forgotten",
         "Credit._broadcast",
+        "Sessions.asked",
     },
     "ages": {
         "RemoteManager.hold_after",

@@ -395,7 +395,9 @@ class Executions:
         for number, job in self._limits_passed:
             self._run_too_long(number, job, now)
         self._limits_passed.clear()
-        runs, expired, spare = queue.start(now)
+        managers = self.outbound.links.managers.values()
+        asked = {manager.identity for manager in managers if manager.asking}
+        runs, expired, spare = queue.start(now, asked)
         for line, ids in expired:
             self._give_back(line.held, line.kind.codec, ids, ExecutionInput.EXPIRE)  # WMP-6.7
         delayed: Iterable[bytes] = ()

@@ -139,6 +139,10 @@ class WorkerMachine:
         if self._halted:
             return []
         outbound = self._outbound
+        due = outbound.timers.next()
+        # PING was due a third of max_silence after the last message.
+        if due is not None and now - due >= self.settings.min_silence / 2:
+            self._sessions.look_back(now)
         match event:
             case Received(link, message):
                 self._received(self._link(link), message, now)
@@ -332,6 +336,8 @@ class WorkerMachine:
             self._outbound.ping(manager, now, answer=fields[Field.CHALLENGE])
         if Field.ANSWER in fields:
             self._claims.answered(manager, fields[Field.ANSWER], now)
+            if fields[Field.ANSWER] == manager.asking:
+                manager.asking = 0  # the jobs that are still held may begin (WMP-9.22)
         before = links.interval(manager)
         # WMP-9.15: no manager can make this worker send messages without pause.
         manager.max_silence = max(self.settings.min_silence, fields[Field.MAX_SILENCE] / 1000)

@@ -92,6 +92,9 @@ class RemoteManager:
     asked: bool = False
     """Whether PING without ``session`` went out, so that the next PONG names a session that
     both sides can begin at 1 (WMP-7.8)."""
+    asking: int = 0
+    """Number under which the manager was asked after a pause of this worker whether its jobs may
+    begin (WMP-9.22); 0 while no answer is awaited."""
     standby: bool = False
     """Whether the newest PONG reports that the manager grants no jobs (WMP-17.3)."""
     wake: PendingWake | None = None

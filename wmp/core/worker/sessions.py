@@ -23,6 +23,10 @@ MAX_MANAGERS = 1024
 """Limit of the remembered managers, and of the remembered epochs of managers that have gone."""
 
 
+_FIRST_QUESTION = 1 << 40
+"""A number above those of all challenges to the holders of identities."""
+
+
 @define(eq=False)
 class Sessions:
     """Epochs, sessions and liveness of all managers of one worker."""
@@ -34,6 +38,8 @@ class Sessions:
     credit: Credit
     claims: Claims[RemoteManager, WorkerAction]
     orphans: Orphans
+    asked: int = _FIRST_QUESTION
+    """The last number under which a manager was asked (WMP-9.22)."""
     gone: OrderedDict[Peer, int] = field(factory=OrderedDict)
     """Sessions with managers that were forgotten, by manager (WMP-7.8)."""
 
@@ -121,6 +127,7 @@ class Sessions:
     def lose(self, manager: RemoteManager) -> None:
         """End the session: its locks, jobs and answers are lost (WMP-7.6), or orphaned (14.5)."""
         outbound, stream = self.outbound, manager.stream
+        manager.asking = 0
         self.locks.forget(manager)
         manager.wake = None
         jobs = self.executions.jobs.forget(manager)
@@ -236,17 +243,33 @@ class Sessions:
             self.forget(manager, now)
             return False
         if self.links.ping_due(manager) <= now:
-            if manager.serves and manager.stream is not None:
-                for owner in (manager.peer, *manager.serves):
-                    self.orphans.list_jobs(manager, owner, now)
-            else:
-                listing = self.executions.jobs.listing(manager, Limits.JOBS)
-                self.outbound.ping(manager, now, listing=listing)
+            self._list_jobs(manager, now)
             # Without a route no PING was sent. Wait as if it had been sent.
             manager.pinged_at = manager.sent_at = now
         due = min(gone, self.links.ping_due(manager))
         self.outbound.timers.set(PingTimer(manager.identity), due)
         return True
+
+    def _list_jobs(self, manager: RemoteManager, now: float) -> None:
+        """Send PING with the list of the held jobs (WMP-9.9), and the open question (WMP-9.22)."""
+        if manager.serves and manager.stream is not None:
+            for owner in (manager.peer, *manager.serves):
+                self.orphans.list_jobs(manager, owner, now)
+            if manager.asking:
+                self.outbound.ping(manager, now, challenge=manager.asking)
+        else:
+            listing = self.executions.jobs.listing(manager, Limits.JOBS)
+            self.outbound.ping(manager, now, challenge=manager.asking, listing=listing)
+
+    def look_back(self, now: float) -> None:
+        """Ask the managers to which this worker sent nothing for their ``max_silence``: the worker
+        was stopped, and they may have given it up (WMP-9.22)."""
+        for manager in self.links.managers.values():
+            paused = now - manager.sent_at >= manager.max_silence
+            if paused and not manager.asking and manager.stream is not None:
+                self.asked += 1
+                manager.asking = self.asked
+                self._list_jobs(manager, now)
 
     def check_link(self, link: LinkState, now: float) -> None:
         """Replace a silent link.

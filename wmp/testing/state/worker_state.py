@@ -145,7 +145,7 @@ def _manager_shape(
     # A PING is due one interval or three intervals after these times. All earlier times are
     # equivalent.
     pen.past += (
-        (manager.sent_at, interval),
+        (manager.sent_at, max(interval, manager.max_silence)),  # WMP-9.22
         (manager.pinged_at, 3 * interval),
         (manager.announced_at, interval),
     )
@@ -158,6 +158,7 @@ def _manager_shape(
         locks.append((lock.needs, lock.want, lock.reserved, lock.hold, lock.state.value))
     return (
         peer,
+        bool(manager.asking),
         manager.link,
         manager.path,
         claim_shape(pen, manager.claim, manager.confirmed_at, me, worker._claims.patience(manager)),

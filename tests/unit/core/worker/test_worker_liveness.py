@@ -452,3 +452,61 @@ def test_held_gives_are_withdrawn_at_the_end():
     assert not sent(manager.no(1), Command.GIVE)
     finish(worker, run)
     assert manager.pong(ack=1)[-1] == Halt(None)
+
+
+# -- §9.22 after a pause of the worker itself
+
+
+def paused(manager):
+    """Return what the worker does with a TAKE that waited in its socket while it was stopped."""
+    (message,) = sent(manager.wake(1), Command.GIVE)
+    manager.now = 20.0
+    return manager.take(message.fields[Field.LOCK], b"old")
+
+
+@pytest.mark.rule("WMP-9.22")
+def test_a_worker_that_was_stopped_asks_before_it_begins_a_job(worker, manager):
+    actions = paused(manager)
+    assert runs(actions) == []
+    (ping,) = questions(actions)
+    assert ping.fields[Field.IDLE]
+    assert runs(manager.pong()) == []  # a PONG from before the pause is no answer
+    (run,) = runs(manager.pong(answer=ping.fields[Field.CHALLENGE]))
+    assert list(run.payloads) == [b"old"]
+
+
+def questions(actions):
+    return [one for one in sent(actions, Command.PING) if Field.CHALLENGE in one.fields]
+
+
+@pytest.mark.rule("WMP-9.22")
+def test_the_question_lists_held_jobs_and_is_repeated(worker, manager):
+    (first,) = runs(give(manager, b"running"))
+    manager.now = 20.0
+    (question,) = questions(manager.pong())
+    assert list(question.columns.ids) == list(first.ids)
+    repeated = [one for _, actions in until(worker, 21.5) for one in questions(actions)]
+    assert repeated
+    number = question.fields[Field.CHALLENGE]
+    assert {one.fields[Field.CHALLENGE] for one in repeated} == {number}
+    manager.now = 21.5
+    manager.pong(answer=number)
+    assert not [one for _, actions in until(worker, 23.0) for one in questions(actions)]
+
+
+@pytest.mark.rule("WMP-9.22")
+def test_a_job_that_the_manager_cancels_meanwhile_never_begins(worker, manager):
+    (question,) = questions(paused(manager))
+    manager.cancel(1)
+    assert runs(manager.pong(answer=question.fields[Field.CHALLENGE])) == []
+    assert runs(give(manager, b"later"))
+
+
+@pytest.mark.rule("WMP-9.22")
+def test_a_worker_that_was_not_stopped_asks_nothing(worker, manager):
+    for now, actions in until(worker, 30.0):
+        assert not [one for one in sent(actions) if Field.CHALLENGE in one.fields]
+        manager.now = now
+        manager.note(actions)
+        manager.pong()
+    assert runs(give(manager))

@@ -1,0 +1,60 @@
+"""A worker whose process is stopped with SIGSTOP and continued."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import wmp
+from tests.interop.programs.programs import WMP, Program
+from tests.waiting import WAIT
+
+HANDLER = """
+import os
+
+def note(payload):
+    with open("begun.txt", "a") as file:
+        file.write(payload.decode() + "\\n")
+    if payload == b"first":
+        open("running", "w").close()
+        import time
+        while not os.path.exists("go"):
+            time.sleep(0.01)
+    return payload
+"""
+
+
+@pytest.mark.interop
+@pytest.mark.rule("WMP-9.22")
+def test_a_worker_that_was_stopped_begins_no_job_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("noting.py").write_text(HANDLER, encoding="utf-8")
+    with (
+        wmp.Manager("tcp://127.0.0.1:*", max_silence=1.0) as manager,
+        Program(*WMP, "worker", "noting:note", "--connect", manager.endpoints[0]) as worker,
+    ):
+        first = manager.submit(b"first")
+        deadline = time.monotonic() + WAIT
+        while not Path("running").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        waiting = manager.submit(b"waiting")
+        while not waiting.running() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        worker.signal(signal.SIGSTOP)
+        try:
+            while manager.statistics().workers and time.monotonic() < deadline:
+                time.sleep(0.01)
+            Path("go").touch()
+            with wmp.Worker(*manager.endpoints, handlers=bytes.upper, slots=2):
+                assert waiting.result(WAIT) == b"WAITING"
+                assert first.result(WAIT) == b"FIRST"
+        finally:
+            worker.signal(signal.SIGCONT)
+        # The worker serves again, and has begun nothing that ended.
+        assert manager.submit(b"later").result(WAIT) == b"later"
+    assert Path("begun.txt").read_text(encoding="utf-8").split() == ["first", "later"]
