@@ -13,16 +13,9 @@ from tests.interop.programs.programs import WMP, Program
 from tests.waiting import WAIT
 
 HANDLER = """
-import os
-
 def note(payload):
     with open("begun.txt", "a") as file:
         file.write(payload.decode() + "\\n")
-    if payload == b"first":
-        open("running", "w").close()
-        import time
-        while not os.path.exists("go"):
-            time.sleep(0.01)
     return payload
 """
 
@@ -36,23 +29,20 @@ def test_a_worker_that_was_stopped_begins_no_job_that_ended(
     Path("noting.py").write_text(HANDLER, encoding="utf-8")
     with (
         wmp.Manager("tcp://127.0.0.1:*", max_silence=1.0) as manager,
-        Program(*WMP, "worker", "noting:note", "--connect", manager.endpoints[0]) as worker,
+        Program(
+            *WMP, "worker", "noting:note", "--no-beats", "--connect", manager.endpoints[0]
+        ) as worker,
     ):
-        first = manager.submit(b"first")
-        deadline = time.monotonic() + WAIT
-        while not Path("running").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        waiting = manager.submit(b"waiting")
-        while not waiting.running() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        assert manager.submit(b"first").result(WAIT) == b"first"
         worker.signal(signal.SIGSTOP)
         try:
+            # The worker holds a GIVE, so that the TAKE waits in its socket.
+            stopped = manager.submit(b"stopped")
+            deadline = time.monotonic() + WAIT
             while manager.statistics().workers and time.monotonic() < deadline:
                 time.sleep(0.01)
-            Path("go").touch()
-            with wmp.Worker(*manager.endpoints, handlers=bytes.upper, slots=2):
-                assert waiting.result(WAIT) == b"WAITING"
-                assert first.result(WAIT) == b"FIRST"
+            with wmp.Worker(*manager.endpoints, handlers=bytes.upper):
+                assert stopped.result(WAIT) == b"STOPPED"
         finally:
             worker.signal(signal.SIGCONT)
         # The worker serves again, and has begun nothing that ended.
