@@ -221,7 +221,7 @@ class StarClient(Requester[LazyClientMachine]):
     Args:
         primary: Address of the primary for clients.
         backup: Address of the backup for clients.
-        timeout: Seconds of one try.
+        timeout: Seconds of one try; a quarter of it from the end of its connection on.
         settle: Seconds between the end of a try and the next try, at the other node. Not less than
             ``max_silence`` of the nodes.
         tries: Sends of a request in all; None for no limit.
@@ -259,7 +259,7 @@ class StarClient(Requester[LazyClientMachine]):
             sockets=SocketSettings.of(options),
             journal=None,
         )
-        super().__init__(machine, node)
+        super().__init__(machine, node, report_lost=True)
 
     def _explain(self, action: EndRequest) -> str:
         return (

@@ -136,7 +136,7 @@ class StarClient(BlockingRequester[aio.StarClient]):
     Args:
         primary: Address of the primary for clients.
         backup: Address of the backup for clients.
-        timeout: Seconds of one try.
+        timeout: Seconds of one try; a quarter of it from the end of its connection on.
         settle: Seconds between the end of a try and the next try, at the other node. Not less than
             ``max_silence`` of the nodes.
         tries: Sends of a request in all; None for no limit.

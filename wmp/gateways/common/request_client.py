@@ -16,6 +16,7 @@ from wmp.foreign import (
     ForeignAction,
     ForeignClientEvent,
     Frames,
+    Left,
     Requested,
     Unsent,
     Withdrawn,
@@ -69,6 +70,8 @@ class RequestClient(ABC):
             case Unsent(port):
                 self._unsent(port)
                 actions.append(self._drop("not sent"))
+            case Left(port):
+                self._lost(port, now, actions)
             case Ticked():
                 self._ticked(now, actions)
             case Withdrawn(ids):
@@ -113,6 +116,10 @@ class RequestClient(ABC):
     @abstractmethod
     def _unsent(self, port: int) -> None:
         """Record that a socket could not send a request."""
+
+    def _lost(self, port: int, now: float, actions: list[ForeignAction]) -> None:
+        """Note that the connection of a socket ended. By default the time of a try decides."""
+        return
 
     @abstractmethod
     def _ticked(self, now: float, actions: list[ForeignAction]) -> None:

@@ -90,6 +90,13 @@ class LazyClientMachine(RequestClient):
         if port == self._server:
             self._step(_Input.UNSENT)
 
+    def _lost(self, port: int, now: float, actions: list[ForeignAction]) -> None:
+        self._up.discard(port)
+        if self.settle and port == self._server and self.state is _State.SENT:
+            # STAR-3.1: no reply comes over this connection. The next node may have heard of the
+            # ended one a moment later than this client.
+            self._ends_at = min(self._ends_at, now + self.timeout / 4)
+
     def _begin_try(self, number: int, now: float, actions: list[ForeignAction]) -> None:
         self._try = number
         self._opens_at = now + self.settle if number > 1 and self.settle else None
