@@ -39,6 +39,25 @@ def test_jobs_that_were_added_while_the_clock_was_ahead_are_due(store, other, cl
     assert list(client.reserve().ids) == [delayed]
 
 
+@pytest.mark.rule("STORE-4.6")
+@pytest.mark.parametrize("began", ["before", "after"])
+def test_the_jobs_of_an_instance_that_ended_while_the_clock_was_ahead_lapse(
+    store, other, clock, began
+):
+    client = Client(other) if began == "before" else None
+    clock.jump(AHEAD)
+    client = client or Client(other)
+    early = Client(store)
+    (id,) = early.add(b"x")
+    assert list(early.reserve().ids) == [id]
+    store.end(early.me)
+    clock.jump(-AHEAD)
+    client.sweep()
+    clock.move(11)
+    client.sweep()
+    assert list(client.reserve().ids) == [id]
+
+
 def test_a_clock_that_goes_on_moves_no_job(store, clock):
     client = Client(store)
     (id,) = client.add(b"x", delay_ms=9000)

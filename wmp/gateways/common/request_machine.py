@@ -93,8 +93,8 @@ class LazyClientMachine(RequestClient):
     def _lost(self, port: int, now: float, actions: list[ForeignAction]) -> None:
         self._up.discard(port)
         if self.settle and port == self._server and self.state is _State.SENT:
-            # STAR-3.1: no reply comes over this connection. The next node may have heard of the
-            # ended one a moment later than this client.
+            # STAR-3.1: no reply comes over this connection. The other node may notice the end a
+            # moment later than this client.
             self._ends_at = min(self._ends_at, now + self.timeout / 4)
 
     def _begin_try(self, number: int, now: float, actions: list[ForeignAction]) -> None:

@@ -12,7 +12,7 @@ from wmp.store.postgres.pg_statements import CHANGES, UNNEEDED, numbers
 from wmp.store.postgres.pg_terms import as_bytes
 from wmp.store.sql.sql_rows import SqlRows
 from wmp.store.sql.sql_writer import SqlWriter
-from wmp.store.store_settings import BLOCK, KEPT_INSTANCES, ROW
+from wmp.store.store_settings import BLOCK, KEPT_INSTANCES, ROW, VALIDITY
 from wmp.store.stored_job import StoredJobInput, StoredJobState
 from wmp.store.write_batch import (
     AddAnswer,
@@ -77,6 +77,7 @@ class JobWriter(SqlWriter):
     waiting: PostgresDependents
 
     SET_BACK = SqlWriter.SET_BACK.format(now="%(now)s")
+    ENDED_AHEAD = SqlWriter.ENDED_AHEAD.format(now="%(now)s")
     LAPSING = (
         f"SELECT {_FIELDS} FROM instances JOIN jobs"
         " ON jobs.instance = instances.instance AND jobs.state IN (1, 2)"
@@ -430,6 +431,17 @@ class JobWriter(SqlWriter):
         self, what: _In, ids: Sequence[int], mine: Sequence[int]
     ) -> dict[int, tuple[_State, int]]:
         return self._change_all(what, ids, {})
+
+    def set_back(self) -> None:
+        """Move all times that are later than now; a locked row is that of a living instance."""
+        super().set_back()
+        until = self.now + round(VALIDITY * 1000)
+        self.connection.execute(
+            "UPDATE instances SET begun = least(begun, %(now)s), valid_until = %(until)s"
+            " WHERE instance IN (SELECT instance FROM instances WHERE ended IS NULL"
+            " AND (begun > %(now)s OR valid_until > %(until)s) FOR UPDATE SKIP LOCKED)",
+            {"now": self.now, "until": until},
+        )
 
     def end_instances(self) -> None:
         """End instances whose validity has passed, and remove old ones.

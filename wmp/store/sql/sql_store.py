@@ -111,6 +111,9 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         alone in the store."""
         return self._link.write(work, alone=batch is None)
 
+    def _begin_not_after(self, now: int) -> None:
+        """Move the begins of instances that this object keeps: the clock was set back."""
+
     def _make_records(self, connection: Any) -> None:
         """Make the table of records, if the store may be without one."""
 
@@ -244,6 +247,7 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
             self._checks_clock and writer.connection.execute(*ahead).fetchone() is not None
         ):
             writer.set_back()  # STORE-4.6
+            self._begin_not_after(writer.now)
         self._end_instances(writer, by_validity=self._monotonic() >= self._trusted_from)
         return writer.sweep(limit)
 

@@ -56,6 +56,8 @@ class SqlWriter(ABC):
         " WHERE state < 3 AND created > {now}"
     )
     """Move the times of open jobs that were added later than now."""
+    ENDED_AHEAD: ClassVar[str] = "UPDATE instances SET ended = {now} WHERE ended > {now}"
+    """Move the ends of instances that ended later than now: else their jobs would lapse late."""
 
     def __init__(
         self, connection: Any, rows: SqlRows, me: int, now: int, grace: int, begun: int
@@ -181,9 +183,10 @@ class SqlWriter(ABC):
     # -- the sweep ------------------------------------------------------------------------------
 
     def set_back(self) -> None:
-        """Treat open jobs that were added later than now as if they were added now: the clock was
-        set back. This reads all jobs."""
-        self.connection.execute(self.SET_BACK, {"now": self.now})
+        """Treat open jobs that were added later than now as if they were added now, and instances
+        that ended later as if they ended now: the clock was set back. This reads all jobs."""
+        for statement in (self.SET_BACK, self.ENDED_AHEAD):
+            self.connection.execute(statement, {"now": self.now})
 
     def sweep(self, limit: int) -> list[SweptJob]:
         """Make the changes of jobs that time alone causes, at most ``limit`` of each sort."""

@@ -47,6 +47,7 @@ class BatchWriter(SqlWriter):
     """Makes the changes of a batch."""
 
     SET_BACK = SqlWriter.SET_BACK.format(now=":now")
+    ENDED_AHEAD = SqlWriter.ENDED_AHEAD.format(now=":now")
     LAPSING = (
         "SELECT jobs.id, jobs.instance, jobs.submitter FROM instances CROSS JOIN jobs"
         " ON jobs.instance = instances.instance AND jobs.state IN (1, 2)"

@@ -209,6 +209,9 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
     ) -> BatchWriter:
         return BatchWriter(connection, self._rows, me.number, now, self._grace, begun)
 
+    def _begin_not_after(self, now: int) -> None:
+        self._begun = {number: min(begun, now) for number, begun in self._begun.items()}
+
     def _renew_until(self, writer: BatchWriter, until: int, batch: int) -> None:
         writer.connection.execute(
             "UPDATE instances SET valid_until = ?, batch = ? WHERE instance = ?",
