@@ -40,6 +40,7 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 __all__ = [
@@ -227,7 +228,9 @@ class RetryLater(HandlerVerdict):
     tried again three times at most.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float | timedelta) -> None:
+        if isinstance(seconds, timedelta):
+            seconds = seconds.total_seconds()
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise TypeError(f"RetryLater got {seconds!r}; expected a number of seconds")
         if not 0 <= seconds <= 1e9:

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from math import isfinite
-from typing import Final
+from typing import Any, Final
 
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
 
-__all__ = ["Backoff", "Retry", "exponential", "names_of", "spread_of"]
+__all__ = ["Backoff", "Retry", "exponential", "in_seconds", "names_of", "spread_of"]
+
+
+def in_seconds(value: Any) -> Any:
+    """Return the seconds of a ``timedelta``, and any other value as it is."""
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
 
 _MAX_TIMES: Final = 1_000_000
 _MAX_WAIT: Final = 1e9
@@ -27,8 +34,8 @@ _MASK: Final = (1 << 64) - 1
 class Backoff:
     """Waits that grow: ``first`` seconds after the first failure, at most ``maximum``."""
 
-    first: float
-    maximum: float
+    first: float = field(converter=in_seconds)
+    maximum: float = field(converter=in_seconds)
     factor: float = 2.0
 
     def __attrs_post_init__(self) -> None:
@@ -52,7 +59,9 @@ class Backoff:
             return self.maximum
 
 
-def exponential(first: float, maximum: float, factor: float = 2.0) -> Backoff:
+def exponential(
+    first: float | timedelta, maximum: float | timedelta, factor: float = 2.0
+) -> Backoff:
     """Return waits of ``first`` seconds, growing by ``factor``, up to ``maximum``."""
     return Backoff(first, maximum, factor)
 
@@ -63,9 +72,10 @@ def _classes(
     return (on,) if isinstance(on, str | type) else tuple(on)
 
 
-def _backoff(value: Backoff | float) -> Backoff:
+def _backoff(value: Backoff | float | timedelta) -> Backoff:
     if isinstance(value, Backoff):
         return value
+    value = in_seconds(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"backoff is {value!r}; expected seconds or wmp.exponential(first, most)")
     return Backoff(value, value)

@@ -9,7 +9,15 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextvars import ContextVar
 from pathlib import Path
 from typing import (
@@ -40,6 +48,8 @@ from wmp.runtime.submission.submit_options import (
 if TYPE_CHECKING:
     import concurrent.futures
 
+    from wmp.aio import Job as AioJob
+    from wmp.aio import Manager as AioManager
     from wmp.blocking.manager import Manager
     from wmp.calls.chain import TaskJob
 
@@ -194,18 +204,29 @@ class Task(Generic[_P, _R]):
 
     # -- at the submitter -------------------------------------------------------------------
 
-    def using(self, manager: Manager | None = None, **options: Unpack[SubmitOptions]) -> Self:
+    @overload
+    def using(self, manager: AioManager, **options: Unpack[SubmitOptions]) -> AioTask[_P, _R]: ...
+
+    @overload
+    def using(self, manager: Manager | None = None, **options: Unpack[SubmitOptions]) -> Self: ...
+
+    def using(
+        self, manager: Manager | AioManager | None = None, **options: Unpack[SubmitOptions]
+    ) -> Self | AioTask[_P, _R]:
         """Return this task with a manager, or with other options of :meth:`wmp.Manager.submit`.
 
         Args:
             manager: The manager of the jobs. By default that is the only manager that is open in
-                this process.
-            options: For example ``delay=60`` or ``priority=5``.
+                this process. With a ``wmp.aio.Manager`` the methods of the task are coroutines.
+            options: For example ``delay=60``, ``priority=5``, or ``role="gpu"`` for workers that
+                were started with ``wmp worker package.module:task --role gpu``.
         """
+        if hasattr(manager, "intake"):
+            return AioTask(self.using(None, **options), cast("AioManager", manager))
         if manager is not None and not hasattr(manager, "_inner"):
             raise ConfigError(
-                f"the manager of task {self.role} is {manager!r}; expected a wmp.Manager. With "
-                "asyncio use manager.submit(task.payload(…), role=task.role)"
+                f"the manager of task {self.role} is {manager!r}; expected a wmp.Manager or a "
+                "wmp.aio.Manager"
             )
         other = type(self)(self._function, {**self._options, **options})
         other._manager = self._manager if manager is None else manager
@@ -213,8 +234,6 @@ class Task(Generic[_P, _R]):
 
     def payload(self, *args: _P.args, **kwargs: _P.kwargs) -> list[Any]:
         """Return the payload of a job that calls the function with these arguments.
-
-        With asyncio: ``await manager.submit(resize.payload(image), role=resize.role)``.
 
         Raises:
             TypeError: The function does not take these arguments.
@@ -278,12 +297,31 @@ class Task(Generic[_P, _R]):
             TypeError: As for :meth:`submit`.
             JobError: As for :meth:`wmp.Manager.map`.
         """
+        options = self.map_options()
+        return self._open_manager().map(self.payloads(iterables, fixed), **options)
+
+    def payloads(
+        self, iterables: Iterable[Iterable[Any]], fixed: Mapping[str, Any]
+    ) -> Iterator[list[Any]]:
+        """Yield the payload of a job for each item of the iterables."""
+        return (self._bind(args, fixed) for args in zip(*iterables, strict=False))
+
+    @property
+    def options(self) -> SubmitOptions:
+        """The options of the jobs."""
+        return self._options
+
+    def map_options(self) -> JobOptions:
+        """Return the options of the jobs of a ``map``.
+
+        Raises:
+            ConfigError: An option is for a single job.
+        """
         if unfit := sorted(self._options.keys() & LONE_OPTIONS):
             raise ConfigError(
                 f"{unfit[0]} is for a single job of task {self.role}; use submit, not map"
             )
-        rows = (self._bind(args, fixed) for args in zip(*iterables, strict=False))
-        return self._open_manager().map(rows, **cast("JobOptions", self._options))
+        return cast("JobOptions", self._options)
 
     def _bind(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return the payload of a job (CALL-4.2)."""
@@ -297,12 +335,20 @@ class Task(Generic[_P, _R]):
         from wmp.calls.chain import only_manager
 
         manager = only_manager(self.role) if self._manager is None else self._manager
-        if manager._inner.codec in _VALUES:
-            raise ConfigError(
-                f"the manager of task {self.role} has the codec {manager._inner.codec!r}, which "
-                "carries no arguments; make the manager with codec='cbor'"
-            )
+        self.check_codec(manager._inner.codec)
         return manager
+
+    def check_codec(self, codec: str) -> None:
+        """Check that the codec of a manager carries arguments.
+
+        Raises:
+            ConfigError: The codec carries no arguments.
+        """
+        if codec in _VALUES:
+            raise ConfigError(
+                f"the manager of task {self.role} has the codec {codec!r}, which carries no "
+                "arguments; make the manager with codec='cbor'"
+            )
 
     # -- at the worker ----------------------------------------------------------------------
 
@@ -363,3 +409,58 @@ class AsyncTask(Task[_P, _R]):
         def __call__(  # type: ignore[override]
             self, *args: _P.args, **kwargs: _P.kwargs
         ) -> Coroutine[Any, Any, _R]: ...
+
+
+class AioTask(Generic[_P, _R]):
+    """A task with a ``wmp.aio.Manager``; ``task.using(manager)`` makes it.
+
+    Attributes:
+        role: Role of the jobs.
+    """
+
+    def __init__(self, task: Task[_P, _R], manager: AioManager) -> None:
+        self._task = task
+        self._manager = manager
+        self.role = task.role
+
+    def __repr__(self) -> str:
+        return f"<AioTask {self.role}>"
+
+    def using(self, **options: Unpack[SubmitOptions]) -> AioTask[_P, _R]:
+        """Return this task with other options of :meth:`wmp.aio.Manager.submit`."""
+        return AioTask(self._task.using(**options), self._manager)
+
+    async def submit(self, *args: _P.args, **kwargs: _P.kwargs) -> AioJob:
+        """Submit a job that calls the function; wait while the manager is full.
+
+        Raises:
+            TypeError: The function does not take these arguments, or they cannot be encoded.
+            ConfigError: The codec of the manager carries no arguments.
+        """
+        payload = self._task.payload(*args, **kwargs)
+        self._task.check_codec(self._manager.intake.codec)
+        return await self._manager.submit(payload, **self._task.options)
+
+    async def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Submit a job, and return its result.
+
+        Raises:
+            JobError: The job ended without a result.
+        """
+        job = await self.submit(*args, **kwargs)
+        return cast("_R", await job)
+
+    def map(self, *iterables: Iterable[Any], **fixed: Any) -> AsyncIterator[_R]:
+        """Yield the results of a job for each item of the iterables, in their order.
+
+        Args:
+            iterables: Their items are positional arguments. The shortest iterable ends the call.
+            fixed: Named arguments of every call.
+
+        Raises:
+            TypeError: As for :meth:`submit`.
+            JobError: As for :meth:`wmp.aio.Manager.map`.
+        """
+        self._task.check_codec(self._manager.intake.codec)
+        rows = self._task.payloads(iterables, fixed)
+        return self._manager.map(rows, **self._task.map_options())

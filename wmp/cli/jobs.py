@@ -237,7 +237,8 @@ def _retry(
 ) -> int:
     """Queue ended jobs again, with their payloads and without their old times.
 
-    Without --state only dead letters are queued: jobs that ended as error, timeout or lost.
+    Without --state only dead letters are queued: jobs that ended as error, timeout or lost. Add
+    --state cancelled for cancelled jobs.
     """
     return _change(store, StoredJobInput.REVIVE, "queued again", ids, states, role, key, _DEAD)
 
@@ -390,6 +391,13 @@ def _reading(store: str) -> Iterator[ReadableStore]:
         reader.close()
 
 
+def _states_hint(what: StoredJobInput, states: Sequence[str]) -> str:
+    """Return the option by which jobs in further states are queued again."""
+    if what is not StoredJobInput.REVIVE or states:
+        return ""
+    return "; for a cancelled job add --state cancelled, for a job with a result --state ok"
+
+
 def _change(
     store: str,
     what: StoredJobInput,
@@ -435,7 +443,7 @@ def _change(
         complain(
             _PROGRAM,
             f"{counted(len(set(ids)) - changed, 'job')} not {done}: absent, or in another state; "
-            "see wmp jobs show",
+            f"see wmp jobs show{_states_hint(what, states)}",
         )
         return FAILED
     return 0

@@ -159,6 +159,22 @@ def test_the_program_serves_the_tasks_and_functions_of_a_module(
         assert worker.ends() == 0, worker.stderr
 
 
+def test_the_program_serves_one_task_under_a_role(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "routed_tasks.py").write_text(textwrap.dedent(TASKS))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import routed_tasks
+
+    place = ("--role", "gpu", "--connect")
+    with (
+        wmp.Manager(codec="cbor") as manager,
+        program("worker", "routed_tasks:shout", *place, *manager.endpoints, cwd=tmp_path),
+    ):
+        routed = routed_tasks.shout.using(manager, role="gpu")
+        assert routed.submit("hello").result(WAIT) == "HELLO"
+
+
 @pytest.mark.deep
 @pytest.mark.rule("CALL-1.3")
 def test_the_program_runs_pickled_functions_if_asked(tmp_path: Path) -> None:

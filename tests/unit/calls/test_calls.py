@@ -399,7 +399,7 @@ def test_gathered_futures_that_are_cancelled_end_for_those_who_wait() -> None:
 def test_wrong_tasks_are_refused_where_they_are_made() -> None:
     with pytest.raises(ConfigError, match="a job has no option 'timeouts'; did you mean 'timeout'"):
         wmp.task(timeouts=3)(len)
-    with pytest.raises(ConfigError, match=r"expected a wmp.Manager. With asyncio use"):
+    with pytest.raises(ConfigError, match=r"expected a wmp.Manager or a wmp.aio.Manager"):
         functions.scale.using(object())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="expected a function"):
         wmp.task(3)  # type: ignore[call-overload]

@@ -147,6 +147,7 @@ def test_dead_letters_are_queued_again(wmp, path, client, four):
     code, out, err = wmp("jobs", "retry", path, four[3])
     assert (code, out) == (1, "0 jobs queued again\n")
     assert "1 job not queued again" in err
+    assert "for a cancelled job add --state cancelled, for a job with a result --state ok" in err
     assert wmp("jobs", "retry", path, four[3], "--state", "ok")[0] == 0
 
 

@@ -21,6 +21,7 @@ from wmp import aio, blocking
 from wmp.aio.worker import HANG_TIMEOUT
 from wmp.calls.served import handlers_of, tasks_of
 from wmp.calls.target import load_target
+from wmp.calls.task import Task
 from wmp.cli.common.entry_point import SIGNALLED, complain
 from wmp.cli.common.flag_sources import given_by
 from wmp.cli.common.options import (
@@ -96,6 +97,7 @@ class _WorkerCommand(ProgramCommand):
     epilog="""
     wmp worker package.module:function --slots 8 --pool process
     wmp worker package.tasks --slots 8
+    wmp worker package.tasks:resize --role gpu
     wmp worker --pickle --pool process --slots 8
     wmp worker package.module:worker --connect tcp://127.0.0.1:5571
     wmp worker package.module:handlers --resource gpu=2
@@ -274,9 +276,11 @@ def worker(
     PACKAGE.MODULE:ATTRIBUTE is imported from the current directory: a function f(payload) or
     f(payload, job), a mapping from roles to functions, or a wmp.Worker that has not started.
     PACKAGE.MODULE alone serves all tasks of the module (wmp.task), and its public functions to
-    every wmp.Executor. A COMMAND receives each payload on stdin: bytes and text as they are, any
-    other value as JSON. Its stdout is the result. An exit code other than 0 is an error of the job,
-    with the text on stderr.
+    every wmp.Executor. PACKAGE.MODULE:TASK serves one task, by --role under another role.
+
+    A COMMAND receives each payload on stdin: bytes and text as they are, any other value as JSON.
+    Its stdout is the result. An exit code other than 0 is an error of the job, with the text on
+    stderr.
 
     With --dispatcher the worker registers at dispatchers over HTTP (wmp dispatcher), and connects
     to no manager.
@@ -352,6 +356,8 @@ def worker(
                     f"{target} has no tasks (@wmp.task); this worker serves the functions of "
                     f"{target} to wmp.Executor only",
                 )
+        elif isinstance(found, Task):
+            handlers = dict.fromkeys(role or (found.role,), found.handler)
         elif callable(found):
             handlers = dict.fromkeys(roles, found)
         else:

@@ -11,6 +11,7 @@ from typing import Final
 
 from wmp.errors import ConfigError, TransportError
 from wmp.message import Limits
+from wmp.retry import in_seconds
 
 SECONDS: Final = 1e9
 """Longest time that a setting may have, some thirty years.
@@ -47,7 +48,8 @@ def check_count(name: str, value: object, minimum: int = 0, maximum: int = Limit
 def check_seconds(
     name: str, value: object, *, maximum: float = SECONDS, zero: bool = True
 ) -> int | float:
-    """Return ``value`` if it is a finite number of seconds from 0 to ``maximum``.
+    """Return ``value`` if it is a finite number of seconds from 0 to ``maximum``, or such a time as
+    a ``timedelta``, in seconds.
 
     Args:
         name: Name of the argument, for the error.
@@ -58,6 +60,7 @@ def check_seconds(
     Raises:
         ConfigError: The value is not such a number.
     """
+    value = in_seconds(value)
     # A comparison alone is not enough, because every comparison with NaN is false.
     if (
         isinstance(value, bool)

@@ -148,7 +148,8 @@ def make_settings(
         elif name == "headers":
             given = {**given, name: check_headers(name, value)}
         elif kind.startswith("float"):
-            check_seconds(name, value, zero=name in _MAY_BE_ZERO)
+            seconds = check_seconds(name, value, zero=name in _MAY_BE_ZERO)
+            given = {**given, name: seconds}
     return cls(**own, **given)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Final, Literal, TypeAlias, cast
 
 from attrs import evolve
@@ -175,7 +176,7 @@ class TermsMaker:
         return self.make(cast("SubmitOptions", options))
 
     def _storage(
-        self, stored: bool | None, unique: object, result_ttl: float | None
+        self, stored: bool | None, unique: object, result_ttl: float | timedelta | None
     ) -> _StoredAs | None:
         """Check the arguments about the store; None for a job that is not stored."""
         if stored is None:

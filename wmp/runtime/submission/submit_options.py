@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
@@ -23,10 +23,10 @@ class CallOptions(TypedDict, total=False):
 
     needs: Mapping[str, int] | None
     priority: int
-    timeout: float | None
-    expires: float | None
-    run_limit: float | None
-    delay: float | None
+    timeout: float | timedelta | None
+    expires: float | timedelta | None
+    run_limit: float | timedelta | None
+    delay: float | timedelta | None
     start_at: datetime | float | None
     max_worker_losses: int | None
     checksum: bool
@@ -38,11 +38,12 @@ class JobOptions(CallOptions, total=False):
 
     role: str
     stored: bool | None
-    result_ttl: float | None
+    result_ttl: float | timedelta | None
 
 
 class SubmitOptions(JobOptions, total=False):
-    """The options of a submitted job, which ``submit`` takes as named arguments.
+    """The options of a submitted job, which ``submit`` takes as named arguments. Each time is a
+    number of seconds or a ``timedelta``.
 
     Attributes:
         role: Role of the workers that may do the job.

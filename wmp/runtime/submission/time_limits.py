@@ -12,9 +12,10 @@ from datetime import datetime
 from math import isfinite
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 from wmp.errors import ConfigError
+from wmp.retry import in_seconds
 from wmp.runtime.common.checks import check_seconds
 
 
@@ -22,13 +23,13 @@ from wmp.runtime.common.checks import check_seconds
 class TimeLimits:
     """Times of a submission, in seconds; None for no limit."""
 
-    timeout: float | None = None
+    timeout: float | None = field(default=None, converter=in_seconds)
     """Seconds within which the job must have ended."""
-    expires: float | None = None
+    expires: float | None = field(default=None, converter=in_seconds)
     """Seconds within which the job must have begun."""
-    run_limit: float | None = None
+    run_limit: float | None = field(default=None, converter=in_seconds)
     """Seconds for which one attempt may run."""
-    delay: float | None = None
+    delay: float | None = field(default=None, converter=in_seconds)
     """Seconds until the job may begin."""
     start_at: datetime | float | None = None
     """The end of the delay as a time: a ``datetime``, or seconds since 1970."""
