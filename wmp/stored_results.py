@@ -45,7 +45,7 @@ _ENDS: Final = {
 
 @frozen
 class StoredJobStatus:
-    """What a store knows of a job at one moment. Times are seconds since 1970."""
+    """The state of a stored job at one moment. Times are seconds since 1970."""
 
     state: str
     """``waiting`` for other jobs, ``queued``, ``reserved`` by a manager, ``running`` at a worker,

@@ -1,4 +1,4 @@
-"""What both programs share: the messages of WMP/1, by the names of their commands and fields."""
+"""The messages of WMP/1, by the names of their commands and fields, for both programs."""
 
 import os
 import signal

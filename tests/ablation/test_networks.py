@@ -76,7 +76,7 @@ def stalls() -> bool:
         for _, _, message in worker.beats():
             network.happen("m1", Received(b"the link of the beats", message))
         for pipe in network.busy():
-            # What is sent to the worker waits in its sockets.
+            # Messages to the worker wait in its sockets.
             while network.pipes[pipe] and network.receiver(pipe) != name:
                 network.deliver(pipe)
         if any(where != name for where, _ in network.running()):

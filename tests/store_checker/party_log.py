@@ -29,7 +29,7 @@ class PartyLog:
         asked: Numbers of jobs that were submitted, or were about to be.
         acknowledged: Numbers of jobs that the library has acknowledged.
         ended: The result of each job, as its submitter got it.
-        wrong: What contradicts: two results of one job, or an error.
+        wrong: Contradictions: two results of one job, or an error.
         waits: Seconds that single requests took.
     """
 

@@ -20,7 +20,7 @@ def need_extra(extra: str, what: str) -> None:
 
     Args:
         extra: ``spark`` or ``report``. Executors of Spark need not have the packages of reports.
-        what: What needs the packages, for the text of the error: ``a report``.
+        what: The feature that needs the packages, for the text of the error: ``a report``.
 
     Raises:
         ConfigError: A package is missing; the text names the package, and the command that installs

@@ -34,7 +34,7 @@ def test_calls_read_what_the_initializer_of_the_main_program_has_set() -> None:
     ]
     assert found["seen"] == found["partial"] == found["expected"]
     assert found["mapped"] == [f"{number} by connection to db1" for number in range(4)]
-    # What the initializer does not name comes with each call, as without an initializer.
+    # A global that the initializer does not name comes with each call, as without an initializer.
     assert found["changed"] == ["1 old", "2 new", "1 new"]
 
 

@@ -1,4 +1,4 @@
-"""What the machines of clients that send a request again share: their queue, counts and end."""
+"""The queue, the counts and the end that all clients share which send a request again."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _CHUNK: Final = 8 << 20
 
 @define(eq=False)
 class LineCount:
-    """What is known of all lines, also of those that are dropped."""
+    """The facts about all lines, also of those that are dropped."""
 
     lines: int = 0
     bad: int = 0

@@ -93,7 +93,7 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
             clock=clock,
             monotonic=monotonic,
         )
-        # What the first round trip of the transaction returned:
+        # The rows that the first round trip of the transaction returned:
         self._row: tuple[Any, int, int, int] | None = None
         self._used = 0
         self._asked_at = 0.0

@@ -1,8 +1,8 @@
 """``python -m wmp.testing.power``: cut the power of a store on SQLite everywhere.
 
 The program runs a real store, records its system calls with strace, and replays them up to each
-call. What was not synced is lost, survives, or survives in part and in another order. After each
-cut it opens the store, and compares the store with the log of what was acknowledged.
+call. Each write that was not synced is lost, survives, or survives in part and in another order.
+After each cut it opens the store, and compares the store with the log of acknowledgements.
 
 Exit status: 0 the store kept its word, 1 it did not, 2 wrong usage or no strace.
 """
@@ -22,7 +22,7 @@ from wmp.errors import ConfigError
 from wmp.testing.power.crash_matrix import CrashMatrix
 
 _SHOWN: Final = 5
-"""Power cuts that are shown with what was wrong."""
+"""Power cuts that are shown with their faults."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
         description=(
             "Record the system calls of a real store on SQLite with strace. Cut the power after "
             "each call, with lost, torn and reordered writes, and compare the store with the log "
-            "of what was acknowledged."
+            "of acknowledgements."
         ),
         epilog="exit status: 0 the store kept its word, 1 it did not, 2 wrong usage or no strace",
     )

@@ -28,7 +28,7 @@ _MANY: Final = 1_000_000
 
 @frozen
 class Knowledge:
-    """What the log of the program has at a moment."""
+    """The log of the program at one moment."""
 
     asked: dict[str, dict[str, Any]] = field(factory=dict)
     """The jobs of each batch that was begun."""

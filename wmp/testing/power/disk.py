@@ -16,7 +16,7 @@ SECTOR: Final = 512
 """Bytes that a disk writes whole."""
 
 KINDS: Final = ("none", "all", "some", "torn")
-"""What survives of the changes that were not synced: nothing; everything; any of them, in any
+"""The changes that survive although they were not synced: none; all; any of them, in any
 order; or any of them, some only in part."""
 
 
@@ -25,7 +25,7 @@ class _File:
     """The bytes of a file, apart from its names."""
 
     data: bytearray = field(factory=bytearray)
-    """What is on the disk."""
+    """The files on the disk."""
     pending: list[FileCall] = field(factory=list)
     """Changes since the last sync."""
 
@@ -39,7 +39,7 @@ class PowerDisk:
     """
 
     _names: dict[str, _File] = field(factory=dict)
-    """What the program sees."""
+    """The files as the program sees them."""
     _kept: dict[str, _File] = field(factory=dict)
     """The entries on the disk."""
     _entries: list[FileCall | tuple[str, _File]] = field(factory=list)

@@ -1,4 +1,4 @@
-"""What follows BYE (sections 9 and 15), as tests of a manager."""
+"""The messages after BYE (sections 9 and 15), as tests of a manager."""
 
 from __future__ import annotations
 
