@@ -1,4 +1,4 @@
-"""The values of CBOR in messages: limits of decoders, and the check for plain values (WMP-2.10)."""
+"""The values of CBOR in messages: limits of decoders, and a check for plain values (WMP-2.10)."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def count_beat(
     if silent >= bound:
         return f"the worker itself has sent nothing for {silent:.1f} s; beats count for {bound:g} s"
     worker.last_received = now
-    # A worker that does not run acknowledges nothing. A message that is sent again in that time does
-    # not show that the worker refuses it (WMP-9.19).
+    # A worker that does not run acknowledges nothing. A message that is sent again in that time
+    # does not show that the worker refuses it (WMP-9.19).
     worker.stream.fruitless = 0
     return ""
 
