@@ -27,8 +27,10 @@ def duration(micros: float | None) -> str:
     return f"{micros:.0f} µs"
 
 
-def moment(micros: float) -> str:
-    """Return a time of µs since 1970 in UTC: ``2026-11-27 00:47:01.409``."""
+def moment(micros: float | None) -> str:
+    """Return a time of µs since 1970 in UTC: ``2026-11-27 00:47:01.409``; a dash for None."""
+    if micros is None:
+        return "–"
     return f"{datetime.fromtimestamp(micros / 1e6, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 

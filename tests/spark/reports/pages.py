@@ -77,6 +77,7 @@ def example_report(**tables: list[Mapping[str, Any]]) -> ReportData:
                         queue_wait=5_000, total=90_000)]
             for number, which in enumerate(("slowest", "failed", "requeued"))
         },
+        "failed": [row("jobs", owner="m", owner_epoch=1, job=8, end="error", attempts=1)],
         "fairness": [
             row("fairness", by="workers of a manager", node="m", epoch=1, measure="jobs",
                 parties=2, least=40, most=60, max_min=1.5, jain=0.96)

@@ -63,6 +63,10 @@ class KnownProcess:
     max_silence: float | None = None
     """Seconds of silence after which a manager gives a worker up."""
     resources: Mapping[str, int] = {}
+    roles: Sequence[str] = ()
+    """The roles of its ``start`` line."""
+    upstreams: int = 0
+    """Number of the endpoints above a device."""
     error: int | None = 0
     """µs by which ``clock`` may be wrong; None for a clock that was compared with no other."""
     reference: ProcessKey | None = None
@@ -88,6 +92,11 @@ class KnownProcess:
         error = (self.error or 0) + (other.error or 0) + _SLACK
         return self.shares_clock(other) and at + other.clock + error < self.last + self.clock
 
+    def begins_after(self, other: KnownProcess, at: int) -> bool:
+        """Return whether the process certainly began after a time of another process."""
+        error = (self.error or 0) + (other.error or 0) + _SLACK
+        return self.shares_clock(other) and self.first + self.clock > at + other.clock + error
+
     def shares_clock(self, other: KnownProcess) -> bool:
         """Return whether messages compare the clocks of two processes, perhaps through others."""
         return self.reference == other.reference
@@ -102,6 +111,7 @@ class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):
     submitted  0               losses      deadline, µs                         priority
     asked      0
     declined   0
+    cancelling 0   the worker
     granted    0   the worker  1: by the   of its TAKE                          its lock
                                observer
     lost       0               1: counts;
@@ -144,6 +154,11 @@ class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):
     role: str | None = None
     text: Any = None
     """``needs`` of a job or lane, ``via`` of a TAKE."""
+    terms: Any = None
+    """Terms of a job (:class:`wmp.spark.folds.job_terms.JobTerms`): of a submission the delay,
+    timeout, expiry and run limit in µs, the retries and the codec; of a lease the needs, the codec,
+    and its entries of ``left``, ``expires``, ``limits`` and ``failed``; of an arrived DONE its wait
+    in ms."""
 
     @property
     def process(self) -> ProcessKey:

@@ -233,21 +233,73 @@ class _Ends:
         pairs &= first.each(attrgetter("numbered")) > 0
         first, last = first.only(pairs), last.only(pairs)
         _add_links(first, last, sink)
-        _count_hops(last.only(slice(None, -1)), first.only(slice(1, None)), sink)
+        numbers: defaultdict[ProcessKey, int] = defaultdict(lambda: len(numbers))
+        device = lambda one: numbers[one.process]  # noqa: E731
+        before, after = slice(None, -1), slice(1, None)
+        here = last.only(before).each(device) == first.only(after).each(device)
+        _count_hops(first.only(before), last.only(after), here, sink)
 
     def _compare(self, sink: FoldSink) -> None:
-        """Report the messages that were received, but not sent with the same columns."""
+        """Report the messages that were received, but not sent with the same columns.
+
+        Each receiver is compared with the source, and with the node at the other end of the
+        connection, whose line also has the same devices on the route.
+        """
         received = self.side == 1
         sent = ~received & (self.hops == 0)
         head, body = (self.message << 32 | self.lines[:, place] for place in (3, 4))
-        same = np.isin(head, head[sent]) & ((self.lines[:, 4] < 0) | np.isin(body, body[sent]))
-        known = self.each(lambda one: (one.source, one.source_epoch) in sink.known) > 0
-        wrong = self.only(received & ~same & known)
-        order = np.argsort(wrong.times(sink.known), kind="stable")
-        for number in dict.fromkeys(wrong.message[order].tolist()):  # the first are shown
+        made = np.isin(head, head[sent]) & ((self.lines[:, 4] < 0) | np.isin(body, body[sent]))
+        routes: defaultdict[Any, int] = defaultdict(lambda: len(routes))
+        route = self.each(lambda one: routes[one.via])
+        # A message to a receiver names its whole route from the start.
+        on_route = self.message << 32 | route
+        made &= np.isin(on_route, on_route[sent]) | (self.each(lambda one: one.target is None) > 0)
+        made |= self.each(lambda one: (one.source, one.source_epoch) in sink.known) == 0
+        on_link = _runs(self.message, self.hops) * (len(routes) + 1) + route << 32
+        on_link |= self.lines[:, 3]
+        passed = np.isin(on_link, on_link[~received])
+        wrong = received & ~(made & passed & (self.each(_is_misplaced) == 0))
+        places = np.flatnonzero(wrong)
+        order = np.argsort(self.only(places).times(sink.known), kind="stable")
+        nodes: defaultdict[str, list[KnownProcess]] = defaultdict(list)
+        if len(places):
+            for one in sink.known.values():
+                nodes[one.node].append(one)
+        for number in dict.fromkeys(self.message[places[order]].tolist()):  # the first are shown
             begin, end = np.searchsorted(self.message, [number, number + 1])
-            whole = self.only(slice(begin, end))
-            _suspect(list(whole), list(wrong.only(wrong.message == number)), sink)
+            whole = list(self.only(slice(begin, end)))
+            flags = zip(wrong[begin:end].tolist(), made[begin:end].tolist(), strict=True)
+            received_wrong = [
+                (receiver, line, _witnesses(receiver, own, sink.known, nodes))
+                for (receiver, line), (bad, own) in zip(whole, flags, strict=True)
+                if bad
+            ]
+            _suspect(whole, received_wrong, sink)
+
+
+def _is_misplaced(one: MessageStream) -> bool:
+    """Return whether the receiver of a message is not at the end of the route."""
+    return one.node == one.target and len(one.via or ()) != one.hops
+
+
+def _witnesses(
+    receiver: MessageStream, made: bool, known: Mapping[ProcessKey, KnownProcess],
+    nodes: Mapping[str, Sequence[KnownProcess]],
+) -> list[KnownProcess]:  # fmt: skip
+    """Return the processes of which one should have a line that sent a received message.
+
+    Args:
+        receiver: The stream of the receiver's line.
+        made: Whether the source sent the message, so that only the connection is in doubt.
+        known: All processes.
+        nodes: All processes by identity.
+    """
+    if _is_misplaced(receiver) or (made and len(receiver.via or ()) < receiver.hops):
+        return [known[receiver.process]]  # its own line contradicts itself
+    if not made or receiver.hops == 0:
+        origin = known.get((receiver.source, receiver.source_epoch or 0))
+        return [] if origin is None else [origin]
+    return list(nodes.get(receiver.via[receiver.hops - 1], ()))  # type: ignore[index]
 
 
 def _values(packed: Any) -> _Array:
@@ -294,18 +346,25 @@ def _add_links(first: _Ends, last: _Ends, sink: FoldSink) -> None:
     sink.samples(np.maximum(ended - began, 0)[direct].tolist(), "hop", None, None)
 
 
-def _count_hops(received: _Ends, sent: _Ends, sink: FoldSink) -> None:
-    """Count how long a device keeps messages, from neighbouring links."""
-    numbers: defaultdict[ProcessKey, int] = defaultdict(lambda: len(numbers))
-    device = lambda one: numbers[one.process]  # noqa: E731
-    passed = (received.message == sent.message) & (received.hops + 1 == sent.hops)
-    passed &= received.each(device) == sent.each(device)
-    took = (sent.lines[:, 2] - received.lines[:, 2])[passed]
+def _count_hops(sent: _Ends, received: _Ends, here: _Array, sink: FoldSink) -> None:
+    """Count the time from one neighbour of a device to the other.
+
+    The lines of the device itself show no time: it receives and sends a message in one step.
+
+    Args:
+        sent: The lines of neighbours that sent a message.
+        received: The line after each on the same route, or of another message.
+        here: Whether one device received the message from the former and sent it to the latter.
+        sink: Gets the counts.
+    """
+    passed = here & (received.message == sent.message) & (sent.hops + 1 == received.hops)
+    took = np.maximum(received.times(sink.known) - sent.times(sink.known), 0)[passed]
     streams = received.stream[passed]
     for place in np.unique(streams):
         stream = received.streams[place]
         direction = "up" if stream.command in _UP else "down"
-        sink.samples(took[streams == place].tolist(), "hop", stream.node, direction)
+        device = (stream.via or ("",))[min(stream.hops, len(stream.via or ("",))) - 1]
+        sink.samples(took[streams == place].tolist(), "hop", device, direction)
 
 
 def _is_settled(
@@ -354,44 +413,50 @@ def _is_settled(
     return whole or not unknown or not late
 
 
-def _suspect(ends: Sequence[_End], wrong: Sequence[_End], sink: FoldSink) -> None:
+def _suspect(
+    ends: Sequence[_End],
+    wrong: Sequence[tuple[MessageStream, _MessageLine, Sequence[KnownProcess]]],
+    sink: FoldSink,
+) -> None:
     """Report a message that was received, but not sent with the same columns.
 
     A process that was killed loses its last lines. Another line about a message of the same number
     or head does not show that the line of the received message is there: a message is sent again
     with other columns, and PINGs have no number. So only a message that arrived before the last
-    line of its source was certainly sent by a line that is there.
+    line of its sender was certainly sent by a line that is there.
 
     Args:
         ends: All lines about the message.
-        wrong: The lines of receivers that no line of the source explains.
+        wrong: The lines of receivers that no line of a sender explains, with the processes that
+            may have sent the message.
         sink: Gets the violation.
     """
     stream, (number, *_) = ends[0]
     source = (stream.source, stream.source_epoch or 0)
-    origin = sink.known[source]
     sent = [line.n for one, line in ends if (one.side, one.hops) == (0, 0)]
     if not sent and number in sink.closed.get(stream[:_HOPS], LineNumbers()):
         sink.late += 1  # only the message without a target may have receivers beside the first
         return
-    proved = [
-        (receiver, line)
-        for receiver, line in wrong
-        if origin.has_lines_until(sink.known[receiver.process], line.at)
-    ]
+    proved = []
+    for receiver, line, senders in wrong:
+        me = sink.known[receiver.process]
+        ran = [one for one in senders if not one.begins_after(me, line.at)]
+        if ran and all(one.has_lines_until(me, line.at) for one in ran):
+            proved.append((receiver, line, ran))
     if not proved:
         return
     # A receiver behind devices compares its columns with those of the source.
-    got, last = max(proved, key=lambda end: (end[0].hops > 0, end[1].n, end[1].at))
+    got, last, senders = max(proved, key=lambda end: (end[0].hops > 0, end[1].n, end[1].at))
     what = (
         f"{stream.command}{f' {number}' if stream.numbered else ''}"
         f"{'' if stream.session is None else f' of session {stream.session}'} from {source[0]}"
     )
     story = [(*got.process, last.n)]
-    detail = f"{what} was received, but its source did not send it"
-    if sent:
+    detail = f"{what} was received, but {senders[-1].node} did not send it"
+    if sent and source in sink.known:
         story.insert(0, (*source, max(sent)))
-        detail = f"{what} was received with other columns than its source sent"
+        detail = f"{what} was received with other columns than {senders[-1].node} sent"
+    others = [(one.node, one.epoch) for one in senders]
     sink.violation(
-        "messages arrive as sent", detail, (*got.process, last.n, last.at), story, others=[source]
+        "messages arrive as sent", detail, (*got.process, last.n, last.at), story, others=others
     )

@@ -22,7 +22,7 @@ from attrs import define, field
 from wmp.spark.folds.facts import ProcessKey, process_number
 from wmp.spark.folds.message_fold import MessageStream, parts_of_messages
 from wmp.spark.folds.process_lines import ProcessLines
-from wmp.spark.journals.lines import LineRow, event_table, packed_lines, parse
+from wmp.spark.journals.lines import HEAD_COLUMNS, LineRow, event_table, packed_lines, parse
 from wmp.spark.journals.tables import Parts, Written
 
 ROW: Final = "kind string, process bigint, peer bigint, rank bigint, body binary"
@@ -41,9 +41,12 @@ _SAMPLED: Final = 64
 
 FOLDED: Final = frozenset({
     "received", "send", "undelivered", "garbled", "drop", "note", "resolve", "submitted",
-    "cancelled", "decline", "run", "resized", "finished", "recalled", "instancebegun",
+    "cancelled", "decline", "run", "resized", "finished", "recalled", "instancebegun", "begun",
+    "recall", "interrupt",
 })  # fmt: skip
 """Kinds of lines that change a state that is rebuilt."""
+_ALONE: Final = ("worker", "device")
+"""Kinds of nodes whose lines with all peers are folded together."""
 _number: Final = attrgetter("n")
 _PEERS: Final = {"send": "target", "undelivered": "target", "note": "about_peer"}
 
@@ -55,17 +58,13 @@ _stream: Final = attrgetter(
 """Returns most values of :class:`wmp.spark.folds.message_fold.MessageStream`."""
 _ENDS: Final = MessageStream._fields.index("what")
 """Number of the first values of a stream, which are equal at both ends of a connection."""
-_head: Final = attrgetter(
-    "command", "ready", "credit", "window", "roles", "resources", "count", "role", "needs",
-    "lock", "want", "hold", "more", "owner", "owner_epoch", "codec", "unstarted", "max_silence",
-    "code", "about", "about_number", "about_peer", "about_epoch", "label", "challenge", "answer",
-    "standby",
-)  # fmt: skip
-"""Columns of the head that do not change when a message is sent again."""
+_head: Final = attrgetter(*HEAD_COLUMNS)
+"""Columns of the head, which each receiver reads as the source sent them."""
 _body: Final = attrgetter(
-    "ids", "attempts", "outcomes", "limits", "failed", "waits", "checksums", "bytes"
-)
-"""Columns of the jobs that do not change when a message is sent again."""
+    "ids", "attempts", "outcomes", "left", "expires", "limits", "failed", "waits", "checksums",
+    "bytes",
+)  # fmt: skip
+"""Columns of the jobs, which the receiver reads as the source sent them."""
 _encoded: Final = msgspec.msgpack.Encoder(order="deterministic").encode
 """Returns columns as bytes, whatever the order of the entries of a map."""
 
@@ -159,8 +158,8 @@ class ReadTask:
             peers: defaultdict[str | None, list[LineRow]] = defaultdict(list)
             kind = None if process.start is None else process.kind
             for line in some:
-                if line.what in FOLDED and kind != "device":
-                    peers[None if kind == "worker" else peer_of(line)].append(line)
+                if line.what in FOLDED:
+                    peers[None if kind in _ALONE else peer_of(line)].append(line)
                 # No journal has the end at which a beat is sent: another process sends it.
                 if line.what in ("send", "received") and not line.beat:
                     self._add_message(line)

@@ -57,6 +57,16 @@ _OWN_TYPES: Final[dict[str, Any]] = {
 }
 
 
+HEAD_COLUMNS: Final = (
+    "command", "ready", "credit", "window", "roles", "resources", "count", "role", "needs",
+    "lock", "want", "hold", "more", "owner", "owner_epoch", "codec", "unstarted", "max_silence",
+    "code", "about", "about_number", "about_peer", "about_epoch", "label", "idle",
+    "standby", "challenge", "answer", "keep", "serves", "kept", "sent", "ack", "again",
+)  # fmt: skip
+"""Columns of the head of a message beside its route, session, number and text. A line about an
+ignored message has the reason in ``text``."""
+
+
 class _LineColumns(msgspec.Struct, gc=False, omit_defaults=True):
     """The base of :class:`LineRow`."""
 

@@ -95,12 +95,22 @@ def _lists(data: ReportData) -> Mapping[str, Sequence[Row]]:
             (row for row in tables["fairness"] if row["parties"] > 1 and row["node"]),
             key=lambda row: (row["by"], row["measure"] != "jobs", row["node"]),
         ),
-        "hops": sorted(tables["device_hops"], key=lambda row: (row["device"], row["direction"])),
+        "hops": _hops(data),
         "nodes": sorted(
             tables["nodes"],
             key=lambda row: (row["kind"] or "", row["label"] or row["node"], row["epoch"]),
         ),
     }
+
+
+def _hops(data: ReportData) -> list[Row]:
+    """Return the times of devices, with the names of the devices for readers."""
+    nodes = {node: row for (node, _), row in data.nodes.items()}
+    rows = [
+        {**row, "name": name_of(row["device"], nodes.get(row["device"]))}
+        for row in data.tables["device_hops"]
+    ]
+    return sorted(rows, key=lambda row: (row["name"], row["device"], row["direction"]))
 
 
 def _compared(old: ReportData, data: ReportData) -> list[Row]:
