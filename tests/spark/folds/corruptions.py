@@ -16,7 +16,8 @@ from attrs import define
 from tests.property.test_network_property import KINDS
 from tests.spark.folds.seen import Seen
 from tests.spark.folds.story_fleet import Fleet
-from wmp.message import Outcome
+from wmp.message import Kind, Outcome
+from wmp.retry import Retry
 from wmp.testing.simulator.journals import Journals
 
 PLAIN, OK, ERROR = KINDS[0], Outcome.OK, Outcome.ERROR
@@ -26,6 +27,12 @@ STORY = [
     ("submit", "m2", 4, PLAIN, None, 1), FLOW, ("cancel", 3), FLOW, ("cancel", 7), FLOW,
     ("submit", "m1", 6, PLAIN, None, 0), FLOW, ("cancel", 12), ("settle",), ("wait", 2.5),
     ("settle",),
+    ("submit_with", "m1", PLAIN, {
+        "timeout": 30.0, "expires": 20.0, "run_limit": 9.0, "delay": 0.5, "retry": Retry(2)}),
+    ("wait", 0.8), FLOW, ("fail", 0, None), ("wait", 2.0), FLOW, ("settle",),
+    ("submit_with", "m2", Kind(codec="json"), {}), FLOW, ("fail", 0, 200), ("wait", 0.5), FLOW,
+    ("settle",),
+    ("submit_with", "m2", Kind("nobody"), {"timeout": 0.5}), ("wait", 1.0), ("settle",),
 ]  # fmt: skip
 
 Row = dict[str, Any]
@@ -110,9 +117,24 @@ def changed(
 
     def make(journal: Journal) -> None:
         row = journal.find(what, command, at=at, **columns)
-        row[column] = change(row.get(column))
+        set_columns(row, {column: change(row.get(column))})
 
     CORRUPTIONS[title] = expected, make
+
+
+def set_columns(row: Row, values: Row) -> None:
+    """Change columns of a line; None removes a column."""
+    row |= values
+    for name in [name for name, value in values.items() if value is None]:
+        row.pop(name)
+
+
+def only_heads(values: Row) -> Row:
+    """Return the columns that a device reads."""
+    return {name: value for name, value in values.items() if name not in OF_JOBS}
+
+
+OF_JOBS = ("ids", "attempts", "outcomes", "left", "expires", "limits", "failed", "waits")
 
 
 def plus(value: int) -> int:
@@ -349,7 +371,7 @@ for _title, _command, _receiver, _column, _change in (
     ("other needs at the receiver of TAKE", "TAKE", "w", "needs", lambda _: {"slots": 7}),
     ("another role at the receiver of TAKE", "TAKE", "w", "role", lambda _: "strange"),
     ("another number at the receiver of TAKE", "TAKE", "w", "number", lambda _: 500),
-    ("another lock at the receiver of NO", "NO", "w", "lock", lambda _: 1),
+    ("another lock at the receiver of NO", "NO", "w", "lock", plus),
     ("another lock at the receiver of GIVE", "GIVE", "m", "lock", lambda _: 777),
     ("another want at the receiver of GIVE", "GIVE", "m", "want", plus),
     ("another hold at the receiver of GIVE", "GIVE", "m", "hold", lambda _: 12345),
@@ -429,7 +451,8 @@ def changed_alike(
             if not change:
                 journal.blank(row)
                 continue
-            row |= {name: new(row[name]) if callable(new) else new for name, new in change.items()}
+            values = {n: new(row[n]) if callable(new) else new for n, new in change.items()}
+            set_columns(row, values if row["node"][0] != "d" else only_heads(values))
             if "ids" in change:
                 row.pop("last", None)
 

@@ -37,13 +37,22 @@ def known(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], KnownProce
             start.get("kind") or ("manager" if node.startswith("m") else "worker"),
             0,
             bool(start) and len(numbers) == max(numbers) + 1,
-            "stop" if last == "stop" else None,
+            _end(lines) if last == "stop" else None,
             lines[0]["at"],
             lines[-1]["at"],
             (start.get("settings") or {}).get("max_silence"),
             start.get("resources") or {},
+            start.get("roles") or (),
+            int((start.get("settings") or {}).get("upstreams", 0)),
         )
     return made
+
+
+def _end(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Return how a process ended, as in ``nodes.end``."""
+    if any(row["what"] == "halt" and row.get("reason") for row in lines):
+        return "halt"
+    return "close" if any(row["what"] == "closed" for row in lines) else "stop"
 
 
 def line_of(row: Mapping[str, Any]) -> LineRow:
@@ -62,7 +71,7 @@ def fold(texts: Iterable[str]) -> FoldSink:
     for row in rows:
         line = line_of(row)
         process = sink.known[line.node, line.epoch]
-        if line.what in FOLDED and process.kind != "device":
+        if line.what in FOLDED:
             other = peer_of(line) if process.kind == "manager" else None
             groups[line.node, line.epoch, other].append(line)
     for group in groups.values():

@@ -72,6 +72,19 @@ class Fleet(Network):
         )
         self.submitted += [(name, id) for id in ids]
 
+    def do_submit_with(self, name, kind, times):
+        """Submit a job with further terms, as fields of ``Submitted``."""
+        ids = self.submit(name, [b"x"], kind, **times)
+        self.submitted += [(name, id) for id in ids]
+
+    def do_fail(self, place, wait):
+        """Let a handler fail; it asks for another attempt after ``wait`` ms, or for none."""
+        if lanes := list(self.running()):
+            name, lane = lanes[place % len(lanes)]
+            self.end(
+                name, lane, Outcome.ERROR, b"", "failed\nbuiltins.OSError builtins.Exception", wait
+            )
+
     def do_settle(self):
         self.settle()
 

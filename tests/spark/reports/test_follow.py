@@ -267,12 +267,15 @@ def test_lines_of_one_end_settle_what_the_other_end_left_open(tmp_path, monkeypa
         assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
 
 
-def ends_as_whole(tmp_path, ends):
-    """Check that a journal that grows by these parts gives the tables of the whole journal."""
+def ends_as_whole(tmp_path, ends, names=()):
+    """Check that a journal that grows by these parts gives the tables of the whole journal.
+
+    ``names`` are the names of the violations.
+    """
     last = grow(tmp_path / "journal", tmp_path / "out", ends)
     whole = report(tmp_path / "journal", tmp_path / "whole")
 
-    assert whole.result.summary["violations"] == 0
+    assert {row["name"] for row in whole.result.findings} == set(names)
     assert last.result.summary == whole.result.summary
     for table in TABLES:
         assert rows_of(tmp_path / "out", table) == rows_of(tmp_path / "whole", table), table
@@ -289,7 +292,7 @@ def test_a_further_receiver_of_a_settled_message_makes_the_tables_anew(tmp_path)
         line = json.dumps(row).encode() + b"\n"
         ends[row["node"] == "m2.0"][f"{row['node']}-1-000001.jsonl"] += line
 
-    ends_as_whole(tmp_path, ends)
+    ends_as_whole(tmp_path, ends, ["WMP-8.1"])
 
 
 def test_a_message_to_a_process_that_is_over_may_be_received_by_the_next(tmp_path):

@@ -22,6 +22,7 @@ import msgspec
 import pyarrow
 from attrs import define, field
 
+from wmp.spark.folds.device_fold import DeviceFold
 from wmp.spark.folds.facts import Counts, Fact, FoldSink, JobKey, ProcessKey, process_number
 from wmp.spark.folds.job_fold import JobFold, is_settled
 from wmp.spark.folds.manager_fold import ManagerFold
@@ -41,7 +42,9 @@ _SOME: Final = 1024
 """Number of rows from which they are converted to columns, which need less memory."""
 _FULL: Final = 16_384
 """Number of rows of a table, or of steps, after which a task writes rows."""
-FOLDS: Final[dict[str, type[ProcessFold]]] = {"manager": ManagerFold, "worker": WorkerFold}
+FOLDS: Final[dict[str, type[ProcessFold]]] = {
+    "manager": ManagerFold, "worker": WorkerFold, "device": DeviceFold,
+}  # fmt: skip
 _COLLECTED: Final[tuple[str, ...]] = ("violations", "silence")
 """Rows that the calling process needs, and no task writes."""
 _FACTS: Final = msgspec.msgpack.Decoder(list[tuple[JobKey, list[Fact]]])

@@ -9,7 +9,7 @@ the order of their lines: first those of the manager, and then those of each wor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from attrs import define, field
@@ -26,6 +26,7 @@ from wmp.message import Outcome, Peer
 from wmp.spark.folds.facts import Fact, FoldSink, JobKey, KnownProcess, ProcessKey
 from wmp.spark.folds.findings import FINDINGS
 from wmp.spark.folds.job_rows import OUTCOMES, JobRows
+from wmp.spark.folds.job_terms import Contradiction, JobTerms
 
 _LATER: Final = 5_000_000
 """µs after the end of a job: a manager that wrote a line so much later lost no line about it."""
@@ -45,10 +46,15 @@ class _JobAtWorker:
 
     state: ExecutionState = ExecutionState.ABSENT
     attempt: int = 0
+    lane: int | None = None
+    """The lane to which the job was handed last. An earlier lane of a job that was answered as
+    overrun, or forgotten, ends later."""
     due: int = 0
     """Number of DONE entries still to be sent."""
     answers: dict[tuple[int | None, int | None], int] = field(factory=dict)
     """Number of times that a DONE was sent, by its session and number."""
+    named: set[int] = field(factory=set)
+    """The attempts that TAKEs and CANCELs named."""
     reached: set[int] = field(factory=set)
     """The outcomes that lanes reported."""
 
@@ -71,6 +77,8 @@ class JobFold:
     _history: History = field(factory=History)
     _broken: bool = False
     """Whether the history is broken; later violations follow from this one."""
+    _terms: JobTerms | None = None
+    """The terms of the submission; None without a submission, and for a stored job."""
     _state: JobState = JobState.QUEUED
     _arrived: set[tuple[int | None, int | None]] = field(factory=set)
     """Attempt and outcome of each DONE that the manager received."""
@@ -102,6 +110,12 @@ class JobFold:
             # The lines of several managers have no common order, and one may have lost some.
             self._history.accepted(self._owner, self.job[2], _ANY)
         judged = self._stored or accepted
+        leased = next(
+            (f for f in facts if f.side == 0 and f.event in ("granted", "resolved")), None
+        )
+        if not judged and leased is not None and known is not None and known.whole:
+            text = "the job was leased or ended, and no line of its manager submitted the job"
+            self._break("WMP-6.1", text, leased)
         workers: defaultdict[ProcessKey, _JobAtWorker] = defaultdict(_JobAtWorker)
         for fact in facts:
             try:
@@ -131,19 +145,33 @@ class JobFold:
         history, owner, job, attempt = self._history, self._owner, self.job[2], fact.attempt or 0
         peer = ((fact.peer or "").encode(), fact.peer_epoch or 0)
         match fact.event:
+            case "submitted" if self._terms is not None:
+                self._break("WMP-6.1", "the job was submitted a second time", fact)
             case "submitted":
+                self._terms = JobTerms(fact)
                 history.accepted(owner, job, _ANY, fact.value or 0)
                 if fact.number is not None:
                     history.limited(owner, job, fact.number - _ROUNDED)
             case "granted" if fact.value:
                 history.granted(owner, job, attempt, peer)
                 self._step(JobInput.GRANT, fact)
+                if self._terms is not None:
+                    self._contradict(self._terms.grant(fact), fact)
+            case "cancelling" if self._terms is not None:
+                self._contradict(self._terms.cancel(fact), fact)
             case "arrived":
                 self._arrived.add((fact.attempt, fact.value))
+                held = history.jobs.get(owner, {}).get(job)
+                current = held is not None and (held.attempt, held.holder) == (attempt, peer)
+                if self._terms is not None and current:
+                    self._terms.fail(fact)
             case "resolved":
                 end, by = _ENDS[fact.word or ""], None if fact.peer is None else peer
                 history.resolved(owner, job, end, b"", attempt, by, fact.at)
                 self._end_at_manager(fact, end)
+                if self._terms is not None:
+                    asked = history.jobs[owner][job].asked
+                    self._contradict(self._terms.end(end, fact, asked=asked), fact)
             case "lost":
                 counts = fact.value or 0
                 history.lost(owner, job, attempt, counts=counts > 0, leaving=counts > 1)
@@ -157,6 +185,11 @@ class JobFold:
                 history.asked(owner, job)
                 if (self._state, JobInput.CANCEL) in job_lifecycle.TRANSITIONS:
                     self._step(JobInput.CANCEL, fact)
+
+    def _contradict(self, found: Iterable[Contradiction], fact: Fact) -> None:
+        """Report what contradicts the terms of the job."""
+        for name, detail in found:
+            self._break(name, detail, fact)
 
     def _end_at_manager(self, fact: Fact, end: End) -> None:
         if end is End.TIMEOUT:
@@ -200,6 +233,8 @@ class JobFold:
     def _at_worker(self, fact: Fact, held: _JobAtWorker) -> None:
         """Record an event in the history, and make a step in the table of executions."""
         attempt = fact.attempt or 0
+        if fact.event in ("taken", "cancel"):
+            held.named.add(attempt)
         match fact.event:
             case "taken":
                 if held.state is ExecutionState.ABSENT:
@@ -208,7 +243,7 @@ class JobFold:
                 held.attempt = max(held.attempt, attempt)
                 held.step(ExecutionInput.TAKE)
             case "run":
-                state = held.state
+                state, held.lane = held.state, fact.value
                 if not held.step(ExecutionInput.START):
                     text = f"the job was handed to a lane in the state {state.name.lower()}"
                     self._break("WMP-6.6", text, fact)
@@ -216,7 +251,8 @@ class JobFold:
                     worker = (fact.node.encode(), fact.epoch)
                     self._history.begun(worker, self._owner, self.job[2], attempt)
             case "finished":
-                held.step(ExecutionInput.RECALLED if fact.word else ExecutionInput.FINISH)
+                if fact.other == held.lane:
+                    held.step(ExecutionInput.RECALLED if fact.word else ExecutionInput.FINISH)
                 if fact.value is not None:
                     held.reached.add(fact.value)
             case "answered":
@@ -226,7 +262,7 @@ class JobFold:
             case "cancel":
                 held.step(ExecutionInput.UNSTARTED if fact.value else ExecutionInput.CANCEL)
             case "forgotten":
-                held.state, held.due = ExecutionState.ABSENT, 0
+                held.state, held.lane, held.due = ExecutionState.ABSENT, None, 0
             case "refused" if held.answers.pop((fact.session, fact.number), 0):
                 held.due += 1  # another DONE stands in place of the refused DONE (WMP-7.11)
 
@@ -246,8 +282,12 @@ class JobFold:
         held.due -= 1
         if held.state is ExecutionState.PARKED and held.attempt == fact.attempt:
             held.state = ExecutionState.ABSENT  # refused, expired or handed back
+        if outcome == Outcome.OVERRUN:
+            held.state, held.lane = ExecutionState.ABSENT, None  # the handler may go on
         what = f"attempt {fact.attempt} was answered as {OUTCOMES.get(outcome, str(outcome))}"
-        if held.due < 0:
+        if fact.attempt not in held.named:
+            self._break("WMP-6.6", f"{what}; no TAKE or CANCEL named the attempt", fact)
+        elif held.due < 0:
             self._break("WMP-6.6", f"{what}; no manager waits for it", fact)
         elif outcome in (Outcome.OK, Outcome.ERROR) and outcome not in held.reached:
             reached = ", ".join(OUTCOMES.get(one, str(one)) for one in sorted(held.reached))

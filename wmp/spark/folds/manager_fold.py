@@ -8,6 +8,7 @@ leases end. Here the observer reads lines instead of events. A manager's lines w
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 from attrs import define, field
@@ -43,6 +44,10 @@ def _due(line: LineRow) -> int | None:
         bounds = [0]
     due: int | None = line.at + (line.delay or 0) + min(bounds) if bounds else None
     return due
+
+
+_terms: Final = attrgetter("delay", "timeout", "expires_in", "run_limit", "retries", "codec")
+_NO_TERMS: Final = (None,) * 6
 
 
 @define(eq=False)
@@ -85,6 +90,10 @@ class ManagerFold(ProcessFold):
     """The times of the first and last READY or GIVE that was not ignored, by worker."""
     _credit: dict[int | None, list[int]] = field(factory=dict)
     """Credit of the last READY and the jobs of the WAKEs since then, by epoch of the worker."""
+    _offers: dict[int | None, LineRow] = field(factory=dict)
+    """The last READY, by epoch of the worker."""
+    _heard: dict[int | None, list[int]] = field(factory=dict)
+    """The greatest number of a READY and of a lock that came, by epoch of the worker."""
     _granting: tuple[int, int, str] | None = None
     """(n, at, command) of the first WAKE or TAKE since the last PONG with ``standby``."""
     _store: ProcessKey | None = None
@@ -120,12 +129,12 @@ class ManagerFold(ProcessFold):
                 case "note":
                     self._note(line)
                 case "submitted":
+                    terms = None if (some := _terms(line)) == _NO_TERMS else some
                     for job in line.ids or ():
                         self._fact(
                             line, "submitted", self._owner(line, job), job,
                             value=line.max_worker_losses, number=_due(line), other=line.priority,
-                            role=line.role,
-                            text=line.needs,
+                            role=line.role, text=line.needs, terms=terms,
                         )  # fmt: skip
                 case "cancelled" | "decline":
                     event = "asked" if line.what == "cancelled" else "declined"
@@ -152,6 +161,10 @@ class ManagerFold(ProcessFold):
 
     def _received(self, line: LineRow) -> None:
         self._check_received(line)
+        if line.command in _SIGNS_OF_LIFE:
+            heard = self._heard.setdefault(line.source_epoch, [0, 0])
+            heard[0] = max(heard[0], line.ready or 0)
+            heard[1] = max(heard[1], line.lock or 0)
         if line.source is None or line.reason in _UNSEEN:
             return
         worker, command = (line.source, line.source_epoch or 0), line.command
@@ -161,15 +174,19 @@ class ManagerFold(ProcessFold):
                 self._served[worker] = (min(first, line.at), max(last, line.at))
                 if command == "READY":
                     self._credit[line.source_epoch] = [line.credit or 0, 0]
+                    self._offers[line.source_epoch] = line
         if line.target is not None and (line.target, line.target_epoch) != (line.node, line.epoch):
             return
         if command == "DONE" and line.reason not in UNACCEPTED:
             owner = (line.owner, line.owner_epoch)
             if owner in ((line.node, line.epoch), (None, None), self._store):
-                for job, attempt, outcome in jobs_of(line, line.outcomes):
+                waits = line.each(line.waits)
+                for (job, attempt, outcome), wait in zip(
+                    jobs_of(line, line.outcomes), waits, strict=True
+                ):
                     self._fact(
                         line, "arrived", self._owner(line, job), job, attempt, line.source,
-                        line.source_epoch, outcome,
+                        line.source_epoch, outcome, terms=wait,
                     )  # fmt: skip
         if command == "ERROR":
             return  # ERROR is not a sign of life, because a device may have sent it
@@ -198,12 +215,12 @@ class ManagerFold(ProcessFold):
             self.sink.add("silence", row)
 
     def _sent(self, line: LineRow) -> None:
-        if (line.source, line.source_epoch) == (line.node, line.epoch):
+        if self._is_own(line):
             self._check_sent(line)
             if line.command in ("WAKE", "TAKE"):
                 self._granting = self._granting or (line.n, line.at, line.command)
-            elif line.command == "PONG" and line.standby:
-                self._on_standby(line)
+            elif line.command == "PONG":
+                self._check_pong(line)
             if line.command == "WAKE":
                 self._wake(line)
         if line.target is None:
@@ -213,12 +230,39 @@ class ManagerFold(ProcessFold):
         if line.command == "TAKE":
             new = {event[1:3] for event in self._recorder.events if event[0] == "granted"}
             self._end_leases(line)  # a TAKE that opens a session ends the leases of the old one
-            for job, attempt, _ in jobs_of(line):
+            failed = [0] if line.failed is None else line.failed
+            times = zip(
+                *map(line.each, (line.left, line.expires, line.limits, failed)), strict=True
+            )
+            for (job, attempt, _), columns in zip(jobs_of(line), times, strict=True):
                 self._fact(
                     line, "granted", self._owner(line, job), job, attempt, line.target,
                     line.target_epoch, int((job, attempt) in new), number=line.number,
                     other=line.lock, role=line.role, text=line.via,
+                    terms=(line.needs, line.codec, *columns),
                 )  # fmt: skip
+        elif line.command == "CANCEL":
+            for job, attempt, _ in jobs_of(line):
+                self._fact(
+                    line, "cancelling", self._owner(line, job), job, attempt, line.target,
+                    line.target_epoch,
+                )  # fmt: skip
+
+    def _check_pong(self, line: LineRow) -> None:
+        """Check that a PONG tells what the manager knows (WMP-9.2)."""
+        if line.standby:
+            self._on_standby(line)
+        ready, lock = self._heard.get(line.target_epoch, (0, 0))
+        if line.target is not None and ((line.ready or 0) > ready or (line.lock or 0) > lock):
+            text = (
+                f"PONG names READY {line.ready} and lock {line.lock}; the greatest that came from "
+                f"{line.target} are {ready} and {lock}"
+            )
+            self._break(line, "WMP-9.2", text)
+        max_silence = self.me.max_silence
+        if max_silence is not None and line.max_silence != int(max_silence * 1000):
+            text = f"PONG has max_silence {line.max_silence} ms; the manager's is {max_silence} s"
+            self._break(line, "WMP-9.2", text)
 
     def _on_standby(self, line: LineRow) -> None:
         """Report a WAKE or TAKE before this PONG: a standby never begins again (WMP-17.2).
@@ -239,6 +283,17 @@ class ManagerFold(ProcessFold):
             text = (
                 f"the WAKEs announced {credit[1]} jobs to {line.target}; its READY has credit "
                 f"{credit[0]}"
+            )
+            self._break(line, "WMP-3.4", text)
+        offer = self._offers.get(line.target_epoch)
+        if offer is None:
+            return
+        has = offer.resources or {}
+        lacks = {name: n for name, n in (line.needs or {}).items() if n > has.get(name, 0)}
+        if line.role not in (offer.roles or ()) or lacks:
+            text = (
+                f"WAKE to {line.target} has role {line.role} and needs {line.needs}; its READY has "
+                f"roles {', '.join(offer.roles or ())} and {has}"
             )
             self._break(line, "WMP-3.4", text)
 

@@ -44,6 +44,10 @@ class ProcessFold:
     sink: FoldSink
     _last: dict[tuple[Any, ...], int] = field(factory=dict)
     """The last number of each stream, by (whether sent, peer, epoch, session)."""
+    _accepted: tuple[tuple[Any, ...], int] | None = None
+    """The stream of the newest numbered message that was accepted, and the step."""
+    _challenges: dict[tuple[str, int, int], None] = field(factory=dict)
+    """The newest challenges that came, by peer and epoch."""
 
     def step(self, lines: Sequence[LineRow]) -> None:
         """Fold the lines of one step."""
@@ -62,19 +66,28 @@ class ProcessFold:
         self, line: LineRow, event: str, owner: ProcessKey, job: int, attempt: int | None = None,
         peer: str | None = None, peer_epoch: int | None = None, value: int | None = None,
         session: int | None = None, number: int | None = None, word: str | None = None,
-        other: int | None = None, role: str | None = None, text: Any = None,
+        other: int | None = None, role: str | None = None, text: Any = None, terms: Any = None,
     ) -> None:  # fmt: skip
         """Add a fact of a job, from a line; positions are faster than names."""
         self.sink.facts[*owner, job].append(
             Fact(
                 self.side, line.node, line.epoch, line.n, line.at, line.at + self.me.clock, event,
                 attempt, peer, peer_epoch, value, session, number, word, other, role, text,
+                terms,
             )
         )  # fmt: skip
 
     def _break(self, line: LineRow, name: str, detail: str, **about: Any) -> None:
         """Report a violation that a line shows."""
         self.sink.violation(name, detail, (line.node, line.epoch, line.n, line.at), **about)
+
+    def _is_own(self, line: LineRow) -> bool:
+        """Return whether the process made a message that it sent; report any other (WMP-2.5)."""
+        if (line.source, line.source_epoch) == (line.node, line.epoch) and not line.hops:
+            return True
+        text = f"{line.command} was sent as that of {line.source}:{line.source_epoch}"
+        ProcessFold._break(self, line, "WMP-2.5", f"{text} after {line.hops} devices")
+        return False
 
     # -- numbered streams: the numbers start at 1 in a session and grow by 1 (WMP-7.1)
 
@@ -86,15 +99,56 @@ class ProcessFold:
             if line.number > last + 1:
                 self._break_number(line, "sent", last)
             self._remember(key, max(last, line.number))
+        self._check_own(line)
+
+    def _check_own(self, line: LineRow) -> None:
+        """Check what a sent message tells about the messages of its receiver (WMP-7.2)."""
+        peer = (line.target, line.target_epoch)
+        if line.ack is not None and line.session is not None:
+            key = (False, *peer, line.session)
+            received = self._last.get(key, 0)
+            # A message on a new route makes its receiver send again before it counts the message.
+            before = self._accepted == (key, line.step)
+            if line.ack != received and not (before and line.ack == received - 1):
+                text = f"{line.command} was sent with ack {line.ack}; expected {received}, the"
+                ProcessFold._break(
+                    self, line, "WMP-7.2", f"{text} highest number that was received in order"
+                )
+            if (line.kept or 0) > line.ack:
+                text = f"{line.command} was sent with kept {line.kept}, above its ack {line.ack}"
+                ProcessFold._break(self, line, "WMP-14.3", text)
+        if line.sent is not None and line.session is not None:
+            sent = self._last.get((True, *peer, line.session), 0)
+            if line.sent > sent:
+                text = f"{line.command} names {line.sent} as sent; the last number was {sent}"
+                ProcessFold._break(self, line, "WMP-7.4", text)
+        if line.answer and (*peer, line.answer) not in self._challenges:
+            text = f"{line.command} answers the challenge {line.answer}, which never came"
+            ProcessFold._break(self, line, "WMP-15.4", text)
+
+    def _check_ack(self, line: LineRow) -> None:
+        """Check that a received ack names a number that was sent (WMP-7.4)."""
+        if line.challenge:
+            self._challenges[line.source, line.source_epoch, line.challenge] = None
+            if len(self._challenges) > _MAX:
+                self._challenges.pop(next(iter(self._challenges)))
+        mine = (line.target, line.target_epoch) == (line.node, line.epoch)
+        if line.ack and line.session is not None and mine and line.reason is None:
+            sent = self._last.get((True, line.source, line.source_epoch, line.session), 0)
+            if line.ack > sent:
+                text = f"{line.command} came with ack {line.ack}; the last number sent was {sent}"
+                ProcessFold._break(self, line, "WMP-7.4", text)
 
     def _check_received(self, line: LineRow) -> None:
         """Check the number of a message; a message that was not accepted changes nothing."""
+        self._check_ack(line)
         mine = line.target is None or line.target == line.node
         if line.number is not None and mine and line.reason not in UNACCEPTED:
             key = (False, line.source, line.source_epoch, line.session)
             last = self._last.get(key, 0)
             if line.number != last + 1:
                 self._break_number(line, "accepted", last)
+            self._accepted = key, line.step
             self._remember(key, line.number)
 
     def _remember(self, key: tuple[Any, ...], number: int) -> None:

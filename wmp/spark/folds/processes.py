@@ -32,12 +32,13 @@ def known_processes(
     found = {}
     for row in rows:
         start, own = row.start_columns, clock[row.key]
+        settings = start.get("settings", {})
         whole = row.start is not None and not row.numbers.missing and row.key not in twice
         found[row.key] = KnownProcess(
             row.node, row.epoch, row.kind, own.clock, whole, row.end if row.stopped else None,
             row.first, row.last,
-            start.get("settings", {}).get("max_silence"), start.get("resources", {}),
-            own.error, own.reference,
+            settings.get("max_silence"), start.get("resources", {}), start.get("roles", ()),
+            int(settings.get("upstreams", 0)), own.error, own.reference,
         )  # fmt: skip
     return found
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
+import msgspec
 from attrs import define, field
 
 from wmp.core.protocol.outbound import REFUSALS, Arrival
@@ -25,6 +26,8 @@ _UNHEEDED: Final = frozenset(
 """Reasons for which a worker ignores a whole message of a manager."""
 _KEPT: Final = 4096
 """Number of the newest locks and DONEs that are remembered; a TAKE for an older lock is ignored."""
+_ROUNDED: Final = 2_000
+"""Tolerance for times that were rounded to milliseconds, in µs."""
 _REMEMBERED: Final = 60_000_000
 """µs for which a closed lock without jobs, and a DONE, are remembered."""
 
@@ -40,6 +43,26 @@ class _OpenLane:
     """When the lane last reported an end, or began."""
     jobs: dict[int, int]
     """The attempt of each job."""
+
+
+class _HeldJob(NamedTuple):
+    """A job of a TAKE, as long as its DONE was not sent."""
+
+    take: LineRow
+    place: int
+    """The place of the job in the TAKE."""
+    attempt: int | None
+
+    def entry(self, column: list[Any] | None) -> Any:
+        """Return the job's entry of a column; None without the column."""
+        return None if not column else column[self.place if len(column) > 1 else 0]
+
+    @property
+    def begin_by(self) -> int | None:
+        """The time on the worker's clock after which the job may not begin (WMP-6.7, 6.19)."""
+        bounds = [self.entry(self.take.left), self.entry(self.take.expires)]
+        times = [ms for ms in bounds if ms is not None]
+        return self.take.at + min(times) * 1000 if times else None
 
 
 @define(eq=False)
@@ -63,8 +86,8 @@ class WorkerFold(ProcessFold):
     """Time of the last change of the amounts; None for none."""
     _ready: tuple[int, int] | None = None
     """Number and time of the last READY."""
-    _held: dict[tuple[str | None, int | None, int], int] = field(factory=dict)
-    """The lock of each job whose DONE was not sent, by (owner, owner_epoch, job)."""
+    _held: dict[tuple[str | None, int | None, int], _HeldJob] = field(factory=dict)
+    """Each job whose DONE was not sent, by (owner, owner_epoch, job)."""
     _answers: dict[tuple[Any, ...], LineRow] = field(factory=dict)
     """The newest DONEs, by (manager, epoch, session, number)."""
 
@@ -76,10 +99,10 @@ class WorkerFold(ProcessFold):
         # The locks of a session are lost before a message of the next session counts.
         for line in lines:
             if line.what == "note":
-                self._note(line)
+                self._note(line, lines[0].n)
         for line in lines:
             match line.what:
-                case "send" if (line.source, line.source_epoch) == (line.node, line.epoch):
+                case "send" if self._is_own(line):
                     self._sent(line)
                 case "received":
                     self._received(line)
@@ -87,6 +110,8 @@ class WorkerFold(ProcessFold):
                     self._run(line)
                 case "finished" | "recalled":
                     self._ended(line)
+                case "begun" | "recall" | "interrupt":
+                    self._check_lane(line)
                 case "resized":
                     self._resized(line)
 
@@ -119,10 +144,12 @@ class WorkerFold(ProcessFold):
                     )
                     self._break(line, "WMP-3.2", text)
                 self._ready = (number, line.at)
+                self._check_offer(line)
                 wake = self._wakes.get(manager)
                 if wake is not None:
                     wake.answer = wake.answer or "READY"
             case "GIVE" if line.want and line.lock is not None:
+                self._check_offer(line)
                 self._give(line, manager)
             case "GIVE":
                 lock = self._lock_of(line)
@@ -130,6 +157,17 @@ class WorkerFold(ProcessFold):
                     lock.withdraw(line)
             case "DONE" if line.ids is not None:
                 self._answer(line, manager)
+
+    def _check_offer(self, line: LineRow) -> None:
+        """Compare a READY or GIVE with the worker's roles and resources (WMP-3.1)."""
+        strange = [role for role in line.roles or () if role not in self.me.roles]
+        if strange and self.me.roles:
+            text = f"{line.command} offers {strange[0]}; the worker has {', '.join(self.me.roles)}"
+            self._break(line, "WMP-3.1", text)
+        offered = {name: n for name, n in (line.resources or {}).items() if n}
+        if line.resources is not None and offered != {n: v for n, v in self._amounts.items() if v}:
+            text = f"READY has the resources {line.resources}; the worker has {self._amounts}"
+            self._break(line, "WMP-3.1", text)
 
     def _give(self, line: LineRow, manager: ProcessKey) -> None:
         lock = self._locks.get(line.lock)
@@ -185,13 +223,16 @@ class WorkerFold(ProcessFold):
                 lock = self._lock_of(line)
                 if lock is not None:
                     lock.answer_by(line, self._break)
-                for job, attempt, _ in jobs_of(line):
+                for place, (job, attempt, _) in enumerate(jobs_of(line)):
                     self._fact(
                         line, "taken", owner, job, attempt, *manager, None, line.session,
                         line.number,
                     )  # fmt: skip
+                    held = self._held.get((*owner, job))
+                    if held is not None and (held.attempt or 0) > (attempt or 0):
+                        continue  # the worker keeps the newer attempt (WMP-4.14)
                     self._release(owner, job)
-                    self._held[*owner, job] = line.lock or 0
+                    self._held[*owner, job] = _HeldJob(line, place, attempt)
                     if lock is not None:
                         lock.held += 1
             case "CANCEL":
@@ -225,7 +266,11 @@ class WorkerFold(ProcessFold):
             self._break(line, "WMP-4.13", text, lock=line.lock)
         return lock
 
-    def _note(self, line: LineRow) -> None:
+    def _note(self, line: LineRow, begin: int) -> None:
+        """Record a note; ``begin`` is the number of the first line of its step.
+
+        A TAKE of a newer session forgets the jobs of the old session before it brings its own.
+        """
         for number in line.locks or ():
             lock = self._locks.get(number)
             if lock is not None:
@@ -234,11 +279,15 @@ class WorkerFold(ProcessFold):
             owner = (line.owner, line.owner_epoch or 0)
             for job in line.ids or ():
                 self._release(owner, job)
-                self._fact(line, "forgotten", owner, job, peer=line.about_peer)
+                self._fact(
+                    msgspec.structs.replace(line, n=begin), "forgotten", owner, job,
+                    peer=line.about_peer,
+                )  # fmt: skip
 
     def _release(self, owner: ProcessKey, job: int) -> LockFold | None:
         """Forget the lock of a job, and return it."""
-        lock = self._locks.get(self._held.pop((*owner, job), 0))
+        held = self._held.pop((*owner, job), None)
+        lock = None if held is None else self._locks.get(held.take.lock or 0)
         if lock is not None:
             lock.held -= 1
         return lock
@@ -252,6 +301,10 @@ class WorkerFold(ProcessFold):
             if runs is not None and runs >= attempt:
                 text = f"job {job} is run in attempt {attempt} after {runs} earlier runs"
                 self._break(line, "runs are counted", text)
+        if line.lane in self._lanes:
+            text = f"lane {line.lane} got jobs while it had others"
+            self._break(line, "a lane ends each job once", text)
+        self._check_run(line, owner)
         self._lanes[line.lane] = _OpenLane(owner, needs, line.at, line.at, jobs)
         for job, attempt in jobs.items():
             self._fact(
@@ -267,7 +320,41 @@ class WorkerFold(ProcessFold):
                 )
                 self._break(line, "no double booking", text)
 
+    def _check_run(self, line: LineRow, owner: ProcessKey) -> None:
+        """Compare the jobs of a lane with their TAKEs."""
+        limits = line.each(line.limits)
+        for (job, attempt, _), limit in zip(jobs_of(line), limits, strict=True):
+            held = self._held.get((*owner, job))
+            if held is None:
+                continue  # a job that the worker does not hold is a finding of its own
+            take = held.take
+            lane = (attempt, line.role, line.needs or {}, line.codec, limit)
+            brought = (
+                held.attempt, take.role, take.needs or {}, take.codec, held.entry(take.limits)
+            )  # fmt: skip
+            if lane != brought:
+                names = ("attempt", "role", "needs", "codec", "limit")
+                text = "; ".join(
+                    f"the lane has {name} {value} for job {job}, its TAKE has {other}"
+                    for name, value, other in zip(names, lane, brought, strict=True)
+                    if value != other
+                )
+                self._break(line, "a lane runs what its TAKE brought", text, owner=owner, job=job)
+            until = held.begin_by
+            if until is not None and line.at > until + _ROUNDED:
+                text = f"job {job} was begun {(line.at - until) / 1e6:.3f} s too late by its TAKE"
+                self._break(line, "times are kept", text, owner=owner, job=job)
+
+    def _check_lane(self, line: LineRow) -> None:
+        """Report the jobs of a line that its lane does not have."""
+        lane = self._lanes.get(line.lane or 0)
+        strange = [job for job in line.ids or () if lane is None or job not in lane.jobs]
+        if strange:
+            text = f"{line.what} names job {strange[0]}, which lane {line.lane} does not have"
+            self._break(line, "a lane ends each job once", text)
+
     def _ended(self, line: LineRow) -> None:
+        self._check_lane(line)
         lane = self._lanes.get(line.lane or 0)
         if lane is None or not line.ids:
             return

@@ -61,6 +61,10 @@ class Journals:
             self._last[name] = at
         file.writelines(f"{line}\n" for line in lines)
 
+    def epoch(self, name: str) -> int:
+        """Return the epoch of the process whose journal is open under a name."""
+        return self._open[name][0].header.epoch
+
     def close(self, alive: Callable[[str], bool]) -> None:
         """Close the journals and name the files.
 

@@ -138,8 +138,18 @@ class World:
             violation = Violation("no crash", f"{type(error).__name__}: {error}")
             violation.__cause__ = error
         if self.journals is not None:
-            self.journals.close(self.simulation.network.alive)
+            self.journals.close(self._has_journal)
         return self._report(violation)
+
+    def _has_journal(self, name: str) -> bool:
+        """Return whether the process whose journal is open lives.
+
+        A process that was started and handled nothing yet has no journal: the open journal is that
+        of the killed process before it.
+        """
+        network, journals = self.simulation.network, self.journals
+        assert journals is not None
+        return network.alive(name) and network.nodes[name].settings.epoch == journals.epoch(name)
 
     def open(self) -> None:
         """Add the nodes; schedule their starts, the workload and the faults."""
