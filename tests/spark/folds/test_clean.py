@@ -42,7 +42,7 @@ def fleets():
     for number, kind in enumerate(kinds):
         seed = ["--seed", str(number)] if kind in ("--chaos", "--store") else []
         files = ["--files", str(200 + 100 * (number % 4))] if kind else []
-        flags = [*filter(None, [kind]), *seed, *files, "--workers", str(1 + number % 6)]
+        flags = [*filter(None, [kind]), *seed, *files, "--workers", str(2 + number % 5)]
         yield pytest.param(flags, id=" ".join(flags), marks=[pytest.mark.deep] * (number > 0))
 
 
