@@ -155,8 +155,8 @@ class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):
     text: Any = None
     """``needs`` of a job or lane, ``via`` of a TAKE."""
     terms: Any = None
-    """Terms of a job (:class:`wmp.spark.folds.job_terms.JobTerms`): of a submission the delay,
-    timeout, expiry and run limit in µs, the retries and the codec; of a lease the needs, the codec,
+    """Terms of a job (:mod:`wmp.spark.folds.job_terms`): of a submission the delay, timeout,
+    expiry and run limit in µs, the retries and the codec; of a lease the needs, the codec,
     and its entries of ``left``, ``expires``, ``limits`` and ``failed``; of an arrived DONE its wait
     in ms."""
 

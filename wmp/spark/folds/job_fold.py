@@ -26,7 +26,7 @@ from wmp.message import Outcome, Peer
 from wmp.spark.folds.facts import Fact, FoldSink, JobKey, KnownProcess, ProcessKey
 from wmp.spark.folds.findings import FINDINGS
 from wmp.spark.folds.job_rows import OUTCOMES, JobRows
-from wmp.spark.folds.job_terms import Contradiction, JobTerms
+from wmp.spark.folds.job_terms import Contradiction, SubmittedTerms
 
 _LATER: Final = 5_000_000
 """µs after the end of a job: a manager that wrote a line so much later lost no line about it."""
@@ -77,7 +77,7 @@ class JobFold:
     _history: History = field(factory=History)
     _broken: bool = False
     """Whether the history is broken; later violations follow from this one."""
-    _terms: JobTerms | None = None
+    _terms: SubmittedTerms | None = None
     """The terms of the submission; None without a submission, and for a stored job."""
     _state: JobState = JobState.QUEUED
     _arrived: set[tuple[int | None, int | None]] = field(factory=set)
@@ -148,7 +148,7 @@ class JobFold:
             case "submitted" if self._terms is not None:
                 self._break("WMP-6.1", "the job was submitted a second time", fact)
             case "submitted":
-                self._terms = JobTerms(fact)
+                self._terms = SubmittedTerms(fact)
                 history.accepted(owner, job, _ANY, fact.value or 0)
                 if fact.number is not None:
                     history.limited(owner, job, fact.number - _ROUNDED)

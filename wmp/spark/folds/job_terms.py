@@ -31,7 +31,7 @@ def _milliseconds(micros: int | None) -> int | None:
 
 
 @define(eq=False)
-class JobTerms:
+class SubmittedTerms:
     """The terms of one job of a manager."""
 
     submitted: Fact

@@ -92,7 +92,7 @@ class ManagerFold(ProcessFold):
     """Credit of the last READY and the jobs of the WAKEs since then, by epoch of the worker."""
     _offers: dict[int | None, LineRow] = field(factory=dict)
     """The last READY, by epoch of the worker."""
-    _heard: dict[int | None, list[int]] = field(factory=dict)
+    _numbers: dict[int | None, list[int]] = field(factory=dict)
     """The greatest number of a READY and of a lock that came, by epoch of the worker."""
     _granting: tuple[int, int, str] | None = None
     """(n, at, command) of the first WAKE or TAKE since the last PONG with ``standby``."""
@@ -162,9 +162,9 @@ class ManagerFold(ProcessFold):
     def _received(self, line: LineRow) -> None:
         self._check_received(line)
         if line.command in _SIGNS_OF_LIFE:
-            heard = self._heard.setdefault(line.source_epoch, [0, 0])
-            heard[0] = max(heard[0], line.ready or 0)
-            heard[1] = max(heard[1], line.lock or 0)
+            numbers = self._numbers.setdefault(line.source_epoch, [0, 0])
+            numbers[0] = max(numbers[0], line.ready or 0)
+            numbers[1] = max(numbers[1], line.lock or 0)
         if line.source is None or line.reason in _UNSEEN:
             return
         worker, command = (line.source, line.source_epoch or 0), line.command
@@ -249,10 +249,10 @@ class ManagerFold(ProcessFold):
                 )  # fmt: skip
 
     def _check_pong(self, line: LineRow) -> None:
-        """Check that a PONG tells what the manager knows (WMP-9.2)."""
+        """Check that a PONG has what the manager knows (WMP-9.2)."""
         if line.standby:
             self._on_standby(line)
-        ready, lock = self._heard.get(line.target_epoch, (0, 0))
+        ready, lock = self._numbers.get(line.target_epoch, (0, 0))
         if line.target is not None and ((line.ready or 0) > ready or (line.lock or 0) > lock):
             text = (
                 f"PONG names READY {line.ready} and lock {line.lock}; the greatest that came from "

@@ -102,7 +102,7 @@ class ProcessFold:
         self._check_own(line)
 
     def _check_own(self, line: LineRow) -> None:
-        """Check what a sent message tells about the messages of its receiver (WMP-7.2)."""
+        """Check what a sent message states about the messages of its receiver (WMP-7.2)."""
         peer = (line.target, line.target_epoch)
         if line.ack is not None and line.session is not None:
             key = (False, *peer, line.session)

@@ -45,7 +45,7 @@ class _OpenLane:
     """The attempt of each job."""
 
 
-class _HeldJob(NamedTuple):
+class _TakenJob(NamedTuple):
     """A job of a TAKE, as long as its DONE was not sent."""
 
     take: LineRow
@@ -86,7 +86,7 @@ class WorkerFold(ProcessFold):
     """Time of the last change of the amounts; None for none."""
     _ready: tuple[int, int] | None = None
     """Number and time of the last READY."""
-    _held: dict[tuple[str | None, int | None, int], _HeldJob] = field(factory=dict)
+    _held: dict[tuple[str | None, int | None, int], _TakenJob] = field(factory=dict)
     """Each job whose DONE was not sent, by (owner, owner_epoch, job)."""
     _answers: dict[tuple[Any, ...], LineRow] = field(factory=dict)
     """The newest DONEs, by (manager, epoch, session, number)."""
@@ -232,7 +232,7 @@ class WorkerFold(ProcessFold):
                     if held is not None and (held.attempt or 0) > (attempt or 0):
                         continue  # the worker keeps the newer attempt (WMP-4.14)
                     self._release(owner, job)
-                    self._held[*owner, job] = _HeldJob(line, place, attempt)
+                    self._held[*owner, job] = _TakenJob(line, place, attempt)
                     if lock is not None:
                         lock.held += 1
             case "CANCEL":
