@@ -52,7 +52,7 @@ def test_the_slots_of_messages_that_were_not_sent(monkeypatch):
             self.remove(worker)
             worker.free = min(worker.slots, worker.free + 1)
             worker.registered = True
-            self._place(worker)
+            self._insert(worker)
         return True
 
     monkeypatch.setattr(SlotTable, "give_back", give_back)
@@ -100,7 +100,7 @@ def test_increment_gives_no_more_slots_than_were_registered(monkeypatch):
             self.remove(worker)
             worker.free += 1
             worker.registered = True
-            self._place(worker)
+            self._insert(worker)
         return True
 
     monkeypatch.setattr(SlotTable, "give_back", give_back)

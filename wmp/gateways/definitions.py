@@ -177,7 +177,7 @@ def _star(above: ConfigTable, security: Security | None) -> StarDefinition | Non
 
 def _door(kind: type[Door], table: ConfigTable, security: Security | None) -> Door:
     """Return a door; errors name its table."""
-    table.only([name for name, one in attrs.fields_dict(kind).items() if one.init])
+    table.only([name for name, attribute in attrs.fields_dict(kind).items() if attribute.init])
     given = kind.settings_of(table)
     given["bind"] = table.addresses(
         "bind",

@@ -297,7 +297,7 @@ def _way(source: Path, to: Path) -> str:
     text = f',"hops":{hops(source)}{_source(source)}'
     if _is_peer(to[:-3:-1]):
         text += f",{peer_of('target', to[:-3:-1])}"
-    devices = [one for one in (*source[2::3], *to[2:-2:3]) if isinstance(one, bytes)]
+    devices = [device for device in (*source[2::3], *to[2:-2:3]) if isinstance(device, bytes)]
     return f'{text},"via":{array_of_texts([*map(name_of_peer, devices)])}' if devices else text
 
 

@@ -161,8 +161,8 @@ class HeadFormatter:
             known = self._templates[keys] = self._template(keys)
         template, makes = known
         values = list(fields.values())
-        for place, make in makes:
-            values[place] = make(values[place])
+        for index, make in makes:
+            values[index] = make(values[index])
         return template % tuple(values)
 
     def needs(self, needs: tuple[tuple[str, int], ...]) -> str:
@@ -176,19 +176,19 @@ class HeadFormatter:
 
     def _template(self, keys: tuple[int | str, ...]) -> tuple[str, tuple[tuple[int, _Make], ...]]:
         parts, makes = [], []
-        for place, key in enumerate(keys):
+        for index, key in enumerate(keys):
             if key in _PEERS:
                 parts.append(f',"{_PEERS[key][0]}":%s')  # type: ignore[index]
-                makes.append((place, self._peer_maker(_PEERS[key][1])))  # type: ignore[index]
+                makes.append((index, self._peer_maker(_PEERS[key][1])))  # type: ignore[index]
             elif key not in _NAMES:
                 parts.append("%s")
-                makes.append((place, _nothing))
+                makes.append((index, _nothing))
             else:
                 parts.append(f',"{_NAMES[key]}":%s')  # type: ignore[index]
                 if key == Field.NEEDS:
-                    makes.append((place, lambda value: self.needs(tuple(value.items()))))
+                    makes.append((index, lambda value: self.needs(tuple(value.items()))))
                 elif key in _MAKES:
-                    makes.append((place, _MAKES[key]))  # type: ignore[index]
+                    makes.append((index, _MAKES[key]))  # type: ignore[index]
         return "".join(parts), tuple(makes)
 
     def _peer_maker(self, epoch: str) -> _Make:

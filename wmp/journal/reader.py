@@ -40,7 +40,7 @@ def find_segments(paths: Iterable[str | Path]) -> list[Path]:
     Raises:
         ConfigError: A path does not exist, has no segment, or cannot be read.
     """
-    found: dict[Path, None] = {}
+    segments: dict[Path, None] = {}
     for path in map(Path, paths):
         if path.is_dir():
             inside = segments_in(path)
@@ -48,12 +48,12 @@ def find_segments(paths: Iterable[str | Path]) -> list[Path]:
                 raise ConfigError(
                     f"there is no journal in {path}: the folder has no file *{SUFFIX}"
                 )
-            found.update(dict.fromkeys(inside))
+            segments.update(dict.fromkeys(inside))
         elif path.exists():
-            found[path] = None
+            segments[path] = None
         else:
             raise ConfigError(f"there is no file or folder {path}; expected a journal")
-    return sorted(found, key=_order)
+    return sorted(segments, key=_order)
 
 
 def segments_in(folder: Path) -> list[Path]:
@@ -64,15 +64,15 @@ def segments_in(folder: Path) -> list[Path]:
     Raises:
         ConfigError: A folder cannot be read.
     """
-    found: dict[Path, None] = {}
+    segments: dict[Path, None] = {}
     # rglob skips a folder that it may not read, and its journals would be missing unnoticed.
     for inside, _, names in os.walk(folder, onerror=_cannot_read):
         for path in (Path(inside, name) for name in names if name.endswith(SUFFIX)):
             if not path.is_file():
                 path = path.with_name(path.name.removeprefix("."))
             if path.is_file():
-                found[path] = None
-    return list(found)
+                segments[path] = None
+    return list(segments)
 
 
 def _cannot_read(error: OSError) -> None:
@@ -92,10 +92,10 @@ def whole(line: dict[str, Any]) -> Line:
 
 def strands(segments: Iterable[Path]) -> list[list[Path]]:
     """Group segments by their writer: a list for each epoch of a node, in order."""
-    found: dict[tuple[Path, str], list[Path]] = {}
+    by_writer: dict[tuple[Path, str], list[Path]] = {}
     for segment in sorted(segments, key=_order):
-        found.setdefault(_order(segment)[:2], []).append(segment)
-    return list(found.values())
+        by_writer.setdefault(_order(segment)[:2], []).append(segment)
+    return list(by_writer.values())
 
 
 def _order(path: Path) -> tuple[Path, str, int]:

@@ -31,8 +31,8 @@ def encode(value: Any) -> bytes:
     # ROWS-1.3: the writer leaves out the rows outside of a slice.
     with pyarrow.ipc.new_stream(sink, value.schema) as writer:
         writer.write(value)
-    made: bytes = sink.getvalue().to_pybytes()
-    return made
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
 
 
 def decode(payload: bytes) -> pyarrow.RecordBatch:

@@ -26,7 +26,7 @@ class Piece:
     """Consecutive rows of a partition: the payload of one job."""
 
     first: int
-    """RowPlace of the first row in the partition, from 0."""
+    """Index of the first row in the partition, from 0."""
     rows: pyarrow.RecordBatch
 
     def __str__(self) -> str:

@@ -68,15 +68,15 @@ def fit(batch: pyarrow.RecordBatch, schema: pyarrow.Schema) -> pyarrow.RecordBat
         return batch.replace_schema_metadata(schema.metadata)
     _names(batch.schema.names, schema)
     arrays = []
-    for one in schema:
-        array = batch.column(one.name)
-        if array.type != one.type:
+    for field in schema:
+        array = batch.column(field.name)
+        if array.type != field.type:
             try:
-                array = array.cast(one.type)
+                array = array.cast(field.type)
             except (pyarrow.ArrowException, ValueError) as error:
                 raise ValueError(
-                    f"column {one.name!r} of the result has type {array.type}; expected "
-                    f"{one.type}: {error}"
+                    f"column {field.name!r} of the result has type {array.type}; expected "
+                    f"{field.type}: {error}"
                 ) from error
         arrays.append(array)
     return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
@@ -94,15 +94,15 @@ def failed_rows(
         texts: The error of each row.
     """
     arrays = []
-    for one in schema:
-        if one.name == error:
-            arrays.append(pyarrow.array(texts, one.type))
+    for field in schema:
+        if field.name == error:
+            arrays.append(pyarrow.array(texts, field.type))
             continue
-        place = rows.schema.get_field_index(one.name)
-        array = pyarrow.nulls(rows.num_rows, one.type)
-        if place >= 0:
+        index = rows.schema.get_field_index(field.name)
+        array = pyarrow.nulls(rows.num_rows, field.type)
+        if index >= 0:
             try:
-                array = rows.column(place).cast(one.type)
+                array = rows.column(index).cast(field.type)
             except (pyarrow.ArrowException, ValueError):
                 pass  # ROWS-4.3: the column is null if the type of the input does not allow it
         arrays.append(array)
@@ -112,7 +112,7 @@ def failed_rows(
 def no_rows(schema: pyarrow.Schema) -> pyarrow.RecordBatch:
     """Return a record batch without rows."""
     return pyarrow.RecordBatch.from_arrays(
-        [pyarrow.array([], one.type) for one in schema], schema=schema
+        [pyarrow.array([], field.type) for field in schema], schema=schema
     )
 
 
@@ -121,34 +121,34 @@ def _from_columns(columns: Mapping[str, Any], schema: pyarrow.Schema | None) -> 
         return pyarrow.RecordBatch.from_pydict(dict(columns))
     _names(list(columns), schema)
     arrays = []
-    for one in schema:
-        given = columns[one.name]
+    for field in schema:
+        given = columns[field.name]
         try:
             if isinstance(given, pyarrow.ChunkedArray):
                 given = given.combine_chunks()
             if isinstance(given, pyarrow.Array):
-                array = given.cast(one.type)
+                array = given.cast(field.type)
             else:
-                array = pyarrow.array(given, one.type, from_pandas=True)
+                array = pyarrow.array(given, field.type, from_pandas=True)
                 if isinstance(array, pyarrow.ChunkedArray):
                     array = array.combine_chunks()
         except (pyarrow.ArrowException, ValueError, TypeError) as error:
             raise ValueError(
-                f"column {one.name!r} of the result does not convert to {one.type}: {error}"
+                f"column {field.name!r} of the result does not convert to {field.type}: {error}"
             ) from error
         arrays.append(array)
     return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _names(found: Sequence[Any], schema: pyarrow.Schema | None) -> Sequence[Any]:
+def _names(names: Sequence[Any], schema: pyarrow.Schema | None) -> Sequence[Any]:
     """Return the names, if they are those of the schema.
 
     Raises:
         ValueError: They are others.
     """
-    if schema is not None and (len(found) != len(schema.names) or set(found) != set(schema.names)):
+    if schema is not None and (len(names) != len(schema.names) or set(names) != set(schema.names)):
         raise ValueError(
-            f"the result has the columns {', '.join(map(str, found)) or '(none)'}; expected "
+            f"the result has the columns {', '.join(map(str, names)) or '(none)'}; expected "
             f"{', '.join(schema.names)}"
         )
-    return found
+    return names

@@ -87,9 +87,9 @@ def row_handler(takes: Takes = "batch") -> Callable[[_F], Callable[..., Any]]:
         def call(payload: Any, job: Any) -> Any:
             steps = run(function, (job,) if with_job else (), payload)
             try:
-                made = next(steps)
+                value = next(steps)
                 while True:
-                    made = steps.send(made)
+                    value = steps.send(value)
             except StopIteration as end:
                 return end.value
 
@@ -97,14 +97,14 @@ def row_handler(takes: Takes = "batch") -> Callable[[_F], Callable[..., Any]]:
         async def call_async(payload: Any, job: Any) -> Any:
             steps = run(function, (job,) if with_job else (), payload)
             try:
-                made = next(steps)
+                awaitable = next(steps)
                 while True:
                     try:
-                        value = await made
+                        value = await awaitable
                     except Exception as error:  # noqa: BLE001 - the adapter decides about it
-                        made = steps.throw(error)
+                        awaitable = steps.throw(error)
                     else:
-                        made = steps.send(value)
+                        awaitable = steps.send(value)
             except StopIteration as end:
                 return end.value
 
@@ -128,40 +128,40 @@ _Steps = Generator[Any, Any, pyarrow.RecordBatch]
 def _table(takes: str, function: Callable[..., Any], more: tuple[Any, ...], payload: Any) -> _Steps:
     batch, request, wanted = _opened(payload)
     result = yield function(batch.to_pandas() if takes == "pandas" else batch, *more)
-    made = as_batch(result, wanted)
+    result_batch = as_batch(result, wanted)
     if request.error is None:
-        return made
-    return _with_error_column(made, request)
+        return result_batch
+    return _with_error_column(result_batch, request)
 
 
 def _rows(function: Callable[..., Any], more: tuple[Any, ...], payload: Any) -> _Steps:
     batch, request, wanted = _opened(payload)
     ends: list[list[Mapping[str, Any]] | str] = []
-    for place, row in enumerate(batch.to_pylist()):
+    for index, row in enumerate(batch.to_pylist()):
         try:
             ends.append(_as_rows((yield function(row, *more))))
         except (JobCancelled, HandlerVerdict):
             raise
         except Exception as error:  # noqa: BLE001 - code of the application
-            ends.append(_failed(error, place, batch, request))
+            ends.append(_failed(error, index, batch, request))
     try:
         return _joined(ends, batch, request, wanted)
     except (TypeError, ValueError):
         # A value does not convert. Find the row, so that the error names it.
-        for place, made in enumerate(ends):
+        for index, end in enumerate(ends):
             try:
-                from_rows([] if isinstance(made, str) else made, wanted)
+                from_rows([] if isinstance(end, str) else end, wanted)
             except (TypeError, ValueError) as error:
-                ends[place] = _failed(error, place, batch, request)
+                ends[index] = _failed(error, index, batch, request)
         return _joined(ends, batch, request, wanted)
 
 
 def _failed(
-    error: Exception, place: int, batch: pyarrow.RecordBatch, request: ResultRequest
+    error: Exception, index: int, batch: pyarrow.RecordBatch, request: ResultRequest
 ) -> str:
     """Return the text for the error column; without this column raise the error (ROWS-3.4)."""
     if request.error is None:
-        error.add_note(f"in row {place} of the {batch.num_rows} rows of the job")
+        error.add_note(f"in row {index} of the {batch.num_rows} rows of the job")
         raise error
     return f"{type(error).__name__}: {error}"
 
@@ -174,17 +174,17 @@ def _joined(
 ) -> pyarrow.RecordBatch:
     """Return the results of all rows, in their order, as one record batch."""
     if request.error is None or request.schema is None:
-        rows = [row for made in ends if not isinstance(made, str) for row in made]
+        rows = [row for end in ends if not isinstance(end, str) for row in end]
         return from_rows(rows, wanted)
     parts, good = [], list[Mapping[str, Any]]()
-    for place, made in enumerate(ends):
-        if isinstance(made, str):
+    for index, end in enumerate(ends):
+        if isinstance(end, str):
             parts.append(_with_error_column(from_rows(good, wanted), request))
             good = []
-            row = batch.slice(place, 1)
-            parts.append(failed_rows(row, request.schema, request.error, [made]))
+            row = batch.slice(index, 1)
+            parts.append(failed_rows(row, request.schema, request.error, [end]))
         else:
-            good += made
+            good += end
     parts.append(_with_error_column(from_rows(good, wanted), request))
     return pyarrow.concat_batches(parts)
 
@@ -207,12 +207,12 @@ def _opened(payload: Any) -> tuple[pyarrow.RecordBatch, ResultRequest, pyarrow.S
     return payload.replace_schema_metadata(None), request, wanted
 
 
-def _with_error_column(made: pyarrow.RecordBatch, request: ResultRequest) -> pyarrow.RecordBatch:
+def _with_error_column(result: pyarrow.RecordBatch, request: ResultRequest) -> pyarrow.RecordBatch:
     assert request.schema is not None
-    columns = {name: made.column(name) for name in made.schema.names}
-    for one in request.schema:
-        if one.name == request.error:
-            columns[one.name] = pyarrow.nulls(made.num_rows, one.type)
+    columns = {name: result.column(name) for name in result.schema.names}
+    for field in request.schema:
+        if field.name == request.error:
+            columns[field.name] = pyarrow.nulls(result.num_rows, field.type)
     arrays = [columns[name] for name in request.schema.names]
     return pyarrow.RecordBatch.from_arrays(arrays, schema=request.schema)
 
@@ -221,10 +221,10 @@ def _as_rows(result: Any) -> list[Mapping[str, Any]]:
     if result is None:
         return []
     rows = result if isinstance(result, list) else [result]
-    for one in rows:
-        if not isinstance(one, Mapping):
+    for row in rows:
+        if not isinstance(row, Mapping):
             raise TypeError(
-                f"the handler returned {type(one).__name__}; expected a dictionary, a list of "
+                f"the handler returned {type(row).__name__}; expected a dictionary, a list of "
                 "dictionaries, or None"
             )
     return rows

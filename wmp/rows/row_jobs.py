@@ -225,8 +225,8 @@ class _Partition:
 
     def _failed(self, piece: Piece, error: Exception) -> RowsFailed:
         row = ""
-        if isinstance(error, JobFailed) and (found := _ROW.findall(error.remote_traceback)):
-            row = f" in row {piece.first + int(found[-1])}"
+        if isinstance(error, JobFailed) and (indices := _ROW.findall(error.remote_traceback)):
+            row = f" in row {piece.first + int(indices[-1])}"
         kind = "" if isinstance(error, JobFailed) else f"{type(error).__name__}: "
         return RowsFailed(
             f"{piece} of {self._place} failed at role {self._terms.role!r}{row}: {kind}{error}",

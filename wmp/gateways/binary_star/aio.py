@@ -75,7 +75,7 @@ class BinaryStar(AsyncPart):
         on_passive: Callable[[], None] | None = None,
         **options: Unpack[SocketOptions],
     ) -> None:
-        known = [one.value for one in StarRole]
+        known = [star_role.value for star_role in StarRole]
         if role not in known:
             raise ConfigError(f"the role is {role!r}; expected one of {', '.join(known)}")
         if local == remote:

@@ -67,7 +67,7 @@ _WAITS = "the peer decides first, and then this node follows"
 _DROPPED = "the request is dropped: its client asks the other node"
 
 IGNORED: Final[Mapping[tuple[StarState, StarInput], str]] = {
-    **{(_S.HALTED, one): _ENDED for one in _I},
+    **{(_S.HALTED, star_input): _ENDED for star_input in _I},
     (_S.PRIMARY, _I.PEER_PRIMARY): "a node of the role primary gets SAME_ROLE",
     (_S.PRIMARY, _I.PEER_PASSIVE): _WAITS,
     (_S.PRIMARY, _I.REQUEST): _DROPPED,

@@ -76,9 +76,9 @@ def as_body(value: object) -> Frames:
     if (
         isinstance(value, Sequence)
         and value
-        and all(isinstance(one, bytes | bytearray | memoryview) for one in value)
+        and all(isinstance(frame, bytes | bytearray | memoryview) for frame in value)
     ):
-        return tuple(bytes(one) for one in value)
+        return tuple(bytes(frame) for frame in value)
     raise TypeError(
         f"a body is of type {type(value).__name__}; expected bytes, str, or a list of one frame or "
         "more, each of them bytes"
@@ -211,8 +211,8 @@ class ForeignProgram(DrainingProgram, Generic[_MachineT]):
         if pool not in KINDS:
             raise ConfigError(f"pool is {pool!r}; expected one of {', '.join(KINDS)}")
         handlers = handler if isinstance(handler, Mapping) else {DEFAULT_ROLE: handler}
-        for role, one in handlers.items():
-            serve(role, one)
+        for role, role_handler in handlers.items():
+            serve(role, role_handler)
         self._machine = machine
         self._handlers = handlers
         self._make_driver: Callable[..., ForeignDriver] = ForeignDriver

@@ -35,10 +35,10 @@ def split(frames: Frames) -> tuple[Frames, Frames] | None:
     """
     if frames and not frames[0]:  # mostly
         return (frames[:1], frames[1:]) if len(frames) > 1 else None
-    for place, frame in enumerate(frames[: MAX_HOPS + 1]):
+    for index, frame in enumerate(frames[: MAX_HOPS + 1]):
         if not frame:
-            body = frames[place + 1 :]
-            return (frames[: place + 1], body) if body else None
+            body = frames[index + 1 :]
+            return (frames[: index + 1], body) if body else None
     return None
 
 

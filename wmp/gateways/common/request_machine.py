@@ -134,7 +134,7 @@ class LazyClientMachine(RequestClient):
 
     def _withdraw(self, ids: Collection[int], actions: list[ForeignAction]) -> None:
         first = self._queue[0].id if self._queue else None
-        self._queue = deque(one for one in self._queue if one.id not in ids)
+        self._queue = deque(request for request in self._queue if request.id not in ids)
         if first not in ids:
             return
         if self.state is _State.SENT:

@@ -213,11 +213,11 @@ class LazyServerMachine:
 
     def _left(self, peer: bytes, actions: list[ForeignAction]) -> None:
         """Forget the requests of a connection that ended (PIRATE-3.5)."""
-        kept = deque(one for one in self._waiting if one.peer != peer)
+        kept = deque(request for request in self._waiting if request.peer != peer)
         if len(kept) < len(self._waiting):
             self._dropped["client left"] += len(self._waiting) - len(kept)
             if self._memory is not None:
-                self._memory.leave(one.key for one in self._waiting if one.peer == peer)
+                self._memory.leave(request.key for request in self._waiting if request.peer == peer)
             self._waiting = kept
         for lane, request in self._running.items():
             if request.peer == peer and lane not in self._gone:

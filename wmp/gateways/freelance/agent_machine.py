@@ -103,7 +103,8 @@ class AgentClientMachine:
         if self._halted:
             return None
         due = min(
-            (min(one.ping_at, one.silent_at) for one in self._servers.values()), default=_NEVER
+            (min(server.ping_at, server.silent_at) for server in self._servers.values()),
+            default=_NEVER,
         )
         oldest = next(iter(self._calls.values()), None)
         if oldest is not None:
@@ -137,7 +138,7 @@ class AgentClientMachine:
                 self._ticked(now, actions)
             case Withdrawn(ids):
                 unwanted = frozenset(ids)
-                for sequence in [key for key, one in self._calls.items() if one.id in unwanted]:
+                for sequence in [key for key, call in self._calls.items() if call.id in unwanted]:
                     del self._calls[sequence]
             case Drained():
                 self._draining = True
@@ -160,7 +161,7 @@ class AgentClientMachine:
             len(self._calls),
             self._resent,
             self._abandoned,
-            tuple(port for port, one in sorted(self._servers.items()) if one.alive),
+            tuple(port for port, server in sorted(self._servers.items()) if server.alive),
             dict(self._dropped),
         )
 

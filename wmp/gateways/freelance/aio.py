@@ -195,7 +195,7 @@ class Agent(Requester[AgentClientMachine]):
     @property
     def alive(self) -> tuple[str, ...]:
         """Addresses of the servers that are alive, in their order."""
-        return tuple(self._node.connect[one] for one in self._machine.statistics().alive)
+        return tuple(self._node.connect[port] for port in self._machine.statistics().alive)
 
     def _explain(self, action: EndRequest) -> str:
         servers = ", ".join(self._node.connect)

@@ -106,7 +106,7 @@ class ShotgunClientMachine:
                     self._abandon(actions)
             case Withdrawn(ids):
                 unwanted = frozenset(ids)
-                for sequence in [key for key, one in self._shots.items() if one.id in unwanted]:
+                for sequence in [key for key, shot in self._shots.items() if shot.id in unwanted]:
                     del self._shots[sequence]
             case Drained():
                 self._draining = True

@@ -309,7 +309,9 @@ class Gateway(DrainingProgram):
         """
         self._node.serving()
         for number, machine in enumerate(self._machine.doors):
-            if machine.dismisses and any(worker in one for one in machine.attendances().values()):
+            if machine.dismisses and any(
+                worker in workers for workers in machine.attendances().values()
+            ):
                 self._node.inbox.post(Dismissed(number, worker))
                 return True
         return False
@@ -390,7 +392,7 @@ def _check(
                 f"two doors have the group {group!r}; give each door for workers a group of its own"
             )
     seen: set[str] = set()
-    for endpoint in (*bind, *(one for door in doors for one in door.bind)):
+    for endpoint in (*bind, *(address for door in doors for address in door.bind)):
         if endpoint in seen and not endpoint.endswith(":*"):
             raise ConfigError(f"{endpoint} is listed twice; give each door an address of its own")
         seen.add(endpoint)

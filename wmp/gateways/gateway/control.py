@@ -44,26 +44,28 @@ class ControlSocket:
         Raises:
             ConfigError: The path cannot be used.
         """
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._clear()
             # The mode must not be wider for any moment.
             before = os.umask(0o177)
             try:
-                made.bind(self._path)
+                listener.bind(self._path)
             finally:
                 os.umask(before)
             self._file = file_identity(self._path)
-            self._server = await asyncio.start_unix_server(self._answer, sock=made, limit=_LONGEST)
+            self._server = await asyncio.start_unix_server(
+                self._answer, sock=listener, limit=_LONGEST
+            )
         except OSError as error:
-            made.close()
+            listener.close()
             reason = (error.strerror or str(error)).lower()
             raise ConfigError(
                 f"cannot make the control socket {self._path}: {reason}; name a path in a folder "
                 "that you may write"
             ) from error
         except BaseException:
-            made.close()
+            listener.close()
             raise
         return self
 
@@ -125,10 +127,10 @@ def ask(path: str | os.PathLike[str], request: dict[str, str]) -> dict[str, Any]
         ConfigError: No gateway has this socket.
         TransportError: The gateway did not answer, or refused the request.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-        made.settimeout(_PATIENCE)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_PATIENCE)
         try:
-            made.connect(os.fspath(path))
+            connection.connect(os.fspath(path))
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise ConfigError(
@@ -136,8 +138,8 @@ def ask(path: str | os.PathLike[str], request: dict[str, str]) -> dict[str, Any]
                 f"--control {path}"
             ) from error
         try:
-            made.sendall(json.dumps(request).encode() + b"\n")
-            with made.makefile("rb") as answers:
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as answers:
                 answer: dict[str, Any] = json.loads(answers.readline())
         except (OSError, ValueError) as error:
             raise TransportError(f"the gateway at {path} did not answer: {error}") from error

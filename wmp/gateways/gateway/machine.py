@@ -125,7 +125,7 @@ class GatewayMachine:
     device: DeviceMachine | None = field(default=None, init=False)
     groups: dict[str, WorkerGroup] = field(factory=dict, init=False)
     _by_number: dict[int, WorkerGroup] = field(factory=dict, init=False)
-    _made: int = field(default=0, init=False)
+    _group_count: int = field(default=0, init=False)
     """Number of groups so far."""
     _again: dict[str, tuple[Staff, int]] = field(factory=dict, init=False)
     """The newest reports about groups that are ending, with their doors."""
@@ -278,8 +278,8 @@ class GatewayMachine:
         """Return the group that a door reports; make its worker machine at the first report."""
         group = self.groups.get(staff.group)
         if group is None:
-            terms, number = self.terms, self._made
-            self._made += 1
+            terms, number = self.terms, self._group_count
+            self._group_count += 1
             settings = WorkerSettings(
                 identity=terms.identity + b"/" + staff.group.encode(),
                 epoch=(terms.epoch << _GROUPS) + number,
@@ -497,9 +497,9 @@ class GatewayMachine:
         again = self._again.pop(group.name, None)
         if again is not None:
             staff, door = again
-            made = self._group(staff, door, now)
-            made.places = staff.places
-            self._busy[made.key] = made
+            new_group = self._group(staff, door, now)
+            new_group.places = staff.places
+            self._busy[new_group.key] = new_group
 
     def _ended(self, key: _MachineKey, error: Exception | None) -> None:
         self._open.discard(key)

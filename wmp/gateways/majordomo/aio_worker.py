@@ -209,7 +209,7 @@ class MajordomoWorker(ForeignProgram[MajordomoWorkerMachine]):
                 await self._changed.wait()
         self._taken = True
         body = from_payload(self._given.kind.codec, self._given.payloads[0])
-        return [bytes(one) for one in body] if self._as_list else from_body(body)
+        return [bytes(frame) for frame in body] if self._as_list else from_body(body)
 
     async def close(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Drain for at most ``timeout`` seconds, then stop. Idempotent, and bounded in time.

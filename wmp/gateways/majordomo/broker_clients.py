@@ -133,7 +133,7 @@ class MajordomoRequests:
     def waiting(self) -> Mapping[str, int]:
         """Number of requests in progress by service."""
         services = self._services.values()
-        return {one.role: len(one.requests) for one in services if one.requests}
+        return {service.role: len(service.requests) for service in services if service.requests}
 
     def take(self, port: int, peer: bytes, request: ClientRequest, now: float) -> Drop | None:
         """Take a request; return why it was dropped."""
@@ -196,19 +196,19 @@ class MajordomoRequests:
             return None
         terms = self._terms_of(role)
         kinds = {codec: Kind(role, terms.needs, codec) for codec in ("", FRAMES_CODEC)}
-        made = self._services[name] = _AskedService(name, role, terms, kinds)
-        return made
+        service = self._services[name] = _AskedService(name, role, terms, kinds)
+        return service
 
     def _terms_of(self, role: str) -> ServiceTerms:
         """Return the terms with the longest name that matches."""
         best = None
         length = -1
-        for one in self.terms:
-            if one.name == role:
-                return one
-            start = one.name[:-1]
-            if one.name.endswith("*") and role.startswith(start) and len(start) > length:
-                best, length = one, len(start)
+        for terms in self.terms:
+            if terms.name == role:
+                return terms
+            start = terms.name[:-1]
+            if terms.name.endswith("*") and role.startswith(start) and len(start) > length:
+                best, length = terms, len(start)
         assert best is not None  # the terms of "*" match every name
         return best
 
@@ -314,9 +314,13 @@ class MajordomoRequests:
         for name, gone in by_service.items():
             service = self._fresh[name]
             for codec, (ids, payloads) in list(service.arrived.items()):
-                kept = [(id, one) for id, one in zip(ids, payloads, strict=True) if id not in gone]
+                kept = [
+                    (id, payload)
+                    for id, payload in zip(ids, payloads, strict=True)
+                    if id not in gone
+                ]
                 taken |= gone.intersection(ids)
-                service.arrived[codec] = ([id for id, _ in kept], [one for _, one in kept])
+                service.arrived[codec] = ([id for id, _ in kept], [payload for _, payload in kept])
                 if not kept:
                     del service.arrived[codec]
             if not service.arrived:

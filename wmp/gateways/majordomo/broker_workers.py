@@ -124,18 +124,18 @@ class MajordomoWorkers:
 
     def attendances(self) -> dict[str, dict[bytes, Attendance]]:
         """Return the states of the workers by routing id, by group."""
-        found: dict[str, dict[bytes, Attendance]] = {group: {} for group in self._groups}
+        attendances: dict[str, dict[bytes, Attendance]] = {group: {} for group in self._groups}
         for peer, worker in self._workers.items():
-            found[worker.service.group][peer] = worker.state
-        return found
+            attendances[worker.service.group][peer] = worker.state
+        return attendances
 
     def states(self) -> dict[str, int]:
         """Return the numbers of workers by state."""
-        return dict(Counter(one.state.name.lower() for one in self._workers.values()))
+        return dict(Counter(worker.state.name.lower() for worker in self._workers.values()))
 
     def services(self) -> dict[str, int]:
         """Return the numbers of workers by service."""
-        return {one.role: one.members for one in self._services.values()}
+        return {service.role: service.members for service in self._services.values()}
 
     def report(self, now: float, actions: list[WorkersAction]) -> None:
         """Report the changed numbers of workers."""
@@ -149,7 +149,9 @@ class MajordomoWorkers:
 
     def dismiss(self, actions: list[WorkersAction]) -> None:
         """Send DISCONNECT to all workers, because the broker ends."""
-        actions.extend(Emit(one.port, peer, DISCONNECT) for peer, one in self._workers.items())
+        actions.extend(
+            Emit(worker.port, peer, DISCONNECT) for peer, worker in self._workers.items()
+        )
 
     # -- the lifecycle
 

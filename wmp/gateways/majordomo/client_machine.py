@@ -162,8 +162,8 @@ class MajordomoClientMachine(RequestClient):
         actions.append(Reconnect(socket.port))
 
     def _withdraw(self, ids: Collection[int], actions: list[ForeignAction]) -> None:
-        if any(one.id in ids for one in self._queue):
-            self._queue = deque(one for one in self._queue if one.id not in ids)
+        if any(request.id in ids for request in self._queue):
+            self._queue = deque(request for request in self._queue if request.id not in ids)
         for id in ids:
             socket = self._at.get(id)
             if socket is None or socket.request is None:

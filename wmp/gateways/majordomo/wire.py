@@ -130,10 +130,10 @@ def service_of(role: str) -> bytes:
 
 
 def find_header(frames: Frames) -> int:
-    """Return the place behind the first empty frame (MDP-1.3); 0 if there is none."""
-    for place, frame in enumerate(frames[: MAX_HOPS + 1]):
+    """Return the index after the first empty frame (MDP-1.3); 0 if there is none."""
+    for index, frame in enumerate(frames[: MAX_HOPS + 1]):
         if not frame:
-            return place + 1 if place + 1 < len(frames) else 0
+            return index + 1 if index + 1 < len(frames) else 0
     return 0
 
 

@@ -53,11 +53,11 @@ class ReplyCache:
 
     def get(self, key: Hashable) -> Any:
         """Return a reply, or a mark that there is none."""
-        found = self._replies.get(key)
-        if found is None:
+        entry = self._replies.get(key)
+        if entry is None:
             return _ABSENT
         self._replies.move_to_end(key)
-        return found[0]
+        return entry[0]
 
     def put(self, key: Hashable, reply: Any) -> None:
         """Keep a reply, and forget others for it."""
@@ -109,7 +109,7 @@ class _Remembering:
         if isinstance(key, list):
             key = tuple(key)
         if isinstance(key, tuple):
-            key = tuple(bytes(one) if isinstance(one, memoryview) else one for one in key)
+            key = tuple(bytes(part) if isinstance(part, memoryview) else part for part in key)
         if key is not None and not isinstance(key, Hashable):
             raise TypeError(
                 f"the key of a request is of type {type(key).__name__}; expected bytes, text, a "

@@ -315,10 +315,12 @@ class FrontDoorMachine:
         gone = set(numbers)
         taken: set[int] = set()
         for codec, (ids, payloads) in list(self._arrived.items()):
-            kept = [(id, one) for id, one in zip(ids, payloads, strict=True) if id not in gone]
+            kept = [
+                (id, payload) for id, payload in zip(ids, payloads, strict=True) if id not in gone
+            ]
             taken |= gone.intersection(ids)
             if kept:
-                self._arrived[codec] = ([id for id, _ in kept], [one for _, one in kept])
+                self._arrived[codec] = ([id for id, _ in kept], [payload for _, payload in kept])
             else:
                 del self._arrived[codec]
         return taken

@@ -206,7 +206,7 @@ class WorkerDoor(Door):
         for role in self.roles:
             check_role(role)
         if self.heartbeats is not None:
-            _check_choice("heartbeats", self.heartbeats, [one.value for one in HeartbeatStyle])
+            _check_choice("heartbeats", self.heartbeats, [style.value for style in HeartbeatStyle])
             if self._wire().sign is None and self.heartbeats != "none":
                 raise ConfigError(
                     f'heartbeats is "{self.heartbeats}"; the protocol {self.protocol} has no '
@@ -299,14 +299,14 @@ def _both_doors(protocol: str, given: Sequence[str], count: int, opened: bool) -
         opened: Whether the doors may be open to the network without keys.
     """
     front, back = given
-    made: list[Door] = []
+    doors: list[Door] = []
     if front != NO_ADDRESS:
         spoken = "ping-pong" if protocol == "ping-pong" else "pirates"
-        made.append(ClientDoor(front, protocol=spoken, open=opened))
+        doors.append(ClientDoor(front, protocol=spoken, open=opened))
     if back != NO_ADDRESS:
         group = numbered(protocol, count)
-        made.append(WorkerDoor(back, protocol=protocol, group=group, open=opened))
-    return made
+        doors.append(WorkerDoor(back, protocol=protocol, group=group, open=opened))
+    return doors
 
 
 def _check_choice(name: str, value: object, known: list[str] | tuple[str, ...]) -> None:

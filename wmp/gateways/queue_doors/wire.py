@@ -171,9 +171,9 @@ class PingPongDoorWire:
             return _INVALID
         if len(frames) == 2:
             words = {b"READY": _READY, b"PING": _SIGN, b"DISCONNECT": _LEAVE}
-            found = words.get(bytes(frames[1]))
-            if found is not None:
-                return found
+            meaning = words.get(bytes(frames[1]))
+            if meaning is not None:
+                return meaning
         return FromWorker(Notice.REPLY, None, frames[1:])
 
     def request(self, token: bytes, body: Frames) -> Frames | None:

@@ -105,7 +105,7 @@ class RoundRobinServer(Gateway):
         door = RoundRobinDoor(
             bind,
             name=name,
-            commands={_as_command(one): role for one, role in (commands or {}).items()},
+            commands={_as_command(command): role for command, role in (commands or {}).items()},
             max_queue=max_queue,
             max_worker_losses=max_worker_losses,
             timeout=timeout,
@@ -225,7 +225,9 @@ class RoundRobinWorker(ForeignProgram[RoundRobinWorkerMachine]):
     ) -> None:
         if not handlers:
             raise ConfigError("a worker has no handler; expected one command or more")
-        roles = {_as_command(one): f"command {_as_command(one).hex()}" for one in handlers}
+        roles = {
+            _as_command(command): f"command {_as_command(command).hex()}" for command in handlers
+        }
         times = LinkTimes(
             check_seconds("handshake", handshake, zero=False),
             check_seconds("heartbeat", heartbeat, zero=False),
@@ -245,7 +247,7 @@ class RoundRobinWorker(ForeignProgram[RoundRobinWorkerMachine]):
             sockets=sockets,
             make_routing_id=_routing_id_of(endpoint),
         )
-        by_role = {roles[_as_command(one)]: handler for one, handler in handlers.items()}
+        by_role = {roles[_as_command(command)]: handler for command, handler in handlers.items()}
         super().__init__(machine, node, by_role, slots, pool)
         self._patience = times.handshake + machine.timeout * machine.tries
         self._registered: asyncio.Future[None] | None = None
@@ -284,8 +286,8 @@ class RoundRobinWorker(ForeignProgram[RoundRobinWorkerMachine]):
 
     def _halted(self, error: Exception | None) -> None:
         if self._registered is not None and not self._registered.done():
-            found = error or ClosedError("the worker was closed before it was registered")
-            self._registered.set_exception(found)
+            cause = error or ClosedError("the worker was closed before it was registered")
+            self._registered.set_exception(cause)
             self._registered.exception()  # start() may have been cancelled
 
     def statistics(self) -> RoundRobinWorkerStatistics:
@@ -401,18 +403,18 @@ class RoundRobinClient(AsyncPart):
             return
         machine, endpoint = self._machine, self._node.connect[0]
         if machine.up:
-            found = (
+            reason = (
                 f"no worker answered command {self._called[action.id].hex()} within "
                 f"{machine.timeout:g} s at {endpoint}; check that workers with free slots are "
                 "registered there, and the logs of the workers: a handler that fails sends no "
                 "answer"
             )
         else:
-            found = (
+            reason = (
                 f"no server could be reached in {machine.timeout:g} s at {endpoint}; check that "
                 "the server runs"
             )
-        future.set_exception(NoReply(found))
+        future.set_exception(NoReply(reason))
 
     def _halted(self, error: Exception | None) -> None:
         for future in self._futures.values():

@@ -101,7 +101,7 @@ class RoundRobinClientMachine:
         if self._halted:
             return None
         times = (self._link.deadline(), self._timers.next(), self._full_until)
-        return min((one for one in times if one is not None), default=None)
+        return min((due for due in times if due is not None), default=None)
 
     def handle(self, event: ForeignClientEvent, now: float) -> list[ForeignAction]:
         """Take one event; return the actions to perform now, in order."""

@@ -130,9 +130,11 @@ class ClientMessages:
         for number in gone:
             self.forget(number)
         for role, (ids, payloads) in list(self._arrived.items() if gone else ()):
-            kept = [(id, one) for id, one in zip(ids, payloads, strict=True) if id not in gone]
+            kept = [
+                (id, payload) for id, payload in zip(ids, payloads, strict=True) if id not in gone
+            ]
             jobs.difference_update(ids)
-            self._arrived[role] = ([id for id, _ in kept], [one for _, one in kept])
+            self._arrived[role] = ([id for id, _ in kept], [payload for _, payload in kept])
             if not kept:
                 del self._arrived[role]
         self._left |= jobs

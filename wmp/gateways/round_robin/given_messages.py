@@ -77,8 +77,8 @@ class GivenMessages:
 
     def of_token(self, token: bytes, peer: bytes) -> GivenMessage | None:
         """Return the message of a token that a worker has."""
-        found = self._tokens.get(token)
-        return found if found is not None and found.worker.peer == peer else None
+        message = self._tokens.get(token)
+        return message if message is not None and message.worker.peer == peer else None
 
     def of_lane(self, lane: int) -> GivenMessage | None:
         """Return the message of a lane; None if the message has ended."""
@@ -160,7 +160,7 @@ class GivenMessages:
         """Take a message back that did not reach its worker; any other token is ignored."""
         given = worker.assignments.get(token)
         if given is None:
-            given = next((one for one in worker.untracked if one.token == token), None)
+            given = next((message for message in worker.untracked if message.token == token), None)
         if given is None and token not in worker.late:
             return
         worker.late.discard(token)

@@ -49,8 +49,8 @@ class LmqMessage:
         return bytes(self.arguments[0]) if self.arguments else b""
 
 
-_TYPES: Final = {bytes((one,)): one for one in LmqType}
-_BYTES: Final = {one: bytes((one,)) for one in LmqType}
+_TYPES: Final = {bytes((lmq_type,)): lmq_type for lmq_type in LmqType}
+_BYTES: Final = {lmq_type: bytes((lmq_type,)) for lmq_type in LmqType}
 
 
 def read_lmq(frames: Frames) -> LmqMessage | None:

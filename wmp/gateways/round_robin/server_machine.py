@@ -464,10 +464,10 @@ class RoundRobinDoorMachine:
             self._given.refuse(pending.pop()[0])
 
     def _drop_pending(self, lane: int) -> None:
-        for one in self._pending:
-            if one[0].lane == lane:
-                self._pending.remove(one)
-                self._given.refuse(one[0])
+        for entry in self._pending:
+            if entry[0].lane == lane:
+                self._pending.remove(entry)
+                self._given.refuse(entry[0])
                 return
 
     def _look_at_pending(self, now: float) -> None:

@@ -73,16 +73,16 @@ class SlotWorker:
         them are done.
         """
         unanswered = self._unanswered()
-        for place in range(len(self._silent), 0, -1):
-            count = bisect_right(unanswered, self._silent[place - 1])
-            if count <= place:
-                del self._silent[:place]
+        for increments in range(len(self._silent), 0, -1):
+            count = bisect_right(unanswered, self._silent[increments - 1])
+            if count <= increments:
+                del self._silent[:increments]
                 return unanswered[:count]
         return []
 
     def _unanswered(self) -> list[bytes]:
         """Return the tokens of all messages that may be answered, in the order of their giving."""
-        tracked = [token for token, one in self.assignments.items() if one.tracked]
+        tracked = [token for token, message in self.assignments.items() if message.tracked]
         return sorted((*tracked, *self.late))
 
     def clear_debt(self) -> None:
@@ -126,16 +126,16 @@ class SlotTable:
         worker.slots = worker.free = min(slots, self.maximum - self.slots)
         worker.owed = 0  # INCREMENT gives no slot above this number
         worker.registered, worker.away = True, False
-        self._place(worker)
+        self._insert(worker)
 
     def put_back(self, worker: SlotWorker) -> None:
         """Put a worker that was away to the bottom, with the slots that it does not use."""
         worker.slots = min(worker.slots, self.maximum - self.slots)
         worker.free = max(0, worker.slots - worker.debt)
         worker.registered, worker.away = True, False
-        self._place(worker)
+        self._insert(worker)
 
-    def _place(self, worker: SlotWorker) -> None:
+    def _insert(self, worker: SlotWorker) -> None:
         self.slots += worker.slots
         self.free += worker.free
         self.owed += worker.owed
@@ -201,5 +201,5 @@ class SlotTable:
             self.remove(worker)
             worker.free = min(worker.slots, worker.free + 1)
             worker.registered = True
-            self._place(worker)
+            self._insert(worker)
         return True

@@ -139,7 +139,7 @@ class RoundRobinWorkerMachine:
 
     def statistics(self) -> RoundRobinWorkerStatistics:
         """Return a snapshot for people and programs."""
-        by_command = {one: (n, self._done[one]) for one, n in self._counts.items()}
+        by_command = {command: (n, self._done[command]) for command, n in self._counts.items()}
         failed = self._job - len(self._running) - self._done.total()
         return RoundRobinWorkerStatistics(
             self._job,
@@ -211,10 +211,10 @@ class RoundRobinWorkerMachine:
                 )
                 self._halt(error, actions)
             return
-        found = self._link.ticked(now)
+        link_actions = self._link.ticked(now)
         if not self._link.up:
             self._lose_connection()
-        actions += found
+        actions += link_actions
 
     def _send_deregister(self, actions: list[ForeignAction]) -> None:
         if self._register:

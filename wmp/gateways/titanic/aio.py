@@ -223,11 +223,11 @@ class Titanic(AsyncProgram):
         services = await asyncio.to_thread(requests.waiting)
         # No service waits for all requests of another one (MDP-8.9).
         services.sort(key=self._busy.__getitem__)
-        for place, service in enumerate(services):
+        for index, service in enumerate(services):
             free = self._maximum - len(self._tasks)
             if free < 1:
                 return
-            share = math.ceil(free / (len(services) - place))
+            share = math.ceil(free / (len(services) - index))
             try:
                 if not await self._lookup.has(service_of(service)):
                     continue

@@ -122,7 +122,7 @@ class TitanicRequests:
             return WriteBatch(adds=[new], block=first + 2 >= last)
 
         with self._lock:
-            ((number,),) = (one.ids for one in self._apply(make).adds)
+            ((number,),) = (added.ids for added in self._apply(make).adds)
             if not number:
                 raise StoreFull(
                     "the store has its maximum size; close requests whose replies were read, or "
@@ -149,7 +149,7 @@ class TitanicRequests:
             job = self._find(id)
             if job is None:
                 return
-            changes = [JobChanges(one, [job.id]) for one in (_CANCEL, _FORGET)]
+            changes = [JobChanges(job_input, [job.id]) for job_input in (_CANCEL, _FORGET)]
             answer = self._apply(lambda: WriteBatch(changes=changes))
             if answer.changes[-1].states[0] is not _S.ABSENT:
                 self._closing.add(job.id)
@@ -157,8 +157,8 @@ class TitanicRequests:
     def _find(self, id: str) -> StoredJob | None:
         if len(id) != 32 or not _HEX.issuperset(id):
             return None
-        found = self._store.list(JobFilter(key=_PREFIX + id.lower()), payloads=True)
-        return found[-1] if found else None
+        jobs = self._store.list(JobFilter(key=_PREFIX + id.lower()), payloads=True)
+        return jobs[-1] if jobs else None
 
     # -- the requests that wait
 
@@ -166,16 +166,20 @@ class TitanicRequests:
         """Return the services of the requests that wait and are due."""
         with self._lock:
             kinds = self._store.kinds()
-        return [one.kind.role for one in kinds if not one.wait and one.kind.codec == FRAMES_CODEC]
+        return [
+            queued.kind.role
+            for queued in kinds
+            if not queued.wait and queued.kind.codec == FRAMES_CODEC
+        ]
 
     def take(self, service: str, count: int) -> list[TakenRequest]:
         """Take requests of a service to do them; no other process gets them meanwhile."""
         wanted = [Reservation(Kind(service, codec=FRAMES_CODEC), count, _BYTES)]
         with self._lock:
-            (found,) = self._apply(lambda: WriteBatch(reservations=wanted)).reserved or (None,)
-        if found is None:
+            (reserved,) = self._apply(lambda: WriteBatch(reservations=wanted)).reserved or (None,)
+        if reserved is None:
             return []
-        rows = zip(found.ids, found.attempts, found.payloads, strict=True)
+        rows = zip(reserved.ids, reserved.attempts, reserved.payloads, strict=True)
         return [TakenRequest(id, attempt, unpack_frames(body)) for id, attempt, body in rows]
 
     def finish(self, taken: TakenRequest, reply: Frames) -> None:
