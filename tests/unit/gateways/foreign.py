@@ -50,15 +50,15 @@ class Driven:
 
     def wait(self, seconds: float) -> list:
         """Let time pass; give the machine ``Ticked`` whenever one is due. Return all actions."""
-        end, found = self.now + seconds, []
+        end, actions = self.now + seconds, []
         while (due := self.machine.deadline()) is not None and due <= end:
             assert due >= self.now
             self.now = due
-            found += self.feed(Ticked())
+            actions += self.feed(Ticked())
             assert self.machine.deadline() is None or self.machine.deadline() > self.now
         self.now = end
-        self.actions = found
-        return found
+        self.actions = actions
+        return actions
 
     @property
     def lane(self) -> int:

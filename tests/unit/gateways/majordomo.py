@@ -70,9 +70,9 @@ class Broker(Driven):
     @property
     def emitted(self) -> list[tuple[bytes, tuple[bytes, ...]]]:
         return [
-            (one.peer, tuple(map(bytes, one.frames)))
-            for one in self.actions
-            if isinstance(one, Emit)
+            (action.peer, tuple(map(bytes, action.frames)))
+            for action in self.actions
+            if isinstance(action, Emit)
         ]
 
     @property

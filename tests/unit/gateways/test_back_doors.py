@@ -47,20 +47,20 @@ class Door(Driven):
 
     @property
     def emitted(self) -> list[tuple[bytes, tuple[bytes, ...]]]:
-        return [(one.peer, one.frames) for one in self.actions if isinstance(one, Emit)]
+        return [(action.peer, action.frames) for action in self.actions if isinstance(action, Emit)]
 
     @property
     def ends(self) -> list[tuple[int, Outcome, bytes]]:
         return [
-            (one.what.lane, one.what.outcomes[0], one.what.payloads[0])
-            for one in self.actions
-            if isinstance(one, Of) and isinstance(one.what, Finished)
+            (action.what.lane, action.what.outcomes[0], action.what.payloads[0])
+            for action in self.actions
+            if isinstance(action, Of) and isinstance(action.what, Finished)
         ]
 
     @property
     def places(self) -> int | None:
         """The number of places that the last step reported; None if it reported none."""
-        return next((one.places for one in self.actions if isinstance(one, Staff)), None)
+        return next((action.places for action in self.actions if isinstance(action, Staff)), None)
 
     def state(self, peer: bytes) -> Attendance:
         worker = self.machine._workers.get(peer)
@@ -79,10 +79,10 @@ def door(name):
 
 def request_of(frames):
     """Return the token and the body of a request, and the frames around the token."""
-    place = next((n for n, one in enumerate(frames) if len(one) == 16), None)
-    if place is None:
+    index = next((n for n, frame in enumerate(frames) if len(frame) == 16), None)
+    if index is None:
         return None, frames[1:], (b"",)
-    return frames[place], frames[place + 2 :], frames[: place + 2]
+    return frames[index], frames[index + 2 :], frames[: index + 2]
 
 
 def reply(door, peer, *body):
@@ -189,7 +189,7 @@ def test_a_reply_of_another_worker_or_with_another_token_is_dropped(name):
     door.run(b"one")
     first = door.sent[0]
     _, _, envelope = request_of(first)
-    wrong = tuple(bytes(16) if len(one) == 16 else one for one in envelope)
+    wrong = tuple(bytes(16) if len(frame) == 16 else frame for frame in envelope)
 
     door.get(*envelope, b"stolen", peer=b"b")
     assert (door.ends, door.drops) == ([], ["other reply"])
@@ -423,7 +423,7 @@ def test_the_submitters_of_the_doors_own_manager_take_replies_of_several_frames(
     door.get(*READY[name], peer=b"a")
     door.run(b"one")
     reply(door, b"a", b"1", b"2")
-    (end,) = [one.what for one in door.actions if isinstance(one, Of)]
+    (end,) = [action.what for action in door.actions if isinstance(action, Of)]
     assert (end.outcomes, end.payloads, end.codec) == (
         [Outcome.OK],
         [pack_frames([b"1", b"2"])],

@@ -48,10 +48,10 @@ def bodies(door):
 def ends(door):
     return [
         (id, outcome, payload)
-        for one in door.actions
-        if isinstance(one, Of) and isinstance(one.what, Finished)
+        for action in door.actions
+        if isinstance(action, Of) and isinstance(action.what, Finished)
         for id, outcome, payload in zip(
-            one.what.ids, one.what.outcomes, one.what.payloads, strict=True
+            action.what.ids, action.what.outcomes, action.what.payloads, strict=True
         )
     ]
 
@@ -199,8 +199,11 @@ def test_results_of_another_codec_leave_in_a_report_of_their_own():
     reply(door, b"a", b"two", b"parts")
     assert ends(door) == [(1, OK, b"one")]
     reply(door, b"a", b"three")
-    reports = [one.what for one in door.actions if isinstance(one, Of)]
-    assert [(list(one.ids), one.codec) for one in reports] == [([2], "frames"), ([3], None)]
+    reports = [action.what for action in door.actions if isinstance(action, Of)]
+    assert [(list(report.ids), report.codec) for report in reports] == [
+        ([2], "frames"),
+        ([3], None),
+    ]
 
 
 @pytest.mark.rule("PING-4.5")

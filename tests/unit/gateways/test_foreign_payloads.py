@@ -31,13 +31,13 @@ REQUESTS = {
 def test_a_result_of_another_codec_than_its_worker_named_has_no_reply(protocol):
     door = DOORS[protocol]()
     dropped = door.handle(Arrived(0, b"client", REQUESTS[protocol]), 0.0)
-    assert not any(isinstance(one, Emit) for one in dropped)
+    assert not any(isinstance(action, Emit) for action in dropped)
     (submitted,) = door.handle(Settled(), 0.0)
 
     resolve = Resolve(tuple(submitted.ids), (End.OK,), (b"no list",), (1,), codecs={1: "frames"})
     replies = door.handle(resolve, 0.0)
 
-    assert not any(isinstance(one, Emit) for one in replies)
+    assert not any(isinstance(action, Emit) for action in replies)
     assert door.statistics().unanswered == {"unreadable": 1}
 
 
@@ -46,8 +46,10 @@ def test_a_job_of_round_robin_whose_payload_is_no_list_of_frames_ends_as_error()
     kind = Kind("round-robin", codec="frames")
     run = Run(1, kind, (b"manager", 1), [1], [1], None, [b"no list"])
 
-    ends = [one.what for one in door.handle(Of("round-robin", run), 0.0) if isinstance(one, Of)]
+    ends = [
+        action.what for action in door.handle(Of("round-robin", run), 0.0) if isinstance(action, Of)
+    ]
 
-    (end,) = [one for one in ends if isinstance(one, Finished)]
+    (end,) = [report for report in ends if isinstance(report, Finished)]
     assert end.outcomes == [Outcome.ERROR]
     assert unpack_error(end.payloads[0])[0] == "UnfitPayload"

@@ -37,13 +37,13 @@ class Front(Driven):
 
     @property
     def emitted(self) -> list[tuple[bytes, tuple[bytes, ...]]]:
-        return [(one.peer, one.frames) for one in self.actions if isinstance(one, Emit)]
+        return [(action.peer, action.frames) for action in self.actions if isinstance(action, Emit)]
 
     @property
     def cancelled(self) -> list[int]:
-        found = [one for one in self.actions if isinstance(one, Cancelled)]
-        assert all(one.unstarted for one in found)
-        return [id for one in found for id in one.ids]
+        reports = [action for action in self.actions if isinstance(action, Cancelled)]
+        assert all(report.unstarted for report in reports)
+        return [id for report in reports for id in report.ids]
 
 
 @pytest.mark.rule("PIRATE-7.6")
@@ -57,9 +57,9 @@ def test_requests_of_a_turn_become_one_batch_and_their_ends_replies():
     assert (list(single.ids), list(single.payloads)) == ([1, 2], [b"one", b"two"])
     assert (list(several.ids), list(several.payloads)) == ([3], [pack_frames([b"one", b"more"])])
     assert (single.kind, several.kind) == (Kind("role"), Kind("role", codec="frames"))
-    assert {(one.priority, one.max_worker_losses, one.timeout) for one in (single, several)} == {
-        (2, 5, 9.0)
-    }
+    assert {
+        (batch.priority, batch.max_worker_losses, batch.timeout) for batch in (single, several)
+    } == {(2, 5, 9.0)}
 
     door.end(2, b"second")
     assert door.emitted == [(b"b", (b"hop", b"", b"second"))]

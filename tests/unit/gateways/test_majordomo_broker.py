@@ -265,26 +265,26 @@ def test_the_reply_to_a_joined_request_of_a_client_that_left_is_dropped():
 def test_the_broker_answers_for_itself():
     broker = Broker()
 
-    def asked(service, *body):
+    def reply_to(service, *body):
         broker.ask(b"c", *body, service=service)
         ((peer, frames),) = broker.emitted
         assert (peer, frames[:3]) == (b"c", (b"", C, service))
         return frames[3:]
 
-    assert asked(b"mmi.service", b"echo") == (b"404",)
+    assert reply_to(b"mmi.service", b"echo") == (b"404",)
     broker.ask(b"c", b"x")
-    assert asked(b"mmi.service", b"echo") == (b"404",)  # requested, and not registered
+    assert reply_to(b"mmi.service", b"echo") == (b"404",)  # requested, and not registered
     broker.ready(b"w")
-    assert asked(b"mmi.service", b"echo") == (b"200",)  # busy by now
-    assert asked(b"mmi.service", b"echo", b"echo") == (b"404",)
-    assert asked(b"mmi.service", b"\xff") == (b"404",)
-    assert asked(b"mmi.other", b"x") == (b"501",)
-    assert asked(b"mmi.", b"x") == (b"501",)
+    assert reply_to(b"mmi.service", b"echo") == (b"200",)  # busy by now
+    assert reply_to(b"mmi.service", b"echo", b"echo") == (b"404",)
+    assert reply_to(b"mmi.service", b"\xff") == (b"404",)
+    assert reply_to(b"mmi.other", b"x") == (b"501",)
+    assert reply_to(b"mmi.", b"x") == (b"501",)
     broker.leave(b"w")
-    assert asked(b"mmi.service", b"echo") == (b"404",)
+    assert reply_to(b"mmi.service", b"echo") == (b"404",)
     broker.door.offered = lambda role: role == "echo"  # a WMP worker
-    assert asked(b"mmi.service", b"echo") == (b"200",)
-    assert asked(b"mmi.service", b"other") == (b"404",)
+    assert reply_to(b"mmi.service", b"echo") == (b"200",)
+    assert reply_to(b"mmi.service", b"other") == (b"404",)
 
 
 @pytest.mark.rule("MDP-3.6", "MDP-3.1")

@@ -264,7 +264,7 @@ def test_a_service_whose_name_is_the_short_form_of_another_has_workers_of_its_ow
     broker.given(b"w")
     broker.ask(b"c", b"2", service=short.encode())
     broker.given(b"v")
-    assert {len(one) for one in broker.door.attendances().values()} == {1}
+    assert {len(workers) for workers in broker.door.attendances().values()} == {1}
     broker.leave(b"w")
     broker.leave(b"v")
     broker.wait(2.0)
@@ -338,7 +338,9 @@ def test_a_group_has_a_greater_epoch_when_its_gateway_was_started_again():
     for number in range(100):
         first.ready(b"%d" % number, b"service %d" % number)
     second.ready(b"w", b"service 99")
-    epochs = [one.machine.groups["majordomo/service 99"].settings.epoch for one in (first, second)]
+    epochs = [
+        broker.machine.groups["majordomo/service 99"].settings.epoch for broker in (first, second)
+    ]
     assert epochs[0] < epochs[1]
 
 
@@ -365,7 +367,7 @@ def test_a_broker_that_ends_finishes_its_requests_and_takes_leave():
     assert broker.counted == {"draining": 1}
     broker.answer(b"w", token, b"y")
     broker.wait(30.0) if not broker.halted else None
-    sent = [(one.peer, one.frames) for one in broker.actions if isinstance(one, Emit)]
+    sent = [(action.peer, action.frames) for action in broker.actions if isinstance(action, Emit)]
     assert (b"c", (b"", C, b"echo", b"y")) in sent
     assert (b"w", DISCONNECT) in sent
     assert broker.halted

@@ -30,11 +30,11 @@ class Client(Driven):
 
     @property
     def ports(self) -> list[tuple[int, tuple[bytes, ...]]]:
-        return [(one.port, one.frames) for one in self.actions if isinstance(one, Emit)]
+        return [(action.port, action.frames) for action in self.actions if isinstance(action, Emit)]
 
     @property
     def opened(self) -> list[int]:
-        return [one.link for one in self.actions if isinstance(one, Reconnect)]
+        return [action.link for action in self.actions if isinstance(action, Reconnect)]
 
 
 @pytest.mark.rule("MDP-6.1", "MDP-6.4")

@@ -33,10 +33,10 @@ class Worker(Driven):
 
 @pytest.fixture
 def worker():
-    made = Worker()
-    made.connect()
-    assert made.sent == [READY]
-    return made
+    driven = Worker()
+    driven.connect()
+    assert driven.sent == [READY]
+    return driven
 
 
 @pytest.mark.rule("MDP-5.1", "MDP-5.2", "MDP-5.4")
@@ -264,5 +264,5 @@ def test_a_request_that_nobody_received_yet_is_given_up_with_its_connection(take
     receiver._taken = taken
     holder.interrupt(Interrupt(1, (1,)))
     assert (receiver._given is not None) == taken
-    ends = [one for one in receiver._node.inbox.entries if isinstance(one, Finished)]
-    assert [one.outcomes for one in ends] == ([] if taken else [[Outcome.CANCELLED]])
+    ends = [event for event in receiver._node.inbox.entries if isinstance(event, Finished)]
+    assert [end.outcomes for end in ends] == ([] if taken else [[Outcome.CANCELLED]])

@@ -52,9 +52,9 @@ def test_a_repeat_waits_while_the_first_runs():
         first = pool.submit(handler, b"k")
         assert begun.wait(WAIT)
         others = [pool.submit(handler, b"k") for _ in range(2)]
-        assert not any(one.done() for one in others)
+        assert not any(call.done() for call in others)
         go.set()
-        assert {one.result(WAIT) for one in (first, *others)} == {b"reply"}
+        assert {call.result(WAIT) for call in (first, *others)} == {b"reply"}
     assert runs == [b"k"]
 
 
@@ -91,9 +91,9 @@ def test_async_handlers_remember_and_wait_too():
         await asyncio.sleep(0)
         assert runs == [b"k"]
         go.set()
-        found = await asyncio.gather(*calls, return_exceptions=True)
-        assert isinstance(found[0], ValueError)
-        assert found[1:] == [b"reply 2", b"reply 2"]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(results[0], ValueError)
+        assert results[1:] == [b"reply 2", b"reply 2"]
         assert [await slow(b""), await slow(b"")] == [b"reply 3", b"reply 4"]  # no key
 
     asyncio.run(play())

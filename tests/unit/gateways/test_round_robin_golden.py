@@ -108,10 +108,10 @@ GOLDEN = {
 def test_golden_frames_both_ways(name):
     frames, message = GOLDEN[name]
     assert read_lmq(frames) == message
-    made = write_lmq(
+    written = write_lmq(
         message.type, message.id, message.arguments, to=message.addresses, hops=message.hops
     )
-    assert made == frames
+    assert written == frames
 
 
 @pytest.mark.rule("RR-6.7")

@@ -62,7 +62,7 @@ class Model:
             free = message.again or (self.several and message.id <= self.moved)
             oldest.setdefault((message.role, message.id if free else b""), message)
         chosen = given[len(self.sent)] if len(given) > len(self.sent) else b""
-        return next((one for one in oldest.values() if one.id == chosen), self.queue[0])
+        return next((message for message in oldest.values() if message.id == chosen), self.queue[0])
 
     def remove(self, peer):
         if self.queue:
@@ -78,19 +78,21 @@ class Model:
         """INCREMENT comes for a message."""
         self.held[peer].remove(message)
         message.ended = True
-        found = [row for row in self.table if row[0] == peer]
-        if found:
-            free = min(self.slots[peer], found[0][1] + 1)
+        rows = [row for row in self.table if row[0] == peer]
+        if rows:
+            free = min(self.slots[peer], rows[0][1] + 1)
             self.remove(peer)
             self.table.append([peer, free])
 
     def dies(self, peer):
         """The connection of a worker ends: its slots are gone, its messages are in the queue."""
         self.remove(peer)
-        lost = [one for one in self.held.pop(peer, []) if one.tracked and not one.ended]
+        lost = [
+            message for message in self.held.pop(peer, []) if message.tracked and not message.ended
+        ]
         for message in lost:
             message.again = True
-        self.queue = sorted([*lost, *self.queue], key=lambda one: one.id)
+        self.queue = sorted([*lost, *self.queue], key=lambda message: message.id)
 
     def drain(self, given: list[bytes]):
         """Give waiting messages to workers.
@@ -180,10 +182,10 @@ class Played:
         message = held[n % len(held)]
         if not message.tracked:
             # INCREMENT has no id, so it is that of the oldest EXEC.
-            message = next(one for one in held if not one.tracked)
+            message = next(given for given in held if not given.tracked)
         if message.tracked:
             self.server.answer(peer, self.frames[peer, message.id], b"did")
-            (answer,) = (one for one in self.server.emitted if one[0] == b"client")
+            (answer,) = (emitted for emitted in self.server.emitted if emitted[0] == b"client")
             back = message.hops[::-1]
             assert answer[1] == (*back, b"", V, RESPONSE, message.id, b"did", b"", peer)
             self.look()

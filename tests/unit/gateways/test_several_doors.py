@@ -48,9 +48,9 @@ class Gateway(Driven):
     def look(self, actions) -> list[tuple[int, bytes, tuple]]:
         self.actions = actions
         return [
-            (one.port, one.peer, tuple(map(bytes, one.frames)))
-            for one in actions
-            if isinstance(one, Emit)
+            (action.port, action.peer, tuple(map(bytes, action.frames)))
+            for action in actions
+            if isinstance(action, Emit)
         ]
 
 

@@ -83,7 +83,7 @@ def test_a_node_follows_the_table_and_reports_a_change_at_once(role, before, hea
 def test_a_pair_that_cannot_go_on_ends_with_the_cause(role, before, heard, error, text):
     node = make(role, before)
     node.get(heard)
-    (halt,) = [one for one in node.actions if isinstance(one, Halt)]
+    (halt,) = [action for action in node.actions if isinstance(action, Halt)]
     assert type(halt.error) is error
     assert text in str(halt.error)
     assert (node.machine.state, node.machine.deadline()) == (StarState.HALTED, None)

@@ -14,7 +14,7 @@ def sent_to(actions) -> list[int]:
     return [action.port for action in actions if isinstance(action, Emit)]
 
 
-def asked() -> LazyClientMachine:
+def client_with_request() -> LazyClientMachine:
     """Return a client that has sent a request to the first node."""
     client = LazyClientMachine(1.0, None, 2, 2.0)
     for link in (0, 1):
@@ -25,7 +25,7 @@ def asked() -> LazyClientMachine:
 
 @pytest.mark.rule("STAR-3.1")
 def test_a_try_ends_soon_after_its_connection():
-    client = asked()
+    client = client_with_request()
     assert client.handle(Left(0, b""), 10.1) == []
     assert client.deadline() == pytest.approx(10.35)
     assert Reconnect(0) in client.handle(Ticked(), 10.35)
@@ -38,6 +38,6 @@ def test_a_try_ends_soon_after_its_connection():
 @pytest.mark.rule("STAR-3.1")
 @pytest.mark.parametrize(("port", "at"), [(1, 10.1), (0, 10.9)])
 def test_no_other_end_of_a_connection_makes_a_try_longer_or_shorter(port, at):
-    client = asked()
+    client = client_with_request()
     client.handle(Left(port, b""), at)
     assert client.deadline() == pytest.approx(11.0)

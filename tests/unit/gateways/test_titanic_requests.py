@@ -31,8 +31,8 @@ class Disk:
         """Let time pass; the living servers renew what they hold."""
         for _ in range(round(seconds)):
             self.now += 1.0
-            for one in alive:
-                one.renew()
+            for requests in alive:
+                requests.renew()
 
 
 @pytest.fixture
@@ -109,15 +109,15 @@ def test_two_servers_on_one_store_do_each_request_once_at_a_time(disk):
     ids = [first.request("echo", (b"%d" % n,)) for n in range(4)]
     taken = first.take("echo", 2)
     others = second.take("echo", 10)
-    assert len({one.id for one in (*taken, *others)}) == 4
-    for one in others:
-        second.finish(one, one.body)
+    assert len({request.id for request in (*taken, *others)}) == 4
+    for request in others:
+        second.finish(request, request.body)
     disk.kill(first)
     disk.wait(12, second)
     again = second.take("echo", 10)
-    assert {one.id for one in again} == {one.id for one in taken}
-    for one in again:
-        second.finish(one, one.body)
+    assert {request.id for request in again} == {request.id for request in taken}
+    for request in again:
+        second.finish(request, request.body)
     assert [second.reply(id) for id in ids] == [(b"200", (b"%d" % n,)) for n in range(4)]
 
 
@@ -141,31 +141,31 @@ def test_the_process_may_end_before_and_after_every_step(disk, end, before):
             servers.append(disk.open())
             disk.wait(12, servers[-1])
             return None
-        found = act(servers[-1])
+        result = act(servers[-1])
         if step == end and left:
             left = 0
             disk.kill(servers[-1])
             servers.append(disk.open())
             disk.wait(12, servers[-1])
             return None
-        return found
+        return result
 
     id = None
     while id is None:
-        id = run("request", lambda one: one.request("echo", (b"x",)))
+        id = run("request", lambda requests: requests.request("echo", (b"x",)))
     runs = 0
     for _ in range(5):
         if servers[-1].reply(id)[0] == b"200":
             break
-        taken = run("take", lambda one: one.take("echo", 10))
+        taken = run("take", lambda requests: requests.take("echo", 10))
         for request in taken or ():
             runs += 1
-            run("done", lambda one: None)
-            run("finish", lambda one, request=request: one.finish(request, (b"y",)))
+            run("done", lambda requests: None)
+            run("finish", lambda requests, request=request: requests.finish(request, (b"y",)))
     assert servers[-1].reply(id) == (b"200", (b"y",))
-    run("reply", lambda one: one.reply(id))
+    run("reply", lambda requests: requests.reply(id))
     assert servers[-1].reply(id) == (b"200", (b"y",))
-    run("close", lambda one: one.close_request(id))
+    run("close", lambda requests: requests.close_request(id))
     servers[-1].close_request(id)
     assert servers[-1].reply(id) == (b"400", ())
     assert runs <= 4
@@ -203,9 +203,9 @@ def test_a_close_at_the_moment_of_the_reply_wins(disk, monkeypatch):
     look = first._forget_if_closed
 
     def look_then_close(taken):
-        found = look(taken)
+        is_closed = look(taken)
         second.close_request(id)
-        return found
+        return is_closed
 
     monkeypatch.setattr(first, "_forget_if_closed", look_then_close)
     first.finish(taken, (b"y",))
@@ -260,7 +260,7 @@ def test_a_batch_that_took_effect_in_spite_of_its_error_hides_no_other(disk, mon
     with pytest.raises(StoreUnavailable):
         requests.take("echo", 10)
     disk.wait(13, requests)
-    assert {one.body for one in requests.take("echo", 10)} == {(b"x",), (b"y",)}
+    assert {request.body for request in requests.take("echo", 10)} == {(b"x",), (b"y",)}
 
 
 @pytest.mark.rule("MDP-8.1", "MDP-8.6")
@@ -291,5 +291,5 @@ def test_an_error_of_the_store_is_raised_and_the_server_goes_on(disk, monkeypatc
     with pytest.raises(StoreUnavailable):
         requests.request("echo", (b"x",))
     id = requests.request("echo", (b"y",))
-    assert [one.body for one in requests.take("echo", 10)] == [(b"y",)]
+    assert [request.body for request in requests.take("echo", 10)] == [(b"y",)]
     assert requests.reply(id) == (b"300", ())

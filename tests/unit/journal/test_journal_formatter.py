@@ -112,13 +112,13 @@ def formatter() -> JournalFormatter:
 
 
 def lines(formatter: JournalFormatter, event: object, *actions: object) -> list[dict]:
-    made = [json.loads(line) for line in formatter.step(event, actions, 1_000, 2_000)]
-    assert not [wrong for line in made if (wrong := what_is_wrong(line))]
-    return made
+    written = [json.loads(line) for line in formatter.step(event, actions, 1_000, 2_000)]
+    assert not [wrong for line in written if (wrong := what_is_wrong(line))]
+    return written
 
 
 @pytest.mark.parametrize(
-    ("ids", "told", "last"),
+    ("ids", "ids_column", "last"),
     [
         ([], [], None),
         ([7], [7], None),
@@ -132,10 +132,10 @@ def lines(formatter: JournalFormatter, event: object, *actions: object) -> list[
         (range(7, 15, 2), [7, 9, 11, 13], None),
     ],
 )
-def test_consecutive_jobs_are_written_as_first_and_last(formatter, ids, told, last):
+def test_consecutive_jobs_are_written_as_first_and_last(formatter, ids, ids_column, last):
     (line,) = lines(formatter, Cancelled(ids))
 
-    assert (line["ids"], line.get("last")) == (told, last)
+    assert (line["ids"], line.get("last")) == (ids_column, last)
     assert whole(line)["ids"] == list(ids)
     assert "last" not in line
 
@@ -163,10 +163,10 @@ def test_every_action_makes_a_line_of_its_name(formatter, action):
 
 def test_lines_are_numbered_and_those_of_a_step_have_its_number(formatter):
     assert lines(formatter, Ticked()) == []
-    made = [*lines(formatter, Connected(0), Send(0, DONE)), *lines(formatter, Drained())]
+    written = [*lines(formatter, Connected(0), Send(0, DONE)), *lines(formatter, Drained())]
 
-    assert [(line["n"], line["step"]) for line in made] == [(1, 1), (2, 1), (3, 2)]
-    assert {(line["node"], line["epoch"], line["at"], line["wall"]) for line in made} == {
+    assert [(line["n"], line["step"]) for line in written] == [(1, 1), (2, 1), (3, 2)]
+    assert {(line["node"], line["epoch"], line["at"], line["wall"]) for line in written} == {
         (*ME, 1_000, 2_000)
     }
 
@@ -250,7 +250,7 @@ def test_no_payload_and_no_progress_text_gets_into_a_line(formatter):
     jobs = Columns([1], [1], left_ms=[5], payloads=[secret])
     take = Message(Command.TAKE, (7, b"w"), PEER, {}, jobs)
     status = Columns([1], [1], fractions=[0.5], texts=[secret.decode()])
-    made = [
+    written = [
         *formatter.step(Submitted([1], [secret], KIND), [Send(b"r", take)], 0, 0),
         *formatter.step(Finished(1, [1], [Outcome.OK], [secret]), [], 0, 0),
         *formatter.step(Reported(1, 1, 0.5, secret.decode()), [], 0, 0),
@@ -260,7 +260,7 @@ def test_no_payload_and_no_progress_text_gets_into_a_line(formatter):
         *formatter.step(Ticked(), [Run(1, KIND, PEER, [1], [1], None, [secret])], 0, 0),
     ]
 
-    assert not [line for line in made if secret.decode() in line]
+    assert not [line for line in written if secret.decode() in line]
 
 
 def test_text_for_people_is_cut_and_names_are_not(formatter):

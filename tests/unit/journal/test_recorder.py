@@ -155,8 +155,8 @@ def test_a_full_disk_costs_lines_which_are_counted_and_nothing_else(tmp_path, ca
     assert [line["n"] for line in lines] == [0, 1, 3, 4, 5]
     assert (lines[3]["lines"], lines[3]["reason"], lines[4]["lines"]) == (1, "failed write", 1)
     assert recorder.lost == 1
-    (said,) = [entry for entry in caplog.records if "lines were lost" in entry.message]
-    assert "no space left" in said.message.lower()
+    (log_record,) = [entry for entry in caplog.records if "lines were lost" in entry.message]
+    assert "no space left" in log_record.message.lower()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")

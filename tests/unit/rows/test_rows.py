@@ -28,7 +28,7 @@ def table(count=5):
     return pyarrow.record_batch({"n": list(range(count)), "text": WORDS[:count]})
 
 
-def asked(batch, schema=RESULT, error=None):
+def received(batch, schema=RESULT, error=None):
     """The payload as a worker receives it."""
     return rows.decode(rows.encode(with_request(batch, ResultRequest(schema, error))))
 
@@ -80,10 +80,10 @@ def test_a_slice_is_encoded_without_the_rows_around_it():
 
 @pytest.mark.rule("ROWS-1.4")
 def test_the_request_travels_in_the_metadata():
-    assert read_request(asked(table(), MARKED, "error")) == ResultRequest(MARKED, "error")
+    assert read_request(received(table(), MARKED, "error")) == ResultRequest(MARKED, "error")
     assert read_request(table()) == ResultRequest()
     with pytest.raises(DecodeError, match="no error column 'other'"):
-        read_request(asked(table(), MARKED, "other"))
+        read_request(received(table(), MARKED, "other"))
     with pytest.raises(DecodeError, match="cannot be read"):
         read_request(table().replace_schema_metadata({b"wmp.result": b"not a schema"}))
 
@@ -97,30 +97,30 @@ def test_the_request_travels_in_the_metadata():
 def test_pieces_have_all_rows_once_and_keep_the_limits(rows_per_job, max_bytes):
     texts = [["x" * (i * i % 97) for i in range(count)] for count in (10, 0, 25, 1)]
     batches = [
-        pyarrow.record_batch({"text": pyarrow.array(one, pyarrow.string())}) for one in texts
+        pyarrow.record_batch({"text": pyarrow.array(column, pyarrow.string())}) for column in texts
     ]
 
     pieces = list(cut(batches, rows_per_job, max_bytes))
 
-    assert [v for one in pieces for v in one.rows["text"].to_pylist()] == [*chain(*texts)]
-    assert [one.first for one in pieces] == [
+    assert [v for piece in pieces for v in piece.rows["text"].to_pylist()] == [*chain(*texts)]
+    assert [piece.first for piece in pieces] == [
         sum(p.rows.num_rows for p in pieces[:i]) for i in range(len(pieces))
     ]
-    assert all(1 <= one.rows.num_rows <= rows_per_job for one in pieces)
-    assert all(one.rows.num_rows == 1 or one.rows.nbytes <= max_bytes for one in pieces)
+    assert all(1 <= piece.rows.num_rows <= rows_per_job for piece in pieces)
+    assert all(piece.rows.num_rows == 1 or piece.rows.nbytes <= max_bytes for piece in pieces)
 
 
 @pytest.mark.rule("ROWS-2.4")
 def test_keys_repeat_for_the_same_rows_only():
-    def key(first=0, role="r", batch=None, **place):
+    def key(first=0, role="r", batch=None, **fields):
         payload = rows.encode(table() if batch is None else batch)
         return key_of(
-            RowPlace(**{"query": "q", "batch": 1, "partition": 2} | place), first, role, payload
+            RowPlace(**{"query": "q", "batch": 1, "partition": 2} | fields), first, role, payload
         )
 
     others = [
         key(first=1), key(role="s"), key(batch=table(4)), key(query="p"), key(partition=3),
-        key(batch=asked(table())), key(query="q" * 100), key(query="q" * 101),
+        key(batch=received(table())), key(query="q" * 100), key(query="q" * 101),
     ]  # fmt: skip
 
     assert key() == key()
@@ -199,18 +199,18 @@ ALL = [
 def result_of(handler, payload):
     served = serve("r", handler)
     assert served.takes_job
-    made = served.call(payload, "job")
-    return asyncio.run(made) if served.is_async else made
+    result = served.call(payload, "job")
+    return asyncio.run(result) if served.is_async else result
 
 
 @pytest.mark.rule("ROWS-3.1", "ROWS-3.2", "ROWS-3.3")
-@pytest.mark.parametrize("handler", ALL, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("handler", ALL, ids=lambda handler: handler.__name__)
 def test_each_kind_of_handler_returns_the_result_schema(handler):
     if handler is of_frame:
         pytest.importorskip("pandas")
 
-    plain = result_of(handler, asked(table()))
-    marked = result_of(handler, asked(table(), MARKED, "error"))
+    plain = result_of(handler, received(table()))
+    marked = result_of(handler, received(table(), MARKED, "error"))
 
     assert plain.schema.equals(RESULT)
     assert plain.to_pylist() == [size(row) for row in table().to_pylist()]
@@ -225,8 +225,10 @@ def test_handlers_may_return_no_rows_or_many():
     odd = rows.row_handler("row")(lambda row: [size(row)] * 2 if row["n"] % 2 else None)
     free = rows.row_handler("row")(lambda row: {"a": row["n"]})
 
-    assert result_of(nothing, asked(table())).equals(pyarrow.record_batch([[], []], schema=RESULT))
-    assert result_of(odd, asked(table())).column("n").to_pylist() == [1, 1, 3, 3]
+    assert result_of(nothing, received(table())).equals(
+        pyarrow.record_batch([[], []], schema=RESULT)
+    )
+    assert result_of(odd, received(table())).column("n").to_pylist() == [1, 1, 3, 3]
     assert result_of(free, table()).to_pylist() == [{"a": n} for n in range(5)]
 
 
@@ -247,7 +249,7 @@ def test_handlers_may_return_no_rows_or_many():
 )
 def test_a_result_that_is_not_the_result_schema_is_an_error(result, text):
     with pytest.raises((TypeError, ValueError), match=text):
-        result_of(rows.row_handler("batch")(lambda batch: result), asked(table()))
+        result_of(rows.row_handler("batch")(lambda batch: result), received(table()))
 
 
 NO = ZeroDivisionError("no")
@@ -265,8 +267,8 @@ def fails_at(bad, error=NO):
 @pytest.mark.rule("ROWS-3.4")
 def test_the_error_of_a_row_names_the_row_or_goes_into_the_column():
     with pytest.raises(ZeroDivisionError) as caught:
-        result_of(fails_at({3}), asked(table()))
-    marked = result_of(fails_at({0, 3}), asked(table(), MARKED, "error"))
+        result_of(fails_at({3}), received(table()))
+    marked = result_of(fails_at({0, 3}), received(table(), MARKED, "error"))
 
     assert caught.value.__notes__ == ["in row 3 of the 5 rows of the job"]
     text = "ZeroDivisionError: no"
@@ -279,7 +281,7 @@ def test_the_error_of_a_row_names_the_row_or_goes_into_the_column():
 @pytest.mark.parametrize("error", [JobCancelled("x"), RetryLater(1), Reject("x")], ids=type)
 def test_a_verdict_ends_the_whole_job(error):
     with pytest.raises(type(error)):
-        result_of(fails_at({3}, error), asked(table(), MARKED, "error"))
+        result_of(fails_at({3}, error), received(table(), MARKED, "error"))
 
 
 @pytest.mark.rule("ROWS-3.4")
@@ -287,8 +289,8 @@ def test_a_value_of_a_row_that_does_not_convert_is_the_error_of_this_row():
     wrong = rows.row_handler("row")(lambda row: {"n": 1, "size": "x" if row["n"] == 2 else 1})
 
     with pytest.raises(ValueError, match="column 'size' of the result does not convert") as caught:
-        result_of(wrong, asked(table()))
-    marked = result_of(wrong, asked(table(), MARKED, "error"))
+        result_of(wrong, received(table()))
+    marked = result_of(wrong, received(table(), MARKED, "error"))
 
     assert caught.value.__notes__ == ["in row 2 of the 5 rows of the job"]
     assert [text is None for text in marked.column("error").to_pylist()] == [1, 1, 0, 1, 1]
@@ -312,11 +314,11 @@ def test_a_wrong_kind_of_argument_is_named():
 def test_rows_of_a_failed_piece_keep_the_columns_of_the_input():
     texts = ["why"] * 5
 
-    made = failed_rows(table(), MARKED, "error", texts)
+    result = failed_rows(table(), MARKED, "error", texts)
     other = pyarrow.schema([("text", pyarrow.int64()), ("error", pyarrow.string())])
 
-    assert made.schema.equals(MARKED)
-    assert made.to_pylist() == [{"n": n, "size": None, "error": "why"} for n in range(5)]
+    assert result.schema.equals(MARKED)
+    assert result.to_pylist() == [{"n": n, "size": None, "error": "why"} for n in range(5)]
     assert failed_rows(table(), other, "error", texts).column("text").null_count == 5
 
 
