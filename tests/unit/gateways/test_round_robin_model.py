@@ -182,7 +182,7 @@ class Played:
         message = held[n % len(held)]
         if not message.tracked:
             # INCREMENT has no id, so it is that of the oldest EXEC.
-            message = next(given for given in held if not given.tracked)
+            message = next(untracked for untracked in held if not untracked.tracked)
         if message.tracked:
             self.server.answer(peer, self.frames[peer, message.id], b"did")
             (answer,) = (emitted for emitted in self.server.emitted if emitted[0] == b"client")
