@@ -43,13 +43,13 @@ CASES = {**ours.GROUPS, "floor": floor.CASES, "peers": PEERS}
 
 
 def _groups(text: str) -> list[str]:
-    asked = [word.strip() for word in text.split(",") if word.strip()]
-    for word in asked:
+    groups = [word.strip() for word in text.split(",") if word.strip()]
+    for word in groups:
         if word not in GROUPS:
             raise argparse.ArgumentTypeError(
                 f"there is no group {word!r}; expected some of {', '.join(GROUPS)}"
             )
-    return asked
+    return groups
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -99,10 +99,10 @@ def main(arguments: list[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if options.source is not None:
         try:
-            found = from_json(json.loads(options.source.read_text(encoding="utf-8")))
+            figures = from_json(json.loads(options.source.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError) as error:
             sys.exit(f"{options.source} is no file that --json wrote: {error}")
-        _show(found, options)
+        _show(figures, options)
         return
     groups = options.only or GROUPS
     scale = TINY if options.tiny else QUICK if options.quick else FULL

@@ -52,10 +52,10 @@ def measure(bench: Bench) -> None:
     if numpy is None:
         bench.skip([name], "needs numpy; run pip install numpy")
         return
-    made = make(bench.scale.jobs["1m"], SIZES["1m"])
-    payloads = made * _ROUNDS
-    arrays = [numpy.frombuffer(payload, "<f8") for payload in made] * _ROUNDS
-    found: list[float] = []
+    round_payloads = make(bench.scale.jobs["1m"], SIZES["1m"])
+    payloads = round_payloads * _ROUNDS
+    arrays = [numpy.frombuffer(payload, "<f8") for payload in round_payloads] * _ROUNDS
+    rates: list[float] = []
     units: list[float] = []
     with Map() as plain, Map(codec="cbor-tags") as typed:
         echo = partial(plain.map, in_flight=_IN_FLIGHT)
@@ -65,9 +65,9 @@ def measure(bench: Bench) -> None:
             with quiet():
                 units.append(len(payloads) / through(echo, payloads))
             with quiet():
-                found.append(len(arrays) / _through(typed, arrays))
+                rates.append(len(arrays) / _through(typed, arrays))
     more: dict[str, Any] = {"jobs": len(payloads), "size": SIZES["1m"]}
-    bench.figures[name] = beside(found, "jobs/s", units, "bytes of the same size", **more)
+    bench.figures[name] = beside(rates, "jobs/s", units, "bytes of the same size", **more)
     bench.say(name)
 
 

@@ -85,7 +85,7 @@ def _add(
     bench: Bench, ours: str, theirs: str, unit: str, rounds: list[tuple[float, float]]
 ) -> None:
     """Add the figures of rounds of (the other's rate, our rate)."""
-    others, own = [one for one, _ in rounds], [one for _, one in rounds]
+    others, own = [rate for rate, _ in rounds], [rate for _, rate in rounds]
     bench.figures[theirs] = summary(others, unit, verified=True)
     bench.figures[ours] = beside(own, unit, others, theirs)
     bench.say(ours)

@@ -80,24 +80,24 @@ class _Clients:
     def __init__(self, urls: Sequence[str]) -> None:
         hosts = [url.removeprefix("http://") for url in urls]
         self.connections = [
-            http.client.HTTPConnection(hosts[place % len(hosts)], timeout=TIMEOUT)
-            for place in range(_CLIENTS)
+            http.client.HTTPConnection(hosts[client % len(hosts)], timeout=TIMEOUT)
+            for client in range(_CLIENTS)
         ]
 
     def run(self, count: int, act: Callable[[http.client.HTTPConnection, int], object]) -> float:
         """Have the clients act on all numbers below a count; return how many in a second."""
         errors: list[BaseException] = []
 
-        def work(place: int) -> None:
+        def work(client: int) -> None:
             # A server closes connections that are idle between two runs.
-            self.connections[place].close()
+            self.connections[client].close()
             try:
-                for number in range(place, count, _CLIENTS):
-                    act(self.connections[place], number)
+                for number in range(client, count, _CLIENTS):
+                    act(self.connections[client], number)
             except BaseException as error:  # noqa: BLE001 - raised below
                 errors.append(error)
 
-        threads = [threading.Thread(target=work, args=(place,)) for place in range(_CLIENTS)]
+        threads = [threading.Thread(target=work, args=(client,)) for client in range(_CLIENTS)]
         begun = time.perf_counter()
         for thread in threads:
             thread.start()
@@ -117,8 +117,8 @@ def _ask(
         answer = connection.getresponse()
         text = answer.read()
         if answer.status < 300:
-            found: dict[str, Any] = json.loads(text)
-            return found
+            document: dict[str, Any] = json.loads(text)
+            return document
         if answer.status != 503:
             raise RuntimeError(f"{method} {path}: {answer.status} {text[:200]!r}")
 
@@ -130,28 +130,28 @@ def _network(folder: Path, store: str, count: int) -> Iterator[_Clients]:
     with contextlib.ExitStack() as stack:
 
         def start(name: str, *argv: str) -> _Logged:
-            made = _Logged(folder, name, *argv)
-            stack.callback(made.end)
-            return made
+            process = _Logged(folder, name, *argv)
+            stack.callback(process.end)
+            return process
 
         ports = ("--http", "127.0.0.1:0", "--bind", "tcp://127.0.0.1:*")
-        made = [
-            start(f"dispatcher{place}", "dispatcher", "--store", store, *ports)
-            for place in range(count)
+        dispatchers = [
+            start(f"dispatcher{index}", "dispatcher", "--store", store, *ports)
+            for index in range(count)
         ]
-        urls = [one.read(" serves ") for one in made]
-        ends = [one.read("workers of WMP connect to ") for one in made]
+        urls = [dispatcher.read(" serves ") for dispatcher in dispatchers]
+        ends = [dispatcher.read("workers of WMP connect to ") for dispatcher in dispatchers]
         work = ("worker", "dispatched_work:handlers", "--slots", _PLACES)
         over_http = [part for url in urls for part in ("--dispatcher", url)]
-        over_wmp = [part for one in ends for part in ("--connect", one)]
+        over_wmp = [part for end in ends for part in ("--connect", end)]
         workers = [
-            start(f"http{place}", *work, *over_http, "--http", "127.0.0.1:0") for place in range(2)
+            start(f"http{index}", *work, *over_http, "--http", "127.0.0.1:0") for index in range(2)
         ]
-        others = [start(f"wmp{place}", *work, *over_wmp) for place in range(2)]
-        for one in workers:
-            one.read("registered as ")
-        for one in others:
-            one.read("connected to manager ")
+        others = [start(f"wmp{index}", *work, *over_wmp) for index in range(2)]
+        for worker in workers:
+            worker.read("registered as ")
+        for worker in others:
+            worker.read("connected to manager ")
         yield _Clients(urls)
 
 
@@ -166,12 +166,12 @@ def _round(folder: Path, store: str, count: int, jobs: int) -> dict[str, float]:
 
         def read(connection: http.client.HTTPConnection, number: int) -> None:
             while True:
-                found = _ask(connection, "GET", f"/dispatcher/jobs/{ids[number]}")
-                if found["execution"]["ended"] is not None:
+                document = _ask(connection, "GET", f"/dispatcher/jobs/{ids[number]}")
+                if document["execution"]["ended"] is not None:
                     break
                 time.sleep(0.01)
-            if found["result"] != [number, _PAYLOAD]:
-                raise RuntimeError(f"job {number} has the result {found['result']!r}")
+            if document["result"] != [number, _PAYLOAD]:
+                raise RuntimeError(f"job {number} has the result {document['result']!r}")
 
         def ping(connection: http.client.HTTPConnection, number: int) -> None:
             _ask(connection, "GET", "/healthz")
@@ -190,23 +190,24 @@ def measure(stores: Callable[[Path], str], jobs: int, rounds: int) -> dict[str, 
     samples: dict[int, list[dict[str, float]]] = {count: [] for count in range(1, _MAX + 1)}
     for round_, count in itertools.product(range(rounds), samples):
         with tempfile.TemporaryDirectory(prefix="wmp-dispatchers-") as name:
-            found = _round(Path(name), stores(Path(name)), count, jobs)
-        samples[count].append(found)
-        rates = ", ".join(f"{name} {rate:.0f}/s" for name, rate in found.items())
+            sample = _round(Path(name), stores(Path(name)), count, jobs)
+        samples[count].append(sample)
+        rates = ", ".join(f"{name} {rate:.0f}/s" for name, rate in sample.items())
         print(f"round {round_ + 1}, {count} dispatchers: {rates}", file=sys.stderr)
     rows = {}
     for count, some in samples.items():
         rows[str(count)] = {
             name: {
-                "median": round(median(one[name] for one in some), 1),
+                "median": round(median(sample[name] for sample in some), 1),
                 "ratio": round(
                     median(
-                        one[name] / unit[name] for one, unit in zip(some, samples[1], strict=True)
+                        sample[name] / unit[name]
+                        for sample, unit in zip(some, samples[1], strict=True)
                     ),
                     2,
                 ),
-                "minimum": round(min(one[name] for one in some), 1),
-                "maximum": round(max(one[name] for one in some), 1),
+                "minimum": round(min(sample[name] for sample in some), 1),
+                "maximum": round(max(sample[name] for sample in some), 1),
             }
             for name in some[0]
         }

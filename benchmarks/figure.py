@@ -42,7 +42,7 @@ class Contender(Protocol):
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
         """Yield the results in order, in the fastest way of the system."""
 
-    def one(self, payload: bytes) -> bytes:
+    def do_job(self, payload: bytes) -> bytes:
         """Do one job and wait for its result."""
 
 
@@ -96,7 +96,7 @@ def beside(
     reliable.
     """
     # CPU clocks are coarse: in a run as short as --tiny the clock may not have advanced.
-    ratios = [sample / max(one, 1e-9) for sample, one in zip(samples, units, strict=True)]
+    ratios = [sample / max(base, 1e-9) for sample, base in zip(samples, units, strict=True)]
     return summary(
         samples,
         unit,
@@ -179,11 +179,11 @@ class Bench:
 
     def unit_latency(self) -> dict[str, float]:
         """Measure the raw echo one at a time; return microseconds by the name's last word."""
-        found = _singles(self._raw, make(self.scale.single, 100))
-        for word, value in found.items():
+        latencies = _singles(self._raw, make(self.scale.single, 100))
+        for word, value in latencies.items():
             name = f"raw_latency_{word}"
             self._keep(name, value, _UNITS[word], jobs=self.scale.single, size=100)
-        return found
+        return latencies
 
     def _keep(self, name: str, value: float, unit: str, **more: Any) -> None:
         samples = self._units.setdefault(name, [])
@@ -222,18 +222,18 @@ class Bench:
         """Measure one job at a time: p50 and p99, and the submitting process's own CPU."""
         some = make(min(20, self.scale.single), 100)
         start = perf_counter()
-        one_by_one(contender.one, some)
+        one_by_one(contender.do_job, some)
         possible = int(self.scale.seconds * len(some) / (perf_counter() - start))
         payloads = make(max(20, min(self.scale.single, possible)), 100)
-        found, units = [], []
+        latencies, units = [], []
         for _ in range(self.scale.repeats):
             units.append(self.unit_latency())
-            found.append(_singles(contender, payloads))
+            latencies.append(_singles(contender, payloads))
         for word, unit in _UNITS.items():
             self.figures[f"{name}_{word}"] = beside(
-                [one[word] for one in found],
+                [sample[word] for sample in latencies],
                 unit,
-                [one[word] for one in units],
+                [sample[word] for sample in units],
                 f"raw_latency_{word}",
                 jobs=len(payloads),
                 size=100,
@@ -248,7 +248,7 @@ _UNITS = {"p50": "µs", "p99": "µs", "cpu": "µs CPU"}
 def _singles(contender: Contender, payloads: Sequence[bytes]) -> dict[str, float]:
     with quiet():
         start = process_time()
-        times = one_by_one(contender.one, payloads)
+        times = one_by_one(contender.do_job, payloads)
         cpu = process_time() - start
     count = len(times)
     return {

@@ -138,9 +138,9 @@ class Rung:
 
     def map(self, payloads: Sequence[bytes]) -> Iterator[bytes]:
         """Echo payloads one after the other."""
-        return map(self.one, payloads)
+        return map(self.do_job, payloads)
 
-    def one(self, payload: bytes) -> bytes:
+    def do_job(self, payload: bytes) -> bytes:
         """Echo one payload and wait for the echo."""
         if self._thread is None:
             self._send(payload)

@@ -42,7 +42,7 @@ def measure(folder: Path, lines: int, times: int) -> tuple[int, list[float]]:
         left[hidden] = rows[cut:-1]  # the last line would end the node
     first, took, began = 0, [], 0.0
 
-    def made(_: JournalReport, count: int) -> bool:
+    def add_lines(_: JournalReport, count: int) -> bool:
         nonlocal first, began
         if first:
             took.append(time.process_time() - began)
@@ -54,7 +54,7 @@ def measure(folder: Path, lines: int, times: int) -> tuple[int, list[float]]:
         began = time.process_time()
         return len(took) < times
 
-    follow(journal, folder / "out", made)
+    follow(journal, folder / "out", add_lines)
     return first, took
 
 

@@ -45,12 +45,12 @@ def plain_queue() -> None:
         socket.bind(_ANY)
     _report(front.get_string(zmq.LAST_ENDPOINT), back.get_string(zmq.LAST_ENDPOINT))
     workers: deque[bytes] = deque()
-    both, one = zmq.Poller(), zmq.Poller()
+    both, back_only = zmq.Poller(), zmq.Poller()
     both.register(back, zmq.POLLIN)
     both.register(front, zmq.POLLIN)
-    one.register(back, zmq.POLLIN)
+    back_only.register(back, zmq.POLLIN)
     while True:
-        ready = dict((both if workers else one).poll())
+        ready = dict((both if workers else back_only).poll())
         if back in ready:
             worker, _, *reply = back.recv_multipart()
             workers.append(worker)
@@ -62,15 +62,15 @@ def plain_queue() -> None:
 
 def gateway() -> None:
     """Run a gateway with the same doors."""
-    with Gateway(ClientDoor(_ANY), WorkerDoor(_ANY, protocol="simple-pirate")) as made:
-        _report(made.doors[0][0], made.doors[1][0])
+    with Gateway(ClientDoor(_ANY), WorkerDoor(_ANY, protocol="simple-pirate")) as node:
+        _report(node.doors[0][0], node.doors[1][0])
         sys.stdin.read()
 
 
 def native() -> None:
     """Run a gateway whose requests are done by workers of WMP."""
-    with Gateway(ClientDoor(_ANY), bind=_ANY) as made:
-        _report(made.doors[0][0], made.endpoints[0])
+    with Gateway(ClientDoor(_ANY), bind=_ANY) as node:
+        _report(node.doors[0][0], node.endpoints[0])
         sys.stdin.read()
 
 
@@ -214,22 +214,22 @@ def _turns(setups: dict[str, Setup], rounds: int) -> Iterator[tuple[str, Setup]]
 
 def measure(seconds: float, rounds: int, idle_workers: int) -> dict[str, float]:
     """Return all figures; each is a median of the rounds."""
-    found: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
 
     def note(name: str, value: float) -> None:
-        found.setdefault(name, []).append(value)
+        samples.setdefault(name, []).append(value)
 
     with contextlib.ExitStack() as stack:
         setups = {name: Setup(stack, name) for name in ("plain_queue", "gateway", "native")}
-        for name, one in _turns(setups, rounds):
-            rate, cpu = one.cpu(partial(one.client.echo, seconds, _UNDER_WAY), seconds)
+        for name, setup in _turns(setups, rounds):
+            rate, cpu = setup.cpu(partial(setup.client.echo, seconds, _UNDER_WAY), seconds)
             note(f"{name}_echo", rate)
             note(f"{name}_cpu", cpu)
-            note(f"{name}_p50", one.client.alone(int(300 * seconds)))
+            note(f"{name}_p50", setup.client.alone(int(300 * seconds)))
     with contextlib.ExitStack() as stack:
         setups = {name: Setup(stack, name, 0.001) for name in ("plain_queue", "gateway")}
-        for name, one in _turns(setups, rounds):
-            note(f"{name}_1ms", one.client.echo(seconds, _UNDER_WAY))
+        for name, setup in _turns(setups, rounds):
+            note(f"{name}_1ms", setup.client.echo(seconds, _UNDER_WAY))
     if idle_workers:
         with contextlib.ExitStack() as stack:
             setups = {
@@ -237,17 +237,17 @@ def measure(seconds: float, rounds: int, idle_workers: int) -> dict[str, float]:
                 for broker in ("plain_queue", "gateway")
                 for workers in ("few", "many")
             }
-            for name, one in setups.items():
+            for name, setup in setups.items():
                 if name.endswith("many"):
-                    one.child("idle", one.back, idle_workers)
+                    setup.child("idle", setup.back, idle_workers)
             time.sleep(3.0)  # the workers connect
             # With a few requests under way, four processes would answer several at a time, and the
             # one process of the many workers one at a time: the broker would have other work.
             for under_way in (_UNDER_WAY, 1):
-                for name, one in _turns(setups, rounds):
-                    act = partial(one.client.echo, seconds, under_way)
-                    note(f"{name}_{under_way}_cpu", one.cpu(act, seconds)[1])
-    return {name: median(values) for name, values in found.items()}
+                for name, setup in _turns(setups, rounds):
+                    act = partial(setup.client.echo, seconds, under_way)
+                    note(f"{name}_{under_way}_cpu", setup.cpu(act, seconds)[1])
+    return {name: median(values) for name, values in samples.items()}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -257,17 +257,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="slices of each broker")
     parser.add_argument("--idle", type=int, default=1000, help="idle workers; 0 leaves this out")
     options = parser.parse_args(arguments)
-    found = measure(options.seconds, options.rounds, options.idle)
-    for name, value in sorted(found.items()):
+    figures = measure(options.seconds, options.rounds, options.idle)
+    for name, value in sorted(figures.items()):
         print(f"{name:24} {value:10.0f}")
-    plain = {key: found[f"plain_queue_{key}"] for key in ("echo", "p50", "1ms")}
-    print(f"echo        {found['gateway_echo'] / plain['echo']:.2f} x")
-    print(f"native echo {found['native_echo'] / plain['echo']:.2f} x")
-    print(f"1 ms        {found['gateway_1ms'] / plain['1ms']:.2f} x")
-    print(f"p50 alone   {found['gateway_p50'] / plain['p50']:.2f} x")
+    plain = {key: figures[f"plain_queue_{key}"] for key in ("echo", "p50", "1ms")}
+    print(f"echo        {figures['gateway_echo'] / plain['echo']:.2f} x")
+    print(f"native echo {figures['native_echo'] / plain['echo']:.2f} x")
+    print(f"1 ms        {figures['gateway_1ms'] / plain['1ms']:.2f} x")
+    print(f"p50 alone   {figures['gateway_p50'] / plain['p50']:.2f} x")
     for under_way in (_UNDER_WAY, 1) if options.idle else ():
         ours, others = (
-            found[f"{broker}_many_{under_way}_cpu"] / found[f"{broker}_few_{under_way}_cpu"]
+            figures[f"{broker}_many_{under_way}_cpu"] / figures[f"{broker}_few_{under_way}_cpu"]
             for broker in ("gateway", "plain_queue")
         )
         text = f"CPU a request with {options.idle} more workers, {under_way} requests under way"

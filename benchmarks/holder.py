@@ -57,13 +57,13 @@ class Holder:
             act = getattr(self, f"do_{order.pop('do')}")
             gc.collect()
             cpu, clock = time.process_time(), time.perf_counter()
-            found = await act(**order)
+            result = await act(**order)
             _say(
                 {
                     "cpu": time.process_time() - cpu,
                     "wall": time.perf_counter() - clock,
                     "memory": memory_of(os.getpid()),
-                    "found": found,
+                    "found": result,
                 }
             )
 

@@ -97,10 +97,10 @@ class _Follower:
         files, steps = self._files, self._steps
         if not self._noting or event not in ("call", "return"):
             return
-        place = self._place(frame.f_code)
-        if place is None:
+        called = self._place(frame.f_code)
+        if called is None:
             return
-        files.add(place.file)
+        files.add(called.file)
         if event == "return":
             handed_on = self._holds(value, _DEPTH)
         else:
@@ -109,7 +109,7 @@ class _Follower:
             arguments = [frame.f_locals.get(name) for name in names if name not in ("self", "cls")]
             handed_on = self._holds(arguments, _DEPTH)
         if handed_on:
-            steps.append((self._caller(frame), place))
+            steps.append((self._caller(frame), called))
 
     def _caller(self, frame: FrameType) -> Place | None:
         back = frame.f_back
@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     flags = parser.parse_args()
     way = asyncio.run(follow())
-    holding = {place.file for _, place in way.steps}
+    holding = {called.file for _, called in way.steps}
     figures = {
         "files": len(way.files),
         "files_with_the_job": len(holding),

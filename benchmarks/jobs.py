@@ -83,13 +83,13 @@ _Mapping = Callable[[Sequence[bytes]], Iterator[bytes]]
 @contextlib.contextmanager
 def _executor(jobs: JobSet, chunk: int) -> Iterator[_Mapping]:
     """Yield the map of an executor of the standard library."""
-    made: concurrent.futures.Executor
+    executor: concurrent.futures.Executor
     if jobs.handler is wait:
-        made = concurrent.futures.ThreadPoolExecutor(PLACES)
+        executor = concurrent.futures.ThreadPoolExecutor(PLACES)
     else:
-        made = concurrent.futures.ProcessPoolExecutor(CORES)
-    with made:
-        yield lambda payloads: made.map(jobs.handler, payloads, chunksize=chunk)
+        executor = concurrent.futures.ProcessPoolExecutor(CORES)
+    with executor:
+        yield lambda payloads: executor.map(jobs.handler, payloads, chunksize=chunk)
 
 
 @contextlib.contextmanager
@@ -126,7 +126,9 @@ def measure(bench: Bench, *, tiny: bool) -> None:
         places = PLACES if jobs.handler is wait else CORES
         best = len(lengths) / max(sum(lengths) / places, max(lengths))
         with contextlib.ExitStack() as stack:
-            maps = {end: stack.enter_context(one) for end, one in _contenders(jobs).items()}
+            maps = {
+                end: stack.enter_context(contender) for end, contender in _contenders(jobs).items()
+            }
             rates: dict[str, list[float]] = {end: [] for end in maps}
             for call in maps.values():
                 # First processes must start and windows must grow.

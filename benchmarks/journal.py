@@ -53,8 +53,8 @@ def _pairs(
         for contender in (off, on):
             runs[contender].append(_run(contender, payloads, single=single))
     more: dict[str, Any] = {"jobs": len(payloads), "size": len(payloads[0])}
-    for place, unit, word in ((0, "jobs/s", ""), (1, "µs CPU", "_cpu")):
-        samples, units = ([one[place] for one in runs[who]] for who in (on, off))
+    for index, unit, word in ((0, "jobs/s", ""), (1, "µs CPU", "_cpu")):
+        samples, units = ([run[index] for run in runs[who]] for who in (on, off))
         bench.figures[f"{name}{word}"] = beside(samples, unit, units, AGAINST, **more)
         bench.say(f"{name}{word}")
 
@@ -64,7 +64,7 @@ def _run(contender: Map, payloads: Sequence[bytes], *, single: bool) -> tuple[fl
     with quiet():
         start, computed = perf_counter(), process_time()
         if single:
-            one_by_one(contender.one, payloads)
+            one_by_one(contender.do_job, payloads)
         else:
             through(contender.map, payloads)
         seconds, computed = perf_counter() - start, process_time() - computed

@@ -77,8 +77,8 @@ def plain_broker() -> None:
 
 def broker() -> None:
     """Run a broker of this library."""
-    with Gateway(MajordomoDoor(_ANY)) as made:
-        _report(made.doors[0][0])
+    with Gateway(MajordomoDoor(_ANY)) as gateway:
+        _report(gateway.doors[0][0])
         sys.stdin.read()
 
 
@@ -106,17 +106,17 @@ def crowd(endpoint: str, sockets: int, case: str) -> None:
     context = zmq.Context()
     context.set(zmq.MAX_SOCKETS, sockets + 10)
     poller = zmq.Poller()
-    made = []
+    connections = []
     for number in range(sockets):
         socket = context.socket(zmq.DEALER)
         socket.connect(endpoint)
         poller.register(socket, zmq.POLLIN)
-        made.append(socket)
+        connections.append(socket)
         if case == "silent":
             continue
         service = b"service %d" % number if case == "services" else case.encode()
         socket.send_multipart([b"", _W, _READY, service])
-    known = [] if case == "silent" else made
+    known = [] if case == "silent" else connections
     _report("")
     due = deque(enumerate(known))
     begun, round_ = time.monotonic(), 0
@@ -182,7 +182,7 @@ def _child(stack: contextlib.ExitStack, call: str) -> Process:
 
 
 def _measure(
-    found: dict[str, list[float]],
+    samples: dict[str, list[float]],
     sides: dict[str, tuple[Process, _Requester]],
     seconds: float,
     rounds: int,
@@ -191,14 +191,14 @@ def _measure(
         for name, (process, requester) in sides.items():
             before = process.cpu()
             rate = requester.echo(seconds, _UNDER_WAY)
-            found.setdefault(f"{name}_echo", []).append(rate)
+            samples.setdefault(f"{name}_echo", []).append(rate)
             cpu = 1e6 * (process.cpu() - before) / (rate * seconds)
-            found.setdefault(f"{name}_cpu", []).append(cpu)
+            samples.setdefault(f"{name}_cpu", []).append(cpu)
 
 
 def measure_brokers(seconds: float, rounds: int, warm: float = 0.5) -> dict[str, float]:
     """Return requests a second and microseconds of CPU a request of both brokers."""
-    found: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:
         sides = {}
         for name in ("plain_broker", "broker"):
@@ -210,15 +210,15 @@ def measure_brokers(seconds: float, rounds: int, warm: float = 0.5) -> dict[str,
             stack.callback(requester.close)
             requester.echo(warm, 8)
             sides[name] = (process, requester)
-        _measure(found, sides, seconds, rounds)
-    return {name: median(values) for name, values in found.items()}
+        _measure(samples, sides, seconds, rounds)
+    return {name: median(values) for name, values in samples.items()}
 
 
 def measure_growth(
     seconds: float, rounds: int, sockets: int = 1000, warm: float = 1.0
 ) -> dict[str, float]:
     """Return microseconds of our broker's CPU a request, by what the broker knows."""
-    found: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
     spread = [b"service %d" % number for number in range(sockets)]
     with contextlib.ExitStack() as stack:
         sides = {}
@@ -236,8 +236,8 @@ def measure_growth(
             stack.callback(requester.close)
             requester.echo(warm, 8)
             sides[name] = (process, requester)
-        _measure(found, sides, seconds, rounds)
-    return {name: median(values) for name, values in found.items()}
+        _measure(samples, sides, seconds, rounds)
+    return {name: median(values) for name, values in samples.items()}
 
 
 def measure_cycles(cycles: int) -> dict[str, float]:
@@ -279,21 +279,23 @@ def main(arguments: list[str] | None = None) -> None:
     tiny = options.tiny
     seconds, rounds = (0.05, 1) if tiny else (options.seconds, options.rounds)
     if options.only in (None, "brokers"):
-        found = measure_brokers(seconds, rounds, 0.01 if tiny else 0.5)
+        figures = measure_brokers(seconds, rounds, 0.01 if tiny else 0.5)
         for name in ("plain_broker", "broker"):
-            cpu = found[f"{name}_cpu"]
-            print(f"{name:14} {found[f'{name}_echo']:9,.0f} requests/s  {cpu:6.1f} us of CPU each")
-        print(f"{'ratio':14} {found['broker_echo'] / found['plain_broker_echo']:9.2f}")
+            cpu = figures[f"{name}_cpu"]
+            print(
+                f"{name:14} {figures[f'{name}_echo']:9,.0f} requests/s  {cpu:6.1f} us of CPU each"
+            )
+        print(f"{'ratio':14} {figures['broker_echo'] / figures['plain_broker_echo']:9.2f}")
     if options.only in (None, "growth"):
-        found = measure_growth(seconds, rounds, 8 if tiny else 1000, 0.01 if tiny else 1.0)
+        figures = measure_growth(seconds, rounds, 8 if tiny else 1000, 0.01 if tiny else 1.0)
         for name in ("alone", "workers", "services", "spread"):
-            cpu, rate = found[f"{name}_cpu"], found[f"{name}_echo"]
-            times = cpu / found["alone_cpu"]
+            cpu, rate = figures[f"{name}_cpu"], figures[f"{name}_echo"]
+            times = cpu / figures["alone_cpu"]
             print(f"{name:14} {rate:9,.0f} requests/s  {cpu:6.1f} us of CPU each  {times:.2f} x")
     if options.only in (None, "cycles"):
-        found = measure_cycles(100 if tiny else options.cycles)
-        for name, rate in found.items():
-            print(f"{name:14} {rate:9,.0f} requests/s  {rate / found['one_by_one']:.2f} x")
+        figures = measure_cycles(100 if tiny else options.cycles)
+        for name, rate in figures.items():
+            print(f"{name:14} {rate:9,.0f} requests/s  {rate / figures['one_by_one']:.2f} x")
 
 
 if __name__ == "__main__":

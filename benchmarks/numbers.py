@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, program in programs.items():
             out = str(Path(folder, name))
             used = [cpu_of(program, str(journal), out) for _ in range(options.times)]
-            texts = ["failed, or is not installed" if one is None else f"{one:.2f}" for one in used]
+            texts = ["failed, or is not installed" if cpu is None else f"{cpu:.2f}" for cpu in used]
             print(f"{name:<16}CPU seconds: {', '.join(texts)}", flush=True)
     return 0
 

@@ -98,7 +98,7 @@ class Map:
         """Submit one job."""
         return self._manager.submit(payload)
 
-    def one(self, payload: bytes) -> bytes:
+    def do_job(self, payload: bytes) -> bytes:
         """Submit and wait."""
         result: bytes = self.submit(payload).result()
         return result
@@ -153,11 +153,11 @@ class Aio:
     async def _all(self, payloads: Sequence[bytes]) -> list[bytes]:
         return [result async for result in self._manager.map(payloads)]
 
-    def one(self, payload: bytes) -> bytes:
+    def do_job(self, payload: bytes) -> bytes:
         """Submit and await."""
-        return self._runner.run(self._one(payload))
+        return self._runner.run(self._do_job(payload))
 
-    async def _one(self, payload: bytes) -> bytes:
+    async def _do_job(self, payload: bytes) -> bytes:
         result: bytes = await (await self._manager.submit(payload))
         return result
 

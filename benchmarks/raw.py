@@ -72,7 +72,7 @@ class Raw:
         for _ in range(min(room, len(payloads))):
             yield receive()[2]
 
-    def one(self, payload: bytes) -> bytes:
+    def do_job(self, payload: bytes) -> bytes:
         """Echo one payload and wait for the echo."""
         socket = self._socket(len(payload))
         socket.send_multipart((b"\x01", b"echo", payload))

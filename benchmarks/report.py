@@ -101,11 +101,11 @@ def about(bench: Figures, *, quick: bool) -> dict[str, Any]:
     }
 
 
-def from_json(found: dict[str, Any]) -> Figures:
+def from_json(document: dict[str, Any]) -> Figures:
     """Read figures that ``as_json`` wrote."""
-    rest = dict(found)
-    told = rest.pop("about")
-    return _Read(rest, told["curves"], told["skipped"])
+    rest = dict(document)
+    details = rest.pop("about")
+    return _Read(rest, details["curves"], details["skipped"])
 
 
 def as_json(bench: Figures, *, quick: bool) -> dict[str, Any]:

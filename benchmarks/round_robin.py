@@ -83,8 +83,8 @@ def plain_proxy() -> None:
 
 def server() -> None:
     """Run a server of this library."""
-    with RoundRobinServer(_ANY) as made:
-        _report(made.addresses[0], made.addresses[0])
+    with RoundRobinServer(_ANY) as node:
+        _report(node.addresses[0], node.addresses[0])
         sys.stdin.read()
 
 
@@ -162,7 +162,7 @@ def measure(seconds: float, rounds: int, workers: int = 4, warm: float = 0.5) ->
         workers: Number of workers of each server.
         warm: Seconds before the first slice.
     """
-    found: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:
 
         def child(call: str) -> Process:
@@ -184,9 +184,9 @@ def measure(seconds: float, rounds: int, workers: int = 4, warm: float = 0.5) ->
                 before = process.cpu()
                 rate = caller.echo(seconds, _UNDER_WAY)
                 cpu = 1e6 * (process.cpu() - before) / (rate * seconds)
-                found.setdefault(f"{name}_echo", []).append(rate)
-                found.setdefault(f"{name}_cpu", []).append(cpu)
-    return {name: median(values) for name, values in found.items()}
+                samples.setdefault(f"{name}_echo", []).append(rate)
+                samples.setdefault(f"{name}_cpu", []).append(cpu)
+    return {name: median(values) for name, values in samples.items()}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -197,12 +197,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true", help="show that the benchmark runs")
     options = parser.parse_args(arguments)
     if options.tiny:
-        found = measure(0.05, 1, workers=1, warm=0.01)
+        figures = measure(0.05, 1, workers=1, warm=0.01)
     else:
-        found = measure(options.seconds, options.rounds)
-    for name, value in sorted(found.items()):
+        figures = measure(options.seconds, options.rounds)
+    for name, value in sorted(figures.items()):
         print(f"{name:24} {value:10.0f}")
-    print(f"echo {found['server_echo'] / found['plain_proxy_echo']:.2f} x")
+    print(f"echo {figures['server_echo'] / figures['plain_proxy_echo']:.2f} x")
 
 
 if __name__ == "__main__":

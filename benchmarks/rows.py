@@ -149,9 +149,9 @@ def measure(
             ("map_rows", lambda: with_workers(rows, case, through)),
         ):
             begin = time.perf_counter()
-            found = [done() for _ in range(case.tables)]
+            tables = [done() for _ in range(case.tables)]
             seconds = time.perf_counter() - begin
-            if any(sorted((row.id, row.double) for row in table) != wanted for table in found):
+            if any(sorted((row.id, row.double) for row in table) != wanted for table in tables):
                 raise SystemExit(f"{case.name}: {name} returned wrong rows")
             if repeat:  # the first runs warm up
                 took[name].append(seconds)
@@ -173,10 +173,10 @@ def markdown(figures: Sequence[Mapping[str, Any]]) -> str:
         "| case | rows | `mapInPandas`, rows/s | `map_rows`, rows/s | ratio (lowest to highest) |",
         "|---|---|---|---|---|",
     ]
-    for one in figures:
-        rates = [f"{one['rows'] / one[name]:.0f}" for name in ("mapInPandas", "map_rows")]
-        span = f"{one['ratio_minimum']:.2f} to {one['ratio_maximum']:.2f}"
-        cells = [one["what"], str(one["rows"]), *rates, f"{one['ratio']:.2f} ({span})"]
+    for result in figures:
+        rates = [f"{result['rows'] / result[name]:.0f}" for name in ("mapInPandas", "map_rows")]
+        span = f"{result['ratio_minimum']:.2f} to {result['ratio_maximum']:.2f}"
+        cells = [result["what"], str(result["rows"]), *rates, f"{result['ratio']:.2f} ({span})"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -193,12 +193,12 @@ def draw(figures: Sequence[Mapping[str, Any]], path: Path) -> None:
 
     figure, axis = pyplot.subplots(figsize=(8, 2.6), layout="constrained")
     shown = list(reversed(figures))
-    ratios = [one["ratio"] for one in shown]
+    ratios = [result["ratio"] for result in shown]
     spread = [
-        [one["ratio"] - one["ratio_minimum"] for one in shown],
-        [one["ratio_maximum"] - one["ratio"] for one in shown],
+        [result["ratio"] - result["ratio_minimum"] for result in shown],
+        [result["ratio_maximum"] - result["ratio"] for result in shown],
     ]
-    bars = axis.barh([one["case"] for one in shown], ratios, xerr=spread, color="#4477aa")
+    bars = axis.barh([result["case"] for result in shown], ratios, xerr=spread, color="#4477aa")
     axis.bar_label(bars, [f"{ratio:.2f}" for ratio in ratios], padding=4, label_type="center")
     axis.axvline(1, color="#222222", linewidth=1)
     axis.set_xlabel("rows/s of map_rows ÷ rows/s of mapInPandas")
@@ -233,10 +233,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Fleet(
                 spark, f"{module}:HANDLERS", workers=ATONCE, managers=device.endpoints, spare=ATONCE
             ) as many,
-            Fleet(spark, f"{module}:SCARCE", managers=scarce.endpoints, spare=ATONCE) as one,
+            Fleet(
+                spark, f"{module}:SCARCE", managers=scarce.endpoints, spare=ATONCE
+            ) as scarce_fleet,
         ):
             many.wait(ATONCE)
-            one.wait(1)
+            scarce_fleet.wait(1)
             through = {False: device.manager_endpoints[0], True: scarce.manager_endpoints[0]}
             for case in cases(options.part):
                 if options.only not in (None, case.name):

@@ -77,8 +77,8 @@ def _first_result(
     """
     sleep(_DRAW.uniform(*_PAUSE))
     begin = perf_counter()
-    with make() as made:
-        owner = made if isinstance(made, wmp.Manager) else manager
+    with make() as node:
+        owner = node if isinstance(node, wmp.Manager) else manager
         assert owner is not None
         result = owner.submit(b"first").result(_LIMIT)
         seconds = perf_counter() - begin

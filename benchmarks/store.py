@@ -69,9 +69,9 @@ class _Filler:
     def reserve(self) -> JobChanges:
         """Reserve jobs in one batch; return the change that ends them."""
         batch = WriteBatch(reservations=[Reservation(_KIND, _RESERVED, 1 << 20)])
-        (found,) = self._apply(batch).reserved
-        assert list(found.payloads) == [_PAYLOAD] * _RESERVED
-        return JobChanges(StoredJobInput.SUCCEED, found.ids, found.attempts, found.payloads)
+        (jobs,) = self._apply(batch).reserved
+        assert list(jobs.payloads) == [_PAYLOAD] * _RESERVED
+        return JobChanges(StoredJobInput.SUCCEED, jobs.ids, jobs.attempts, jobs.payloads)
 
     def finish(self, changes: JobChanges) -> None:
         """End jobs in one batch."""
@@ -163,7 +163,7 @@ def _adds(
 
 
 def _reserves(bench: Bench, path: Path, word: str, waiting: int) -> None:
-    found: dict[str, list[float]] = {"reserve": [], "finish": []}
+    rates: dict[str, list[float]] = {"reserve": [], "finish": []}
     batches = max(min(bench.scale.single // 20, waiting // (2 * _RESERVED * 6)), 1)
     count = batches * _RESERVED
     with _opened(path, "power") as filler:
@@ -176,9 +176,9 @@ def _reserves(bench: Bench, path: Path, word: str, waiting: int) -> None:
                 for changes in reserved:
                     filler.finish(changes)
                 end = perf_counter()
-            found["reserve"].append(count / (between - start))
-            found["finish"].append(count / (end - between))
-    for what, samples in found.items():
+            rates["reserve"].append(count / (between - start))
+            rates["finish"].append(count / (end - between))
+    for what, samples in rates.items():
         name = f"store_{what}_{word}"
         bench.figures[name] = summary(samples, "jobs/s", verified=True, jobs=count, waiting=waiting)
         bench.say(name)

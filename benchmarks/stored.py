@@ -34,8 +34,8 @@ Submits = tuple[Callable[[], object], Callable[[int], object]]
 
 
 @contextlib.contextmanager
-def _wmp(place: str) -> Iterator[Submits]:
-    manager = Manager(store=place)
+def _wmp(address: str) -> Iterator[Submits]:
+    manager = Manager(store=address)
     manager.start()
     try:
         yield (
@@ -75,8 +75,10 @@ def _celery(folder: str) -> Iterator[Submits]:
     from benchmarks.peers.celery import make_app
 
     sync = ("--save", "", "--appendonly", "yes", "--appendfsync", "always")
-    with Process(server, "--bind", "127.0.0.1", "--port", str(port), "--dir", folder, *sync) as one:
-        wait_for_port(one, port)
+    with Process(
+        server, "--bind", "127.0.0.1", "--port", str(port), "--dir", folder, *sync
+    ) as process:
+        wait_for_port(process, port)
         task = make_app(f"redis://127.0.0.1:{port}/0").tasks["echo"]
         yield (
             lambda: task.delay(_PAYLOAD),
@@ -96,7 +98,7 @@ def _postgres(folder: Path) -> Iterator[str]:
 
 def measure(alone: int, many: int, rounds: int) -> dict[str, dict[str, Any]]:
     """Return the medians of the rates of each system, in jobs for each second."""
-    found: dict[str, dict[str, Any]] = {}
+    medians: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wmp-stored-")))
         systems: dict[str, Submits] = {}
@@ -128,11 +130,11 @@ def measure(alone: int, many: int, rounds: int) -> dict[str, dict[str, Any]]:
                 ended = time.perf_counter()
                 samples[name].append((alone / (between - began), many / (ended - between)))
         for name, rates in samples.items():
-            found[name] = {
-                "one alone": round(median(one for one, _ in rates), 1),
+            medians[name] = {
+                "one alone": round(median(rate for rate, _ in rates), 1),
                 f"{many} at once": round(median(all_ for _, all_ in rates), 1),
             }
-    return found
+    return medians
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

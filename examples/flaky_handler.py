@@ -40,7 +40,7 @@ with (
     try:
         manager.submit(b"c", role="fetch", retry=wmp.Retry(times=1, backoff=0.01)).result(10)
     except wmp.JobFailed as error:
-        print(f"failed: {error}; attempts {[one.attempt for one in error.history]}")
+        print(f"failed: {error}; attempts {[failure.attempt for failure in error.history]}")
 
     # One bad input of a map need not end the other jobs.
     for result in manager.map([b"Bob", b"", b"Eve"], role="greet", return_exceptions=True):

@@ -109,5 +109,5 @@ match options.part:
             (front,), (back,) = queue.doors
             workers = [Clumsy(back) for _ in range(4)]
             ask(front)
-            for one in workers:
-                one.worker.close(0)
+            for clumsy in workers:
+                clumsy.worker.close(0)

@@ -7,8 +7,8 @@ import wmp
 
 def primes(limit: int) -> list[int]:
     """Count the primes below ``limit``, and name the process that counted."""
-    found = [n for n in range(2, limit) if all(n % d for d in range(2, int(n**0.5) + 1))]
-    return [len(found), os.getpid()]
+    numbers = [n for n in range(2, limit) if all(n % d for d in range(2, int(n**0.5) + 1))]
+    return [len(numbers), os.getpid()]
 
 
 def main() -> None:

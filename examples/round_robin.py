@@ -28,4 +28,4 @@ with RoundRobinServer("tcp://127.0.0.1:*") as server:
         with ThreadPoolExecutor(10) as executor:
             answers = executor.map(lambda n: client.call(SHOUT, f"message {n}"), range(30))
             print("last answer:", list(answers)[-1][0].decode())
-        print("messages:", sum(one.statistics().requests for one in (first, second)))
+        print("messages:", sum(server.statistics().requests for server in (first, second)))

@@ -217,9 +217,9 @@ class StoredResults:
     :meth:`close`. Any thread may call the methods.
     """
 
-    def __init__(self, reader: ReadableStore, place: str | os.PathLike[str]) -> None:
+    def __init__(self, reader: ReadableStore, address: str | os.PathLike[str]) -> None:
         self._reader = reader
-        self._place = place
+        self._address = address
         self._lock = Lock()
 
     def job(
@@ -251,7 +251,7 @@ class StoredResults:
 
     def cancel(self, id: int) -> None:
         """Cancel a job in the store."""
-        store = open_writer(self._place)
+        store = open_writer(self._address)
         try:
             me = store.begin(b"wmp.results", "wmp.results")
             change = JobChanges(StoredJobInput.CANCEL, [id])
@@ -308,7 +308,7 @@ class StoredResults:
         if job is None:
             name = f"job {id}" if key is None else f"job with the key {key!r}"
             raise KeyError(
-                f"the store {self._reader.place} has no {name}: it was never stored, or it was "
+                f"the store {self._reader.name} has no {name}: it was never stored, or it was "
                 "purged after its time to live"
             )
         return job
@@ -362,7 +362,8 @@ def outcome_of(job: StoredJob) -> tuple[Any, Exception | None]:
     row: Ended = (job.id, _ENDS[job.state], job.result or b"", job.attempt)
     if job.history and job.state is not StoredJobState.OK:
         history = [
-            FailedAttempt(one.attempt, one.worker, one.at / 1000, one.error) for one in job.history
+            FailedAttempt(failure.attempt, failure.worker, failure.at / 1000, failure.error)
+            for failure in job.history
         ]
         row = with_history(row, history, 0.0)
     return result_of(job.id, row, job.kind.codec)

@@ -20,13 +20,13 @@ KEPT = 0.8
 
 
 def _drills(text: str) -> list[str]:
-    asked = [word.strip() for word in text.split(",") if word.strip()]
-    for word in asked:
+    drills = [word.strip() for word in text.split(",") if word.strip()]
+    for word in drills:
         if word not in DRILLS:
             raise argparse.ArgumentTypeError(
                 f"there is no drill {word!r}; expected some of {', '.join(DRILLS)}"
             )
-    return asked
+    return drills
 
 
 def _row(finding: Finding) -> str:
@@ -71,9 +71,9 @@ def main(arguments: list[str] | None = None) -> None:
         findings.append(perform(name, options.seconds, options.repeats))
         print(_row(findings[-1]), flush=True)
     if options.json is not None:
-        rows = [{**attrs.asdict(one), "kept": one.kept} for one in findings]
+        rows = [{**attrs.asdict(finding), "kept": finding.kept} for finding in findings]
         options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    if not all(one.withstood and one.kept >= KEPT for one in findings):
+    if not all(finding.withstood and finding.kept >= KEPT for finding in findings):
         sys.exit(1)
 
 

@@ -138,11 +138,11 @@ def _cpu(pid: int) -> float:
 
 def _threads(pid: int) -> dict[str, float]:
     """Return the seconds of CPU time that each thread of a process has used."""
-    found = {}
+    seconds = {}
     for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):  # the thread has ended
-            found[path.parent.name] = int(path.read_text().split()[0]) / 1e9
-    return found
+            seconds[path.parent.name] = int(path.read_text().split()[0]) / 1e9
+    return seconds
 
 
 class _Watch:

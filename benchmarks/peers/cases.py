@@ -14,12 +14,12 @@ __all__ = ["GROUP"]
 
 
 def _cases(name, kind, *, latency=True, **how) -> list[Case]:  # type: ignore[no-untyped-def]
-    one = Case(
+    case = Case(
         lambda: kind(1, **how),
         {f"{name}_{size}": size for size in ("100", "10k", "1m")},
         f"{name}_latency" if latency else "",
     )
-    return [one, Case(lambda: kind(2, **how), {f"{name}_100_w2": "100"})]
+    return [case, Case(lambda: kind(2, **how), {f"{name}_100_w2": "100"})]
 
 
 GROUP: list[Case] = [

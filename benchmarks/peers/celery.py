@@ -111,7 +111,7 @@ class Celery:
         for result in results:
             yield from result.get(timeout=120.0)
 
-    def one(self, payload: bytes) -> bytes:
+    def do_job(self, payload: bytes) -> bytes:
         """Send and wait."""
         result: bytes = self._echo.delay(payload).get(timeout=30.0)
         return result

@@ -60,7 +60,7 @@ class Dask:
         futures = self._client.map(echo, payloads, pure=False)
         return iter(self._client.gather(futures))
 
-    def one(self, payload: bytes) -> bytes:
+    def do_job(self, payload: bytes) -> bytes:
         """Submit one job and wait for its result."""
         result: bytes = self._client.submit(echo, payload, pure=False).result()
         return result

@@ -63,7 +63,7 @@ class Gearman:
             for request in self._client.submit_multiple_jobs(jobs, poll_timeout=60.0):
                 yield request.result
 
-    def one(self, payload: bytes) -> bytes:
+    def do_job(self, payload: bytes) -> bytes:
         """Submit and wait."""
         result: bytes = self._client.submit_job(b"echo", payload, poll_timeout=60.0).result
         return result

@@ -42,7 +42,7 @@ class Guide:
             self._socket.set_hwm(0)
             self._socket.connect(front)
             # Request the number of connected workers until all are connected.
-            while int(self.one(b"?")) < self._workers:
+            while int(self.do_job(b"?")) < self._workers:
                 pass
             self._stack = stack.pop_all()
         return self
@@ -72,7 +72,7 @@ class Guide:
                     sent += 1
             yield early.pop(number)
 
-    def one(self, payload: bytes) -> bytes:
+    def do_job(self, payload: bytes) -> bytes:
         """Send and wait."""
         self._socket.send_multipart((b"", payload))
         return self._socket.recv_multipart()[1]

@@ -90,7 +90,7 @@ class Nats:
         await asyncio.wait_for(self._all.wait(), 60.0)
         return self._results
 
-    def one(self, payload: bytes) -> bytes:
+    def do_job(self, payload: bytes) -> bytes:
         """Request and wait."""
         result: bytes = self._runner.run(self._nats.request("echo", payload, timeout=10.0)).data
         return result

@@ -37,7 +37,7 @@ class Executor:
         """``map`` with the chunk size."""
         return self._pool.map(echo, payloads, chunksize=self._chunk)
 
-    def one(self, payload: bytes) -> bytes:
+    def do_job(self, payload: bytes) -> bytes:
         """Submit and wait."""
         return self._pool.submit(echo, payload).result()
 
@@ -65,6 +65,6 @@ class Processes:
         """``imap`` with the chunk size."""
         return self._pool.imap(echo, payloads, self._chunk)
 
-    def one(self, payload: bytes) -> bytes:
+    def do_job(self, payload: bytes) -> bytes:
         """Apply and wait."""
         return self._pool.apply(echo, (payload,))

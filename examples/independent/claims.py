@@ -88,8 +88,8 @@ class Claims(Generic[P]):
     def error(self, connection: Any, message: Message) -> None:
         """Act on an ERROR that has a receiver, for the route over which it came (WMP-15.8)."""
         fields, code = message.fields, message.fields["code"]
-        one = message.sender[:2] if code in REFUSALS else [b"", 0]
-        identity, epoch = about = fields.get("about_peer", one)
+        default = message.sender[:2] if code in REFUSALS else [b"", 0]
+        identity, epoch = about = fields.get("about_peer", default)
         peer = self.peers.get(identity)
         if message.to != self.me[::-1]:
             return

@@ -49,7 +49,7 @@ class Manager(Node[Worker]):
         if fields["ready"] > worker.ready:  # the newest READY replaces the older one (WMP-3.3)
             worker.offered = self.offers = self.offers + 1
             worker.ready, worker.credit = fields["ready"], fields["credit"]
-            worker.asked += 1
+            worker.contacts += 1
             worker.window = max(worker.window, fields.get("window", 0))
             worker.roles, worker.resources, worker.woken = fields["roles"], fields["resources"], {}
 
@@ -58,7 +58,7 @@ class Manager(Node[Worker]):
         self.policy.comes(worker, fields.get("roles", []))
         worker.window = max(worker.window, fields.get("window", 0))
         if lock > worker.lock and fields["want"]:
-            worker.lock, worker.asked = lock, worker.asked + 1
+            worker.lock, worker.contacts = lock, worker.contacts + 1
             until = time.monotonic() + hold / 1000 - min(MARGIN * self.unit, hold / 2000)
             roles, needs = fields.get("roles", []), fields.get("needs", {})
             worker.gives[lock] = Give(fields["want"], roles, needs, until)
@@ -90,7 +90,9 @@ class Manager(Node[Worker]):
                 self.queue.end(number, "timeout", payload)
             else:  # a refused job or a job handed back costs no retry (WMP-6.5, WMP-6.11)
                 job = self.queue.jobs[number]
-                job.refused = (worker.identity, worker.asked) if outcome == wire.REFUSED else None
+                job.refused = (
+                    (worker.identity, worker.contacts) if outcome == wire.REFUSED else None
+                )
                 self.queue.lose(number, payload, spend=outcome == wire.LOST)
 
     def status(self, worker: Worker, message: Message) -> None:
@@ -154,7 +156,7 @@ class Manager(Node[Worker]):
         """Lose a worker's leases, and continue in a greater session (WMP-7.5)."""
         self.queue.lose_missing(peer)
         self.session += 1
-        peer.stream, peer.asked, peer.gives = Stream(self.session), peer.asked + 1, {}
+        peer.stream, peer.contacts, peer.gives = Stream(self.session), peer.contacts + 1, {}
 
     def others(self, peer: Worker, kept: list[Any], text: str) -> list[tuple[int, Any, Any]]:
         _, _, command, fields, columns = kept

@@ -158,7 +158,7 @@ class Node(Claims[P]):
         try:
             message = decode(frames)
         except Refused as refused:
-            more: dict[str, Any] = {"text": str(refused)[:200], **place(self.me, refused.head)}
+            more: dict[str, Any] = {"text": str(refused)[:200], **position(self.me, refused.head)}
             more |= {"versions": [1]} if refused.code == "version" else {}
             return self.complain(connection, refused, refused.code, **more)
         fields, (identity, epoch) = message.fields, message.sender[:2]
@@ -228,8 +228,8 @@ class Node(Claims[P]):
             self.context.destroy(linger=1000)
 
 
-def place(me: list[Any], head: Any) -> dict[str, int]:
-    """Return the place of a refused message in its stream, for its ERROR (WMP-10.7)."""
+def position(me: list[Any], head: Any) -> dict[str, int]:
+    """Return the position of a refused message in its stream, for its ERROR (WMP-10.7)."""
     mine = type(head) is list and len(head) == 5 and head[2] == me[::-1]
     if not mine or head[1] not in range(TAKE, CANCEL + 1) or type(head[4]) is not dict:
         return {}

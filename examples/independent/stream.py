@@ -32,8 +32,8 @@ class Stream:
     def refused(self, fields: dict[str, Any]) -> list[Any] | None:
         """Return the message that an ERROR is about (WMP-7.11)."""
         about = fields.get("about_number"), fields.get("about")
-        found = (kept for kept in self.unacknowledged if (kept[1], kept[2]) == about)
-        return next(found, None) if fields.get("session") == self.session else None
+        messages = (kept for kept in self.unacknowledged if (kept[1], kept[2]) == about)
+        return next(messages, None) if fields.get("session") == self.session else None
 
     def replace(self, kept: list[Any], command: int, fields: Any, columns: Any) -> None:
         """Put another message in the place of a refused message."""

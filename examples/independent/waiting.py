@@ -92,7 +92,7 @@ class Queue:
         while fits(give.needs) and self.waiting.get(role) and len(rows) < maximum:
             number = heappop(self.waiting[role])[1]
             job = self.jobs[number]
-            if job.refused == (worker.identity, worker.asked):  # WMP-6.5
+            if job.refused == (worker.identity, worker.contacts):  # WMP-6.5
                 skipped.append(number)
                 continue
             if rows and (job.alone or self.jobs[rows[0][0]].alone):

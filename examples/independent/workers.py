@@ -34,7 +34,7 @@ class Worker(Peer):
     roles: list[str] = field(default_factory=list)
     resources: dict[str, int] = field(default_factory=dict)
     offered: int = 0  # the oldest offers go first
-    asked: int = 0  # number of its READYs, GIVEs and sessions (WMP-6.5)
+    contacts: int = 0  # number of its READYs, GIVEs and sessions (WMP-6.5)
     lock: int = 0  # the last lock that was served
     gives: dict[int, Give] = field(default_factory=dict)  # open GIVEs by lock
     woken: dict[str, int] = field(default_factory=dict)  # jobs of unanswered WAKEs by role

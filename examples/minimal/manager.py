@@ -52,8 +52,8 @@ class Manager:
         if not (worker := self.meet(link, sender, int(fields.get("window", 0)))):
             return
         if "number" in fields:
-            place = fields["session"], fields["number"]
-            command = command if place == (worker.session, worker.received + 1) else "PING"
+            position = fields["session"], fields["number"]
+            command = command if position == (worker.session, worker.received + 1) else "PING"
             worker.received += command != "PING"
         if command == "READY" and fields["ready"] > worker.ready:
             worker.slots, worker.woken = fields["resources"].get("slots", 0), {}
@@ -65,9 +65,9 @@ class Manager:
             for job in done:
                 self.done(worker, *job)
         elif command == "PING":
-            told = {"lock": worker.lock} if worker.lock else {}
-            told |= {"ready": worker.ready, "credit": worker.credit} if worker.ready else {}
-            self.say(worker, "PONG", max_silence=int(SILENCE * self.unit * 1000), **told)
+            state = {"lock": worker.lock} if worker.lock else {}
+            state |= {"ready": worker.ready, "credit": worker.credit} if worker.ready else {}
+            self.say(worker, "PONG", max_silence=int(SILENCE * self.unit * 1000), **state)
         elif command == "BYE":
             self.forget(worker)
 

@@ -49,15 +49,15 @@ def unit() -> float:
 
 def make(kind: int, endpoint: str) -> Any:
     """Return a socket with the options of WMP-1.7: a bound ROUTER, or a connected DEALER."""
-    made: Any = zmq.Context.instance().socket(kind)
-    made.set(zmq.MAXMSGSIZE, 1 << 28)
-    made.set(zmq.HEARTBEAT_IVL, 1000)
+    socket: Any = zmq.Context.instance().socket(kind)
+    socket.set(zmq.MAXMSGSIZE, 1 << 28)
+    socket.set(zmq.HEARTBEAT_IVL, 1000)
     if kind == zmq.ROUTER:
-        made.set(zmq.ROUTER_MANDATORY, 1)
-        made.bind(endpoint)
+        socket.set(zmq.ROUTER_MANDATORY, 1)
+        socket.bind(endpoint)
     else:
-        made.connect(endpoint)
-    return made
+        socket.connect(endpoint)
+    return socket
 
 
 def write(socket: Any, route: Any, to: Any, me: Any, command: str, /, **more: Any) -> bool:
@@ -82,7 +82,7 @@ def read(me: list[Any], frame: bytes, commands: str) -> tuple[str, list[Any], An
     version, number, to, sender, numbered = cbor2.loads(frame)
     command = COMMANDS[number]
     fields = {FIELDS[key]: value for key, value in numbered.items() if key in FIELDS}
-    good = all(type(fields[one]) is TYPES.get(one, int) for one in REQUIRED[command].split())
+    good = all(type(fields[name]) is TYPES.get(name, int) for name in REQUIRED[command].split())
     mine = to == me[::-1] or (to == [] and command in ("READY", "PING"))
     if version != 1 or command not in commands.split() or not mine or not good:
         raise ValueError("another version, command, receiver or type")
@@ -92,10 +92,10 @@ def read(me: list[Any], frame: bytes, commands: str) -> tuple[str, list[Any], An
 def rows(frames: Sequence[bytes], *names: str) -> list[Any]:
     """Return these columns and the payload of each job."""
     table, behind = cbor2.loads(frames[0]), iter(frames[1:])
-    found = [table[COLUMNS[name]] for name in (*names, "payloads")]
-    found = [one if type(one) is list else [one] * len(found[0]) for one in found]
-    found[-1] = [next(behind, b"") if one is None else one + b"" for one in found[-1]]
-    return list(zip(*found, strict=True))
+    values = [table[COLUMNS[name]] for name in (*names, "payloads")]
+    values = [column if type(column) is list else [column] * len(values[0]) for column in values]
+    values[-1] = [next(behind, b"") if payload is None else payload + b"" for payload in values[-1]]
+    return list(zip(*values, strict=True))
 
 
 def safely(act: Callable[..., None], *arguments: Any) -> None:

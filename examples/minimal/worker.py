@@ -56,16 +56,16 @@ class Worker:
 
     def use_room(self) -> None:
         """Send GIVE to the waiting manager served least recently (WMP-3.10), else READY to all."""
-        waiting = [one for one in self.managers.values() if one.wake]
+        waiting = [manager for manager in self.managers.values() if manager.wake]
         if self.room() and waiting:
-            one = min(waiting, key=lambda one: one.served)
-            one.served = self.last_lock = self.last_lock + 1
-            self.lock = one, one.served, time.monotonic() + 5 * self.unit
-            (role, needs), one.wake = one.wake, None
-            self.say(one, "GIVE", lock=one.served, want=1, roles=[role], needs=needs)
+            manager = min(waiting, key=lambda manager: manager.served)
+            manager.served = self.last_lock = self.last_lock + 1
+            self.lock = manager, manager.served, time.monotonic() + 5 * self.unit
+            (role, needs), manager.wake = manager.wake, None
+            self.say(manager, "GIVE", lock=manager.served, want=1, roles=[role], needs=needs)
         elif self.room():
-            for one in self.managers.values():
-                self.say_ready(one)
+            for manager in self.managers.values():
+                self.say_ready(manager)
 
     def receive(self, link: Any, frames: list[bytes]) -> None:
         """Act on a message. An error is raised before anything changes."""
@@ -125,8 +125,8 @@ class Worker:
         if self.job and self.job[4].done():
             job, self.job = self.job, None
             error = job[4].exception()
-            told = "".join(traceback.format_exception(error)) if error else ""
-            failure = cbor2.dumps([type(error).__name__, str(error), told])
+            trace = "".join(traceback.format_exception(error)) if error else ""
+            failure = cbor2.dumps([type(error).__name__, str(error), trace])
             self.answer(job, FAILED if error else OK, failure if error else job[4].result())
             self.use_room()
 

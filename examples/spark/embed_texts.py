@@ -38,7 +38,7 @@ def of_a_table(spark: SparkSession, through: str, count: int = 400) -> list:
 
 def of_a_stream(spark: SparkSession, through: str, folder: Path, count: int = 200) -> list:
     """Return the vectors of texts that come as files, two at a time."""
-    source, made = folder / "texts", folder / "vectors"
+    source, vectors = folder / "texts", folder / "vectors"
     source.mkdir()
     rows = texts(count)
     for part in range(4):
@@ -50,18 +50,18 @@ def of_a_stream(spark: SparkSession, through: str, folder: Path, count: int = 20
         observe="rows",
     )  # fmt: skip
     query = (
-        done.writeStream.format("parquet").option("path", str(made))
+        done.writeStream.format("parquet").option("path", str(vectors))
         .option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
     )  # fmt: skip
     query.awaitTermination()
-    return spark.read.parquet(str(made)).collect()
+    return spark.read.parquet(str(vectors)).collect()
 
 
 def check(what: str, rows: list, count: int) -> None:
     """Compare rows with the results of plain Python."""
-    found = {row.id: list(row.vector) for row in rows}
+    vectors = {row.id: list(row.vector) for row in rows}
     right = {n: embedding.vector(text) for n, text in texts(count)}
-    if len(rows) != count or found != right:
+    if len(rows) != count or vectors != right:
         raise SystemExit(f"{what}: the vectors differ from those of plain Python")
     print(f"{what}: {count} texts, each once, and equal to the results of plain Python")
 

@@ -33,12 +33,12 @@ class Model:
 
 def vector(text: str) -> list[float]:
     """Return the vector of a text."""
-    found = [0.0] * SIZE
+    sums = [0.0] * SIZE
     for word in text.lower().split():
         digest = zlib.crc32(word.encode())
-        found[digest % SIZE] += 1.0 if digest & 0x100 else -1.0
-    length = sum(one * one for one in found) ** 0.5
-    return [one / length for one in found] if length else found
+        sums[digest % SIZE] += 1.0 if digest & 0x100 else -1.0
+    length = sum(value * value for value in sums) ** 0.5
+    return [value / length for value in sums] if length else sums
 
 
 @functools.cache

@@ -53,20 +53,20 @@ def terms_from_text(text: str, keep_ms: int, keep_dead_ms: int) -> StoredTerms:
     """Return the terms of a text. Unknown entries, of a later minor version, are ignored."""
     spec = json.loads(text)
     retry = None
-    if (found := spec.get("retry")) is not None:
-        first, maximum, factor = found["backoff"]
+    if (entry := spec.get("retry")) is not None:
+        first, maximum, factor = entry["backoff"]
         retry = Retry(
-            times=found["times"],
-            on=tuple(found["on"]),
+            times=entry["times"],
+            on=tuple(entry["on"]),
             backoff=Backoff(first, maximum, factor),
-            jitter=found["jitter"],
+            jitter=entry["jitter"],
         )
     return StoredTerms(spec["retries"], spec.get("run_limit"), retry, keep_ms, keep_dead_ms)
 
 
 def needs_to_text(kind: Kind) -> str:
     """Return the needs of a kind as JSON."""
-    return json.dumps([list(one) for one in kind.needs], separators=(",", ":"))
+    return json.dumps([list(need) for need in kind.needs], separators=(",", ":"))
 
 
 def needs_from_text(text: str) -> tuple[tuple[str, int], ...]:

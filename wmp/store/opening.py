@@ -26,7 +26,7 @@ class ReadableStore(Protocol):
     generation: int
 
     @property
-    def place(self) -> str:
+    def name(self) -> str:
         """The path or the URL without a password, for people."""
 
     def list(
@@ -65,15 +65,15 @@ class WritableStore(TransactingStore, Protocol):
         """Begin a new generation, because the content was replaced by an old copy."""
 
 
-def is_url(place: str | os.PathLike[str]) -> bool:
-    """Return whether a place is the URL of a database.
+def is_url(address: str | os.PathLike[str]) -> bool:
+    """Return whether an address is the URL of a database.
 
     Raises:
-        ConfigError: The place is a URL of another sort.
+        ConfigError: The address is a URL of another sort.
     """
-    if not isinstance(place, str) or "://" not in place:
+    if not isinstance(address, str) or "://" not in address:
         return False
-    scheme = place.partition("://")[0]
+    scheme = address.partition("://")[0]
     if scheme not in ("postgresql", "postgres"):
         raise ConfigError(
             f"the place of a store begins with {scheme}://; expected the path of a file, or "
@@ -82,12 +82,12 @@ def is_url(place: str | os.PathLike[str]) -> bool:
     return True
 
 
-def printable_place(place: str | os.PathLike[str]) -> str:
-    """Return the place of a store for people: a URL without user, password and parameters.
+def printable_place(address: str | os.PathLike[str]) -> str:
+    """Return the address of a store for people: a URL without user, password and parameters.
 
     A password that was not quoted may contain ``/``, ``?`` or ``@``, and no part of it is returned.
     """
-    text = os.fspath(place)
+    text = os.fspath(address)
     scheme, mark, rest = text.partition("://")
     if not mark:
         return text
@@ -101,34 +101,34 @@ def _hidden(parameter: re.Match[str]) -> str:
     return "" if unquote(parameter[1]).lower().endswith("password") else parameter[0]
 
 
-def make_store(place: str | os.PathLike[str], **settings: Any) -> WritableStore:
+def make_store(address: str | os.PathLike[str], **settings: Any) -> WritableStore:
     """Open a store, which is made if it is missing. This blocks.
 
     Args:
-        place: The path of a file of SQLite, or the URL of a database of PostgreSQL.
+        address: The path of a file of SQLite, or the URL of a database of PostgreSQL.
         settings: Settings that all stores have: ``grace`` and ``max_bytes``.
 
     Raises:
-        ConfigError: There can be no store at the place, or an extra is missing.
+        ConfigError: There can be no store at the address, or an extra is missing.
         StoreError: The store cannot be opened.
     """
     # Imported here, because a process needs one of the two, and most need none.
-    if is_url(place):
+    if is_url(address):
         from wmp.store.postgres.postgres_store import PostgresStore
 
-        return PostgresStore(os.fspath(place), **settings)
+        return PostgresStore(os.fspath(address), **settings)
     from wmp.store.sqlite.sqlite_store import SqliteStore
 
-    return SqliteStore(place, **settings)
+    return SqliteStore(address, **settings)
 
 
 def place_with_settings(
-    place: str, *, reserve: int | None = None, group: str | None = None
+    address: str, *, reserve: int | None = None, group: str | None = None
 ) -> Callable[[], WritableStore] | None:
     """Return what opens a store with settings that only files have; None if there are none.
 
     Args:
-        place: The path of a file of SQLite, or the URL of a database of PostgreSQL.
+        address: The path of a file of SQLite, or the URL of a database of PostgreSQL.
         reserve: Bytes on the disk that are kept for ends and purges; None for the default.
         group: The group that may use a new store, too; None for nobody but the user.
 
@@ -140,59 +140,59 @@ def place_with_settings(
         settings["group"] = int(group) if group.isdecimal() else group
     if not settings:
         return None
-    if is_url(place):
+    if is_url(address):
         raise ConfigError(
             f"a store on PostgreSQL has no {' and no '.join(settings)}; the server decides who may "
             "use its tables and how much space they take"
         )
-    return functools.partial(make_store, place, **settings)
+    return functools.partial(make_store, address, **settings)
 
 
-def open_writer(place: str | os.PathLike[str]) -> WritableStore:
+def open_writer(address: str | os.PathLike[str]) -> WritableStore:
     """Open an existing store.
 
     Raises:
-        ConfigError: There is no store at the place.
+        ConfigError: There is no store at the address.
         StoreError: The store cannot be opened.
     """
-    if is_url(place):
-        open_reader(place).close()
-    elif not Path(place).is_file():
-        raise ConfigError(f"there is no store {place}; wmp.Manager(store=…) makes one")
-    return make_store(place)
+    if is_url(address):
+        open_reader(address).close()
+    elif not Path(address).is_file():
+        raise ConfigError(f"there is no store {address}; wmp.Manager(store=…) makes one")
+    return make_store(address)
 
 
-def restore_store(copy: str | os.PathLike[str], place: str | os.PathLike[str]) -> Path | None:
+def restore_store(copy: str | os.PathLike[str], address: str | os.PathLike[str]) -> Path | None:
     """Put a copy in the place of a store on SQLite; see :mod:`wmp.store.sqlite.restoration`.
 
     Returns:
         The name under which the earlier file is kept; None if there was none.
 
     Raises:
-        ConfigError: The place is a database, or the copy is missing.
+        ConfigError: The address is the URL of a database, or the copy is missing.
         StoreError: The copy cannot be put in place.
     """
-    if is_url(place) or is_url(copy):
+    if is_url(address) or is_url(copy):
         raise ConfigError(
             "a store on PostgreSQL is restored by the tools of the server; afterwards run "
             "`wmp jobs restore --in-place URL`"
         )
     from wmp.store.sqlite.restoration import restore
 
-    return restore(Path(copy), Path(place))
+    return restore(Path(copy), Path(address))
 
 
-def open_reader(place: str | os.PathLike[str]) -> ReadableStore:
+def open_reader(address: str | os.PathLike[str]) -> ReadableStore:
     """Open an existing store to read it.
 
     Raises:
-        ConfigError: There is no store at the place.
+        ConfigError: There is no store at the address.
         StoreError: The store cannot be read.
     """
-    if is_url(place):
+    if is_url(address):
         from wmp.store.postgres.postgres_reader import PostgresReader
 
-        return PostgresReader.open(os.fspath(place))
+        return PostgresReader.open(os.fspath(address))
     from wmp.store.sqlite.sqlite_reader import SqliteReader
 
-    return SqliteReader.open(place)
+    return SqliteReader.open(address)

@@ -323,9 +323,9 @@ INHERITED: Final[Mapping[StoredJobState, StoredJobInput]] = {
 RELATIVE: Final = (*_ADDS, _In.PROCEED, *dict.fromkeys(INHERITED.values()))
 """Inputs about a job and other jobs, which a store does not make by the number of the job alone."""
 
-_OTHERS = tuple(one for one in StoredJobInput if one not in _ADDS)
+_OTHERS = tuple(job_input for job_input in StoredJobInput if job_input not in _ADDS)
 _BY_HOLDER = (_In.REPEAT, _In.RELEASE, _In.SPEND)
-_BY_OTHERS = tuple(one for one in RELATIVE if one not in _ADDS)
+_BY_OTHERS = tuple(job_input for job_input in RELATIVE if job_input not in _ADDS)
 
 _REASONS: Final[tuple[tuple[tuple[StoredJobState, ...], tuple[StoredJobInput, ...], str], ...]] = (
     ((_ABSENT,), _OTHERS, "the store has no such job: it was purged, or it was never stored"),

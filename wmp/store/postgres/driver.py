@@ -73,18 +73,18 @@ class StoreUrl:
         query = urlencode([(key, value) for key, value in pairs if key != "schema"])
         conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, query, ""))
         try:
-            found = psycopg.conninfo.conninfo_to_dict(conninfo)
+            parameters = psycopg.conninfo.conninfo_to_dict(conninfo)
         except psycopg.ProgrammingError as error:
             # libpq quotes the part that is wrong, which may be the password.
             text = _one_line(error).partition(': "')[0]
             raise ConfigError(f"the URL of the store is wrong: {text}; {_EXPECTED}") from None
-        host = found.get("host") or found.get("hostaddr") or ""
+        host = parameters.get("host") or parameters.get("hostaddr") or ""
         shown = _quoted(host)
-        if found.get("port"):
-            if not _PORTS.match(found["port"]):
+        if parameters.get("port"):
+            if not _PORTS.match(parameters["port"]):
                 raise ConfigError(f"the port in the URL of the store is not a number; {_EXPECTED}")
-            shown += f":{found['port']}"
-        name = f"postgresql://{shown}/{found.get('dbname', '')}"
+            shown += f":{parameters['port']}"
+        name = f"postgresql://{shown}/{parameters.get('dbname', '')}"
         return StoreUrl(conninfo, schema, name if schema == SCHEMA else f"{name}?schema={schema}")
 
 

@@ -46,11 +46,11 @@ _Answer = TypeVar("_Answer")
 
 def _rows(cursor: Any) -> list[tuple[Any, ...] | None]:
     """Return the first row of each of several statements; None for one without a row."""
-    found = []
+    rows = []
     while True:
-        found.append(None if cursor.description is None else cursor.fetchone())
+        rows.append(None if cursor.description is None else cursor.fetchone())
         if not cursor.nextset():
-            return found
+            return rows
 
 
 class PostgresConnection:
@@ -186,17 +186,17 @@ class PostgresConnection:
             StoreError: The server closed the connection.
         """
         connection = self.open()
-        low, found = connection.pgconn, []
+        low, payloads = connection.pgconn, []
         try:
             low.consume_input()
-            while (one := low.notifies()) is not None:
-                if one.be_pid != low.backend_pid:
-                    found.append(one.extra.decode())
+            while (notice := low.notifies()) is not None:
+                if notice.be_pid != low.backend_pid:
+                    payloads.append(notice.extra.decode())
         except self._psycopg.Error as error:
             self.reset()
             raise in_words(error, self.name) from error
-        found, self._notices = [*self._notices, *found], []
-        return found
+        payloads, self._notices = [*self._notices, *payloads], []
+        return payloads
 
     def descriptor(self) -> int:
         """Return the descriptor that is readable when there may be notifications."""
@@ -265,7 +265,7 @@ class PostgresConnection:
             self._notices = []
             own = connection.info.backend_pid
             connection.add_notify_handler(
-                lambda one: self._notices.append(one.payload) if one.pid != own else None
+                lambda notice: self._notices.append(notice.payload) if notice.pid != own else None
             )
             connection.execute(f"LISTEN {self.channel}")
 
@@ -295,10 +295,10 @@ class PostgresConnection:
         """Check that the store was not migrated, restored or replaced meanwhile."""
         if row is None:
             raise StoreUnusable(f"{self.name} is not a store of wmp; restore a backup")
-        version, *found = row
+        version, *identity = row
         if version != VERSION:
             check_version(version, self.name)
-        if self.expected is not None and tuple(found) != self.expected:
+        if self.expected is not None and tuple(identity) != self.expected:
             raise StoreUnusable(
                 f"{self.name} is another store, or a restored copy, since this process opened it; "
                 "start the process again"
@@ -306,8 +306,8 @@ class PostgresConnection:
 
 
 def _forked() -> None:
-    for one in list(_of_this_process):
-        one.forget()
+    for connection in list(_of_this_process):
+        connection.forget()
 
 
 _of_this_process: Final[weakref.WeakSet[PostgresConnection]] = weakref.WeakSet()

@@ -55,7 +55,9 @@ class PostgresRows(SqlRows):
             conditions.append("kind IN (SELECT kind FROM kinds WHERE role = %s)")
             values.append(as_bytes(where.role))
         if where.states is not None:
-            conditions.append(f"state IN ({', '.join([str(int(one)) for one in where.states])})")
+            conditions.append(
+                f"state IN ({', '.join([str(int(state)) for state in where.states])})"
+            )
             if not where.states:
                 return []
         if where.instance is not None:

@@ -144,7 +144,10 @@ class JobStatement:
 def _parts(row: Transition, n: int) -> list[str]:
     """Return the parts of a statement that make one row of the table."""
     states = ", ".join(str(int(state)) for state in row.sources)
-    where = [f"jobs.id = given.id AND state IN ({states})", *(_GUARDS[one] for one in row.guards)]
+    where = [
+        f"jobs.id = given.id AND state IN ({states})",
+        *(_GUARDS[guard] for guard in row.guards),
+    ]
     condition = " AND ".join(where)
     fields = "jobs.id, state, jobs.attempt, kind, submitter, jobs.instance"
     if Effect.REMOVE in row.effects:
@@ -160,7 +163,7 @@ def _parts(row: Transition, n: int) -> list[str]:
         ]
         return [removal, *_removal(n), *gone]
     assignments = [f"state = {int(row.target)}"]
-    assignments += [_EFFECTS[one] for one in row.effects if one in _EFFECTS]
+    assignments += [_EFFECTS[effect] for effect in row.effects if effect in _EFFECTS]
     if Effect.END in row.effects:
         assignments.append(_END.format(age="keep_dead" if row.target in _DEAD else "keep"))
     keeps = Effect.KEEP_RESULT in row.effects
@@ -198,17 +201,17 @@ def _statement(what: StoredJobInput) -> JobStatement:
     """Make the statement of an input."""
     rows = rows_of(what)
     parts = [part for n, row in enumerate(rows) for part in _parts(row, n)]
-    found = [f"SELECT {_FIELDS} FROM changed{n}" for n in range(len(rows))]
+    selects = [f"SELECT {_FIELDS} FROM changed{n}" for n in range(len(rows))]
     for n, row in enumerate(rows):
         if Effect.REMOVE in row.effects or Effect.RESET in row.effects:
             # Not the number of a job: only bytes that became free.
-            found.append(f"SELECT NULL, 0, 0, 0, NULL, NULL, -size FROM freed{n}")
+            selects.append(f"SELECT NULL, 0, 0, 0, NULL, NULL, -size FROM freed{n}")
     text = ", ".join(parts)
     used = [name for name in _TYPES if name == "id" or f"given.{name}" in text]
     columns = ", ".join(GIVEN[name] for name in used)
     given = f"given AS MATERIALIZED (SELECT * FROM unnest({columns}) AS g({', '.join(used)}))"
     return JobStatement(
-        f"WITH {given}, {text} {' UNION ALL '.join(found)}",
+        f"WITH {given}, {text} {' UNION ALL '.join(selects)}",
         used,
         any(Guard.KEY_FREE in row.guards for row in rows),
     )
@@ -216,7 +219,7 @@ def _statement(what: StoredJobInput) -> JobStatement:
 
 def numbers(values: Iterable[int | None]) -> str:
     """Return numbers as the text of an array: the same type whatever their sizes are."""
-    return "{" + ",".join(["NULL" if one is None else str(one) for one in values]) + "}"
+    return "{" + ",".join(["NULL" if number is None else str(number) for number in values]) + "}"
 
 
 CHANGES: Final[Mapping[StoredJobInput, JobStatement]] = {

@@ -13,9 +13,9 @@ def as_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def as_text(found: bytes) -> str:
+def as_text(value: bytes) -> str:
     """Return the text of bytes of the database."""
-    return bytes(found).decode("utf-8", "surrogatepass")
+    return bytes(value).decode("utf-8", "surrogatepass")
 
 
 class PostgresTerms(InternedTerms):

@@ -116,8 +116,8 @@ class JobWriter(SqlWriter):
         added = self._insert(shared, zip(new.ids, new.payloads, strict=True), None)
         if len(added) == len(new.ids):
             return AddAnswer(new.ids, [state] * len(added))
-        found = self.rows.states(self.connection, new.ids)
-        return AddAnswer(new.ids, [found[id][0] for id in new.ids])
+        states = self.rows.states(self.connection, new.ids)
+        return AddAnswer(new.ids, [states[id][0] for id in new.ids])
 
     def _is_due(self, kind: int) -> bool:
         """Return whether a job of a kind could be reserved now (NOTHING_WAITS)."""
@@ -130,7 +130,7 @@ class JobWriter(SqlWriter):
             self.queued.add(shared["kind"])
         ids, payloads = zip(*rows, strict=True)
         sizes = {id: ROW + len(payload) for id, payload in zip(ids, payloads, strict=True)}
-        found = self.connection.execute(
+        inserted = self.connection.execute(
             _ADD_PLAIN if keys is None else _ADD_KEYED,
             {
                 **shared,
@@ -139,7 +139,7 @@ class JobWriter(SqlWriter):
                 "payload": [bytes(payload) for payload in payloads],
             },
         ).fetchall()
-        added = {id for (id,) in found}
+        added = {id for (id,) in inserted}
         self.growth += sum(sizes[id] for id in added)
         return added
 
@@ -199,30 +199,30 @@ class JobWriter(SqlWriter):
         payloads: Mapping[int, Any],
     ) -> dict[int, tuple[int, _State]]:
         """Remove new jobs again whose keys ended jobs have; return these ended jobs."""
-        found = self._of_keys({id: keys[id] for id in sorted(added)}, role, (_KEPT,))
-        if found:
+        ended = self._of_keys({id: keys[id] for id in sorted(added)}, role, (_KEPT,))
+        if ended:
             self.connection.execute(
-                "DELETE FROM jobs WHERE id = ANY(%s::bigint[])", (numbers(found),)
+                "DELETE FROM jobs WHERE id = ANY(%s::bigint[])", (numbers(ended),)
             )
-            self.growth -= sum(ROW + len(payloads[id]) for id in found)
-        return found
+            self.growth -= sum(ROW + len(payloads[id]) for id in ended)
+        return ended
 
     def _joined(
         self, keys: dict[int, bytes | None], role: bytes, *, kept: bool
     ) -> dict[int, tuple[int, _State]]:
         """Return the jobs that adds join: of their own numbers, or of their keys."""
         states = self.rows.states(self.connection, list(keys))
-        found: dict[int, tuple[int, _State]] = {
+        joined: dict[int, tuple[int, _State]] = {
             id: (id, state) for id, (state, _) in states.items() if state is not _State.ABSENT
         }
-        rest = {id: key for id, key in keys.items() if id not in found}
-        return found | self._of_keys(rest, role, (_OPEN, _KEPT) if kept else (_OPEN,))
+        rest = {id: key for id, key in keys.items() if id not in joined}
+        return joined | self._of_keys(rest, role, (_OPEN, _KEPT) if kept else (_OPEN,))
 
     def _of_keys(
         self, keys: Mapping[int, bytes | None], role: bytes, conditions: Iterable[str]
     ) -> dict[int, tuple[int, _State]]:
         """Return the jobs of the keys of adds: of each key the first by the conditions."""
-        found: dict[int, tuple[int, _State]] = {}
+        jobs: dict[int, tuple[int, _State]] = {}
         left = {id: key for id, key in keys.items() if key is not None}
         for condition in conditions:
             if not left:
@@ -235,15 +235,15 @@ class JobWriter(SqlWriter):
                 f" AND {condition} LIMIT 1) AS job",
                 (numbers(left), list(left.values()), role),
             ).fetchall()
-            found.update({id: (other, _State(state)) for id, other, state in rows})
-            left = {id: key for id, key in left.items() if id not in found}
-        return found
+            jobs.update({id: (other, _State(state)) for id, other, state in rows})
+            left = {id: key for id, key in left.items() if id not in jobs}
+        return jobs
 
     def find(self, new: NewJobs) -> AddAnswer:
         """Return the answer for jobs of a batch that was applied before."""
         texts = [None] * len(new.ids) if new.keys is None else new.keys
-        found = self._joined(_encoded(new.ids, texts), as_bytes(new.kind.role), kept=True)
-        both = [found.get(id, (0, _State.ABSENT)) for id in new.ids]
+        joined = self._joined(_encoded(new.ids, texts), as_bytes(new.kind.role), kept=True)
+        both = [joined.get(id, (0, _State.ABSENT)) for id in new.ids]
         return AddAnswer([id for id, _ in both], [state for _, state in both])
 
     def block(self) -> range:
@@ -277,12 +277,12 @@ class JobWriter(SqlWriter):
             "note": _texts(changes.notes),
         }
         if failures is not None:
-            columns["worker"] = [one and as_bytes(one.worker) for one in failures]
-            columns["error"] = [one and as_bytes(one.error) for one in failures]
-        found = self._change_all(changes.input, ids, columns)
-        if len(found) < len(ids):
-            found = {**self.rows.states(self.connection, ids), **found}
-        return ChangeAnswer([found[id][0] for id in ids], [found[id][1] for id in ids])
+            columns["worker"] = [failure and as_bytes(failure.worker) for failure in failures]
+            columns["error"] = [failure and as_bytes(failure.error) for failure in failures]
+        states = self._change_all(changes.input, ids, columns)
+        if len(states) < len(ids):
+            states = {**self.rows.states(self.connection, ids), **states}
+        return ChangeAnswer([states[id][0] for id in ids], [states[id][1] for id in ids])
 
     def _change_all(
         self, what: _In, ids: Sequence[int], columns: dict[str, Sequence[Any] | None]
@@ -290,11 +290,11 @@ class JobWriter(SqlWriter):
         """Make one input for several jobs; return state and attempt of the jobs that changed."""
         statement = CHANGES[what]
         if statement.alone and len(ids) > 1:
-            found = {}
-            for place, id in enumerate(ids):
-                one = {name: row and row[place : place + 1] for name, row in columns.items()}
-                found.update(self._change_all(what, [id], one))
-            return found
+            states = {}
+            for index, id in enumerate(ids):
+                slices = {name: row and row[index : index + 1] for name, row in columns.items()}
+                states.update(self._change_all(what, [id], slices))
+            return states
         values: dict[str, Any] = {**self._shared, "id": numbers(ids)}
         for name in statement.each[1:]:
             values[name] = _array(name, columns.get(name))
@@ -399,7 +399,7 @@ class JobWriter(SqlWriter):
         if not ids:
             return []
         self._change_all(_In.RESERVE, ids, {})
-        found = {
+        rows = {
             row[0]: row
             for row in self.connection.execute(
                 "SELECT id, attempt, priority, lost, failed, unbegun, terms, deadline, expires,"
@@ -409,7 +409,7 @@ class JobWriter(SqlWriter):
                 binary=True,
             )
         }
-        return [found[id] for id in ids]
+        return [rows[id] for id in ids]
 
     def _left(self, kind: int, priorities: list[int]) -> tuple[bool, int | None]:
         """Return whether jobs of a kind are due, and when the next other one is."""
@@ -484,7 +484,7 @@ class JobWriter(SqlWriter):
 def locking(batch: WriteBatch) -> str:
     """Return the statement that locks all jobs of a batch in one order, so that no two batches
     wait for each other; empty if the batch changes no job."""
-    ids = {id for one in batch.changes for id in one.ids}
+    ids = {id for changes in batch.changes for id in changes.ids}
     ids.update(batch.receipts)
     if not ids:
         return ""
@@ -502,7 +502,7 @@ def _encoded(ids: Sequence[int], texts: Sequence[str | None]) -> dict[int, bytes
 
 
 def _texts(column: Sequence[str | None] | None) -> Sequence[bytes | None] | None:
-    return None if column is None else [None if one is None else as_bytes(one) for one in column]
+    return None if column is None else [None if text is None else as_bytes(text) for text in column]
 
 
 def _array(name: str, column: Sequence[Any] | None) -> Any:
@@ -511,7 +511,7 @@ def _array(name: str, column: Sequence[Any] | None) -> Any:
     if name == "fraction":
         return list(column)
     if name in ("payload", "worker", "error", "doer", "note"):
-        if all(one is None for one in column):
+        if all(value is None for value in column):
             return None
-        return [None if one is None else bytes(one) for one in column]
+        return [None if value is None else bytes(value) for value in column]
     return numbers(column)

@@ -28,10 +28,10 @@ class PostgresReader(SqlReader[PostgresConnection]):
         """
         reader = PostgresReader(PostgresConnection(StoreUrl.of(url), read_only=True))
         try:
-            (found,) = reader._link.open().execute("SELECT to_regclass('meta')").fetchone()
-            if found is None:
+            (table,) = reader._link.open().execute("SELECT to_regclass('meta')").fetchone()
+            if table is None:
                 raise ConfigError(
-                    f"there is no store {reader.place}; wmp.Manager(store=…) makes one"
+                    f"there is no store {reader.name}; wmp.Manager(store=…) makes one"
                 )
             reader._identify()
         except BaseException:
@@ -53,11 +53,11 @@ class PostgresReader(SqlReader[PostgresConnection]):
     def size(self) -> int:
         """Return the bytes of the tables and their indexes on the server."""
         with self._link.reading() as connection:
-            (found,) = connection.execute(
+            (total,) = connection.execute(
                 "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r'"
                 " AND relnamespace = to_regnamespace(current_schema())"
             ).fetchone()
-        return int(found or 0)
+        return int(total or 0)
 
     def check(self) -> list[str]:
         """Return nothing: the server checks its pages (``data_checksums``, ``pg_amcheck``)."""

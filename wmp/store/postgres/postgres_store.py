@@ -117,12 +117,12 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
         schema = self._link.url.schema
 
         def make(connection: Any) -> None:
-            found = connection.execute(
+            has_schema, has_tables = connection.execute(
                 "SELECT to_regnamespace(%s) IS NOT NULL, to_regclass('meta') IS NOT NULL", (schema,)
             ).fetchone()
-            if not found[0]:
+            if not has_schema:
                 connection.execute(f"CREATE SCHEMA {schema}")
-            if not found[1]:
+            if not has_tables:
                 tables.make_tables(connection, self._now(connection))
                 return
             (version,) = connection.execute("SELECT version FROM meta").fetchone()
@@ -245,14 +245,14 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
             poll.register(descriptor, select.POLLIN)
             poll.register(self._link.descriptor(), select.POLLIN)
             pause = min([until, self._looked_at + _POLL, *self._waiting.values()]) - now
-            ready = [one for one, _ in poll.poll(max(0.0, pause) * 1000)]
+            ready = [fd for fd, _ in poll.poll(max(0.0, pause) * 1000)]
             if descriptor in ready or (not ready and time.monotonic() >= until):
                 return False
 
     def _is_concerned(self, payloads: Sequence[str]) -> bool:
         """Return whether a notification is about kinds, or about an instance of this object."""
         mine = {f"i{number}" for number in self._mine}
-        return any(one.startswith("k") or one in mine for one in payloads)
+        return any(payload.startswith("k") or payload in mine for payload in payloads)
 
     def _committed(self, writer: JobWriter) -> None:
         """Notify others of committed changes: one notification a kind and 10 ms.
@@ -264,18 +264,20 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
         payloads = [f"k{kind}" for kind in writer.queued]
         payloads += [f"i{number}" for number in writer.touched]
         now = time.monotonic()
-        for one in payloads:
-            self._waiting.setdefault(one, max(now, self._notified.get(one, 0.0) + _TOGETHER))
+        for payload in payloads:
+            self._waiting.setdefault(
+                payload, max(now, self._notified.get(payload, 0.0) + _TOGETHER)
+            )
 
     def _send_notifications(self, *, early: bool = False) -> None:
         """Send the notifications whose time has come; ``early``: all of them."""
         now = time.monotonic()
-        due = [one for one, at in self._waiting.items() if early or at <= now]
+        due = [payload for payload, at in self._waiting.items() if early or at <= now]
         if not due:
             return
-        for one in due:
-            del self._waiting[one]
-            self._notified[one] = now
+        for payload in due:
+            del self._waiting[payload]
+            self._notified[payload] = now
         if len(self._notified) > 10_000:
             self._notified.clear()
         try:

@@ -121,8 +121,8 @@ class Dependents(ABC):
             if not wait.rowcount:
                 continue  # the same add came twice
             added.append(id)
-            for place, parent in enumerate(new.after):
-                self.connection.execute(self.ADD_PARENT, (id, place, parent))
+            for position, parent in enumerate(new.after):
+                self.connection.execute(self.ADD_PARENT, (id, position, parent))
         self.resolve(self._decide(added))
 
     # -- ends of other jobs ---------------------------------------------------------------------
@@ -141,7 +141,7 @@ class Dependents(ABC):
                 (parent, _State.ABSENT if state is None else _State(state))
                 for _, parent, state in parents
             ]
-            failed = next((one for one in others if one[1] in INHERITED), None)
+            failed = next((other for other in others if other[1] in INHERITED), None)
             if failed is not None:
                 self._inherit(id, *failed)
                 ended.append(id)
@@ -155,8 +155,8 @@ class Dependents(ABC):
         if state is _State.ABSENT:
             payload = _ABSENT % parent
         else:
-            found = self.connection.execute(self.RESULT, (parent,)).fetchone()
-            payload = None if found is None else bytes(found[0])
+            row = self.connection.execute(self.RESULT, (parent,)).fetchone()
+            payload = None if row is None else bytes(row[0])
         self._end(id, INHERITED[state], payload)
 
     def _end(self, id: int, what: StoredJobInput, payload: bytes | None) -> None:

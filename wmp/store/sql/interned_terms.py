@@ -66,10 +66,10 @@ class InternedTerms(ABC):
         number = self._kinds.get(kind)
         if number is None:
             key = self.key(self._columns(kind))
-            found = connection.execute(self.FIND_KIND, key).fetchone()
-            if found is None:
+            row = connection.execute(self.FIND_KIND, key).fetchone()
+            if row is None:
                 return None
-            number = self._kinds[kind] = found[0]
+            number = self._kinds[kind] = row[0]
         return number
 
     def number_of_kind(self, connection: Any, kind: Kind) -> int:

@@ -57,7 +57,7 @@ class SqlReader(ABC, Generic[LinkT]):
         link: The connection.
 
     Attributes:
-        place: Where the store is, for people.
+        name: The path of the store, or its URL without a password, for people.
         identity: Identity of the store.
         generation: Generation of the store.
     """
@@ -68,7 +68,7 @@ class SqlReader(ABC, Generic[LinkT]):
     generation: int
 
     def __init__(self, link: LinkT) -> None:
-        self.place = link.name
+        self.name = link.name
         self._link = link
         self._rows = self.ROWS(link.terms)
 

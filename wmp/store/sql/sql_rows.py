@@ -85,7 +85,7 @@ class SqlRows(ABC):
     def failures(self, connection: Any, ids: Sequence[int]) -> dict[int, tuple[StoredFailure, ...]]:
         """Return the stored failures of the jobs that have some, oldest first."""
         decoded = self.terms.decoded
-        found: dict[int, tuple[StoredFailure, ...]] = {}
+        failures: dict[int, tuple[StoredFailure, ...]] = {}
         for id, attempt, worker, error, at in self.select_by_ids(
             connection,
             "SELECT id, attempt, worker, error, at FROM failures",
@@ -93,15 +93,15 @@ class SqlRows(ABC):
             " ORDER BY id, attempt",
         ):
             failure = StoredFailure(attempt, decoded(worker), decoded(error), at)
-            found[id] = (*found.get(id, ()), failure)
-        return found
+            failures[id] = (*failures.get(id, ()), failure)
+        return failures
 
     def states(self, connection: Any, ids: Sequence[int]) -> dict[int, tuple[StoredJobState, int]]:
         """Return state and attempt of each job; absent ones too."""
-        found = {
+        states = {
             id: (StoredJobState(state), attempt)
             for id, state, attempt in self.select_by_ids(
                 connection, "SELECT id, state, attempt FROM jobs", ids
             )
         }
-        return {id: found.get(id, (StoredJobState.ABSENT, 0)) for id in ids}
+        return {id: states.get(id, (StoredJobState.ABSENT, 0)) for id in ids}

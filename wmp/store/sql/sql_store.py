@@ -200,14 +200,14 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         Raises:
             InstanceEnded: The instance has ended.
         """
-        found = self._instance(connection, me)
-        if found is None or found[0] is not None:
+        row = self._instance(connection, me)
+        if row is None or row[0] is not None:
             self._leave(me.number)
             raise InstanceEnded(
-                f"instance {me.number} of the store {self.place} has ended, because "
+                f"instance {me.number} of the store {self.name} has ended, because "
                 f"{self.CAUSE_OF_END}; begin a new one"
             )
-        _, last, begun, valid_until = found
+        _, last, begun, valid_until = row
         if number not in (None, last, last + 1):
             raise ValueError(f"the batch has number {number}; expected {last} again, or {last + 1}")
         now = self._now(connection)
@@ -220,12 +220,12 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
     def _applied(self, writer: _Writer, batch: WriteBatch) -> BatchAnswer:
         adds = self._add(writer, batch.adds)
         writer.lock(batch.changes, batch.receipts)
-        changes = [writer.change(one) for one in batch.changes]
+        changes = [writer.change(change) for change in batch.changes]
         writer.receive(batch.receipts)
         writer.watch(batch.watch)
         swept = self._sweep(writer, batch.sweep) if batch.sweep else []
         writer.resolve()
-        reserved = [writer.reserve(one) for one in batch.reservations]
+        reserved = [writer.reserve(reservation) for reservation in batch.reservations]
         block = writer.block() if batch.block else None
         stirred = writer.waiting.stirred
         return BatchAnswer(writer.now, False, adds, changes, swept, reserved, block, stirred)
@@ -234,10 +234,12 @@ class SqlStore(SqlReader[LinkT], Generic[LinkT, _Writer]):
         """Answer a batch that was applied before, from the jobs as they are now."""
         adds = [writer.find(new) for new in batch.adds]
         changes = []
-        for one in batch.changes:
-            found = self._rows.states(writer.connection, one.ids)
+        for change in batch.changes:
+            states = self._rows.states(writer.connection, change.ids)
             changes.append(
-                ChangeAnswer([found[id][0] for id in one.ids], [found[id][1] for id in one.ids])
+                ChangeAnswer(
+                    [states[id][0] for id in change.ids], [states[id][1] for id in change.ids]
+                )
             )
         return BatchAnswer(writer.now, True, adds, changes, (), (), None)
 

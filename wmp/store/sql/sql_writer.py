@@ -118,8 +118,8 @@ class SqlWriter(ABC):
         self.waiting.add(
             new, [id for id, added, state in both if id == added and state is _ADD_WAITING]
         )
-        found = self.rows.states(self.connection, answer.ids)
-        return AddAnswer(answer.ids, [found[id][0] for id in answer.ids])
+        states = self.rows.states(self.connection, answer.ids)
+        return AddAnswer(answer.ids, [states[id][0] for id in answer.ids])
 
     @abstractmethod
     def _is_due(self, kind: int) -> bool:

@@ -91,7 +91,7 @@ class BatchWriter(SqlWriter):
         ids, payloads = new.ids, new.payloads
         inline: Sequence[Frame | None] = payloads
         if max(map(len, payloads), default=0) > INLINE:
-            inline = [one if len(one) <= INLINE else None for one in payloads]
+            inline = [payload if len(payload) <= INLINE else None for payload in payloads]
         shared["role"] = None
         columns = {"id": ids, "key": repeat(None), "payload": inline}
         added = ADD_JOBS.run(self.connection, len(ids), columns, shared)
@@ -99,8 +99,8 @@ class BatchWriter(SqlWriter):
             self._add_bodies(zip(ids, payloads, strict=True))
         if added == len(ids):
             return AddAnswer(ids, [state] * added)
-        found = self.rows.states(self.connection, ids)
-        return AddAnswer(ids, [found[id][0] for id in ids])
+        states = self.rows.states(self.connection, ids)
+        return AddAnswer(ids, [states[id][0] for id in ids])
 
     def _add_keyed(
         self,
@@ -136,11 +136,11 @@ class BatchWriter(SqlWriter):
             if kept:
                 queries.append((_ENDED_LAST, (key, role)))
         for where, values in queries:
-            found = self.connection.execute(
+            row = self.connection.execute(
                 f"SELECT id, state FROM jobs WHERE {where}", values
             ).fetchone()
-            if found is not None:
-                return found[0], _State(found[1])
+            if row is not None:
+                return row[0], _State(row[1])
         return None
 
     def _add_bodies(self, rows: Iterable[tuple[int, Frame]]) -> None:
@@ -151,11 +151,11 @@ class BatchWriter(SqlWriter):
 
     def find(self, new: NewJobs) -> AddAnswer:
         """Return the answer for jobs of a batch that was applied before."""
-        found = self.rows.states(self.connection, new.ids)
+        stored = self.rows.states(self.connection, new.ids)
         ids, states = [], []
-        for place, id in enumerate(new.ids):
-            state, joined = found[id][0], id
-            key = None if new.keys is None else new.keys[place]
+        for index, id in enumerate(new.ids):
+            state, joined = stored[id][0], id
+            key = None if new.keys is None else new.keys[index]
             if state is _State.ABSENT:
                 joined, state = self._joined(id, key, new.kind.role, kept=True) or (
                     0,
@@ -199,10 +199,11 @@ class BatchWriter(SqlWriter):
         if target is not None and attempts is not None:
             state, growth = target
             return ChangeAnswer(
-                [state] * len(ids), [one + growth for one in attempts] if growth else attempts
+                [state] * len(ids),
+                [attempt + growth for attempt in attempts] if growth else attempts,
             )
-        found = self.rows.states(self.connection, ids)
-        return ChangeAnswer([found[id][0] for id in ids], [found[id][1] for id in ids])
+        states = self.rows.states(self.connection, ids)
+        return ChangeAnswer([states[id][0] for id in ids], [states[id][1] for id in ids])
 
     def _change_all(
         self,
@@ -325,7 +326,7 @@ class BatchWriter(SqlWriter):
         payloads: list[bytes] = []
         size, more = 0, False
         for priority in self._priorities(kind) if kind is not None else ():
-            found = self.connection.execute(
+            due = self.connection.execute(
                 "SELECT id, attempt + 1, priority, lost, failed, unbegun, terms, deadline, expires,"
                 " payload"
                 " FROM jobs WHERE state = 0 AND kind = ? AND priority = ? AND due <= ?"
@@ -333,7 +334,7 @@ class BatchWriter(SqlWriter):
                 " ORDER BY due, id LIMIT ?",
                 (kind, priority, self.now, self.now, self.now, wanted.count + 1 - len(rows)),
             ).fetchall()
-            for row in found:
+            for row in due:
                 more = len(rows) == wanted.count
                 if more:
                     break
@@ -351,12 +352,12 @@ class BatchWriter(SqlWriter):
         return self._reserved(rows, payloads, more=more, next_due=next_due)
 
     def _body(self, id: int) -> bytes:
-        found = self.connection.execute("SELECT payload FROM bodies WHERE id = ?", (id,))
-        (payload,) = found.fetchone()
+        cursor = self.connection.execute("SELECT payload FROM bodies WHERE id = ?", (id,))
+        (payload,) = cursor.fetchone()
         return bytes(payload)
 
     def _next_due(self, kind: int) -> int | None:
-        found = (
+        rows = (
             self.connection.execute(
                 "SELECT due FROM jobs WHERE state = 0 AND kind = ? AND priority = ? AND due > ?"
                 " ORDER BY due LIMIT 1",
@@ -364,4 +365,4 @@ class BatchWriter(SqlWriter):
             ).fetchone()
             for priority in self._priorities(kind)
         )
-        return min((one[0] for one in found if one is not None), default=None)
+        return min((row[0] for row in rows if row is not None), default=None)

@@ -410,8 +410,8 @@ class StoreFile:
         """Check that no other program has migrated or restored the store meanwhile."""
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         schema.check_version(version, self.name)
-        found = connection.execute("SELECT identity, generation FROM meta").fetchone()
-        if self.expected is not None and found != self.expected:
+        identity = connection.execute("SELECT identity, generation FROM meta").fetchone()
+        if self.expected is not None and identity != self.expected:
             raise self._other_store()
 
     def _other_store(self) -> StoreUnusable:
@@ -477,8 +477,8 @@ def check_sqlite() -> None:
 
 
 def _forked() -> None:
-    for one in list(_of_this_process):
-        one.forget()
+    for file in list(_of_this_process):
+        file.forget()
 
 
 _of_this_process: Final[weakref.WeakSet[StoreFile]] = weakref.WeakSet()

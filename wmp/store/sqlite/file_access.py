@@ -44,10 +44,10 @@ class FileAccess:
             group: Number of the group that shares a new store; None for nobody.
         """
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError:
             return cls(_PRIVATE if group is None else _SHARED, group)
-        return cls(found.st_mode & _BITS, found.st_gid)
+        return cls(status.st_mode & _BITS, status.st_gid)
 
     def open_new(self, path: Path) -> int:
         """Make a file, and return its descriptor.
@@ -79,8 +79,8 @@ class FileAccess:
     def share(self, path: Path) -> None:
         """Give a file that SQLite made to the group of the store, if this process owns the file."""
         with contextlib.suppress(OSError):
-            found = os.stat(path)
-            if found.st_uid == os.geteuid() and found.st_gid != self.group:
+            status = os.stat(path)
+            if status.st_uid == os.geteuid() and status.st_gid != self.group:
                 self._give(path)
 
     def _give(self, file: int | Path) -> None:
@@ -110,9 +110,9 @@ def group_number(group: str | int | None) -> int | None:
 
 def warn_if_open(path: Path, group: int | None) -> None:
     """Log one warning in this process if others than the user may read an existing store."""
-    found = os.stat(path)
-    more = found.st_mode & _OPEN
-    if group is not None and found.st_gid == group:
+    status = os.stat(path)
+    more = status.st_mode & _OPEN
+    if group is not None and status.st_gid == group:
         more &= 0o007
     if more and path not in _warned:
         _warned.add(path)
@@ -120,5 +120,5 @@ def warn_if_open(path: Path, group: int | None) -> None:
             "the store %s has the mode %03o, so other users can read payloads and results; "
             "chmod 600 it with its -wal, -shm and -mark files, unless you want to share the store",
             path,
-            found.st_mode & 0o777,
+            status.st_mode & 0o777,
         )

@@ -94,11 +94,11 @@ class FileMark:
         Raises:
             OSError: The mark cannot be written.
         """
-        found = self._read()
+        mark = self._read()
         if (
-            found is None
-            or (found.identity, found.inode) != (identity, inode)
-            or found.own != (os.stat(self._path).st_ino)
+            mark is None
+            or (mark.identity, mark.inode) != (identity, inode)
+            or mark.own != (os.stat(self._path).st_ino)
         ):
             self.write(identity, inode=inode)
 
@@ -108,9 +108,9 @@ class FileMark:
         Raises:
             OSError: The mark cannot be written.
         """
-        found = self._read()
-        if found is not None and not found.restoring:
-            FileMark(path).write(found.identity, inode=found.inode)
+        mark = self._read()
+        if mark is not None and not mark.restoring:
+            FileMark(path).write(mark.identity, inode=mark.inode)
 
     def check(self) -> None:
         """Check that the log belongs to the file. SQLite must not open the file before.

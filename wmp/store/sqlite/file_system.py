@@ -33,7 +33,7 @@ def type_of(folder: Path, mounts: Path = _MOUNTS) -> str:
     except OSError:
         return ""
     wanted = os.path.realpath(folder)
-    best, found = -1, ""
+    best, file_system = -1, ""
     for line in lines:
         fields = line.split(" ")
         if "-" not in fields or len(fields) < 7:
@@ -41,8 +41,8 @@ def type_of(folder: Path, mounts: Path = _MOUNTS) -> str:
         point = _unescaped(fields[4])
         inside = wanted == point or wanted.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= best:
-            best, found = len(point), fields[fields.index("-", 6) + 1]
-    return found
+            best, file_system = len(point), fields[fields.index("-", 6) + 1]
+    return file_system
 
 
 def _unescaped(text: str) -> str:

@@ -65,7 +65,7 @@ def _check_copy(copy: Path) -> None:
 def _check_unused(path: Path) -> None:
     folder = path.with_name(path.name + "-instances")
     with contextlib.suppress(FileNotFoundError):
-        if any(is_locked(one) for one in folder.iterdir()):
+        if any(is_locked(file) for file in folder.iterdir()):
             raise StoreUnavailable(
                 f"a process uses the store {path}; end its managers and dispatchers first"
             )
@@ -109,7 +109,7 @@ def _keep(path: Path, kept: Path) -> None:
 def _free_name(path: Path) -> Path:
     name = f"{path.name}.before-{time.strftime('%Y%m%d-%H%M%S')}"
     for number in range(1000):
-        found = path.with_name(f"{name}-{number}" if number else name)
-        if not found.exists():
-            return found
+        free_path = path.with_name(f"{name}-{number}" if number else name)
+        if not free_path.exists():
+            return free_path
     raise StoreError(f"there are too many files {name}; remove some of them")

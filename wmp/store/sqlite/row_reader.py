@@ -52,7 +52,9 @@ class SqliteRows(SqlRows):
             conditions.append("jobs.kind IN (SELECT kind FROM kinds WHERE role = ?)")
             values.append(where.role)
         if where.states is not None:
-            conditions.append(f"jobs.state IN ({', '.join(str(int(one)) for one in where.states)})")
+            conditions.append(
+                f"jobs.state IN ({', '.join(str(int(state)) for state in where.states)})"
+            )
         if where.instance is not None:
             conditions.append("jobs.instance = ? AND jobs.state IN (1, 2)")
             values.append(where.instance)
@@ -78,15 +80,15 @@ class SqliteRows(SqlRows):
             "SELECT kind FROM kinds WHERE EXISTS"
             " (SELECT 1 FROM jobs WHERE jobs.state = 0 AND jobs.kind = kinds.kind)"
         ).fetchall()
-        found = []
+        kinds = []
         for (number,) in numbers:
             due = _earliest_due(connection, number)
             if due is not None:
                 count = _count(connection, number) if counted else None
-                found.append(
+                kinds.append(
                     QueuedKind(self.terms.kind(connection, number), max(0, due - now), count)
                 )
-        return found
+        return kinds
 
 
 def _count(connection: sqlite3.Connection, kind: int) -> int:
@@ -102,20 +104,20 @@ def priorities_of(connection: sqlite3.Connection, kind: int) -> Iterator[int]:
     """Yield the priorities of the queued jobs of a kind, highest first, by the index."""
     maximum = (1 << 63) - 1
     while True:
-        found = connection.execute(
+        row = connection.execute(
             "SELECT priority FROM jobs WHERE state = 0 AND kind = ? AND priority <= ?"
             " ORDER BY priority DESC LIMIT 1",
             (kind, maximum),
         ).fetchone()
-        if found is None:
+        if row is None:
             return
-        yield found[0]
-        maximum = found[0] - 1
+        yield row[0]
+        maximum = row[0] - 1
 
 
 def _earliest_due(connection: sqlite3.Connection, kind: int) -> int | None:
     """Return when the first queued job of a kind is due; None without one."""
-    found = (
+    rows = (
         connection.execute(
             "SELECT due FROM jobs WHERE state = 0 AND kind = ? AND priority = ?"
             " ORDER BY due LIMIT 1",
@@ -123,4 +125,4 @@ def _earliest_due(connection: sqlite3.Connection, kind: int) -> int | None:
         ).fetchone()
         for priority in priorities_of(connection, kind)
     )
-    return min((due for (due,) in found), default=None)
+    return min((due for (due,) in rows), default=None)

@@ -91,8 +91,8 @@ def row_statement(template: str, each: tuple[str, ...]) -> RowStatement:
             name is a value that all jobs share.
         each: Names of the values that differ from job to job.
     """
-    found = _NAME.findall(template)
-    columns = tuple(name for name in each if name in found)
+    value_names = _NAME.findall(template)
+    columns = tuple(name for name in each if name in value_names)
     names: list[list[str]] = []
     texts = []
     for part in template.split("{*}"):

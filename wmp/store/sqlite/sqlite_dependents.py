@@ -35,10 +35,10 @@ class SqliteDependents(Dependents):
     RESULT = "SELECT payload FROM results WHERE id = ?"
 
     def _lock(self, ids: Sequence[int]) -> list[int]:
-        found = self.rows.select_by_ids(
+        rows = self.rows.select_by_ids(
             self.connection, "SELECT id FROM jobs", ids, " AND state = -2"
         )
-        return sorted(id for (id,) in found)
+        return sorted(id for (id,) in rows)
 
     def _lock_parents(self, ids: Sequence[int]) -> None:
         """Do nothing."""
@@ -46,14 +46,14 @@ class SqliteDependents(Dependents):
     def _children(self, ids: Sequence[int]) -> list[int]:
         if self.connection.execute("SELECT 1 FROM waits LIMIT 1").fetchone() is None:
             return []
-        found: set[int] = set()
+        children: set[int] = set()
         for begin, end in parts(len(ids)):
             marks = ", ".join("?" * (end - begin))
             rows = self.connection.execute(
                 f"SELECT id FROM parents WHERE parent IN ({marks})", list(ids[begin:end])
             )
-            found.update(id for (id,) in rows)
-        return sorted(found)
+            children.update(id for (id,) in rows)
+        return sorted(children)
 
     def _release(self, job: ReleasedJob) -> None:
         inline = job.payload if len(job.payload) <= INLINE else None

@@ -34,11 +34,11 @@ class SqliteReader(SqlReader[StoreFile]):
             StoreError: The file is not a store, or cannot be read.
         """
         check_sqlite()
-        place = Path(os.path.realpath(path))
-        if not place.is_file():
-            raise ConfigError(f"there is no store {place}; wmp.Manager(store=…) makes one")
-        check_file_system(place)
-        reader = SqliteReader(StoreFile(place, full=False, read_only=True))
+        real_path = Path(os.path.realpath(path))
+        if not real_path.is_file():
+            raise ConfigError(f"there is no store {real_path}; wmp.Manager(store=…) makes one")
+        check_file_system(real_path)
+        reader = SqliteReader(StoreFile(real_path, full=False, read_only=True))
         try:
             reader._identify()
         except BaseException:

@@ -84,13 +84,13 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
         if durability not in ("power", "process"):
             raise ConfigError(f"durability is {durability!r}; expected 'power' or 'process'")
         check_sqlite()
-        place = Path(os.path.realpath(path))  # SQLite names the log after the real file
-        if not place.parent.is_dir():
-            raise ConfigError(f"there is no folder {place.parent} for the store; make it first")
-        check_file_system(place)
+        real_path = Path(os.path.realpath(path))  # SQLite names the log after the real file
+        if not real_path.parent.is_dir():
+            raise ConfigError(f"there is no folder {real_path.parent} for the store; make it first")
+        check_file_system(real_path)
         super().__init__(
             StoreFile(
-                place,
+                real_path,
                 full=durability == "power",
                 group=group_number(group),
                 reserve=reserve,
@@ -160,14 +160,14 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
         try:
             FileAccess.of(self.path).make_folder(folder)
         except OSError as error:
-            raise in_words(error, self.place) from error
+            raise in_words(error, self.name) from error
         return FileLock(folder / str(number), self.path)
 
     def _is_taken(self, lock: FileLock) -> bool:
         try:
             return lock.try_acquire()
         except OSError as error:
-            raise in_words(error, self.place) from error
+            raise in_words(error, self.name) from error
 
     def _leave(self, number: int) -> None:
         if (lock := self._locks.pop(number, None)) is not None:
@@ -234,11 +234,11 @@ class SqliteStore(SqliteReader, SqlStore[StoreFile, BatchWriter]):
         try:
             kept = link.reserve.keep(link.log_size, reserved)
         except OSError as error:
-            raise in_words(error, self.place) from error
+            raise in_words(error, self.name) from error
         if kept:
             return super()._add(writer, adds)
         if not link.made_space:
-            raise StoreFull(f"the disk of the store {self.place} is full; make space")
+            raise StoreFull(f"the disk of the store {self.name} is full; make space")
         return [refused(new) for new in adds]
 
     def _used_bytes(self, writer: BatchWriter, wanted: int) -> int:

@@ -135,7 +135,7 @@ class ChangeStatement:
 def _statement(row: Transition) -> ChangeStatement:
     """Make the statements of one row."""
     states = ", ".join(str(int(state)) for state in row.sources)
-    where = [f"id = {{id}} AND state IN ({states})", *(_GUARDS[one] for one in row.guards)]
+    where = [f"id = {{id}} AND state IN ({states})", *(_GUARDS[guard] for guard in row.guards)]
     condition = " AND ".join(where)
     # CROSS JOIN: SQLite reads the given rows first, and finds each job by its number.
     chosen = f"FROM (VALUES {{*}}) AS given CROSS JOIN jobs WHERE {condition}"
@@ -153,7 +153,7 @@ def _statement(row: Transition) -> ChangeStatement:
             for table in ("results", "failures"):
                 steps.append(_DELETE.format(table, chosen))
         assignments = [f"state = {int(row.target)}"]
-        assignments += [_EFFECTS[one] for one in row.effects if one in _EFFECTS]
+        assignments += [_EFFECTS[effect] for effect in row.effects if effect in _EFFECTS]
         if Effect.END in row.effects:
             assignments.append(_END.format(age="keep_dead" if row.target in _DEAD else "keep"))
         steps.append(
