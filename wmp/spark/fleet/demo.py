@@ -118,10 +118,10 @@ class SparkDemo:
                     f"{counted(len(self.names), 'file')} for a fleet of "
                     f"{counted(self.count, 'worker')}; {_MANAGERS} tasks at once are managers"
                 )
-                found = self._do_rows(spark, above, self._kills(fleet, watch, device, below, above))
+                rows = self._do_rows(spark, above, self._kills(fleet, watch, device, below, above))
         finally:
             spark.stop()
-        self._compare(found)
+        self._compare(rows)
 
     def _start_device(self, **config: str) -> tuple[DemoProcess, str, str]:
         """Start the device; return the process, and the endpoints for workers and managers."""
@@ -159,8 +159,8 @@ class SparkDemo:
                     run.shown = round(ended / tasks * len(self.names))
             elif now - moved > _STALL:
                 raise WMPError(f"no task of Spark ended for {_STALL:g} s; {done} of {tasks} have")
-            place = len(kills) - len(left) + 1
-            if left and run.is_alive() and done * (len(kills) + 1) >= place * tasks:
+            number = len(kills) - len(left) + 1
+            if left and run.is_alive() and done * (len(kills) + 1) >= number * tasks:
                 what = left.pop(0)()
                 self.killed.append(what)
                 self._print(f"{done / tasks:4.0%}  {what} was killed (SIGKILL)")
@@ -176,7 +176,7 @@ class SparkDemo:
         """Return the kills; each returns what it killed."""
 
         def worker() -> str:
-            member = next(one for one in fleet.members if one.beat is not None)
+            member = next(member for member in fleet.members if member.beat is not None)
             assert member.beat is not None
             _kill(member.beat.pid)
             return f"worker {member.number} of the fleet, process {member.beat.pid},"
@@ -199,14 +199,14 @@ class SparkDemo:
 
     # -- the outcome -------------------------------------------------------------------------
 
-    def _compare(self, found: Sequence[Any]) -> None:
+    def _compare(self, rows: Sequence[Any]) -> None:
         """Compare the rows with the results of this process."""
         expected: dict[str, list[Any]] = {}
         for name in self.names:
             data = Path(name).read_bytes()
             self.size += len(data)
             expected[name] = count(data)
-        for row in found:
+        for row in rows:
             self.rows[row.file] += 1
             self.workers[row.process] += 1
             came = [row.words, row.digest]
@@ -279,9 +279,9 @@ class _DemoRun(threading.Thread):
 
 def _managers(watch: Worker) -> list[int]:
     """Return the processes of tasks that are managers: their labels end with the process."""
-    labels = [one.label.split() for one in watch.statistics().managers]
-    found = [int(label[-1]) for label in labels if label[:1] == ["rows"]]
-    return [pid for pid in found if _runs(pid)]
+    labels = [manager.label.split() for manager in watch.statistics().managers]
+    pids = [int(label[-1]) for label in labels if label[:1] == ["rows"]]
+    return [pid for pid in pids if _runs(pid)]
 
 
 def _runs(pid: int) -> bool:

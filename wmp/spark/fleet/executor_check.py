@@ -63,16 +63,24 @@ def check_executors(
             "spark.pyspark.python) to it"
         ) from error
     seen = [json.loads(row[0]) for row in rows]
-    for one in seen:
-        where = f"the executor on {one['host']} (Python {one['python']}, {one['executable']})"
-        if one["missing"]:
+    for executor in seen:
+        where = (
+            f"the executor on {executor['host']} (Python {executor['python']}, "
+            f"{executor['executable']})"
+        )
+        if executor["missing"]:
             raise ConfigError(
-                f"{where} cannot import {one['missing']}: {one['error']}; install it there, set "
-                "PYSPARK_PYTHON to an interpreter that has it, or send pure Python modules with "
-                "wmp.spark.ship(spark, ...)"
+                f"{where} cannot import {executor['missing']}: {executor['error']}; install it "
+                "there, set PYSPARK_PYTHON to an interpreter that has it, or send pure Python "
+                "modules with wmp.spark.ship(spark, ...)"
             )
     return "; ".join(
-        sorted({f"{one['host']}: Python {one['python']}, wmp from {one['wmp']}" for one in seen})
+        sorted(
+            {
+                f"{executor['host']}: Python {executor['python']}, wmp from {executor['wmp']}"
+                for executor in seen
+            }
+        )
     )
 
 
@@ -136,14 +144,14 @@ def _looking(target: str | None) -> Callable[[Iterator[Any]], Iterator[Any]]:
         names = ["attrs", "cbor2", "zmq", "wmp.spark.fleet.member"]
         for name in [*names, *([target.partition(":")[0]] if target else [])]:
             try:
-                found = importlib.import_module(name)
+                module = importlib.import_module(name)
             except Exception as error:  # noqa: BLE001 - a module may raise anything
                 seen["missing"] = name
                 text = str(error).splitlines() or [""]
                 seen["error"] = f"{type(error).__name__}: {text[0]}"
                 break
             if name.startswith("wmp."):
-                seen["wmp"] = str(found.__file__).rpartition("/spark/")[0]
+                seen["wmp"] = str(module.__file__).rpartition("/spark/")[0]
         for _ in batches:
             yield pyarrow.RecordBatch.from_pydict({"seen": [json.dumps(seen)]})
 
@@ -171,8 +179,8 @@ def ship(spark: SparkSession, *modules: str) -> list[str]:
     # A classic session gives the file itself to executors, also to those that start later. So the
     # file stays until this process ends. Spark knows files by their names.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    place = folder / f"{folder.name}.zip"
-    with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as packed:
+    archive = folder / f"{folder.name}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         for name in names:
             spec = importlib.util.find_spec(name)
             if spec is None or spec.origin is None or not Path(spec.origin).exists():
@@ -184,5 +192,5 @@ def ship(spark: SparkSession, *modules: str) -> list[str]:
             for path in sorted(origin.parent.rglob("*")):
                 if path.is_file() and "__pycache__" not in path.parts:
                     packed.write(path, path.relative_to(origin.parent.parent))
-    spark.addArtifacts(str(place), pyfile=True)
+    spark.addArtifacts(str(archive), pyfile=True)
     return names

@@ -295,7 +295,7 @@ class Fleet:
     def members(self) -> list[FleetMember]:
         """A copy of the state of each worker that the fleet ever had."""
         with self._changed:
-            return [evolve(one) for one in self._table]
+            return [evolve(member) for member in self._table]
 
     # -- threads -----------------------------------------------------------------------------
 

@@ -101,8 +101,8 @@ class MemberProcess:
             answer = self._await_begin(control)
             if answer is not Order.SERVE:
                 return {"reason": "not wanted", **asdict(self._beat)}
-            with _visible(has_resources()) as found:
-                self._worker = make_worker(plan, found)
+            with _visible(has_resources()) as resources:
+                self._worker = make_worker(plan, resources)
                 thread = Thread(target=self._serve, name="wmp-member", daemon=True)
                 thread.start()
                 self._watch(control, thread)
@@ -204,23 +204,23 @@ def make_worker(plan: MemberPlan, resources: Mapping[str, int]) -> blocking.Work
     settings = dict(plan.settings)
     settings["resources"] = {**resources, **(settings.get("resources") or {})}
     settings.setdefault("on_hang", "stop")  # the end of the process ends its threads
-    found = plan.worker
-    if isinstance(found, str):
-        found = load_target(found)
-        if isinstance(found, blocking.Worker):
+    target = plan.worker
+    if isinstance(target, str):
+        target = load_target(target)
+        if isinstance(target, blocking.Worker):
             # Spark uses a Python process for many tasks, and a worker serves only once.
             importlib.reload(importlib.import_module(plan.worker.partition(":")[0]))
-            found = load_target(plan.worker)
-            found.connect(*plan.managers)
-            return found  # type: ignore[no-any-return]
-        if isinstance(found, ModuleType):
-            found = handlers_of(plan.worker)
-    if not (callable(found) or isinstance(found, Mapping)):
+            target = load_target(plan.worker)
+            target.connect(*plan.managers)
+            return target  # type: ignore[no-any-return]
+        if isinstance(target, ModuleType):
+            target = handlers_of(plan.worker)
+    if not (callable(target) or isinstance(target, Mapping)):
         raise ConfigError(
-            f"the worker of the fleet is of type {type(found).__name__}; expected a function, a "
+            f"the worker of the fleet is of type {type(target).__name__}; expected a function, a "
             "mapping from roles to functions, a module, or a wmp.Worker"
         )
-    handlers = found if isinstance(found, Mapping) else {DEFAULT_ROLE: found}
+    handlers = target if isinstance(target, Mapping) else {DEFAULT_ROLE: target}
     label = settings.pop("label", None) or f"member {plan.member} on {socket.gethostname()}"
     return blocking.Worker(*plan.managers, handlers=handlers, label=label, **settings)
 
@@ -232,7 +232,7 @@ def has_resources() -> dict[str, tuple[str, ...]]:
     task = TaskContext.get()
     if task is None:
         return {}
-    return {name: tuple(one.addresses) for name, one in task.resources().items()}
+    return {name: tuple(resource.addresses) for name, resource in task.resources().items()}
 
 
 @contextmanager

@@ -86,10 +86,10 @@ class SparkJobs:
         for job in jobs:
             seen = status.getJobInfo(job)
             for stage in () if seen is None else seen.stageIds:
-                found = status.getStageInfo(stage) if stage in active else None
-                if found is not None:
+                info = status.getStageInfo(stage) if stage in active else None
+                if info is not None:
                     active.discard(stage)
-                    yield found
+                    yield info
 
 
 def is_classic(spark: SparkSession) -> bool:
@@ -101,5 +101,5 @@ def one_line(error: BaseException) -> str:
     """Return the cause of a failed Spark job, in one line: the last exception of Python in it."""
     lines = [line.strip() for line in str(error).splitlines() if not _FRAME.match(line)]
     named = [line for line in lines if _RAISED.match(line)]
-    found = named[0] if named else (lines[0] if lines else type(error).__name__)
-    return found[:500]
+    cause = named[0] if named else (lines[0] if lines else type(error).__name__)
+    return cause[:500]

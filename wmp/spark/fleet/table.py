@@ -120,7 +120,7 @@ class FleetTable:
         Members that have not begun are retired first, then the youngest.
         """
         kept = [member for member in self.members.values() if self._wanted(member)]
-        kept.sort(key=lambda one: (one.state is not MemberState.RUNNING, one.number))
+        kept.sort(key=lambda member: (member.state is not MemberState.RUNNING, member.number))
         for member in kept[count:]:
             member.retired = True
             if member.state is MemberState.RUNNING:
@@ -147,9 +147,9 @@ class FleetTable:
     def unstarted(self) -> list[int]:
         """Return the members whose Spark job is not wanted and has not begun: cancel these."""
         return [
-            one.number
-            for one in self.members.values()
-            if one.state is MemberState.WAITING and not self._wanted(one)
+            member.number
+            for member in self.members.values()
+            if member.state is MemberState.WAITING and not self._wanted(member)
         ]
 
     # -- lives -------------------------------------------------------------------------------
@@ -226,8 +226,8 @@ class FleetTable:
         """
         if self.stopping:
             return
-        wanted = [one for one in self.members.values() if self._wanted(one)]
-        holding = [one for one in self.members.values() if self._holds(one, now)]
+        wanted = [member for member in self.members.values() if self._wanted(member)]
+        holding = [member for member in self.members.values() if self._holds(member, now)]
         if holding or not wanted or self._served is None:
             self._served = now
         elif now - self._served >= self.admission:
@@ -243,7 +243,8 @@ class FleetTable:
     def counts(self) -> Mapping[MemberState, int]:
         """Return the number of members in each state."""
         return {
-            state: sum(one.state is state for one in self.members.values()) for state in MemberState
+            state: sum(member.state is state for member in self.members.values())
+            for state in MemberState
         }
 
     def crowded(self, holding: int) -> str:

@@ -26,8 +26,8 @@ _NAMES = (
 def read_settings(spark: SparkSession) -> dict[str, str]:
     """Return the settings of a session that bound its task slots; absent ones are left out."""
     read: Callable[[str, None], Any] = spark.conf.get
-    found = {name: read(name, None) for name in _NAMES}
-    return {name: str(value) for name, value in found.items() if value is not None}
+    values = {name: read(name, None) for name in _NAMES}
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def max_slots(settings: Mapping[str, str]) -> tuple[int, str] | None:
@@ -38,11 +38,11 @@ def max_slots(settings: Mapping[str, str]) -> tuple[int, str] | None:
     """
     cpus = _number(settings, "spark.task.cpus") or 1
     master = settings.get("spark.master", "")
-    if found := re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", master.replace(" ", "")):
-        cores = os.cpu_count() or 1 if found[1] == "*" else int(found[1] or 1)
+    if match := re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", master.replace(" ", "")):
+        cores = os.cpu_count() or 1 if match[1] == "*" else int(match[1] or 1)
         return cores // cpus, f"spark.master={master}"
-    if found := re.fullmatch(r"local-cluster\[(\d+),(\d+),\d+\]", master.replace(" ", "")):
-        return int(found[1]) * (int(found[2]) // cpus), f"spark.master={master}"
+    if match := re.fullmatch(r"local-cluster\[(\d+),(\d+),\d+\]", master.replace(" ", "")):
+        return int(match[1]) * (int(match[2]) // cpus), f"spark.master={master}"
     if (maximum := _number(settings, "spark.cores.max")) is not None:
         return maximum // cpus, f"spark.cores.max={maximum}"
     cores = _number(settings, "spark.executor.cores") or 0

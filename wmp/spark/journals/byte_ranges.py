@@ -42,7 +42,7 @@ def find(paths: Sequence[str | Path]) -> dict[str, tuple[str, int]]:
     Raises:
         ConfigError: A path does not exist.
     """
-    found: dict[str, tuple[tuple[bool, int], str]] = {}
+    segments: dict[str, tuple[tuple[bool, int], str]] = {}
     for path in map(Path, paths):
         if not path.exists():
             raise ConfigError(f"there is no journal at {path}: no such file or directory")
@@ -50,15 +50,15 @@ def find(paths: Sequence[str | Path]) -> dict[str, tuple[str, int]]:
         for file in [whole] if whole.is_file() else segments_in(whole):
             name = file.name.removeprefix(".")
             rank = _rank(file)
-            if rank is not None and (name not in found or rank > found[name][0]):
-                found[name] = rank, str(file.with_name(name))
-    return {name: (path, rank[1]) for name, (rank, path) in sorted(found.items())}
+            if rank is not None and (name not in segments or rank > segments[name][0]):
+                segments[name] = rank, str(file.with_name(name))
+    return {name: (path, rank[1]) for name, (rank, path) in sorted(segments.items())}
 
 
 def _rank(file: Path) -> tuple[bool, int] | None:
-    for one in (file, file.with_name(file.name.removeprefix("."))):
+    for path in (file, file.with_name(file.name.removeprefix("."))):
         try:
-            return not one.name.startswith("."), one.stat().st_size
+            return not path.name.startswith("."), path.stat().st_size
         except FileNotFoundError:
             continue  # the segment was finished, and thus renamed, since it was found
     return None
@@ -66,7 +66,7 @@ def _rank(file: Path) -> tuple[bool, int] | None:
 
 def advance(
     start: Mapping[str, int],
-    found: Mapping[str, tuple[str, int]],
+    segments: Mapping[str, tuple[str, int]],
     maximum: int | None,
     growing: Collection[str] = (),
 ) -> dict[str, int]:
@@ -74,7 +74,7 @@ def advance(
 
     Args:
         start: Positions of the last batch. A segment that is absent was not read yet.
-        found: Segments, from :func:`find`.
+        segments: The segments that :func:`find` returned.
         maximum: Limit of the bytes in all, None for no limit. Segments share the limit evenly, so
         that no node waits for another. A single line that is longer is read nevertheless.
         growing: Segments whose last step waits if the segment ends within a line, because the rest
@@ -83,16 +83,16 @@ def advance(
     end = dict(start)
     waiting = sorted(
         (size - start.get(name, 0), name)
-        for name, (_, size) in found.items()
+        for name, (_, size) in segments.items()
         if size > start.get(name, 0)
     )
     left = maximum
-    for place, (there, name) in enumerate(waiting):
+    for index, (there, name) in enumerate(waiting):
         if left is not None and left <= 0:
             break
-        share = there if left is None else min(there, max(left // (len(waiting) - place), 1))
+        share = there if left is None else min(there, max(left // (len(waiting) - index), 1))
         begin = start.get(name, 0)
-        with _mapped(found[name][0]) as text:
+        with _mapped(segments[name][0]) as text:
             end[name] = at = _end_of_steps(text, begin, begin + share, begin + there)
             if name in growing and at < len(text) and not text.find(b"\n", at) + 1:
                 end[name] = _begin_of_step(text, begin, at)
@@ -128,8 +128,8 @@ def _begin_of_step(text: mmap, begin: int, end: int) -> int:
 
 def _step_before(text: mmap, end: int) -> bytes | None:
     """Return the step of the line that ends at a position."""
-    found = _STEP.search(text, text.rfind(b"\n", 0, end - 1) + 1, end)
-    return found and found[1]
+    match = _STEP.search(text, text.rfind(b"\n", 0, end - 1) + 1, end)
+    return match and match[1]
 
 
 def divides_a_step(path: str, at: int) -> bool:
@@ -194,9 +194,9 @@ def _open(path: str) -> BinaryIO:
     plain = Path(path)
     dotted = plain.with_name(f".{plain.name}")
     # A segment may lose its dot between two attempts, so a third attempt is needed.
-    for one in (plain, dotted, plain):
+    for segment in (plain, dotted, plain):
         try:
-            return one.open("rb")
+            return segment.open("rb")
         except FileNotFoundError:
             continue
     raise WMPError(

@@ -64,9 +64,9 @@ class Source:
         torn: bool = False,
     ) -> None:
         self._torn = torn
-        self.far = [one for one in lines if isinstance(one, str)]
-        spans = [one for one in lines if isinstance(one, ByteRange)]
-        self.bytes = sum(one.end - one.begin for one in spans)  # without those of URLs
+        self.far = [url for url in lines if isinstance(url, str)]
+        spans = [span for span in lines if isinstance(span, ByteRange)]
+        self.bytes = sum(span.end - span.begin for span in spans)  # without those of URLs
         self.bytes += sum(_LINE * rows for _, rows in events)
         self.tasks: list[list[_Piece]] = [[]]
         left = maximum = bytes_of_task(self.bytes)

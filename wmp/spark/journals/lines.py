@@ -138,16 +138,16 @@ def _is_whole(line: LineRow) -> bool:
     for value in _NEEDED.get(line.what, _no_columns)(line):
         if value is None:  # `in` would compare each value
             return False
-    found = _of_jobs(line)
-    if found == _NO_JOBS:
+    job_columns = _of_jobs(line)
+    if job_columns == _NO_JOBS:
         return True
-    ids, last, *columns = found
+    ids, last, *columns = job_columns
     if last is not None:
         if ids is None or len(ids) != 1 or not 0 < last - ids[0] < MAX_JOBS:
             return False
         ids = line.ids = list(range(ids[0], last + 1))
     sizes = (1, len(ids or ()))
-    return not [one for one in columns if one is not None and len(one) not in sizes]
+    return not [column for column in columns if column is not None and len(column) not in sizes]
 
 
 def parse_slowly(text: bytes, file: str) -> LineRow | str:

@@ -59,7 +59,9 @@ _SECTIONS: Final = dict(
 def _columns(title: str) -> Iterator[TableColumn]:
     """Return the columns in a section of the page."""
     if title == "(line)":
-        yield from (TableColumn(one.name, _TYPES[one.type], one.doc) for one in journal.COLUMNS)
+        yield from (
+            TableColumn(column.name, _TYPES[column.type], column.doc) for column in journal.COLUMNS
+        )
         return
     for line in _SECTIONS[title].splitlines()[5:]:
         names, kind, doc = (cell.strip() for cell in line.strip("|").split("|"))
@@ -81,10 +83,10 @@ TABLES: Final[Mapping[str, Table]] = {
 }
 """All tables by name, in the order of their making."""
 
-PHASES: Final = {one.name: one.doc for one in _columns("(phase)")}
+PHASES: Final = {phase.name: phase.doc for phase in _columns("(phase)")}
 """Measured phases with their begin and end."""
 
-NUMBERS: Final = {one.name: one.doc for one in _columns("(number)")}
+NUMBERS: Final = {number.name: number.doc for number in _columns("(number)")}
 """The numbers of the table ``summary``, with their meanings."""
 
 

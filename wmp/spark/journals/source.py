@@ -149,19 +149,19 @@ class _SourceOptions:
 
 
 class _SpanReader:
-    def __init__(self, asked: _SourceOptions) -> None:
-        self._asked = asked
+    def __init__(self, options: _SourceOptions) -> None:
+        self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read one part of a journal; runs at a worker of Spark."""
-        return self._asked.read(partition.value)
+        return self._options.read(partition.value)
 
 
 class _JournalRows(_SpanReader, DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         """Return a partition for each part of a segment; an empty one if there is no segment."""
-        found = byte_ranges.find(self._asked.paths).values()
-        spans = [span for path, size in found for span in pieces(path, 0, size, _PIECE)]
+        segments = byte_ranges.find(self._options.paths).values()
+        spans = [span for path, size in segments for span in pieces(path, 0, size, _PIECE)]
         return list(map(InputPartition, spans)) or [InputPartition(None)]
 
 
@@ -175,28 +175,28 @@ class _JournalStreamReader(_SpanReader, DataSourceStreamReader, SupportsTriggerA
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the value of ``maxBytes``."""
-        limit = self._asked.limit
+        limit = self._options.limit
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the stream at the present end of the files."""
-        self._last = byte_ranges.find(self._asked.paths)
+        self._last = byte_ranges.find(self._options.paths)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Return the position up to which the next batch reads."""
-        found = self._last if self._last is not None else byte_ranges.find(self._asked.paths)
+        segments = self._last if self._last is not None else byte_ranges.find(self._options.paths)
         maximum = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        return byte_ranges.advance(start, found, maximum)
+        return byte_ranges.advance(start, segments, maximum)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return a partition for each part of a segment."""
-        found = byte_ranges.find(self._asked.paths)
-        gone = self._asked.paths[0]
+        segments = byte_ranges.find(self._options.paths)
+        gone = self._options.paths[0]
         return [
             InputPartition(span)
             for name, at in end.items()
             for span in pieces(
-                found[name][0] if name in found else f"{gone}/{name}",
+                segments[name][0] if name in segments else f"{gone}/{name}",
                 start.get(name, 0), at, _PIECE,
             )
         ]  # fmt: skip

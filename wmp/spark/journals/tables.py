@@ -65,7 +65,7 @@ class Parts:
                 folder = Path(self.where, table)
                 folder.mkdir(parents=True, exist_ok=True)
                 target = folder / f".{name}"
-            columns = [one for one in rows.schema.names if one not in _DISTINCT]
+            columns = [column for column in rows.schema.names if column not in _DISTINCT]
             writer = pyarrow.parquet.ParquetWriter(target, rows.schema, use_dictionary=columns)
             entry = self._open[table] = [writer, name, target, 0]
         entry[0].write_table(rows)
@@ -73,13 +73,13 @@ class Parts:
 
     def close(self) -> list[Written]:
         """Finish all files, and return them."""
-        made = []
+        written = []
         for table, (writer, name, target, rows) in self._open.items():
             writer.close()
             content = target.getvalue() if isinstance(target, BytesIO) else None
-            made.append((table, name, rows, content))
+            written.append((table, name, rows, content))
         self._open.clear()
-        return made
+        return written
 
 
 @frozen

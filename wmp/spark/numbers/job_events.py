@@ -117,7 +117,7 @@ class JobEvents:
         """
         if not self._parts:
             return {name: np.zeros(0, np.int64) for name in (*_COLUMNS, "time")}
-        whole = {name: np.concatenate([one[name] for one in self._parts]) for name in _COLUMNS}
+        whole = {name: np.concatenate([part[name] for part in self._parts]) for name in _COLUMNS}
         self._parts = [whole]
         order = np.lexsort((whole["part"], whole["n"], whole["process"]))
         whole = {name: column[order] for name, column in whole.items()}
@@ -131,8 +131,8 @@ class JobEvents:
         stored = np.where(whole["job"] < FIRST_UNSTORED, stores[process], process)
         whole["owner"] = np.where(managers, stored, whole["owner"])
         clocks = np.zeros(len(stores), np.int64)
-        for number, one in self.times.items():
-            clocks[number] = one.wall[1]
+        for number, times in self.times.items():
+            clocks[number] = times.wall[1]
         whole["time"] = whole["at"] + clocks[process]
         return whole
 
@@ -141,12 +141,12 @@ class JobEvents:
         alone = process[:1] if (process == process[0]).all() else np.unique(process)
         for number in alone.tolist():
             own = process == number
-            one = self.times.setdefault(number, ProcessTimes())
+            life = self.times.setdefault(number, ProcessTimes())
             times, numbers = at[own], n[own]
-            one.first = min(one.first, int(times.min()))
-            one.last = max(one.last, int(times.max()))
-            place = int(numbers.argmin())
-            one.wall = min(one.wall, (int(numbers[place]), int(wall[own][place] - times[place])))
+            life.first = min(life.first, int(times.min()))
+            life.last = max(life.last, int(times.max()))
+            index = int(numbers.argmin())
+            life.wall = min(life.wall, (int(numbers[index]), int(wall[own][index] - times[index])))
         begins = lines.filter(pc.equal(lines["what"], "start"))
         for node, epoch, kind in zip(
             *(begins[name].to_pylist() for name in ("node", "epoch", "kind")), strict=True
@@ -172,13 +172,13 @@ class JobEvents:
         ages, values = _dictionary(epochs)
         pairs = names * len(values) + ages
         alone = len(words) == len(values) == 1  # as in a segment, which sorting would cost much
-        found, where = (pairs[:1], pairs) if alone else np.unique(pairs, return_inverse=True)
-        numbers = [ABSENT] * len(found)
-        for place, pair in enumerate(found.tolist()):
+        distinct, where = (pairs[:1], pairs) if alone else np.unique(pairs, return_inverse=True)
+        numbers = [ABSENT] * len(distinct)
+        for index, pair in enumerate(distinct.tolist()):
             name, age = divmod(pair, len(values))
             if words[name] is not None:
                 key = (words[name], values[age] or 0)
-                numbers[place] = self.processes.setdefault(key, len(self.processes))
+                numbers[index] = self.processes.setdefault(key, len(self.processes))
         return np.array(numbers, np.int64)[where]
 
     def _word_numbers(self, texts: pyarrow.ChunkedArray) -> Numbers:
@@ -225,11 +225,11 @@ def _lists(column: pyarrow.ChunkedArray) -> tuple[Numbers, Any, Numbers]:
 def _each(column: pyarrow.ChunkedArray, row: Numbers, part: Numbers) -> Numbers:
     """Return the integer of each job: a single integer stands for all jobs of its line."""
     counts, values, begins = _lists(column)
-    place = begins[row] + np.where(counts[row] == 1, 0, part)
+    index = begins[row] + np.where(counts[row] == 1, 0, part)
     there = (counts[row] == 1) | (part < counts[row])
     if not len(values):
         return np.full(len(row), ABSENT)
-    return np.where(there, values[np.minimum(place, len(values) - 1)], ABSENT)
+    return np.where(there, values[np.minimum(index, len(values) - 1)], ABSENT)
 
 
 def _ends(column: pyarrow.ChunkedArray, row: Numbers, part: Numbers) -> Numbers:

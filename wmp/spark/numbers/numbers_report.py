@@ -116,7 +116,7 @@ def report_numbers(journals: str | Path | Sequence[str | Path], out: str | Path)
         )
     count, events = LineCount(), JobEvents()
     with alone(where):
-        for lines in kept_lines([one for one in spans if isinstance(one, ByteRange)], count):
+        for lines in kept_lines([span for span in spans if isinstance(span, ByteRange)], count):
             events.add(lines)
         columns = events.arrays()
         jobs = _jobs(columns)
@@ -151,19 +151,19 @@ def _jobs(events: dict[str, Numbers]) -> _JobColumns:
     if not len(kind):
         return _JobColumns(*[np.zeros(0, np.int64)] * 8)
     begins = np.flatnonzero(np.concatenate([[True], changes(owner, job)]))
-    place = np.arange(len(kind))
+    position = np.arange(len(kind))
 
     def earliest(event: int) -> Any:
         return np.minimum.reduceat(np.where(kind == event, when, _NEVER), begins)
 
     def first(event: int) -> Any:
-        return np.minimum.reduceat(np.where(kind == event, place, _NEVER), begins)
+        return np.minimum.reduceat(np.where(kind == event, position, _NEVER), begins)
 
     def of(event: int, column: Numbers, rows: Any) -> Any:
         there = (rows >= 0) & (rows < _NEVER)
         return np.where(there, column[np.where(there, rows, 0)], ABSENT)
 
-    newest = np.maximum.reduceat(np.where(kind == GRANTED, place, ABSENT), begins)
+    newest = np.maximum.reduceat(np.where(kind == GRANTED, position, ABSENT), begins)
     oldest = first(GRANTED)
     declined = np.maximum.reduceat(kind == DECLINED, begins)
     jobs = (
@@ -187,12 +187,12 @@ def _handlers(events: dict[str, Numbers]) -> dict[str, Numbers]:
     lines = {name: column[order] for name, column in lines.items()}
     if not len(order):
         return {**lines, "took": lines["at"]}
-    place = np.arange(len(order))
+    position = np.arange(len(order))
     lane = np.concatenate([[True], changes(lines["process"], lines["lane"])])
-    begin = np.maximum.accumulate(np.where(lane, place, 0))
+    begin = np.maximum.accumulate(np.where(lane, position, 0))
     heads = np.concatenate([[True], changes(lines["process"], lines["lane"], lines["n"])])
-    head = np.maximum.accumulate(np.where(heads, place, 0))
-    run = np.maximum.accumulate(np.where(lines["event"] == RUN, place, ABSENT))
+    head = np.maximum.accumulate(np.where(heads, position, 0))
+    run = np.maximum.accumulate(np.where(lines["event"] == RUN, position, ABSENT))
     ran = (lines["event"] == FINISHED) & (head > begin) & (run >= begin)
     since, size = lines["at"][np.maximum(head - 1, 0)], np.maximum(lines["size"], 1)
     lines["took"] = ((lines["at"] - since) / size).astype(np.int64)
@@ -209,7 +209,7 @@ def _latency(events: dict[str, Numbers], jobs: _JobColumns, names: JobEvents) ->
     over = jobs.whole & (jobs.ended < _NEVER)
     runs = _handlers(events)
     workers = np.array(
-        [names.words.setdefault(nodes[one], len(names.words)) for one in range(len(nodes))],
+        [names.words.setdefault(nodes[number], len(names.words)) for number in range(len(nodes))],
         np.int64,
     )
     words |= {number: word for word, number in names.words.items()}
@@ -276,17 +276,17 @@ def _activity(jobs: _JobColumns, names: JobEvents, seconds: float) -> Iterator[V
     whole, over = jobs.whole, jobs.whole & (jobs.ended < _NEVER)
     bad = jobs.word != ENDS.index(End.OK.value)
     total = np.where(over, jobs.ended - jobs.submitted, 0)
-    one = np.ones(len(whole), np.int64)
-    for place, when, chosen, amount in (
-        (0, jobs.submitted, whole, one), (1, jobs.ended, over, one),
-        (2, jobs.ended, over & bad, one), (3, jobs.ended, over, total),
+    ones = np.ones(len(whole), np.int64)
+    for column, when, chosen, amount in (
+        (0, jobs.submitted, whole, ones), (1, jobs.ended, over, ones),
+        (2, jobs.ended, over & bad, ones), (3, jobs.ended, over, total),
     ):  # fmt: skip
         parts = np.stack([jobs.role[chosen], when[chosen] // length], axis=1)
         keys, where = np.unique(parts, axis=0, return_inverse=True)
         sums = np.zeros(len(keys), np.int64)
         np.add.at(sums, where.reshape(-1), amount[chosen])
         for (role, part), number in zip(keys.tolist(), sums.tolist(), strict=True):
-            rows.setdefault((role, part), [0, 0, 0, 0])[place] = number
+            rows.setdefault((role, part), [0, 0, 0, 0])[column] = number
     for (role, part), (came, ended, failed, took) in sorted(rows.items()):
         mean = took / ended if ended else None
         yield words[role], part * length, length, came, ended, failed, mean
@@ -295,15 +295,15 @@ def _activity(jobs: _JobColumns, names: JobEvents, seconds: float) -> Iterator[V
 def _summary(count: LineCount, events: JobEvents, jobs: _JobColumns) -> dict[str, float]:
     """Return the numbers of ``summary`` that need no check."""
     times = events.times.values()
-    kinds = [one.kind for one in times]
-    first = min((one.first + one.wall[1] for one in times), default=0)
-    last = max((one.last + one.wall[1] for one in times), default=0)
+    kinds = [life.kind for life in times]
+    first = min((life.first + life.wall[1] for life in times), default=0)
+    last = max((life.last + life.wall[1] for life in times), default=0)
     ended = jobs.ended < _NEVER
     over = jobs.whole & ended
     took = (
         (int(jobs.ended[over].max()) - int(jobs.submitted[jobs.whole].min())) if over.any() else 0
     )
-    ends = {word: int((ended & (jobs.word == place)).sum()) for place, word in enumerate(ENDS)}
+    ends = {word: int((ended & (jobs.word == index)).sum()) for index, word in enumerate(ENDS)}
     numbers = {
         "nodes": len(kinds),
         **{f"{kind}s": kinds.count(kind) for kind in ("manager", "worker", "device")},

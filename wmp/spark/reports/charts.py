@@ -89,7 +89,7 @@ def figures(data: ReportData) -> dict[str, _Figure]:
         phases[row["phase"]][bar] += row["count"]
         if row["role"] is not None:
             roles[row["phase"]][row["role"]][bar] = row["count"]
-    made = {
+    charts = {
         "chart-load": _load(data),
         "chart-phases": _phases(phases, data.latency()),
         "chart-percentiles": _curves(
@@ -100,8 +100,8 @@ def figures(data: ReportData) -> dict[str, _Figure]:
         if len(parts := roles[phase]) > 1:
             busiest = sorted(parts, key=lambda role: -parts[role].total())[:_MAX_CURVES]
             figure = _curves(f"{phase}, by role", {role: parts[role] for role in busiest})
-            made[f"chart-{phase.replace(' ', '-')}"] = figure
-    return {name: figure for name, figure in made.items() if figure}
+            charts[f"chart-{phase.replace(' ', '-')}"] = figure
+    return {name: figure for name, figure in charts.items() if figure}
 
 
 def _load(data: ReportData) -> _Figure:
@@ -180,8 +180,8 @@ def _curves(title: str, lines: Mapping[str, _Bars]) -> _Figure:
         order, total = sorted(bars), sum(bars.values())
         values = [_low(order[0]), *(_low(bar + 1) for bar in order)]
         seen = accumulate(bars[bar] for bar in order)
-        left = [1.0, *(max(1 - one / total, 1 / (2 * total)) for one in seen)]
-        shares = [min(abs(math.log10(one)), reach) for one in left]
+        left = [1.0, *(max(1 - number / total, 1 / (2 * total)) for number in seen)]
+        shares = [min(abs(math.log10(share)), reach) for share in left]
         drawn.append({
             "type": "scatter", "mode": "lines", "name": _text(name), "x": shares,
             "y": [_log(value) for value in values], "line": {"shape": "hv"},

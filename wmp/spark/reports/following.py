@@ -143,7 +143,7 @@ class _Follower:
         self._store = AccountStore(Path(self.tables.path(_KEPT)))
         if (saved := self._store.load()) is not None:
             self._kept, self._kept.account.open = saved
-        given = frozenset(Path(one).resolve() for one in self.journals)
+        given = frozenset(Path(path).resolve() for path in self.journals)
         if not self._kept.journals <= given:
             old, new = (", ".join(sorted(map(str, some))) for some in (self._kept.journals, given))
             raise ConfigError(
@@ -187,16 +187,16 @@ class _Follower:
     def _take_in(self) -> bool:
         """Read new lines; return whether there were any."""
         kept = self._kept
-        found = byte_ranges.find(self.journals)
-        for name in list(found):
+        segments = byte_ranges.find(self.journals)
+        for name in list(segments):
             stem, number = _numbered(name)
             if stem in kept.done and number in kept.done[stem]:
-                del found[name]
-        growing = {name for name, (_, size) in found.items() if self._sizes.get(name) != size}
-        self._sizes = {name: size for name, (_, size) in found.items()}
-        end = byte_ranges.advance(kept.positions, found, self._maximum, growing)
+                del segments[name]
+        growing = {name for name, (_, size) in segments.items() if self._sizes.get(name) != size}
+        self._sizes = {name: size for name, (_, size) in segments.items()}
+        end = byte_ranges.advance(kept.positions, segments, self._maximum, growing)
         spans = [
-            ByteRange(found[name][0], begin, at)
+            ByteRange(segments[name][0], begin, at)
             for name, at in end.items()
             if at > (begin := kept.positions.get(name, 0))
         ]
@@ -210,7 +210,7 @@ class _Follower:
             self._read(source, kept.account)
             kept.unsettled, kept.positions = True, end
             self._merge_files()
-        for name, (path, _) in found.items():
+        for name, (path, _) in segments.items():
             # A segment may have got its last lines, and its final name, since it was found.
             if kept.positions.get(name) == _size_of_finished(path):
                 stem, number = _numbered(name)
@@ -240,7 +240,7 @@ class _Follower:
         if not last and began < self._may_rework:
             return False
         if old.stale:
-            events = [(str(self._where("events", one)), one[2]) for one in old.files["events"]]
+            events = [(str(self._where("events", file)), file[2]) for file in old.files["events"]]
             kept.account = new = Account(follows=True, repeated=old.repeated)
             self._publisher = Publisher(self.tables, new)
             new.found.bad = old.found.bad
@@ -260,24 +260,24 @@ class _Follower:
         for table in LARGE:
             tiers: defaultdict[int, list[Written]] = defaultdict(list)
             files = self._kept.account.files[table]
-            for one in files:
-                if one[2] < _LARGE:
-                    tiers[int(math.log(max(one[2], 1), _FILES))].append(one)
+            for file in files:
+                if file[2] < _LARGE:
+                    tiers[int(math.log(max(file[2], 1), _FILES))].append(file)
             for some in tiers.values():
                 if len(some) < _FILES:
                     continue
                 parts = Parts(self.tables.where)
-                paths = [str(self._where(table, one)) for one in some]
+                paths = [str(self._where(table, file)) for file in some]
                 for batch in pyarrow.dataset.dataset(paths, format="parquet").to_batches():
                     if batch.num_rows:
                         parts.write(table, pyarrow.Table.from_batches([batch]))
-                gone = {one[1] for one in some}
-                files[:] = [one for one in files if one[1] not in gone] + parts.close()
+                gone = {file[1] for file in some}
+                files[:] = [file for file in files if file[1] not in gone] + parts.close()
 
-    def _where(self, table: str, one: Written) -> Path:
+    def _where(self, table: str, file: Written) -> Path:
         """Return the present path of a file, which may still have its hidden name."""
-        hidden = Path(self.tables.path(table), f".{one[1]}")
-        return hidden if hidden.exists() else hidden.with_name(one[1])
+        hidden = Path(self.tables.path(table), f".{file[1]}")
+        return hidden if hidden.exists() else hidden.with_name(file[1])
 
 
 def _size_of_finished(path: str) -> int:

@@ -127,11 +127,11 @@ def _grouped(data: ReportData, by: str) -> list[Row]:
     """Return the latency of each role, worker or hour: the slowest first, or the first hour."""
     epochs = dict(data.nodes.keys())
     rows: dict[str, dict[str, Any]] = {}
-    for one in data.tables["latency"]:
-        if one["by"] == by and one["phase"] in GROUPED:
-            key = one["key"]
+    for latency in data.tables["latency"]:
+        if latency["by"] == by and latency["phase"] in GROUPED:
+            key = latency["key"]
             row = rows.setdefault(key, {"key": key, "epoch": epochs.get(key), "phases": {}})
-            row["phases"][one["phase"]] = one
+            row["phases"][latency["phase"]] = latency
     if by == "hour":
         return sorted(rows.values(), key=lambda row: row["key"])
     return sorted(

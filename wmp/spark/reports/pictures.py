@@ -43,14 +43,14 @@ def timeline(data: ReportData) -> tuple[Markup, int]:
             cells[row["time"]] = row
     steps = sorted({row["time"] for row in data.tables["utilisation"]})
     step = min((b - a for a, b in pairwise(steps)), default=high - low)
-    found: dict[tuple[str, int], list[Row]] = defaultdict(list)
+    violations: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in data.tables["violations"]:
         if row["time"] is not None and low <= row["time"] <= high:
-            found[row["node"], row["epoch"]].append(row)
+            violations[row["node"], row["epoch"]].append(row)
     sheet = Drawing(_WIDTH, _ROW * len(nodes) + 26)
     sheet.time_axis(scale, 0, _ROW * len(nodes) + 2)
-    for place, node in enumerate(nodes):
-        key, y = (node["node"], node["epoch"]), place * _ROW + 3
+    for index, node in enumerate(nodes):
+        key, y = (node["node"], node["epoch"]), index * _ROW + 3
         name, height = name_of(node["node"], node), _ROW - 6
         sheet.text(_LEFT - 10, y + 12, name, "name", "end", f"{node['node']} {node['epoch']}")
         begin, end = scale(node["first"]), scale(node["last"])
@@ -66,7 +66,7 @@ def timeline(data: ReportData) -> tuple[Markup, int]:
         if node["end"] in (None, "halt") and node["last"] <= high:
             how = "killed or still running" if node["end"] is None else f"halt: {node['reason']}"
             sheet.text(min(end + 3, _WIDTH - 14), y + 13, "✕", "cross", "start", f"{name}: {how}")
-        for row in found[key]:
+        for row in violations[key]:
             x, title = scale(row["time"]), f"{row['name']}: {row['detail']}"
             sheet.path([(x - 5, y - 2), (x + 5, y - 2), (x, y + 7)], "flag", title=title)
     description = f"Timeline of {len(nodes)} processes over {duration(high - low)}"

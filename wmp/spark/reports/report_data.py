@@ -114,8 +114,8 @@ def read_report_data(
     shown = (pc.field("by") == "all") | pc.field("phase").isin(GROUPED)
     tables["latency"] = _rows(where.dataset("latency").to_table(filter=shown))
     order = [("certain", "descending"), ("time", "ascending"), ("violation", "ascending")]
-    found = where.dataset("violations").to_table().drop_columns(["events"])
-    worst = tables["violations"] = _rows(found.sort_by(order).slice(0, _MAX_VIOLATIONS))
+    violations = where.dataset("violations").to_table().drop_columns(["events"])
+    worst = tables["violations"] = _rows(violations.sort_by(order).slice(0, _MAX_VIOLATIONS))
     keys = pyarrow.array([row["violation"] for row in worst], pyarrow.string())
     lines = where.dataset("violation_events").to_table(filter=pc.field("violation").isin(keys))
     story = _rows(lines.sort_by([("violation", "ascending"), ("place", "ascending")]))
@@ -132,12 +132,12 @@ def read_report_data(
 def _jobs(where: Tables) -> dict[str, list[Row]]:
     """Return the slowest jobs, the jobs that failed, and the jobs that were queued again."""
     if where.far:
-        found = [_worst(where.dataset("jobs", _OF_A_JOB).to_table())]
+        worst = [_worst(where.dataset("jobs", _OF_A_JOB).to_table())]
     else:
-        found = [_worst_of_file(str(path)) for path in where.files("jobs")]
+        worst = [_worst_of_file(str(path)) for path in where.files("jobs")]
     return {
         name: sorted(
-            chain.from_iterable(one[name] for one in found),
+            chain.from_iterable(rows[name] for rows in worst),
             key=lambda row: (-(row[order] or 0), row["owner"], row["job"]),
         )[:_MAX_JOBS]
         for name, (order, _) in _WORST.items()
@@ -151,16 +151,19 @@ def _worst_of_file(path: str) -> dict[str, list[Row]]:
 
 
 def _worst(jobs: pyarrow.Table) -> dict[str, list[Row]]:
-    found = {}
+    worst = {}
     for name, (order, wanted) in _WORST.items():
         some = jobs.filter(wanted)
         keys = [(order, "descending"), ("owner", "ascending"), ("job", "ascending")]
-        found[name] = _rows(some.take(pc.select_k_unstable(some, _MAX_JOBS, keys)))
-    return found
+        worst[name] = _rows(some.take(pc.select_k_unstable(some, _MAX_JOBS, keys)))
+    return worst
 
 
 def _rows(table: pyarrow.Table) -> list[Row]:
     """Return the rows of a table; times become µs since 1970."""
     times = pyarrow.types.is_timestamp
-    kinds = [(one.name, pyarrow.int64() if times(one.type) else one.type) for one in table.schema]
+    kinds = [
+        (column.name, pyarrow.int64() if times(column.type) else column.type)
+        for column in table.schema
+    ]
     return list(table.cast(pyarrow.schema(kinds)).to_pylist())

@@ -47,27 +47,27 @@ def violation_diagram(violation: Row, data: ReportData) -> Markup:
     arrived = set(arrivals.values())
     times = [row["time"] for _, row in lines]
     where = (violation["time"], violation["node"], violation["epoch"])
-    for place, (lane, row) in enumerate(lines):
+    for index, (lane, row) in enumerate(lines):
         look = ""
         if (row["time"], row["node"], row["epoch"]) == where:
-            diagram.highlight(place)
+            diagram.highlight(index)
             look = "marked"
-        diagram.time(place, f"+{duration(times[place] - times[0])}")
+        diagram.time(index, f"+{duration(times[index] - times[0])}")
         words, detail = _words(row), row["text"] or ""
         whole = f"{words} {detail}".strip()
-        if place in arrivals:
-            arrival = arrivals[place]
-            diagram.message(place, lane, [(lines[arrival][0], arrival)], words, look, whole)
+        if index in arrivals:
+            arrival = arrivals[index]
+            diagram.message(index, lane, [(lines[arrival][0], arrival)], words, look, whole)
         elif row["what"] == "send" and row["command"]:
-            diagram.sent(place, lane, words, look, whole)
-        elif place in arrived:
+            diagram.sent(index, lane, words, look, whole)
+        elif index in arrived:
             reason = detail.partition("reason=")[2]
-            diagram.event(place, lane, f"ignored: {reason}" if reason else "", look, whole)
+            diagram.event(index, lane, f"ignored: {reason}" if reason else "", look, whole)
         elif row["what"] == "received":
             source = f" from {name_of(row['source'])}" if row["source"] else ""
-            diagram.received(place, lane, f"{words}{source} {detail}".strip(), look)
+            diagram.received(index, lane, f"{words}{source} {detail}".strip(), look)
         else:
-            diagram.event(place, lane, whole, look)
+            diagram.event(index, lane, whole, look)
     return diagram.svg(f"What happened around {violation['name']}: {violation['detail']}")
 
 
@@ -84,16 +84,18 @@ def _words(row: Row) -> str:
 def _arrivals(lines: Sequence[Row]) -> dict[int, int]:
     """Map the places of sent messages to the places of their arrivals."""
     waiting: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
-    found: dict[int, int] = {}
-    for place, row in enumerate(lines):
+    arrivals: dict[int, int] = {}
+    for index, row in enumerate(lines):
         if row["command"]:
             key = (row["command"], row["source"], row["target"])
             sent = waiting[*key, *_JOINED.findall(row["text"] or "")]
             if row["what"] == "send":
-                sent.append(place)
+                sent.append(index)
             elif row["what"] == "received":
-                one = next((one for one in sent if lines[one]["node"] != row["node"]), None)
-                if one is not None:
-                    found[one] = place
-                    sent.remove(one)
-    return found
+                origin = next(
+                    (origin for origin in sent if lines[origin]["node"] != row["node"]), None
+                )
+                if origin is not None:
+                    arrivals[origin] = index
+                    sent.remove(origin)
+    return arrivals

@@ -103,15 +103,15 @@ def map_rows(
     )
     wanted, arrow = result_schema(schema)
     task = partition_task(arrow, terms)
-    made = wanted
+    output = wanted
     if errors == "column":
         if error_column in wanted.names:
             raise ConfigError(
                 f"the schema has a column {error_column!r}, which is the name of the error column "
                 "too; set error_column to another name"
             )
-        made = StructType([*wanted.fields]).add(error_column, StringType())
-    result = df.mapInArrow(task, made)
+        output = StructType([*wanted.fields]).add(error_column, StringType())
+    result = df.mapInArrow(task, output)
     if observe is None:
         return result
     metrics = [F.count(F.lit(1)).alias("rows")]
@@ -155,7 +155,7 @@ def partition_task(
             # A second action on the same DataFrame is another execution with other jobs.
             query = f"{run}-{context.getLocalProperty('spark.sql.execution.id')}"
         batch = context.getLocalProperty("streaming.sql.batchId") or 0
-        place = RowPlace(query, batch, context.partitionId())
-        return run_rows(process_manager(terms), batches, schema, terms, place)
+        partition = RowPlace(query, batch, context.partitionId())
+        return run_rows(process_manager(terms), batches, schema, terms, partition)
 
     return do_partition

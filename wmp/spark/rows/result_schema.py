@@ -33,21 +33,21 @@ def result_schema(given: str | StructType) -> tuple[StructType, pyarrow.Schema]:
         ConfigError: Arrow has no type for a column, as for ``interval year to month``.
     """
     schema = StructType.fromDDL(given) if isinstance(given, str) else given
-    wanted = StructType([_without_lengths(one) for one in schema.fields])
-    for one in wanted.fields:
+    wanted = StructType([_without_lengths(column) for column in schema.fields])
+    for column in wanted.fields:
         try:
-            to_arrow_schema(StructType([one]), timezone=_ZONE)
+            to_arrow_schema(StructType([column]), timezone=_ZONE)
         except PySparkTypeError:
             raise ConfigError(
-                f"column {one.name!r} of the result schema has the type "
-                f"{one.dataType.simpleString()!r}, for which Spark has no Arrow type; name another "
-                "type, for example 'int' for a number of months"
+                f"column {column.name!r} of the result schema has the type "
+                f"{column.dataType.simpleString()!r}, for which Spark has no Arrow type; name "
+                "another type, for example 'int' for a number of months"
             ) from None
     return wanted, to_arrow_schema(wanted, timezone=_ZONE)
 
 
-def _without_lengths(one: StructField) -> StructField:
-    return StructField(one.name, _plain(one.dataType), one.nullable, one.metadata)
+def _without_lengths(column: StructField) -> StructField:
+    return StructField(column.name, _plain(column.dataType), column.nullable, column.metadata)
 
 
 def _plain(kind: DataType) -> DataType:
@@ -60,5 +60,5 @@ def _plain(kind: DataType) -> DataType:
         case MapType():
             return MapType(_plain(kind.keyType), _plain(kind.valueType), kind.valueContainsNull)
         case StructType():
-            return StructType([_without_lengths(one) for one in kind.fields])
+            return StructType([_without_lengths(column) for column in kind.fields])
     return kind

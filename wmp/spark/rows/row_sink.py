@@ -18,7 +18,7 @@ from wmp.rows import RowTerms
 from wmp.spark.rows.mapped_rows import partition_task
 
 _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
-    "through": ("through", lambda text: tuple(one.strip() for one in text.split(","))),
+    "through": ("through", lambda text: tuple(endpoint.strip() for endpoint in text.split(","))),
     "role": ("role", str),
     "rowsPerJob": ("rows_per_job", int),
     "maxBytes": ("max_bytes", int),
