@@ -36,7 +36,7 @@ def read(*lines: str) -> ReadPart:
     parts = SimpleNamespace(write=lambda *_: None, close=list)
     reader = ReadTask(parts, 4)
     assert list(reader.read(("a-1-000001.jsonl", text.encode()) for text in lines))
-    return reader.found
+    return reader.result
 
 
 def message(command: str, source: str, target: str, **columns: object) -> dict[str, object]:

@@ -107,21 +107,21 @@ def _compare(
     ways[way] = min(minimum, took), messages + 1
 
 
-def clocks(found: Sequence[ProcessLines], pairs: Iterable[Offset]) -> dict[ProcessKey, Clock]:
+def clocks(processes: Sequence[ProcessLines], pairs: Iterable[Offset]) -> dict[ProcessKey, Clock]:
     """Return a common clock: the shortest paths from the manager that began first.
 
     So the common clock does not change when more processes begin later.
 
     Args:
-        found: All processes that wrote journals.
+        processes: All processes that wrote journals.
         pairs: The table ``offsets``.
 
     Returns:
         The clock of each process.
     """
     near: dict[ProcessKey, list[tuple[ProcessKey, int, int]]] = defaultdict(list)
-    hosts = {process.key: process.start_columns.get("host") for process in found}
-    walls = {process.key: process.wall[1] for process in found}
+    hosts = {process.key: process.start_columns.get("host") for process in processes}
+    walls = {process.key: process.wall[1] for process in processes}
     for pair in pairs:
         if pair.node not in walls or pair.peer not in walls:
             continue
@@ -133,8 +133,15 @@ def clocks(found: Sequence[ProcessLines], pairs: Iterable[Offset]) -> dict[Proce
         near[pair.peer].append((pair.node, -offset, error))
     known: dict[ProcessKey, Clock] = {}
     # A process without a path to the first process starts a new search, from its own wall clock.
-    order = sorted(found, key=lambda one: (one.kind != "manager", one.first + one.wall[1], one.key))
-    for beginning in (one.key for one in order):
+    order = sorted(
+        processes,
+        key=lambda process: (
+            process.kind != "manager",
+            process.first + process.wall[1],
+            process.key,
+        ),
+    )
+    for beginning in (process.key for process in order):
         reach = [(0, beginning, walls[beginning])]
         alone = bool(known)
         while reach:

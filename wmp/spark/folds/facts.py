@@ -178,19 +178,19 @@ def is_certain(
 ) -> bool:
     """Return whether a violation is certain that these processes show; None: in any case."""
     return processes is None or all(
-        (one := known.get(who)) is not None and one.whole for who in processes
+        (process := known.get(who)) is not None and process.whole for who in processes
     )
 
 
 def add_count(counts: dict[Any, list[int]], key: Any, entry: Sequence[int]) -> None:
     """Add [number, sum, greatest] to the entry of a key."""
-    one = counts.get(key)
-    if one is None:
+    total = counts.get(key)
+    if total is None:
         counts[key] = list(entry)
     else:
-        one[0] += entry[0]
-        one[1] += entry[1]
-        one[2] = max(one[2], entry[2])
+        total[0] += entry[0]
+        total[1] += entry[1]
+        total[2] = max(total[2], entry[2])
 
 
 def rounded(micros: int) -> int:
@@ -311,7 +311,7 @@ class FoldSink:
         """
         node, epoch, n, at = line
         story = list(lines[-_MAX_LINES:]) or [(node, epoch, n)]
-        processes = {(one[0], one[1]) for one in story} | set(others)
+        processes = {(event[0], event[1]) for event in story} | set(others)
         processes |= {who for who in (owner, worker) if who is not None}
         judged = None if certain else tuple(sorted(processes))
         shown = self.known.get((node, epoch))

@@ -101,7 +101,7 @@ class FoldTask:
     buckets: int
     follows: bool = False
     settles: bool = False
-    found: Folded = field(factory=Folded)
+    folded: Folded = field(factory=Folded)
     """Complete after :meth:`end`."""
     _processes: dict[int, ProcessKey] = field(init=False)
 
@@ -129,10 +129,10 @@ class FoldTask:
     def end(self) -> Folded:
         """Write all rows that are left; return the findings."""
         assert not self._flush(last=True)
-        self.found.counts = self.sink.counts
-        self.found.late += self.sink.late
-        self.found.written = self.parts.close()
-        return self.found
+        self.folded.counts = self.sink.counts
+        self.folded.late += self.sink.late
+        self.folded.written = self.parts.close()
+        return self.folded
 
     # -- the lines of a process
 
@@ -155,13 +155,13 @@ class FoldTask:
                 yield self._flush()
         if not self.follows or (me.end is not None and me.whole):
             fold.finish()
-            self.found.open[group] = None
+            self.folded.open[group] = None
             return
         fold.attach(None, None)
         state, apart = pickle.dumps(fold), self.sink.apart()
         fold.attach(me, apart)
         fold.finish()
-        self.found.open[group] = _open_group(state, apart)
+        self.folded.open[group] = _open_group(state, apart)
 
     # -- messages
 
@@ -171,13 +171,13 @@ class FoldTask:
             fold.add(row[4])
         self.sink.begin()
         for message, numbers in fold.report(self.sink, last=not self.follows).items():
-            self.found.closed[message].runs += numbers.runs
-        self.found.open[group] = None
+            self.folded.closed[message].runs += numbers.runs
+        self.folded.open[group] = None
         if state := fold.state:
             apart = self.sink.apart()
             fold.report_open(apart)
-            self.found.late += apart.late
-            self.found.open[group] = _open_group(state, apart)
+            self.folded.late += apart.late
+            self.folded.open[group] = _open_group(state, apart)
 
     # -- the facts of jobs
 
@@ -201,14 +201,14 @@ class FoldTask:
             else:
                 JobFold(job, facts, self.sink).fold()
                 if self.follows:
-                    self.found.closed[job[:2]].add(job[2])
-        self.found.open[group] = None
+                    self.folded.closed[job[:2]].add(job[2])
+        self.folded.open[group] = None
         if kept:
             apart = self.sink.apart()
             for job, facts in kept.items():
                 JobFold(job, facts, apart).fold()
             state = msgspec.msgpack.encode(list(kept.items()))
-            self.found.open[group] = _open_group(state, apart)
+            self.folded.open[group] = _open_group(state, apart)
 
     # -- results
 
@@ -220,10 +220,10 @@ class FoldTask:
             if not rows or (len(rows) < _SOME and not last):
                 continue
             if table in _COLLECTED:
-                found = self.found.rows.setdefault(table, [])
-                found += rows
+                collected = self.folded.rows.setdefault(table, [])
+                collected += rows
                 if table == "violations":
-                    self.found.rows[table] = bounded(found)
+                    self.folded.rows[table] = bounded(collected)
             else:
                 self.sink.tables[table].append(arrow_table(table, rows))
             rows.clear()

@@ -170,8 +170,8 @@ class JobFold:
                 history.resolved(owner, job, end, b"", attempt, by, fact.at)
                 self._end_at_manager(fact, end)
                 if self._terms is not None:
-                    asked = history.jobs[owner][job].asked
-                    self._contradict(self._terms.end(end, fact, asked=asked), fact)
+                    requested = history.jobs[owner][job].asked
+                    self._contradict(self._terms.end(end, fact, requested=requested), fact)
             case "lost":
                 counts = fact.value or 0
                 history.lost(owner, job, attempt, counts=counts > 0, leaving=counts > 1)
@@ -186,9 +186,9 @@ class JobFold:
                 if (self._state, JobInput.CANCEL) in job_lifecycle.TRANSITIONS:
                     self._step(JobInput.CANCEL, fact)
 
-    def _contradict(self, found: Iterable[Contradiction], fact: Fact) -> None:
+    def _contradict(self, contradictions: Iterable[Contradiction], fact: Fact) -> None:
         """Report what contradicts the terms of the job."""
-        for name, detail in found:
+        for name, detail in contradictions:
             self._break(name, detail, fact)
 
     def _end_at_manager(self, fact: Fact, end: End) -> None:
@@ -290,7 +290,7 @@ class JobFold:
         elif held.due < 0:
             self._break("WMP-6.6", f"{what}; no manager waits for it", fact)
         elif outcome in (Outcome.OK, Outcome.ERROR) and outcome not in held.reached:
-            reached = ", ".join(OUTCOMES.get(one, str(one)) for one in sorted(held.reached))
+            reached = ", ".join(OUTCOMES.get(code, str(code)) for code in sorted(held.reached))
             text = f"{what}; its lanes reported {reached or 'no outcome'}"
             self._break("WMP-6.10", text, fact)
 

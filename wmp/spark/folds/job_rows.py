@@ -76,21 +76,21 @@ class JobRows:
 
     def _report_partly_known(self, state: JobState | None, over: int) -> None:
         """Add the row of a job whose submission no line shows, as after the kill of its manager."""
-        leases = {n: one for n, one in self._leases.items() if one.keys() & _SHOWS_LEASE}
+        leases = {n: lease for n, lease in self._leases.items() if lease.keys() & _SHOWS_LEASE}
         newest = leases[max(leases)] if leases else {}
         shown = newest.get("granted") or next(iter(newest.values()), None)
         holder: tuple[str | None, int | None] = (None, None)
         if shown is not None:
             holder = shown.process if shown.side == 1 else (shown.peer, shown.peer_epoch)
-        end, asked, run = map(self.first.get, ("resolved", "asked", "run"))
+        end, request, run = map(self.first.get, ("resolved", "asked", "run"))
         grant = self.first.get("granted")
-        role = next((one.role for one in (grant, run) if one is not None), None)
+        role = next((fact.role for fact in (grant, run) if fact is not None), None)
         word = None if end is None else end.word
         self.sink.add(
             "jobs",
             (
                 *self.job, role, _map(None if run is None else run.text), None, None, None,
-                _time(asked), _time(end), word, None if state is None else state.name.lower(),
+                _time(request), _time(end), word, None if state is None else state.name.lower(),
                 len(leases), over, len(self._runs), *holder, None, None,
             ),
         )  # fmt: skip
@@ -98,19 +98,19 @@ class JobRows:
         self.sink.count(1, "partly known")
 
     def _report_job(self, begin: Fact, state: JobState | None, over: int) -> None:
-        end, asked, sink = self.first.get("resolved"), self.first.get("asked"), self.sink
-        grants = {n: one["granted"] for n, one in self._leases.items() if "granted" in one}
+        end, request, sink = self.first.get("resolved"), self.first.get("asked"), self.sink
+        grants = {n: lease["granted"] for n, lease in self._leases.items() if "granted" in lease}
         newest = grants[max(grants)] if grants else None
         holder = (None, None) if newest is None else (newest.peer, newest.peer_epoch)
         wait = min([grant.time for grant in grants.values()]) - begin.time if grants else None
-        if asked is not None and end is not None and end.time < asked.time:
-            asked = None
+        if request is not None and end is not None and end.time < request.time:
+            request = None
         word, total = (None, None) if end is None else (end.word, end.time - begin.time)
         sink.add(
             "jobs",
             (
                 *self.job, begin.role, _map(begin.text), begin.other, begin.value, begin.time,
-                _time(asked), _time(end), word, None if state is None else state.name.lower(),
+                _time(request), _time(end), word, None if state is None else state.name.lower(),
                 len(grants), over,
                 len(self._runs), *holder, wait, total,
             ),

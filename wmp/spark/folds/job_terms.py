@@ -46,7 +46,7 @@ class SubmittedTerms:
     """Number of the attempts that ended as error or overrun."""
     _due: int | None = None
     """µs before which the next attempt may not be granted, after a failure; None for no failure."""
-    _asked: bool = True
+    _retry: bool = True
     """Whether the last failure requested another attempt."""
     _failed: int | None = None
     """The attempt that failed last."""
@@ -70,7 +70,7 @@ class SubmittedTerms:
                 yield _TIMES, f"{what} {early:.3f} s before the end of its {name}"
         if self.expiry is not None and fact.at > self.expiry + _ROUNDED:
             yield _TIMES, f"{what} {(fact.at - self.expiry) / 1e6:.3f} s after the job's expiry"
-        if self._due is not None and not self._asked and self.retries is None:
+        if self._due is not None and not self._retry and self.retries is None:
             yield _RETRIES, f"{what} after an error; neither the job nor its handler asked for it"
         if self.retries is not None and self.failures > self.retries:
             tried = f"failure {self.failures}; the job may be tried again {self.retries} times"
@@ -107,25 +107,25 @@ class SubmittedTerms:
             wait = fact.terms
             self.failures += 1
             self._failed = fact.attempt
-            self._asked = wait is not None
+            self._retry = wait is not None
             self._due = fact.at + (wait or 0) * 1000
 
-    def end(self, end: End, fact: Fact, *, asked: bool) -> Iterator[Contradiction]:
+    def end(self, end: End, fact: Fact, *, requested: bool) -> Iterator[Contradiction]:
         """Yield how the end of the job contradicts the terms.
 
         Args:
             end: The end.
             fact: The line that reported the end.
-            asked: Whether the submitter requested the cancellation.
+            requested: Whether the submitter requested the cancellation.
         """
         failed = end is End.ERROR or (end is End.TIMEOUT and fact.peer is not None)
-        if not failed or asked or self._due is None or not self._asked:
+        if not failed or requested or self._due is None or not self._retry:
             return
         if fact.attempt != self._failed:
             return  # a later attempt ended the job
         if self.retries is not None and self.failures > self.retries:
             return
-        bounds = [one for one in (self.deadline, self.expiry) if one is not None]
+        bounds = [bound for bound in (self.deadline, self.expiry) if bound is not None]
         if all(self._due + _ROUNDED < bound for bound in bounds):
             text = f"the job ended {end.value} after failure {self.failures}, which asked for more"
             yield _RETRIES, text

@@ -115,9 +115,9 @@ class LockFold:
                 self.answer = "NO" if what is LockInput.NO else what.value
 
     def _see(self, line: LineRow) -> None:
-        one = (line.node, line.epoch, line.n)
-        if one not in self.lines[-1:]:
-            self.lines.append(one)
+        event = (line.node, line.epoch, line.n)
+        if event not in self.lines[-1:]:
+            self.lines.append(event)
 
     def report(self, me: KnownProcess, sink: FoldSink) -> None:
         """Add the rows of the lock, of its WAKE and of their conversation."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import marshal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -120,13 +121,13 @@ class MessageFold:
         done = ends.settled(sink.known)
         ends.only(done).report(sink)
         closed: defaultdict[tuple[Any, ...], LineNumbers] = defaultdict(LineNumbers)
-        for stream, line in ends.only(done & (ends.each(lambda one: one.target is None) > 0)):
+        for stream, line in ends.only(done & (ends.each(lambda stream: stream.target is None) > 0)):
             closed[stream[:_HOPS]].add(line.number)
         rest = ends.only(~done)
         order = np.argsort(rest.stream, kind="stable")
         streams, starts = np.unique(rest.stream[order], return_index=True)
-        for place, lines in zip(streams, np.split(rest.lines[order], starts[1:]), strict=False):
-            self._lines[tuple(ends.streams[place])].append(lines.tobytes())
+        for number, lines in zip(streams, np.split(rest.lines[order], starts[1:]), strict=False):
+            self._lines[tuple(ends.streams[number])].append(lines.tobytes())
         return closed
 
     def report_open(self, sink: FoldSink) -> None:
@@ -147,9 +148,9 @@ def parts_of_messages(
     """
     parts: defaultdict[int, list[tuple[tuple[Any, ...], bytes]]] = defaultdict(list)
     for stream, packed in messages:
-        one, lines = MessageStream(*stream), _values(packed)
-        blocks = lines[:, 0] >> 8 if one.numbered else lines[:, 0] & 7
-        first = process_number(one.source, one.target, one.session) % buckets
+        fields, lines = MessageStream(*stream), _values(packed)
+        blocks = lines[:, 0] >> 8 if fields.numbered else lines[:, 0] & 7
+        first = process_number(fields.source, fields.target, fields.session) % buckets
         places = (first + blocks) % buckets
         for part in np.unique(places).tolist():
             parts[part].append((stream, lines[places == part].tobytes()))
@@ -173,11 +174,11 @@ class _Ends:
     def of(cls, lines: Mapping[tuple[Any, ...], Sequence[bytes]]) -> _Ends:
         """Sort lines."""
         packed = list(map(b"".join, lines.values()))
-        values, sizes = _values(b"".join(packed)), [len(_values(one)) for one in packed]
+        values, sizes = _values(b"".join(packed)), [len(_values(part)) for part in packed]
         stream = np.repeat(np.arange(len(sizes)), sizes)
         ends = cls(list(map(MessageStream._make, lines)), stream, values, stream)
         numbers: defaultdict[tuple[Any, ...], int] = defaultdict(lambda: len(numbers))
-        family = ends.each(lambda one: numbers[one[:_HOPS]])
+        family = ends.each(lambda key: numbers[key[:_HOPS]])
         order = np.lexsort((ends.side, ends.hops, values[:, 0], family))
         return cls(
             ends.streams, stream[order], values[order],
@@ -204,7 +205,7 @@ class _Ends:
 
     def times(self, known: Mapping[ProcessKey, KnownProcess]) -> _Array:
         """Return the time of each line on the common clock."""
-        return self.lines[:, 2] + self.each(lambda one: known[one.process].clock)
+        return self.lines[:, 2] + self.each(lambda stream: known[stream.process].clock)
 
     def __iter__(self) -> Iterator[_End]:
         lines = map(_MessageLine._make, self.lines.tolist())
@@ -213,13 +214,13 @@ class _Ends:
     def settled(self, known: Mapping[ProcessKey, KnownProcess]) -> _Array:
         """Return for each line whether no process writes a further line about its message."""
         nodes: defaultdict[str, list[KnownProcess]] = defaultdict(list)
-        for one in known.values():
-            nodes[one.node].append(one)
+        for process in known.values():
+            nodes[process.node].append(process)
         messages: defaultdict[int, list[_End]] = defaultdict(list)
         for number, end in zip(self.message.tolist(), self, strict=True):
             messages[number].append(end)
-        found = [_is_settled(ends, known, nodes) for ends in messages.values()]
-        return np.repeat(np.array(found, bool), list(map(len, messages.values())))
+        settled = [_is_settled(ends, known, nodes) for ends in messages.values()]
+        return np.repeat(np.array(settled, bool), list(map(len, messages.values())))
 
     def report(self, sink: FoldSink) -> None:
         """Add the rows and violations of all messages."""
@@ -234,7 +235,7 @@ class _Ends:
         first, last = first.only(pairs), last.only(pairs)
         _add_links(first, last, sink)
         numbers: defaultdict[ProcessKey, int] = defaultdict(lambda: len(numbers))
-        device = lambda one: numbers[one.process]  # noqa: E731
+        device = lambda stream: numbers[stream.process]  # noqa: E731
         before, after = slice(None, -1), slice(1, None)
         here = last.only(before).each(device) == first.only(after).each(device)
         _count_hops(first.only(before), last.only(after), here, sink)
@@ -247,28 +248,34 @@ class _Ends:
         """
         received = self.side == 1
         sent = ~received & (self.hops == 0)
-        head, body = (self.message << 32 | self.lines[:, place] for place in (3, 4))
-        made = np.isin(head, head[sent]) & ((self.lines[:, 4] < 0) | np.isin(body, body[sent]))
+        head, body = (self.message << 32 | self.lines[:, column] for column in (3, 4))
+        from_source = np.isin(head, head[sent]) & (
+            (self.lines[:, 4] < 0) | np.isin(body, body[sent])
+        )
         routes: defaultdict[Any, int] = defaultdict(lambda: len(routes))
-        route = self.each(lambda one: routes[one.via])
+        route = self.each(lambda stream: routes[stream.via])
         # A message to a receiver names its whole route from the start.
         on_route = self.message << 32 | route
-        made &= np.isin(on_route, on_route[sent]) | (self.each(lambda one: one.target is None) > 0)
-        made |= self.each(lambda one: (one.source, one.source_epoch) in sink.known) == 0
+        from_source &= np.isin(on_route, on_route[sent]) | (
+            self.each(lambda stream: stream.target is None) > 0
+        )
+        from_source |= (
+            self.each(lambda stream: (stream.source, stream.source_epoch) in sink.known) == 0
+        )
         on_link = _runs(self.message, self.hops) * (len(routes) + 1) + route << 32
         on_link |= self.lines[:, 3]
         passed = np.isin(on_link, on_link[~received])
-        wrong = received & ~(made & passed & (self.each(_is_misplaced) == 0))
+        wrong = received & ~(from_source & passed & (self.each(_is_misplaced) == 0))
         places = np.flatnonzero(wrong)
         order = np.argsort(self.only(places).times(sink.known), kind="stable")
         nodes: defaultdict[str, list[KnownProcess]] = defaultdict(list)
         if len(places):
-            for one in sink.known.values():
-                nodes[one.node].append(one)
+            for process in sink.known.values():
+                nodes[process.node].append(process)
         for number in dict.fromkeys(self.message[places[order]].tolist()):  # the first are shown
             begin, end = np.searchsorted(self.message, [number, number + 1])
             whole = list(self.only(slice(begin, end)))
-            flags = zip(wrong[begin:end].tolist(), made[begin:end].tolist(), strict=True)
+            flags = zip(wrong[begin:end].tolist(), from_source[begin:end].tolist(), strict=True)
             received_wrong = [
                 (receiver, line, _witnesses(receiver, own, sink.known, nodes))
                 for (receiver, line), (bad, own) in zip(whole, flags, strict=True)
@@ -277,26 +284,26 @@ class _Ends:
             _suspect(whole, received_wrong, sink)
 
 
-def _is_misplaced(one: MessageStream) -> bool:
+def _is_misplaced(stream: MessageStream) -> bool:
     """Return whether the receiver of a message is not at the end of the route."""
-    return one.node == one.target and len(one.via or ()) != one.hops
+    return stream.node == stream.target and len(stream.via or ()) != stream.hops
 
 
 def _witnesses(
-    receiver: MessageStream, made: bool, known: Mapping[ProcessKey, KnownProcess],
+    receiver: MessageStream, from_source: bool, known: Mapping[ProcessKey, KnownProcess],
     nodes: Mapping[str, Sequence[KnownProcess]],
 ) -> list[KnownProcess]:  # fmt: skip
     """Return the processes of which one should have a line that sent a received message.
 
     Args:
         receiver: The stream of the receiver's line.
-        made: Whether the source sent the message, so that only the connection is in doubt.
+        from_source: Whether the source sent the message, so that only the connection is in doubt.
         known: All processes.
         nodes: All processes by identity.
     """
-    if _is_misplaced(receiver) or (made and len(receiver.via or ()) < receiver.hops):
+    if _is_misplaced(receiver) or (from_source and len(receiver.via or ()) < receiver.hops):
         return [known[receiver.process]]  # its own line contradicts itself
-    if not made or receiver.hops == 0:
+    if not from_source or receiver.hops == 0:
         origin = known.get((receiver.source, receiver.source_epoch or 0))
         return [] if origin is None else [origin]
     return list(nodes.get(receiver.via[receiver.hops - 1], ()))  # type: ignore[index]
@@ -321,7 +328,7 @@ def _add_links(first: _Ends, last: _Ends, sink: FoldSink) -> None:
         return
     began, ended = first.times(sink.known), last.times(sink.known)
     # The receiver is mostly farther on the route, so its line names more devices.
-    via = np.where(last.each(lambda one: bool(one.via)), last.stream, first.stream)
+    via = np.where(last.each(lambda stream: bool(stream.via)), last.stream, first.stream)
     columns = {
         **{name: (name, first.stream) for name in MessageStream._fields[:_HOPS]},
         "via": ("via", via),
@@ -339,10 +346,10 @@ def _add_links(first: _Ends, last: _Ends, sink: FoldSink) -> None:
             arrays.append(pyarrow.array(numbers[column.name]).cast(column.type))
             continue
         name, streams = columns[column.name]
-        values = pyarrow.array([getattr(one, name) for one in first.streams], column.type)
+        values = pyarrow.array([getattr(stream, name) for stream in first.streams], column.type)
         arrays.append(values.take(pyarrow.array(streams)))
     sink.tables["links"].append(pyarrow.Table.from_arrays(arrays, schema=_LINKS))
-    direct = np.array([not one.via for one in first.streams])[via]
+    direct = np.array([not stream.via for stream in first.streams])[via]
     sink.samples(np.maximum(ended - began, 0)[direct].tolist(), "hop", None, None)
 
 
@@ -360,11 +367,11 @@ def _count_hops(sent: _Ends, received: _Ends, here: _Array, sink: FoldSink) -> N
     passed = here & (received.message == sent.message) & (sent.hops + 1 == received.hops)
     took = np.maximum(received.times(sink.known) - sent.times(sink.known), 0)[passed]
     streams = received.stream[passed]
-    for place in np.unique(streams):
-        stream = received.streams[place]
+    for number in np.unique(streams):
+        stream = received.streams[number]
         direction = "up" if stream.command in _UP else "down"
         device = (stream.via or ("",))[min(stream.hops, len(stream.via or ("",))) - 1]
-        sink.samples(took[streams == place].tolist(), "hop", device, direction)
+        sink.samples(took[streams == number].tolist(), "hop", device, direction)
 
 
 def _is_settled(
@@ -387,8 +394,8 @@ def _is_settled(
     )
     wait = _AGAIN if whole else GONE
     times = [(known[stream.process], line.at) for stream, line in ends]
-    late = [one for one, at in times if one.last <= at + wait]
-    if any(one.end is None for one in late):
+    late = [process for process, at in times if process.last <= at + wait]
+    if any(process.end is None for process in late):
         return False
     parties: set[tuple[str | None, int | None]] = {
         (first.source, first.source_epoch), (target, first.target_epoch if whole else None)
@@ -396,15 +403,17 @@ def _is_settled(
     parties |= {stream.process for stream, _ in ends}
     parties |= {(device, None) for stream, _ in ends for device in stream.via or ()}
     concerned = {
-        (node, epoch): [one for one in nodes.get(node, ()) if epoch in (None, one.epoch)]
+        (node, epoch): [
+            process for process in nodes.get(node, ()) if epoch in (None, process.epoch)
+        ]
         for node, epoch in parties
         if node is not None
     }
     # Each process may receive a message without a target.
     some = nodes.values() if target is None and not whole else concerned.values()
-    due = max(at + one.clock for one, at in times) + wait
-    for one in (process for processes in some for process in processes):
-        if one.end is None and not (one.compared and one.last + one.clock > due):
+    due = max(at + process.clock for process, at in times) + wait
+    for process in chain.from_iterable(some):
+        if process.end is None and not (process.compared and process.last + process.clock > due):
             return False
     # The journal of a process that is not known may come later.
     unknown = target is None or any(
@@ -433,15 +442,15 @@ def _suspect(
     """
     stream, (number, *_) = ends[0]
     source = (stream.source, stream.source_epoch or 0)
-    sent = [line.n for one, line in ends if (one.side, one.hops) == (0, 0)]
+    sent = [end[1].n for end in ends if (end[0].side, end[0].hops) == (0, 0)]
     if not sent and number in sink.closed.get(stream[:_HOPS], LineNumbers()):
         sink.late += 1  # only the message without a target may have receivers beside the first
         return
     proved = []
     for receiver, line, senders in wrong:
         me = sink.known[receiver.process]
-        ran = [one for one in senders if not one.begins_after(me, line.at)]
-        if ran and all(one.has_lines_until(me, line.at) for one in ran):
+        ran = [sender for sender in senders if not sender.begins_after(me, line.at)]
+        if ran and all(sender.has_lines_until(me, line.at) for sender in ran):
             proved.append((receiver, line, ran))
     if not proved:
         return
@@ -456,7 +465,7 @@ def _suspect(
     if sent and source in sink.known:
         story.insert(0, (*source, max(sent)))
         detail = f"{what} was received with other columns than {senders[-1].node} sent"
-    others = [(one.node, one.epoch) for one in senders]
+    others = [(sender.node, sender.epoch) for sender in senders]
     sink.violation(
         "messages arrive as sent", detail, (*got.process, last.n, last.at), story, others=others
     )

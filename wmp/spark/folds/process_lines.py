@@ -60,8 +60,8 @@ class LineNumbers:
 
     def __contains__(self, n: int) -> bool:
         """Return whether tidy runs have a number."""
-        place = bisect_right(self.runs, (n, 1 << 62)) - 1
-        return place >= 0 and n <= self.runs[place][1]
+        index = bisect_right(self.runs, (n, 1 << 62)) - 1
+        return index >= 0 and n <= self.runs[index][1]
 
     @property
     def highest(self) -> int:
@@ -173,8 +173,8 @@ class ProcessLines:
     @property
     def start_columns(self) -> dict[str, Any]:
         """The columns of its ``start`` line; empty without such a line."""
-        found: dict[str, Any] = {} if self.start is None else msgspec.to_builtins(self.start)
-        return found
+        columns: dict[str, Any] = {} if self.start is None else msgspec.to_builtins(self.start)
+        return columns
 
     @property
     def kind(self) -> str:

@@ -29,33 +29,33 @@ def known_processes(
         clock: The clock of each process.
         twice: The processes with different lines of one number.
     """
-    found = {}
+    known = {}
     for row in rows:
         start, own = row.start_columns, clock[row.key]
         settings = start.get("settings", {})
         whole = row.start is not None and not row.numbers.missing and row.key not in twice
-        found[row.key] = KnownProcess(
+        known[row.key] = KnownProcess(
             row.node, row.epoch, row.kind, own.clock, whole, row.end if row.stopped else None,
             row.first, row.last,
             settings.get("max_silence"), start.get("resources", {}), start.get("roles", ()),
             int(settings.get("upstreams", 0)), own.error, own.reference,
         )  # fmt: skip
-    return found
+    return known
 
 
 def nodes(rows: Iterable[ProcessLines], clock: Mapping[ProcessKey, Clock]) -> list[Values]:
     """Return the rows of the table ``nodes``."""
-    made = []
+    values = []
     for row in rows:
         start, own = row.start_columns, clock[row.key]
         begin = [
             list(v.items()) if isinstance(v := start.get(name), dict) else v for name in _START
         ]
-        made.append((
+        values.append((
             *row.key, *begin, row.segments, row.lines, row.numbers.missing, row.first + own.clock,
             row.last + own.clock, own.clock, own.error, row.end, row.reason,
         ))  # fmt: skip
-    return made
+    return values
 
 
 def check_lives(
@@ -80,7 +80,7 @@ def check_lives(
         for node, epoch in row.named:
             named[node] |= set() if epoch is None else {epoch}
     for some in by_node.values():
-        others = [one.key for one in some]
+        others = [row.key for row in some]
         for row in some:
             where = (row.node, row.epoch, row.numbers.highest, row.last)
             who = f"{row.node}:{row.epoch}"
@@ -98,7 +98,7 @@ def check_lives(
             idle = (
                 row.start_columns.get("kind") == "worker" and row.end == "stop" and not row.served
             )
-            if idle and any(_is_rival(row, one, sink.known) for one in some):
+            if idle and any(_is_rival(row, other, sink.known) for other in some):
                 text = (
                     f"{who} did not stop, although no manager served it and another process has "
                     "its identity"
@@ -118,7 +118,7 @@ def _is_witnessed(row: ProcessLines, known: Mapping[ProcessKey, KnownProcess]) -
     """
     me = known[row.key]
     peers = (known[key] for key in _peers(row) if key in known)
-    return all(one.has_lines_until(me, me.last) for one in peers)
+    return all(peer.has_lines_until(me, me.last) for peer in peers)
 
 
 def _is_rival(
@@ -128,9 +128,9 @@ def _is_rival(
 
     A worker that is started again after a kill is not beside the killed process.
     """
-    me, one = known[row.key], known[other.key]
-    first = max(me.first + me.clock, one.first + one.clock)
-    last = min(me.last + me.clock, one.last + one.clock)
+    me, rival = known[row.key], known[other.key]
+    first = max(me.first + me.clock, rival.first + rival.clock)
+    last = min(me.last + me.clock, rival.last + rival.clock)
     return other.served > 0 and last - first > _REFUSED
 
 

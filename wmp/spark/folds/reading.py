@@ -85,7 +85,7 @@ class ReadPart:
     @property
     def lines(self) -> int:
         """Number of all lines."""
-        good = sum(one.lines for one in self.processes.values())
+        good = sum(process.lines for process in self.processes.values())
         return good + sum(count for count, _ in self.bad.values())
 
     def merge(self, other: ReadPart) -> None:
@@ -107,7 +107,7 @@ class ReadTask:
     parts: Parts
     buckets: int
     """Number of the parts into which messages are divided."""
-    found: ReadPart = field(factory=ReadPart)
+    result: ReadPart = field(factory=ReadPart)
     _events: list[pyarrow.Table] = field(factory=list)
     _messages: defaultdict[tuple[Any, ...], array[int]] = field(
         factory=lambda: defaultdict(lambda: array("q"))
@@ -115,14 +115,14 @@ class ReadTask:
     """The values of :mod:`wmp.spark.folds.message_fold`, by stream."""
 
     def read(self, lines: Iterable[tuple[str, bytes]]) -> Iterator[list[Numbered]]:
-        """Read (file, line), and yield parts; after the last, ``found`` is complete."""
+        """Read (file, line), and yield parts; after the last, ``result`` is complete."""
         left = iter(lines)
         while some := list(islice(left, _FULL)):
             yield self._parts(*zip(*some, strict=True))
             if len(self._events) >= _TABLES:
                 yield self._write()
         yield self._write()
-        self.found.written = self.parts.close()
+        self.result.written = self.parts.close()
 
     def _write(self) -> list[Numbered]:
         """Write the events so far, and return the parts of their messages."""
@@ -132,7 +132,7 @@ class ReadTask:
         parts = parts_of_messages(self._messages.items(), self.buckets)
         rows: list[Numbered] = [("message", bucket, 0, 0, ends) for bucket, ends in parts]
         self._messages.clear()
-        self.found.groups |= {row[:3] for row in rows}
+        self.result.groups |= {row[:3] for row in rows}
         return rows
 
     def _parts(self, files: Sequence[str], texts: Sequence[bytes]) -> list[Numbered]:
@@ -144,8 +144,8 @@ class ReadTask:
                 names.append(file)
             elif text.strip():
                 words = text.decode(errors="replace")[:_EXAMPLE]
-                count, example = self.found.bad.get((file, line), (0, words))
-                self.found.bad[file, line] = count + 1, min(example, words)
+                count, example = self.result.bad.get((file, line), (0, words))
+                self.result.bad[file, line] = count + 1, min(example, words)
         if lines:
             self._events.append(event_table(lines, names))
         own: defaultdict[ProcessKey, list[LineRow]] = defaultdict(list)
@@ -153,7 +153,7 @@ class ReadTask:
             own[line.node, line.epoch].append(line)
         rows: list[Numbered] = []
         for key, some in own.items():
-            process = self.found.processes.setdefault(key, ProcessLines(*key))
+            process = self.result.processes.setdefault(key, ProcessLines(*key))
             process.add(some)
             peers: defaultdict[str | None, list[LineRow]] = defaultdict(list)
             kind = None if process.start is None else process.kind
@@ -167,7 +167,7 @@ class ReadTask:
                 part.sort(key=_number)
                 group = ("line", process_number(*key), process_number(peer))
                 rows.append((*group, part[0].n, packed_lines(part)))
-        self.found.groups |= {row[:3] for row in rows}
+        self.result.groups |= {row[:3] for row in rows}
         return rows
 
     def _add_message(self, line: LineRow) -> None:
@@ -183,7 +183,7 @@ class ReadTask:
             number = head
         elif number <= _SAMPLED:
             side, process = int(line.what == "received"), (line.node, line.epoch)
-            self.found.samples.append(((stream[:_ENDS], number), side, process, line.at))
+            self.result.samples.append(((stream[:_ENDS], number), side, process, line.at))
         self._messages[stream].extend((number, line.n, line.at, head, body))
 
 

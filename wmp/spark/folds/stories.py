@@ -31,20 +31,20 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-def first_of_each_name(found: Sequence[Values]) -> list[Values]:
+def first_of_each_name(violations: Sequence[Values]) -> list[Values]:
     """Return the first violations of each name and certainty, in the order of time."""
     kept: Counter[Any] = Counter()
     first = []
-    for row in sorted(found, key=lambda row: (row[_TIME] or 0, row[_KEY])):
+    for row in sorted(violations, key=lambda row: (row[_TIME] or 0, row[_KEY])):
         kept[row[_NAME], row[_CERTAIN]] += 1
         if kept[row[_NAME], row[_CERTAIN]] <= MAX_OF_A_NAME:
             first.append(row)
     return first
 
 
-def bounded(found: list[Values]) -> list[Values]:
+def bounded(violations: list[Values]) -> list[Values]:
     """Return violations; of very many only the first of each name and certainty."""
-    return found if len(found) <= _ROWS else first_of_each_name(found)
+    return violations if len(violations) <= _ROWS else first_of_each_name(violations)
 
 
 def find_lines(
@@ -63,14 +63,14 @@ def find_lines(
         field: Any = F.col
     else:
         field = pc.field
-    one = field(by)
-    lines = one.isin(values) if by == "n" else (one >= values[0]) & (one <= values[-1])
+    column = field(by)
+    lines = column.isin(values) if by == "n" else (column >= values[0]) & (column <= values[-1])
     lines &= field("node").isin(sorted({node for node, _ in wanted}))
     if tables.far:
-        found = tables.read("events").where(lines).select(*columns).toArrow()
+        table = tables.read("events").where(lines).select(*columns).toArrow()
     else:
-        found = tables.dataset("events").to_table(columns=list(columns), filter=lines)
-    rows: list[dict[str, Any]] = found.to_pylist()
+        table = tables.dataset("events").to_table(columns=list(columns), filter=lines)
+    rows: list[dict[str, Any]] = table.to_pylist()
     return rows
 
 
@@ -88,22 +88,22 @@ def stories(
     rows: defaultdict[Any, list[dict[str, Any]]] = defaultdict(list)
     for line in find_lines(tables, wanted, "n", _COLUMNS):
         rows[line["node"], line["epoch"], line["n"]].append(line)
-    found = {}
+    events = {}
     for row in violations:
         lines = []
         for node, epoch, n in row[_EVENTS]:
             clock = known[node, epoch].clock if (node, epoch) in known else 0
             lines += [(line["at"] + clock, node, epoch, n, line) for line in rows[node, epoch, n]]
         lines.sort(key=lambda line: line[:4])
-        found[row[_KEY]] = [
+        events[row[_KEY]] = [
             (
-                row[_KEY], place, node, epoch, n, time,
+                row[_KEY], position, node, epoch, n, time,
                 line["what"], line["command"], line["source"], line["target"], line["ids"],
                 line["attempts"], _text(line),
             )
-            for place, (time, node, epoch, n, line) in enumerate(lines, 1)
+            for position, (time, node, epoch, n, line) in enumerate(lines, 1)
         ]  # fmt: skip
-    return found
+    return events
 
 
 def _text(line: Mapping[str, Any]) -> str:
@@ -149,14 +149,14 @@ def check_silences(silences: Sequence[Values], tables: Tables, sink: FoldSink) -
 
 
 def check_twice(
-    found: Iterable[tuple[ProcessKey, Sequence[tuple[int, int]]]], tables: Tables, sink: FoldSink
+    twice: Iterable[tuple[ProcessKey, Sequence[tuple[int, int]]]], tables: Tables, sink: FoldSink
 ) -> None:
     """Report different lines with one number, of very many only the first by their lines.
 
     The ranges of such numbers are found by process.
     """
     wanted, name = {}, "one line for each number"
-    for key, runs in found:
+    for key, runs in twice:
         numbers = LineNumbers(list(runs))
         numbers.tidy()
         every = chain.from_iterable(range(first, last + 1) for first, last in numbers.runs)

@@ -49,13 +49,13 @@ class _TakenJob(NamedTuple):
     """A job of a TAKE, as long as its DONE was not sent."""
 
     take: LineRow
-    place: int
-    """The place of the job in the TAKE."""
+    position: int
+    """The position of the job in the TAKE."""
     attempt: int | None
 
     def entry(self, column: list[Any] | None) -> Any:
         """Return the job's entry of a column; None without the column."""
-        return None if not column else column[self.place if len(column) > 1 else 0]
+        return None if not column else column[self.position if len(column) > 1 else 0]
 
     @property
     def begin_by(self) -> int | None:
@@ -223,7 +223,7 @@ class WorkerFold(ProcessFold):
                 lock = self._lock_of(line)
                 if lock is not None:
                     lock.answer_by(line, self._break)
-                for place, (job, attempt, _) in enumerate(jobs_of(line)):
+                for position, (job, attempt, _) in enumerate(jobs_of(line)):
                     self._fact(
                         line, "taken", owner, job, attempt, *manager, None, line.session,
                         line.number,
@@ -232,7 +232,7 @@ class WorkerFold(ProcessFold):
                     if held is not None and (held.attempt or 0) > (attempt or 0):
                         continue  # the worker keeps the newer attempt (WMP-4.14)
                     self._release(owner, job)
-                    self._held[*owner, job] = _TakenJob(line, place, attempt)
+                    self._held[*owner, job] = _TakenJob(line, position, attempt)
                     if lock is not None:
                         lock.held += 1
             case "CANCEL":
@@ -360,14 +360,14 @@ class WorkerFold(ProcessFold):
             return
         share = (line.at - lane.since) / len(line.ids)
         recalled = line.what == "recalled"
-        for place, (job, _, outcome) in enumerate(jobs_of(line, line.outcomes)):
+        for position, (job, _, outcome) in enumerate(jobs_of(line, line.outcomes)):
             if job not in lane.jobs:
                 continue
             attempt, owner = lane.jobs.pop(job), lane.owner
             if recalled:
                 self._fact(line, "finished", owner, job, attempt, word="recalled", other=line.lane)
                 continue
-            begun = int(lane.since + share * place) + self.me.clock
+            begun = int(lane.since + share * position) + self.me.clock
             self._fact(
                 line, "finished", owner, job, attempt, None, None, outcome, int(share), begun,
                 other=line.lane,
@@ -385,9 +385,9 @@ class WorkerFold(ProcessFold):
         begin = self.me.first if self._changed is None else self._changed
         self._count_time("had", self._amounts, begin, line.at)
         self._changed = line.at
-        found = line.resources or {}
-        self._amounts = {name: found.get(name, 0) for name in {**self._amounts, **found}}
-        for name, amount in found.items():
+        resources = line.resources or {}
+        self._amounts = {name: resources.get(name, 0) for name in {**self._amounts, **resources}}
+        for name, amount in resources.items():
             self._have[name] = max(amount, self._have.get(name, 0))
 
     def _count_time(self, what: str, amounts: Mapping[str, int], begin: int, end: int) -> None:

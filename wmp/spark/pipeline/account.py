@@ -78,7 +78,9 @@ class Account:
     def add_lines(self, new: ReadPart) -> None:
         """Add what was found in new lines, and compare the clocks of their processes."""
         old, folded = dict(self.found.processes), {group[1] for group in new.groups}
-        latest = max((one.last + self.clocks[key].clock for key, one in old.items()), default=0)
+        latest = max(
+            (process.last + self.clocks[key].clock for key, process in old.items()), default=0
+        )
         for key in old.keys() & new.processes.keys():
             runs = new.processes[key].numbers.runs
             again = bool(runs) and runs[0][0] <= old[key].numbers.highest
@@ -93,7 +95,9 @@ class Account:
         if new.samples or not new.processes.keys() <= self.clocks.keys():
             self._compare_clocks()
         fresh = [
-            one.first + self.clocks[key].clock for key, one in processes.items() if key not in old
+            process.first + self.clocks[key].clock
+            for key, process in processes.items()
+            if key not in old
         ]
         if old and fresh and min(fresh) < latest - GONE:
             self.stale = True  # the journal of a process came late
@@ -124,8 +128,8 @@ class Account:
     def _lengthen(self) -> None:
         """Choose the stretches of the totals by the time of all lines."""
         known = self.known.values()
-        first = min((one.first + one.clock for one in known), default=0)
-        last = max((one.last + one.clock for one in known), default=0)
+        first = min((process.first + process.clock for process in known), default=0)
+        last = max((process.last + process.clock for process in known), default=0)
         since, until = max(first, self.window[0]), min(last, self.window[1])
         self.totals.window = self.window
         if (length := stretch(max(until - since, 0) / 1e6)) > self.totals.length:
@@ -146,28 +150,30 @@ class Account:
         if self.buckets // 32 < buckets <= self.buckets:
             return []
         self.buckets = buckets
-        self.open = {group: one for group, one in self.open.items() if group[0] == "line"}
+        self.open = {
+            group: open_group for group, open_group in self.open.items() if group[0] == "line"
+        }
         return divided(states, buckets)
 
     def states(self) -> list[Numbered]:
         """Return the states of all open groups."""
-        return [(*group, STATE, one.state) for group, one in self.open.items()]
+        return [(*group, STATE, open_group.state) for group, open_group in self.open.items()]
 
-    def add_folded(self, found: Folded) -> None:
+    def add_folded(self, folded: Folded) -> None:
         """Add what a task of the folds found."""
-        self.add_counts(found.counts)
-        for name, rows in found.rows.items():
+        self.add_counts(folded.counts)
+        for name, rows in folded.rows.items():
             self.rows[name] += rows
         self.rows["violations"] = bounded(self.rows["violations"])
-        self._add_files(found.written)
-        for group, state in found.open.items():
+        self._add_files(folded.written)
+        for group, state in folded.open.items():
             self.open.pop(group, None)
             if state is not None:
                 self.open[group] = state
-        for whose, numbers in found.closed.items():
+        for whose, numbers in folded.closed.items():
             self.closed.setdefault(whose, LineNumbers()).runs += numbers.runs
             self.closed[whose].tidy()
-        self.stale = self.stale or found.late > 0
+        self.stale = self.stale or folded.late > 0
 
     def add_counts(self, counts: Counts) -> None:
         """Add counts to the totals."""
@@ -175,5 +181,5 @@ class Account:
         self.added.append(counts)
 
     def _add_files(self, written: Iterable[Written]) -> None:
-        for one in written:
-            self.files[one[0]].append(one)
+        for file in written:
+            self.files[file[0]].append(file)

@@ -54,15 +54,15 @@ class AccountStore:
         try:
             with self._database() as database:
                 rows = database.execute("select kind, process, peer, body, checksum from groups")
-                found = dict(map(_unpacked, rows))
+                groups = dict(map(_unpacked, rows))
         except sqlite3.OperationalError as error:
             raise WMPError(f"cannot read the saved report in {self._path}: {error}") from error
         except (sqlite3.DatabaseError, ValueError) as error:
             raise ConfigError(f"the saved report is damaged ({error}): {remedy}") from error
-        if _REST not in found:
+        if _REST not in groups:
             return None
-        rest, self._saved = found.pop(_REST), found
-        return rest, dict(found)
+        rest, self._saved = groups.pop(_REST), groups
+        return rest, dict(groups)
 
     def save(self, rest: Any, groups: dict[Group, OpenGroup]) -> None:
         """Save the differences from the saved account.
@@ -70,8 +70,10 @@ class AccountStore:
         Raises:
             WMPError: The file cannot be written.
         """
-        changed = [(key, one) for key, one in groups.items() if self._saved.get(key) is not one]
-        rows = (_packed(key, one) for key, one in [*changed, (_REST, rest)])
+        changed = [
+            (key, value) for key, value in groups.items() if self._saved.get(key) is not value
+        ]
+        rows = (_packed(key, value) for key, value in [*changed, (_REST, rest)])
         try:
             with self._database() as database, database:
                 database.executemany(
@@ -93,8 +95,8 @@ class AccountStore:
             database.close()
 
 
-def _packed(key: Group, one: Any) -> tuple[Any, ...]:
-    body = pickle.dumps(one, 5)
+def _packed(key: Group, value: Any) -> tuple[Any, ...]:
+    body = pickle.dumps(value, 5)
     return *key, body, _checksum(key, body)
 
 

@@ -56,19 +56,19 @@ class InProcess:
         task = ReadTask(Parts(where), buckets)
         with _rare_collections():
             self._rows = list(chain.from_iterable(task.read(lines)))
-        return [task.found]
+        return [task.result]
 
     def fold(self, make: _MakeTask, states: Sequence[Numbered]) -> list[Folded]:
         """Fold the lines that were read after the states; return what each task found."""
         task = make()
-        place = lambda row: (task.group(row), row[3])  # noqa: E731
+        order = lambda row: (task.group(row), row[3])  # noqa: E731
         lines = [*self._rows, *(row for row in states if row[0] != "fact")]
         with _rare_collections():
-            facts = list(chain.from_iterable(task.run(sorted(lines, key=place))))
+            facts = list(chain.from_iterable(task.run(sorted(lines, key=order))))
             new = {row[1] for row in facts}
             again = (row for row in states if row[0] == "fact")
             facts += [row for row in again if task.settles or row[1] in new]
-            assert not any(task.run(sorted(facts, key=place)))
+            assert not any(task.run(sorted(facts, key=order)))
         return [task.end()]
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class OnSpark:
         def read(lines: Iterable[JournalLine]) -> Iterator[list[Numbered]]:
             task = ReadTask(Parts(where), buckets)
             yield from task.read(lines)
-            yield [_result(task.found)]
+            yield [_result(task.result)]
 
         def own(rows: Iterable[tuple[int]]) -> Iterator[JournalLine]:
             return chain.from_iterable(source.lines(source.tasks[number]) for (number,) in rows)
@@ -125,8 +125,8 @@ class OnSpark:
 
         assert self._frame is not None
         known = make().sink.known.items()
-        managers = [process_number(*key) for key, one in known if one.kind == "manager"]
-        devices = [process_number(*key) for key, one in known if one.kind == "device"]
+        managers = [process_number(*key) for key, process in known if process.kind == "manager"]
+        devices = [process_number(*key) for key, process in known if process.kind == "device"]
         is_line = F.col("kind") == "line"
         apart = is_line & F.col("process").isin(managers)
 
@@ -149,8 +149,10 @@ class OnSpark:
                 table = pyarrow.Table.from_batches([_batch(some, schema_of(ROW))])
                 frame = frame.unionAll(self.spark.createDataFrame(table))
             frame = frame.withColumn("other", F.when(apart, F.col("peer")).otherwise(F.lit(0)))
-            one = self._tasks == 1
-            frame = frame.coalesce(1) if one else frame.repartition(self._tasks, "process", "other")
+            single = self._tasks == 1
+            frame = (
+                frame.coalesce(1) if single else frame.repartition(self._tasks, "process", "other")
+            )
             frame = frame.sortWithinPartitions("kind", "process", "other", "rank")
             return _mapped(frame.drop("other"), fold)
 
@@ -179,7 +181,7 @@ def _mapped(
         rows = (
             row
             for batch in batches
-            for row in zip(*(one.to_pylist() for one in batch.columns), strict=True)
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
         )
         _freeze()
         with _rare_collections():
@@ -212,9 +214,9 @@ def _far_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     return text.select(F.col("_metadata.file_name").alias("file"), F.col("value").cast("binary"))
 
 
-def _result(found: ReadPart | Folded) -> Numbered:
+def _result(result: ReadPart | Folded) -> Numbered:
     """Return what a task found as a row."""
-    return "found", 0, 0, 0, pickle.dumps(found)
+    return "found", 0, 0, 0, pickle.dumps(result)
 
 
 def _results(frame: DataFrame) -> list[Any]:

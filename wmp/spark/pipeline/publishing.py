@@ -73,8 +73,8 @@ class Publisher:
         account = self.account
         known, processes = account.known, account.found.processes
         files = {name: list(written) for name, written in account.files.items()}
-        for one in self._write_open(account.open):
-            files[one[0]].append(one)
+        for file in self._write_open(account.open):
+            files[file[0]].append(file)
         self.tables.publish(files)
         self._check_events()
         totals, checks = self._add_up(), FoldSink(known)
@@ -89,8 +89,10 @@ class Publisher:
             "violations": shown,
             "violation_events": chain.from_iterable(account.stories.values()),
             "bad_lines": [(*key, *lines) for key, lines in sorted(account.found.bad.items())],
-            "offsets": [one.row for one in account.offsets],
-            "nodes": nodes(sorted(processes.values(), key=lambda one: one.key), account.clocks),
+            "offsets": [offset.row for offset in account.offsets],
+            "nodes": nodes(
+                sorted(processes.values(), key=lambda process: process.key), account.clocks
+            ),
             "missing_nodes": missing,
             "findings": findings,
             "latency": totals.latency(),
@@ -119,14 +121,18 @@ class Publisher:
         account, known = self.account, self.account.known
         broken = [
             (*row[:4], is_certain(row[16], known), *row[5:16])
-            for rows in (account.rows, *(one.rows for one in account.open.values()), checks.rows)
+            for rows in (
+                account.rows,
+                *(open_group.rows for open_group in account.open.values()),
+                checks.rows,
+            )
             for row in rows.get("violations", ())
         ]
         shown = first_of_each_name(broken)
         written = {key: {line[2:5] for line in lines} for key, lines in account.stories.items()}
         new = [row for row in shown if written.get(row[0]) != set(row[15])]
-        found = account.stories | (stories(new, self.tables, known) if new else {})
-        account.stories = {row[0]: found[row[0]] for row in shown}
+        events = account.stories | (stories(new, self.tables, known) if new else {})
+        account.stories = {row[0]: events[row[0]] for row in shown}
         return shown
 
     def _write_open(self, groups: Mapping[Group, OpenGroup]) -> list[Written]:
@@ -135,10 +141,10 @@ class Publisher:
         A file has the rows of several groups of one kind. If one of its groups has changed, its
         other groups get new files, too.
         """
-        left = {group: one for group, one in groups.items() if one.tables}
+        left = {group: open_group for group, open_group in groups.items() if open_group.tables}
         kept = []
         for some, files in self._shelves:
-            if all(left.get(group) is one for group, one in some.items()):
+            if all(left.get(group) is open_group for group, open_group in some.items()):
                 kept.append((some, files))
                 for group in some:
                     del left[group]
@@ -152,7 +158,7 @@ class Publisher:
                     some, rows = {}, 0
             kept.append((some, self._write(some.values())))
         self._shelves = kept
-        return [one for _, files in kept for one in files]
+        return [file for _, files in kept for file in files]
 
     def _write(self, groups: Iterable[OpenGroup]) -> list[Written]:
         parts, tables = Parts(self.tables.where), defaultdict(list)
@@ -166,7 +172,9 @@ class Publisher:
     def _add_up(self) -> Totals:
         """Return the totals of the account with the counts of its open groups."""
         account, old, totals = self.account, self._counts, self._totals
-        self._counts = new = {group: one.counts for group, one in account.open.items()}
+        self._counts = new = {
+            group: open_group.counts for group, open_group in account.open.items()
+        }
         changed = [
             (old.get(group, {}), new.get(group, {}))
             for group in old.keys() | new.keys()

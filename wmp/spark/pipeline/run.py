@@ -109,14 +109,16 @@ def _read(engine: Engine, where: str, source: Source, account: Account) -> ReadP
     """Read lines, and return what was found in them; identical lines count once."""
     new = ReadPart()
     for distinct in (False, True):
-        lines, new = sum(one.lines for one in new.processes.values()), ReadPart()
-        for one in engine.read(source, where, account.buckets, distinct=distinct):
-            new.merge(one)
-        twice = {key: runs for key, one in new.processes.items() if (runs := one.numbers.tidy())}
+        lines, new = sum(process.lines for process in new.processes.values()), ReadPart()
+        for part in engine.read(source, where, account.buckets, distinct=distinct):
+            new.merge(part)
+        twice = {
+            key: runs for key, process in new.processes.items() if (runs := process.numbers.tidy())
+        }
         if not twice:
             break
     if distinct:
-        account.repeated += lines - sum(one.lines for one in new.processes.values())
+        account.repeated += lines - sum(process.lines for process in new.processes.values())
     account.twice |= twice.keys()
     account.rows["twice"] += twice.items()
     return new
@@ -130,10 +132,10 @@ def _fold(
         account.known, account.closed, length=account.totals.length, window=account.window
     )
     buckets, follows = account.buckets, account.follows
-    for found in engine.fold(
+    for folded in engine.fold(
         lambda: FoldTask(sink, Parts(where), buckets, follows, settles), states
     ):
-        account.add_folded(found)
+        account.add_folded(folded)
 
 
 def reporter(progress: Progress | None) -> Callable[[str], None]:

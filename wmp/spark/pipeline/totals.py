@@ -85,16 +85,16 @@ class Totals:
     def add(self, counts: Counts) -> None:
         """Add counts: (count, total, top) by (name, key…)."""
         for key, entry in counts.items():
-            for samples, place in self._places(*key):
-                _add(samples, place, entry)
+            for samples, sample in self._places(*key):
+                _add(samples, sample, entry)
 
     def _places(self, name: str, *key: Any) -> Iterator[tuple[_Samples, Any]]:
         """Yield the places of a count."""
         if name == "phase":
             phase, *who, value = key
-            for by, one in (("all", ""), *zip(_GROUPS, who, strict=True)):
-                if one is not None or by == "role":
-                    group = (phase, by, one)
+            for by, whose in (("all", ""), *zip(_GROUPS, who, strict=True)):
+                if whose is not None or by == "role":
+                    group = (phase, by, whose)
                     self._rows.pop(group, None)
                     yield self.phases.setdefault(group, {}), value
             return
@@ -118,24 +118,24 @@ class Totals:
                     continue
                 # The least sample of a rounded length is that length.
                 known = key[0] not in _GREATEST or entry[2] == key[-1] > 0
-                for samples, place in self._places(*key):
-                    number, total, top = samples[place]
+                for samples, sample in self._places(*key):
+                    number, total, top = samples[sample]
                     if number == entry[0] > 0:
-                        empty.append((samples, place, key[0] != "shares"))
+                        empty.append((samples, sample, key[0] != "shares"))
                         top = _UNKNOWN
                     elif top == entry[2] and not known:
-                        lost.append((samples, place, top))
+                        lost.append((samples, sample, top))
                         top = _UNKNOWN
-                    samples[place] = number - entry[0], total - entry[1], top
+                    samples[sample] = number - entry[0], total - entry[1], top
             more.append({key: entry for key, entry in new.items() if old.get(key) != entry})
         for counts in more:
             self.add(counts)
-        for samples, place, alone in empty:
-            if place in samples and not samples[place][0]:
+        for samples, sample, alone in empty:
+            if sample in samples and not samples[sample][0]:
                 if not alone:
                     return False  # a worker without a job has an entry, too
-                del samples[place]
-        return all(samples[place][2] >= top for samples, place, top in lost if place in samples)
+                del samples[sample]
+        return all(samples[sample][2] >= top for samples, sample, top in lost if sample in samples)
 
     def lengthen(self, length: int) -> None:
         """Use longer stretches from now on."""
@@ -153,8 +153,8 @@ class Totals:
             whole.add(more)
         return whole
 
-    def _sum(self, name: str, place: int = 0) -> int:
-        return sum(entry[place] for entry in self.counts[name].values())
+    def _sum(self, name: str, index: int = 0) -> int:
+        return sum(entry[index] for entry in self.counts[name].values())
 
     def _numbers(self, name: str) -> dict[Any, int]:
         """Return the numbers of a count by the first word of its keys."""
@@ -168,11 +168,11 @@ class Totals:
 
     def findings(self, known: Mapping[ProcessKey, KnownProcess], checks: Counts) -> list[Values]:
         """Return the rows of ``findings``; ``checks`` has further counts of violations."""
-        found: Counter[tuple[str, bool]] = Counter()
+        counts: Counter[tuple[str, bool]] = Counter()
         more = ((key[1:], entry) for key, entry in checks.items())
         for (name, judged), entry in chain(self.counts["violation"].items(), more):
-            found[name, is_certain(judged, known)] += entry[0]
-        return [(name, FINDINGS[name], certain, n) for (name, certain), n in sorted(found.items())]
+            counts[name, is_certain(judged, known)] += entry[0]
+        return [(name, FINDINGS[name], certain, n) for (name, certain), n in sorted(counts.items())]
 
     def latency(self) -> Iterator[Values]:
         """Return the rows of ``latency``."""
@@ -207,12 +207,12 @@ class Totals:
     def utilisation(self, known: Mapping[ProcessKey, KnownProcess]) -> Iterator[Values]:
         """Return the rows of ``utilisation``."""
         busy, had, length = self.counts["busy"], self.counts["had"], self.length
-        for (node, epoch), one in known.items():
-            if one.kind != "worker":
+        for (node, epoch), process in known.items():
+            if process.kind != "worker":
                 continue
-            first = max(one.first + one.clock, self.window[0])
-            last = min(one.last + one.clock, self.window[1])
-            for name, have in one.resources.items():
+            first = max(process.first + process.clock, self.window[0])
+            last = min(process.last + process.clock, self.window[1])
+            for name, have in process.resources.items():
                 for part in range(first // length * length, last + 1, length):
                     overlap = min(last, part + length) - max(first, part)
                     taken = busy.get((node, epoch, name, part), (0, 0))[1]
@@ -262,7 +262,7 @@ class Totals:
             )
 
     def summary(
-        self, found: ReadPart, clocks: Mapping[ProcessKey, Clock], repeated: int, missing: int,
+        self, part: ReadPart, clocks: Mapping[ProcessKey, Clock], repeated: int, missing: int,
         findings: Iterable[Values],
     ) -> list[Values]:  # fmt: skip
         """Return the rows of ``summary``; ``missing`` processes have left no journal."""
@@ -270,23 +270,23 @@ class Totals:
         broken = {True: 0, False: 0}
         for _, _, certain, count in findings:
             broken[certain] += count
-        nodes = found.processes.values()
-        kinds = [one.start_columns.get("kind") for one in nodes]  # as in the table `nodes`
-        first = min((one.first + clocks[one.key].clock for one in nodes), default=0)
-        last = max((one.last + clocks[one.key].clock for one in nodes), default=0)
+        nodes = part.processes.values()
+        kinds = [process.start_columns.get("kind") for process in nodes]  # as in the table `nodes`
+        first = min((process.first + clocks[process.key].clock for process in nodes), default=0)
+        last = max((process.last + clocks[process.key].clock for process in nodes), default=0)
         bounds = (*self.counts["first submission"].values(), *self.counts["last end"].values())
         took = sum(top for _, _, top in bounds) / 1e6 if len(bounds) == 2 else 0
         numbers = {
             "nodes": len(nodes),
             **{f"{kind}s": kinds.count(kind) for kind in ("manager", "worker", "device")},
-            "lines": sum(one.lines for one in nodes),
-            "lines missing": sum(one.numbers.missing for one in nodes),
+            "lines": sum(process.lines for process in nodes),
+            "lines missing": sum(process.numbers.missing for process in nodes),
             "lines repeated": repeated,
-            "without an end": sum(one.end is None for one in nodes),
+            "without an end": sum(process.end is None for process in nodes),
             "seconds": (last - first) / 1e6,
-            "clock error": max((one.error or 0 for one in clocks.values()), default=0),
+            "clock error": max((clock.error or 0 for clock in clocks.values()), default=0),
             "nodes missing": missing,
-            "bad lines": sum(lines for lines, _ in found.bad.values()),
+            "bad lines": sum(lines for lines, _ in part.bad.values()),
             "jobs": sum(jobs.values()),
             **{f"jobs {end.value}": jobs.get(end.value, 0) for end in End},
             "jobs open": jobs.get(None, 0),
@@ -306,7 +306,7 @@ class Totals:
             "jobs late": self._sum("locks", 1),
             "violations": broken[True],
             "uncertain violations": broken[False],
-            "drops": sum(one.drops.total() for one in nodes),
+            "drops": sum(process.drops.total() for process in nodes),
         }
         return [(name, float(value), NUMBERS[name]) for name, value in numbers.items()]
 
@@ -322,17 +322,17 @@ def _hour(hour: int) -> str:
 
 def drops(processes: Iterable[ProcessLines]) -> Iterator[Values]:
     """Return the rows of ``drops``."""
-    for one in processes:
-        for reason, lines in one.drops.items():
-            yield (*one.key, reason, lines)
+    for process in processes:
+        for reason, lines in process.drops.items():
+            yield (*process.key, reason, lines)
 
 
 def missing_nodes(processes: Mapping[ProcessKey, ProcessLines]) -> list[Values]:
     """Return the rows of ``missing_nodes``."""
     named: Counter[tuple[str, int | None]] = Counter()
-    for one in processes.values():
-        if one.kind != "device":
-            named.update(one.named)
+    for process in processes.values():
+        if process.kind != "device":
+            named.update(process.named)
     return [
         (node, epoch, lines)
         for (node, epoch), lines in named.items()
