@@ -162,19 +162,19 @@ def _borrow(n_jobs: int, environment: dict[str, str], options: CallOptions) -> _
     """Return a kept executor that fits, else another in place of those that nobody uses."""
     fits = n_jobs, environment, options
     with _lock:
-        for one in list(_kept):
-            if one.executor.closed or not (one.users or one.fits == fits):
-                one.executor.shutdown(wait=False)
-                _kept.remove(one)
-        found = next((one for one in _kept if one.fits == fits), None)
-        if found is None:
+        for kept in list(_kept):
+            if kept.executor.closed or not (kept.users or kept.fits == fits):
+                kept.executor.shutdown(wait=False)
+                _kept.remove(kept)
+        borrowed = next((kept for kept in _kept if kept.fits == fits), None)
+        if borrowed is None:
             executor = Executor(
                 workers=n_jobs, initializer=set_environment, initargs=(environment,), **options
             )
-            found = _KeptExecutor(executor, fits)
-            _kept.append(found)
-        found.users += 1
-        return found
+            borrowed = _KeptExecutor(executor, fits)
+            _kept.append(borrowed)
+        borrowed.users += 1
+        return borrowed
 
 
 def register() -> None:

@@ -395,15 +395,15 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(shown)
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def counted(count: int, singular: str, plural: str = "") -> str:
     """Return a number with its noun, for people: ``1 job``, ``2 jobs``.
 
     Args:
         count: The number.
-        one: The words after the number 1.
-        many: The words after any other number; by default ``one`` with an ``s``.
+        singular: The words after the number 1.
+        plural: The words after any other number; by default ``singular`` with an ``s``.
     """
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"
 
 
 def named(identity: bytes) -> str:

@@ -113,19 +113,21 @@ class Retry:
                 "on= is empty; name classes of errors, or leave on= out for all errors"
             )
         given: tuple[object, ...] = self.on
-        for one in given:
-            if not isinstance(one, str) and not (
-                isinstance(one, type) and issubclass(one, BaseException)
+        for entry in given:
+            if not isinstance(entry, str) and not (
+                isinstance(entry, type) and issubclass(entry, BaseException)
             ):
                 raise ConfigError(
-                    f"on contains {one!r}; expected classes of errors, or their qualified names"
+                    f"on contains {entry!r}; expected classes of errors, or their qualified names"
                 )
-        names = frozenset(_checked(one) if isinstance(one, str) else _name(one) for one in self.on)
+        names = frozenset(
+            _checked(entry) if isinstance(entry, str) else _name(entry) for entry in self.on
+        )
         object.__setattr__(self, "names", names)
 
     def suits(self, error: BaseException) -> bool:
         """Return whether an error is one of ``on``, by its classes."""
-        classes = tuple(one for one in self.on if isinstance(one, type))
+        classes = tuple(kind for kind in self.on if isinstance(kind, type))
         return isinstance(error, classes) or not self.names.isdisjoint(names_of(error))
 
     def suits_names(self, names: Sequence[str] | None) -> bool:
@@ -152,12 +154,12 @@ class Retry:
 
 def names_of(error: BaseException) -> list[str]:
     """Return the qualified names of an error's type and of all its base types."""
-    return [_name(one) for one in type(error).__mro__ if one is not object]
+    return [_name(base) for base in type(error).__mro__ if base is not object]
 
 
-def _name(one: type) -> str:
+def _name(kind: type) -> str:
     # Whitespace separates the names on the wire.
-    return "".join(f"{one.__module__}.{one.__qualname__}".split())
+    return "".join(f"{kind.__module__}.{kind.__qualname__}".split())
 
 
 _ROOTS: Final = frozenset(("builtins.Exception", "builtins.BaseException"))
@@ -171,9 +173,9 @@ def _checked(name: str) -> str:
     """
     if "." in name:
         return name
-    found = getattr(builtins, name, None)
-    if isinstance(found, type) and issubclass(found, BaseException):
-        return _name(found)
+    kind = getattr(builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        return _name(kind)
     raise ConfigError(
         f"on contains {name!r}, which is not a built-in exception; expected a class, or a name "
         "with its module, such as 'requests.exceptions.Timeout'"

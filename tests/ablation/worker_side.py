@@ -130,7 +130,7 @@ def first_number(patch: Patch) -> None:
     enter = RemoteManager.enter
 
     def wait(self: RemoteManager, session: int | None, *, begins: bool) -> SessionEntry:
-        return enter(self, session, begins=begins and self.asked)
+        return enter(self, session, begins=begins and self.session_requested)
 
     patch.setattr(RemoteManager, "enter", wait)
 
@@ -429,4 +429,4 @@ def late_start(patch: Patch) -> None:
 def early_answer(patch: Patch) -> None:
     """WMP-9.22: a worker that asks begins jobs before the answer."""
     start = RunQueue.start
-    patch.setattr(RunQueue, "start", lambda self, now, asked=(): start(self, now))
+    patch.setattr(RunQueue, "start", lambda self, now, questioned=(): start(self, now))

@@ -271,7 +271,7 @@ def waits_for_the_manager(patch: Patch) -> None:
     def leave(self: Sessions, manager: Any, now: float) -> None:
         manager.forgotten = manager.stream.session
         self.lose(manager)
-        manager.asked = False
+        manager.session_requested = False
 
     patch.setattr(Sessions, "leave", leave)
 

@@ -570,7 +570,7 @@ def _draw_key() -> int:
 
 
 def _resources(slots: int, resources: Mapping[str, int] | None) -> dict[str, int]:
-    made = check_amounts("resources", resources or {})
-    if "slots" in made:
+    amounts = check_amounts("resources", resources or {})
+    if "slots" in amounts:
         raise ConfigError("resources names slots; use the argument slots= instead")
-    return {"slots": check_count("slots", slots, 1), **made}
+    return {"slots": check_count("slots", slots, 1), **amounts}

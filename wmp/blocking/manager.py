@@ -280,11 +280,11 @@ class Manager(BlockingNode[aio.Manager]):
             ConfigError: ``progress`` is true and neither rich nor tqdm is installed.
         """
         inputs = payloads, *more
-        for one in inputs:
-            if isinstance(one, AsyncIterable):
+        for iterable in inputs:
+            if isinstance(iterable, AsyncIterable):
                 raise TypeError(
-                    f"payloads is of type {type(one).__name__}, an async iterable; expected an "
-                    "iterable, or use wmp.aio.Manager"
+                    f"payloads is of type {type(iterable).__name__}, an async iterable; expected "
+                    "an iterable, or use wmp.aio.Manager"
                 )
         intake = self._inner.intake
         terms = intake.terms.make_many({"stored": False, **options})

@@ -164,8 +164,8 @@ class Gathered(_Derived[list[_R]]):
         self._left = set(range(len(self._parts)))
         if not self._parts:
             self.set_result([])
-        for place, part in enumerate(self._parts):
-            part.add_done_callback(lambda part, place=place: self._ended(place, part))  # type: ignore[misc]
+        for index, part in enumerate(self._parts):
+            part.add_done_callback(lambda part, index=index: self._ended(index, part))  # type: ignore[misc]
 
     def then(
         self, task: NextTask[Concatenate[list[_R], _P], _S], /, *args: _P.args, **kwargs: _P.kwargs
@@ -182,9 +182,9 @@ class Gathered(_Derived[list[_R]]):
             part.cancel()
         return self._end_cancelled()
 
-    def _ended(self, place: int, part: concurrent.futures.Future[_R]) -> None:
+    def _ended(self, index: int, part: concurrent.futures.Future[_R]) -> None:
         with self._condition:
-            self._left.discard(place)
+            self._left.discard(index)
             last = not self._left
             if self.done():
                 return
@@ -193,7 +193,7 @@ class Gathered(_Derived[list[_R]]):
                 return
         try:
             if error is None:
-                self.set_result([one.result() for one in self._parts])
+                self.set_result([future.result() for future in self._parts])
             elif isinstance(error, concurrent.futures.CancelledError):
                 self._end_cancelled()
             else:
@@ -285,13 +285,13 @@ def only_manager(role: str) -> Manager:
     Raises:
         ConfigError: No manager is open, or several are.
     """
-    found = [part for part in open_parts() if isinstance(part, Manager) and not part._hidden]
-    if len(found) == 1:
-        return found[0]
+    managers = [part for part in open_parts() if isinstance(part, Manager) and not part._hidden]
+    if len(managers) == 1:
+        return managers[0]
     raise ConfigError(
         f"task {role} has no manager; open one with wmp.Manager(codec='cbor')"
-        if not found
-        else f"{len(found)} managers are open in this process; name that of task {role}: "
+        if not managers
+        else f"{len(managers)} managers are open in this process; name that of task {role}: "
         "task.using(manager).submit(…)"
     )
 

@@ -280,15 +280,15 @@ class Executor(concurrent.futures.Executor):
     def _submit_pickled(self, function: bytes, arguments: Any) -> Call[Any]:
         """Submit a call of a pickled function: ``(args, kwargs)``, or a list of columns."""
         intake = self._manager._inner.intake
-        call = pack_call(function, pickle_value(arguments))
-        payload = pack(call, "bytes", intake.payload_limit)
+        packed = pack_call(function, pickle_value(arguments))
+        payload = pack(packed, "bytes", intake.payload_limit)
         terms = self._terms.get("")
         if terms is None:
             terms = intake.terms.make_many({"role": PICKLED_ROLE, **self._options})
             terms = attrs.evolve(terms, kind=attrs.evolve(terms.kind, codec=""))
             self._terms[""] = terms
-        made: Call[Any] = PickledCall(intake.submissions, self._manager._portal, self._ended)
-        return self._add(made, payload, terms)
+        call: Call[Any] = PickledCall(intake.submissions, self._manager._portal, self._ended)
+        return self._add(call, payload, terms)
 
     def _submit_by_path(self, fn: Callable[..., Any], arguments: list[Any]) -> Call[Any]:
         path = path_of(fn)
@@ -330,7 +330,7 @@ class Executor(concurrent.futures.Executor):
         if isinstance(error, InitializerFailed) and self._broken is None:
             with self._lock:
                 self._broken = error
-            rest = [one.id for one in list(self._calls)]
+            rest = [other.id for other in list(self._calls)]
             submissions = self._manager._inner.intake.submissions
             submissions.abandon(rest, functools.partial(_again, error))
 
@@ -428,15 +428,15 @@ def _check_context(context: object) -> None:
     """
     method = getattr(context, "get_start_method", None)
     if context is not None and (method is None or method() != "spawn"):
-        found = repr(context) if method is None else f"a context of the method {method()!r}"
+        given = repr(context) if method is None else f"a context of the method {method()!r}"
         raise ConfigError(
-            f"mp_context is {found}; worker processes are started by the method 'spawn' only, "
+            f"mp_context is {given}; worker processes are started by the method 'spawn' only, "
             "because the threads of this program would not exist in a fork; leave out mp_context"
         )
 
 
 def _again(error: InitializerFailed) -> InitializerFailed:
     """Return another exception with the text and the cause of this one, for another call."""
-    made = InitializerFailed(*error.args)
-    made.__cause__ = error.__cause__
-    return made
+    another = InitializerFailed(*error.args)
+    another.__cause__ = error.__cause__
+    return another

@@ -40,21 +40,21 @@ def resolve(module: str, name: str) -> Callable[..., Any]:
     Raises:
         LookupError: The module has no public callable of its own under this name (CALL-2.3).
     """
-    found: Any = sys.modules[module]
+    target: Any = sys.modules[module]
     for part in name.split("."):
         if part.startswith("_"):
             raise LookupError(f"{name!r} is not public; the names of calls must not start with _")
         try:
-            found = getattr(found, part)
+            target = getattr(target, part)
         except AttributeError:
             raise LookupError(f"the module {module!r} has no function {name!r}") from None
-    if not callable(found) or getattr(found, "__module__", None) != module:
+    if not callable(target) or getattr(target, "__module__", None) != module:
         raise LookupError(
             f"{name!r} is not defined in the module {module!r}; start the worker with the "
             "function's own module"
         )
-    made: Callable[..., Any] = found
-    return made
+    function: Callable[..., Any] = target
+    return function
 
 
 def has_functions(module: str) -> bool:
@@ -142,10 +142,10 @@ class ModuleCalls:
         )
 
     def _function(self, name: str) -> Callable[..., Any]:
-        found = self._functions.get(name)
-        if found is None:
-            found = self._functions[name] = resolve(self._module, name)
-        return found
+        function = self._functions.get(name)
+        if function is None:
+            function = self._functions[name] = resolve(self._module, name)
+        return function
 
 
 class PickledCalls:

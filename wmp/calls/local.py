@@ -55,10 +55,10 @@ def local(
     Raises:
         ConfigError: A setting is wrong.
     """
-    made = handlers_of(handlers) if isinstance(handlers, str) else as_handlers(handlers)
+    by_role = handlers_of(handlers) if isinstance(handlers, str) else as_handlers(handlers)
     return LocalManager(
         cores() if workers is None else workers,
-        {PICKLED_ROLE: PickledCalls(), **made},
+        {PICKLED_ROLE: PickledCalls(), **by_role},
         codec=codec,
         limits={
             "cancel_grace": cancel_grace,

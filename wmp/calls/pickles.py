@@ -71,9 +71,9 @@ def pickle_value(value: Any) -> bytes:
 
 def _is_registered() -> bool:
     """Return whether the program asked cloudpickle for the code of some modules."""
-    found = sys.modules.get("cloudpickle")
+    package = sys.modules.get("cloudpickle")
     # Another thread may import the package at this moment, before it has the function.
-    listed = getattr(found, "list_registry_pickle_by_value", None)
+    listed = getattr(package, "list_registry_pickle_by_value", None)
     return listed is not None and bool(listed())
 
 
@@ -82,8 +82,8 @@ def _names_main(data: bytes) -> bool:
     from pickletools import genops
 
     text = code_by_name = False
-    for code, found, _ in genops(data):
-        text = text or (isinstance(found, str) and found.endswith("_main__"))
+    for code, argument, _ in genops(data):
+        text = text or (isinstance(argument, str) and argument.endswith("_main__"))
         code_by_name = code_by_name or code.name == "STACK_GLOBAL"
         if text and code_by_name:
             return True
@@ -132,14 +132,14 @@ def take_carried(error: JobFailed) -> BaseException:
     The error itself is returned if it carries no exception that can be unpickled here. The carried
     pickle is removed from its texts.
     """
-    found = _CARRIED_LINE.findall(error.remote_traceback)
-    if not found:
+    carried = _CARRIED_LINE.findall(error.remote_traceback)
+    if not carried:
         return error
     error.remote_traceback = _CARRIED_LINE.sub("", error.remote_traceback)
     notes = getattr(error, "__notes__", [])
     notes[:] = [_CARRIED_LINE.sub("", note) for note in notes]
     try:
-        original = pickle.loads(base64.b64decode(found[-1], validate=True))
+        original = pickle.loads(base64.b64decode(carried[-1], validate=True))
     except BaseException as problem:  # noqa: BLE001 - code of the exception's class
         error.add_note(f"the exception itself cannot be unpickled here: {problem!r}")
         return error

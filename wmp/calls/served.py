@@ -25,10 +25,10 @@ def handlers_of(*modules: str, pickle: bool = False) -> dict[str, Handler]:
         ConfigError: Two tasks have one role, a module has nothing to serve, or cloudpickle is not
             installed.
     """
-    made: dict[str, Handler] = {}
+    handlers: dict[str, Handler] = {}
     names: dict[str, str] = {}
     for module in modules:
-        made[module_role(module)] = ModuleCalls(module)
+        handlers[module_role(module)] = ModuleCalls(module)
         tasks = tasks_of(module)
         if not tasks and not has_functions(module):
             raise ConfigError(
@@ -42,15 +42,15 @@ def handlers_of(*modules: str, pickle: bool = False) -> dict[str, Handler]:
                     f"the tasks {names[task.role]} and {task.path} have the role {task.role!r}; "
                     "give each task its own role"
                 )
-            made[task.role] = task.handler
+            handlers[task.role] = task.handler
     if pickle:
         if not can_pickle_code():
             raise ConfigError(f"pickled calls need the package cloudpickle; run: {EXTRA}")
-        made[PICKLED_ROLE] = PickledCalls()
-    return made
+        handlers[PICKLED_ROLE] = PickledCalls()
+    return handlers
 
 
 def tasks_of(module: str) -> Mapping[str, Task[..., object]]:
     """Return the tasks that a module has, by their names in the module."""
-    found = vars(importlib.import_module(module))
-    return {name: value for name, value in found.items() if isinstance(value, Task)}
+    namespace = vars(importlib.import_module(module))
+    return {name: value for name, value in namespace.items() if isinstance(value, Task)}

@@ -65,7 +65,7 @@ class SharedGlobals:
             self._check(function)
             if "." not in function.__qualname__:
                 function.__globals__.setdefault(function.__qualname__, function)
-        before = {name: dict(one) for name, one in self._namespaces.items()}
+        before = {name: dict(namespace) for name, namespace in self._namespaces.items()}
         function(*arguments)
         for name, namespace in self._namespaces.items():
             old = before[name]
@@ -79,18 +79,18 @@ class SharedGlobals:
     def load_function(self, data: bytes | memoryview) -> Any:
         """Unpickle the function of a call."""
         self._new = []
-        made = self._load(data)
+        function = self._load(data)
         self._current = bytes(data)
         self._sent[self._current] = self._new
-        return made
+        return function
 
     def load_arguments(self, data: bytes | memoryview) -> Any:
         """Unpickle the arguments of a call, which may be functions too."""
         self._new = []
-        made = self._load(data)
+        arguments = self._load(data)
         if self._new:
             self._current = b""
-        return made
+        return arguments
 
     def restore(self, function: bytes) -> None:
         """Set the globals of a kept function again, if those of another function came after."""
@@ -152,7 +152,7 @@ class SharedGlobals:
         module = sys.modules.get(function.__module__)
         by_name = module is not None and function.__globals__ is vars(module)
         if not by_name and all(
-            function.__globals__ is not one for one in self._namespaces.values()
+            function.__globals__ is not namespace for namespace in self._namespaces.values()
         ):
             raise InitializerFailed(
                 "the initializer belongs to the main program, and this version of cloudpickle "

@@ -28,7 +28,7 @@ def load_target(target: str) -> Any:
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(name)
+        value: Any = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigError(
@@ -43,10 +43,10 @@ def load_target(target: str) -> Any:
         ) from error
     for part in attribute.split(".") if separator else ():
         try:
-            found = getattr(found, part)
+            value = getattr(value, part)
         except AttributeError as error:
             raise ConfigError(f"the module {name!r} has no attribute {attribute!r}") from error
-    return found
+    return value
 
 
 def _where(error: Exception) -> str:

@@ -384,9 +384,9 @@ class Task(Generic[_P, _R]):
             # Not before the first job: the annotations may name what the module defines later.
             self._converters = parameter_converters(self._function)
         in_order, named = self._converters
-        for place, (value, convert) in enumerate(zip(args, in_order, strict=False)):
+        for index, (value, convert) in enumerate(zip(args, in_order, strict=False)):
             if convert is not None:
-                args[place] = convert(value)
+                args[index] = convert(value)
         for name in kwargs.keys() & named.keys():
             kwargs[name] = named[name](kwargs[name])
         return args, kwargs

@@ -212,7 +212,7 @@ WITHOUT_EFFECT = {
         "RemoteManager.pinged_lock",
         "RemoteManager.forgotten",
         "Credit._broadcast",
-        "Sessions.asked",
+        "Sessions.last_question",
     },
     "ages": {
         "RemoteManager.hold_after",

@@ -444,10 +444,10 @@ class Queue:
                     continue
                 assert type(batch) is Batch
                 if batch.ids:
-                    part, found, size = batch.take(count - taken, size, minimum=not taken)
+                    part, part_count, size = batch.take(count - taken, size, minimum=not taken)
                     if part is not None:
                         parts.append(part)
-                        taken += found
+                        taken += part_count
                     if batch.ids:
                         break
                     self.batches.spent()

@@ -97,13 +97,13 @@ class Requeue:
         """
         changed: list[Queue] = []
         # The order is the same as in ``lose``, for the same reason.
-        for one in sorted(returned, key=_number, reverse=True):
-            job, outcome, payload, text, _ = one
+        for answer in sorted(returned, key=_number, reverse=True):
+            job, outcome, payload, text, _ = answer
             if outcome == Outcome.LOST:
                 changed += self._lose(worker, job, _text(payload), _LOST, now)
                 continue
             if outcome == Outcome.ERROR or outcome == Outcome.OVERRUN:
-                if self.failures.settle(worker, one, now):
+                if self.failures.settle(worker, answer, now):
                     self.counts["tried again"] += 1
                 continue
             if outcome == Outcome.REFUSED:

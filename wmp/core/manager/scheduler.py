@@ -122,8 +122,8 @@ class Scheduler:
         terms = event.priority, event.max_worker_losses, deadline, limits
         if due is not None:
             ids, payloads = event.ids, event.payloads
-            made = self.queues.batches.add(ids, payloads, queue.kind, *terms, due)
-            self.delayed.extend(due, made, len(ids))
+            batch = self.queues.batches.add(ids, payloads, queue.kind, *terms, due)
+            self.delayed.extend(due, batch, len(ids))
             self._watch_delayed(now)
             self.queues.tidy(queue)
             return

@@ -564,10 +564,10 @@ class StoreLink:
                 continue
             self._enter(record_of(row, answer.now, now))
 
-    def _look(self, asked: Sequence[int], seen: Sequence[StoredJob], now: float) -> None:
+    def _look(self, watched: Sequence[int], seen: Sequence[StoredJob], now: float) -> None:
         """Report the ends of the jobs that are watched."""
         jobs = {job.id: job for job in seen}
-        for id in asked:
+        for id in watched:
             job = jobs.get(id)
             if job is None:
                 self._end(id, _State.LOST, _GONE, 0)

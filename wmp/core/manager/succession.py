@@ -46,7 +46,7 @@ class UnwrittenDone:
     number: int
     step: int
     """The write with the last of its results."""
-    asked: int = 0
+    unanswered: int = 0
     """Number of its results about which the store is asked first."""
 
 
@@ -111,9 +111,9 @@ class Succession:
         """Begin as an instance of the store, for the first time or anew."""
         self.number = number
         # Workers list their jobs again. Results must not be lost.
-        asked, self._asked = {**self._asked, **self.questions}, {}
+        questions, self._asked = {**self._asked, **self.questions}, {}
         self.questions = {
-            id: question for id, question in asked.items() if question.done is not None
+            id: question for id, question in questions.items() if question.done is not None
         }
         for some in self._unwritten.values():
             for entry in some.entries:
@@ -175,7 +175,7 @@ class Succession:
             wait = None if columns.waits_ms is None else columns.waits_ms[row]
             result = outcomes[row], payloads[row], text, wait
             self.questions[id] = StoreQuestion(worker, worker.stream, attempt, entry, *result)
-            entry.asked += 1
+            entry.unanswered += 1
         key = worker.identity, worker.stream.session
         some = self._unwritten.get(key)
         if some is None:
@@ -207,13 +207,13 @@ class Succession:
         now: float,
     ) -> None:
         """Act on the answer to a write."""
-        asked, self._asked = self._asked, {}
+        questions, self._asked = self._asked, {}
         self._settled.clear()
-        changing = self.changes.changing() if asked else ()
-        rows = {row.id: row for row in seen} if asked else {}
+        changing = self.changes.changing() if questions else ()
+        rows = {row.id: row for row in seen} if questions else {}
         old: dict[RemoteWorker, list[tuple[int, int]]] = {}
         taken: dict[RemoteWorker, list[JobRecord]] = {}
-        for id, question in asked.items():
+        for id, question in questions.items():
             row = rows.get(id)
             current = row is not None and row.state in OPEN and row.attempt == question.attempt
             if question.done is not None:
@@ -223,7 +223,7 @@ class Succession:
             elif row.instance == self.number and self._is_free(id, changing):
                 self._take_over(question, record_of(row, store_now, now), row, taken, now)
         for worker, attempts in old.items():
-            if self._is_there(worker, asked[attempts[0][0]].stream):
+            if self._is_there(worker, questions[attempts[0][0]].stream):
                 self._cancel(worker, attempts, now)
         for worker, jobs in taken.items():
             peer = worker.identity, worker.epoch
@@ -244,7 +244,7 @@ class Succession:
     def _note_written(self, step: int) -> None:
         for key, some in tuple(self._unwritten.items()):
             entries = some.entries
-            while entries and not entries[0].asked and entries[0].step <= step:
+            while entries and not entries[0].unanswered and entries[0].step <= step:
                 entries.popleft()
             some.stream.written = entries[0].number - 1 if entries else None
             if not entries:
@@ -283,7 +283,7 @@ class Succession:
         """Let a result count that came without a lease here (WMP-14.8)."""
         worker, done = question.worker, question.done
         assert done is not None
-        done.asked -= 1
+        done.unanswered -= 1
         done.step = max(done.step, self.step)
         known = self.leases.record(id)
         if row is None or (known is not None and known.attempt > question.attempt):

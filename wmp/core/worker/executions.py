@@ -215,23 +215,23 @@ class Executions:
         held = self.jobs.find(identity, owner) or HeldJobs(identity, owner)
         absent: list[tuple[int, int]] = []
         parked: dict[int, None] = {}
-        asked: dict[int, None] = {}
+        in_lanes: dict[int, None] = {}
         for job, attempt in zip(columns.ids, columns.attempts, strict=True):
             if held.attempts.get(job) != attempt:
                 absent.append((job, attempt))
             elif (state := held.step(job, what)) is ExecutionState.ABSENT:
                 parked[job] = None
             elif state is not None:
-                asked[job] = None
+                in_lanes[job] = None
         if absent:
             jobs, attempts = [row[0] for row in absent], [row[1] for row in absent]
             self._refuse(identity, owner, "", jobs, attempts, Outcome.CANCELLED)
         if parked:
             self._queue.remove(held, set(parked))
             self._give_back(held, "", list(parked), what)
-        if asked:
+        if in_lanes:
             for lane in self.lanes:
-                jobs = [job for job in lane.ids if job in asked] if lane.held is held else []
+                jobs = [job for job in lane.ids if job in in_lanes] if lane.held is held else []
                 if jobs:
                     ask = Recall if unstarted else Interrupt
                     self.outbound.actions.append(ask(lane.number, jobs))
@@ -396,8 +396,8 @@ class Executions:
             self._run_too_long(number, job, now)
         self._limits_passed.clear()
         managers = self.outbound.links.managers.values()
-        asked = {manager.identity for manager in managers if manager.asking}
-        runs, expired, spare = queue.start(now, asked)
+        questioned = {manager.identity for manager in managers if manager.asking}
+        runs, expired, spare = queue.start(now, questioned)
         for line, ids in expired:
             self._give_back(line.held, line.kind.codec, ids, ExecutionInput.EXPIRE)  # WMP-6.7
         delayed: Iterable[bytes] = ()

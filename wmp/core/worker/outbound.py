@@ -241,7 +241,7 @@ class WorkerOutbound(Outbound[RemoteManager, WorkerAction]):
         if self.send(manager, Command.PING, fields, columns, now):
             manager.pinged_lock = manager.last_lock
             if manager.stream is None and not answer:
-                manager.asked = True
+                manager.session_requested = True
 
     def beats(self) -> list[tuple[int, float, Message]]:
         """Return the beats that another process may send for this worker (WMP-9.17).

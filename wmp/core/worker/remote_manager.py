@@ -89,7 +89,7 @@ class RemoteManager:
     doubted: bool = False
     """Whether the route changed within the epoch, and no PONG has named the session over the new
     route (WMP-15.11)."""
-    asked: bool = False
+    session_requested: bool = False
     """Whether PING without ``session`` went out, so that the next PONG names a session that
     both sides can begin at 1 (WMP-7.8)."""
     asking: int = 0

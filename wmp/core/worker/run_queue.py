@@ -291,11 +291,12 @@ class RunQueue:
         self.parked += len(ids)
 
     def start(
-        self, now: float, asked: Container[bytes] = ()
+        self, now: float, questioned: Container[bytes] = ()
     ) -> tuple[list[Run], list[tuple[WaitingJobs, list[int]]], Resources]:
         """Start as many jobs as the resources allow, oldest first.
 
-        Jobs of the managers ``asked``, which were asked whether they may begin, wait (WMP-9.22).
+        Jobs of the managers ``questioned``, which were asked whether they may begin, wait
+        (WMP-9.22).
 
         If the next job of a line does not fit, the line reserves the free part of its needs, so
         that small jobs behind it cannot starve a large job.
@@ -309,7 +310,7 @@ class RunQueue:
         expired: list[tuple[WaitingJobs, list[int]]] = []
         spare = self.resources.spare()
         waiting = list(self._lines.values()) if self.parked else []
-        for line in [line for line in waiting if line.held.manager in asked]:
+        for line in [line for line in waiting if line.held.manager in questioned]:
             spare.set_aside(line.kind.needs)
             waiting.remove(line)
         bundles: dict[int, int] = {}

@@ -38,7 +38,7 @@ class Sessions:
     credit: Credit
     claims: Claims[RemoteManager, WorkerAction]
     orphans: Orphans
-    asked: int = _FIRST_QUESTION
+    last_question: int = _FIRST_QUESTION
     """The last number under which a manager was asked (WMP-9.22)."""
     gone: OrderedDict[Peer, int] = field(factory=OrderedDict)
     """Sessions with managers that were forgotten, by manager (WMP-7.8)."""
@@ -99,7 +99,7 @@ class Sessions:
         fields, outbound = message.fields, self.outbound
         session, number = fields.get(Field.SESSION), fields.get(Field.NUMBER)
         begins = number == 1 and not fields.get(Field.ACK, 0)
-        answer = message.command is Command.PONG and manager.asked
+        answer = message.command is Command.PONG and manager.session_requested
         entry = manager.enter(session, begins=begins or answer)
         match entry:
             case SessionEntry.CURRENT:
@@ -110,7 +110,7 @@ class Sessions:
                 return True
             case SessionEntry.UNKNOWN:
                 waited = now - manager.pinged_at >= self.links.interval(manager)
-                if not manager.asked or (number is not None and waited):
+                if not manager.session_requested or (number is not None and waited):
                     outbound.ping(manager, now)
                 if number is None:
                     return True
@@ -147,7 +147,7 @@ class Sessions:
         if stream is not None:
             manager.forgotten = stream.session
             self.lose(manager)
-            manager.asked = False
+            manager.session_requested = False
             self.outbound.ping(manager, now)
 
     def disown(self, manager: RemoteManager, now: float) -> None:
@@ -157,7 +157,7 @@ class Sessions:
         remembered, because no session of the manager may reach it.
         """
         self.lose(manager)
-        manager.doubted, manager.forgotten, manager.asked = False, 0, False
+        manager.doubted, manager.forgotten, manager.session_requested = False, 0, False
         self.outbound.ping(manager, now)
 
     def forget(self, manager: RemoteManager, now: float) -> None:
@@ -267,8 +267,8 @@ class Sessions:
         for manager in self.links.managers.values():
             paused = now - manager.sent_at >= manager.max_silence
             if paused and not manager.asking and manager.stream is not None:
-                self.asked += 1
-                manager.asking = self.asked
+                self.last_question += 1
+                manager.asking = self.last_question
                 self._list_jobs(manager, now)
 
     def check_link(self, link: LinkState, now: float) -> None:

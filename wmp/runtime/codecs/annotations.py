@@ -61,16 +61,16 @@ def parameter_converters(
         return [], {}
     in_order: list[Converter | None] = []
     named: dict[str, Converter] = {}
-    for one in parameters:
-        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         convert = None
-        if one.annotation is not one.empty:
-            convert = _checked(one.annotation, f"the argument {one.name}")
-        if one.kind is not one.KEYWORD_ONLY:
+        if parameter.annotation is not parameter.empty:
+            convert = _checked(parameter.annotation, f"the argument {parameter.name}")
+        if parameter.kind is not parameter.KEYWORD_ONLY:
             in_order.append(convert)
         if convert is not None:
-            named[one.name] = convert
+            named[parameter.name] = convert
     return (in_order if any(in_order) else []), named
 
 
@@ -82,11 +82,11 @@ def _checked(annotation: Any, what: str) -> Converter | None:
         return None
     if convert is None:
         return None
-    made, name = convert, _name(annotation)
+    make, name = convert, _name(annotation)
 
     def argument(value: Any) -> Any:
         try:
-            return made(value)
+            return make(value)
         except (TypeError, ValueError) as error:
             hint = ""
             if isinstance(value, bytes):
@@ -138,7 +138,9 @@ def converter_of(kind: Any) -> Converter | None:
     if fields_of(kind) is not None:
         # The names of the parameters of a class of attrs have no leading underscore.
         hints = typing.get_type_hints(kind, include_extras=True)
-        aliases = {one.name: one.alias for one in attrs.fields(kind)} if attrs.has(kind) else {}
+        aliases = (
+            {field.name: field.alias for field in attrs.fields(kind)} if attrs.has(kind) else {}
+        )
         return _record(kind, {aliases.get(name) or name: hint for name, hint in hints.items()})
     validate = getattr(kind, "model_validate", None)
     return validate if callable(validate) else None
@@ -152,7 +154,7 @@ def _name(kind: Any) -> str:
 
 
 def _each(convert: Converter | None, values: Any) -> list[Any]:
-    return list(values) if convert is None else [convert(one) for one in values]
+    return list(values) if convert is None else [convert(item) for item in values]
 
 
 def _items(value: Any) -> Any:
@@ -175,23 +177,23 @@ def _generic(origin: Any, arguments: tuple[Any, ...]) -> Converter | None:
     if origin is tuple:
         return _tuple(arguments)
     if origin is dict or origin is collections.abc.Mapping:
-        key, value = (converter_of(one) for one in arguments)
+        key, value = (converter_of(argument) for argument in arguments)
         return functools.partial(_map, arguments[0] is int, key, value)
     if len(arguments) == 1:
-        one = converter_of(arguments[0])
+        make = converter_of(arguments[0])
         if origin in (list, collections.abc.Sequence, collections.abc.Iterable):
-            return lambda value: _each(one, _items(value))
+            return lambda value: _each(make, _items(value))
         if origin in (set, collections.abc.Set):
-            return lambda value: set(_each(one, _items(value)))
+            return lambda value: set(_each(make, _items(value)))
         if origin is frozenset:
-            return lambda value: frozenset(_each(one, _items(value)))
+            return lambda value: frozenset(_each(make, _items(value)))
     return None
 
 
 def _tuple(arguments: tuple[Any, ...]) -> Converter:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
-        one = converter_of(arguments[0])
-        return lambda value: tuple(_each(one, _items(value)))
+        make = converter_of(arguments[0])
+        return lambda value: tuple(_each(make, _items(value)))
     each = [converter_of(kind) for kind in arguments]
 
     def convert(value: Any) -> tuple[Any, ...]:
@@ -199,7 +201,7 @@ def _tuple(arguments: tuple[Any, ...]) -> Converter:
         if len(items) != len(each):
             raise ValueError(f"it has {len(items)} items; expected {len(each)}")
         pairs = zip(each, items, strict=True)
-        return tuple(one if make is None else make(one) for make, one in pairs)
+        return tuple(item if make is None else make(item) for make, item in pairs)
 
     return convert
 
@@ -207,12 +209,12 @@ def _tuple(arguments: tuple[Any, ...]) -> Converter:
 def _map(numbers: bool, key: Converter | None, value: Converter | None, given: Any) -> Any:
     if not isinstance(given, Mapping):
         raise wrong_type(given, "a map")
-    made = {}
-    for name, one in given.items():
+    converted = {}
+    for name, item in given.items():
         if numbers and isinstance(name, str):
             name = int(name)  # the keys of JSON are texts
-        made[name if key is None else key(name)] = one if value is None else value(one)
-    return made
+        converted[name if key is None else key(name)] = item if value is None else value(item)
+    return converted
 
 
 def _literal(allowed: tuple[Any, ...], value: Any) -> Any:
@@ -257,14 +259,14 @@ def _record(kind: type, hints: dict[str, Any]) -> Converter:
         if not isinstance(value, Mapping):
             raise wrong_type(value, "a map of its fields")
         given = {}
-        for name, one in value.items():
+        for name, item in value.items():
             name = name.removeprefix("_") if name not in hints and name not in makes else name
             if name in pending:
                 # Made at the first use, because a class may contain itself.
                 makes[name] = converter_of(pending.pop(name))
             make = makes.get(name)
             try:
-                given[name] = one if make is None else make(one)
+                given[name] = item if make is None else make(item)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{name}: {error}") from error
         return kind(**given)

@@ -56,7 +56,7 @@ def register_codec(
     """
     given: object = name  # not all callers are type-checked
     size = len(given.encode("utf-8", "replace")) if isinstance(given, str) else 0
-    if not 1 <= size <= Limits.TEXT or any("\ud800" <= one <= "\udfff" for one in name):
+    if not 1 <= size <= Limits.TEXT or any("\ud800" <= char <= "\udfff" for char in name):
         raise ConfigError(f"the name of a codec is {name!r}; expected 1 to {Limits.TEXT} bytes")
     if name in _BUILT_IN:
         raise ConfigError(f"the codec {name!r} belongs to this library; choose another name")
@@ -70,10 +70,12 @@ def register_codec(
         )
 
     def encode_bytes(value: Any) -> Frame:
-        made: object = encode(value)
-        if not isinstance(made, bytes | bytearray | memoryview):
-            raise TypeError(f"its function encode returned {type(made).__name__}; expected bytes")
-        return made if isinstance(made, bytes) else bytes(made)
+        encoded: object = encode(value)
+        if not isinstance(encoded, bytes | bytearray | memoryview):
+            raise TypeError(
+                f"its function encode returned {type(encoded).__name__}; expected bytes"
+            )
+        return encoded if isinstance(encoded, bytes) else bytes(encoded)
 
     def decode_bytes(frame: Frame) -> Any:
         return decode(frame if type(frame) is bytes else bytes(frame))
@@ -85,8 +87,8 @@ def register_codec(
 
 def _source(*functions: Any) -> list[object]:
     """Return what a module defines again when it is imported again, for example in a reload."""
-    found = [getattr(one, "__wrapped__", one) for one in functions]
-    return [(getattr(f, "__module__", f), getattr(f, "__qualname__", f)) for f in found]
+    originals = [getattr(function, "__wrapped__", function) for function in functions]
+    return [(getattr(f, "__module__", f), getattr(f, "__qualname__", f)) for f in originals]
 
 
 def find_codec(name: str) -> PayloadCodec | None:
@@ -100,13 +102,13 @@ def payload_codec(name: str) -> PayloadCodec:
     Raises:
         ConfigError: There is no such codec.
     """
-    found = find_codec(name) if isinstance(name, str) else None  # type: ignore[redundant-expr]
-    if found is None:
+    codec = find_codec(name) if isinstance(name, str) else None  # type: ignore[redundant-expr]
+    if codec is None:
         raise ConfigError(
             f"codec is {name!r}; expected one of {', '.join(codec_names())}, or a name that was "
             "passed to wmp.register_codec()"
         )
-    return found
+    return codec
 
 
 def codec_names() -> list[str]:
@@ -207,8 +209,8 @@ def coders_of(codec: str) -> Coders:
     known = _CODERS.get(codec)
     if known is not None:
         return known
-    found = find_codec(codec)
-    if found is None:
+    definition = find_codec(codec)
+    if definition is None:
 
         def refuse(payload: Frame) -> Any:
             raise LookupError(
@@ -216,8 +218,8 @@ def coders_of(codec: str) -> Coders:
             )
 
         return refuse, _encoder(_PLAIN_CODEC)
-    coders = found.decode, _encoder(found)
-    if found.name not in _OWN_NAMES:
+    coders = definition.decode, _encoder(definition)
+    if definition.name not in _OWN_NAMES:
         return coders  # the application may register the codec again
     return _CODERS.setdefault(codec, coders)
 
@@ -341,7 +343,7 @@ def _decode_frames(payload: Frame) -> list[bytes]:
 def encode_frames(value: Any) -> bytes:
     """Encode a list of frames; any other value is a list of one frame."""
     if type(value) in (list, tuple) and value:
-        return pack_frames([_encode_bytes(one) for one in value])
+        return pack_frames([_encode_bytes(frame) for frame in value])
     return pack_frames([_encode_bytes(value)])
 
 

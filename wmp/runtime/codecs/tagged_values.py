@@ -96,11 +96,11 @@ def _lower(value: Any, depth: int) -> Any:
         kinds = set(map(type, value))
         if kinds <= _PLAIN or (kinds == {int} and -_MAX_INT <= min(value) <= max(value) < _MAX_INT):
             return value  # rows of numbers and texts need no Python call for each item
-        return [_lower(one, depth - 1) for one in value]
+        return [_lower(item, depth - 1) for item in value]
     if kind is dict:
         if set(map(type, value)) - _ONLY_TEXT:
             _check_keys(value)
-        return {key: _lower(one, depth - 1) for key, one in value.items()}
+        return {key: _lower(item, depth - 1) for key, item in value.items()}
     lower = _LOWER.get(kind)
     if lower is not None:
         return lower(value, depth - 1)
@@ -141,7 +141,7 @@ def _array(value: Any) -> cbor2.CBORTag:
 
 
 def _tuple(value: tuple[Any, ...], depth: int) -> Any:
-    return cbor2.CBORTag(27, ["tuple", [_lower(one, depth) for one in value]])
+    return cbor2.CBORTag(27, ["tuple", [_lower(item, depth) for item in value]])
 
 
 def _set(value: set[Any], depth: int) -> Any:
@@ -154,7 +154,7 @@ def _frozenset(value: frozenset[Any], depth: int) -> Any:
 
 def _members(value: Any, depth: int) -> list[Any]:
     """Return the items of a set in an order that is the same for equal sets (VALUE-3.3)."""
-    items = [_lower(one, depth) for one in value]
+    items = [_lower(member, depth) for member in value]
     for given, item in zip(value, items, strict=True):
         if not _can_be_member(item):
             raise TypeError(f"a set with an item of type {type(given).__name__}")
@@ -289,8 +289,8 @@ def _check(value: Any, depth: int) -> None:
     if depth <= 0:
         raise ValueError(f"more than {_DEPTH} levels")
     if not _SMALL.issuperset(map(type, value)):
-        for one in value:
-            _check(one, depth - 1)
+        for item in value:
+            _check(item, depth - 1)
 
 
 _MADE: Final[frozenset[type]] = _SMALL | {
@@ -332,10 +332,10 @@ def _read_big(value: Any, tag: int) -> int:
 
 
 def _read_datetime(value: Any, tag: int) -> datetime:
-    made = datetime.fromisoformat(_expect(value, str, tag))
-    if made.utcoffset() is None:
+    moment = datetime.fromisoformat(_expect(value, str, tag))
+    if moment.utcoffset() is None:
         raise ValueError("tag 0 has a time without an offset")
-    return made
+    return moment
 
 
 def _read_decimal(value: Any, tag: int) -> Decimal:
@@ -372,7 +372,7 @@ def _read_timedelta(value: Any, tag: int) -> timedelta:
 def _read_set(value: Any, tag: int) -> set[Any]:
     if type(value) not in (list, tuple):
         raise ValueError("a set without an array")
-    members = [frozenset(one) if type(one) is set else one for one in value]
+    members = [frozenset(member) if type(member) is set else member for member in value]
     check_members(members)
     return set(members)
 
@@ -393,10 +393,10 @@ def _read_object(value: Any, tag: int) -> Any:
     if name == "frozenset":
         return frozenset(_read_set(given, tag))
     if name == "datetime":
-        made = datetime.fromisoformat(_expect(given, str, tag))
-        if made.utcoffset() is not None:
+        moment = datetime.fromisoformat(_expect(given, str, tag))
+        if moment.utcoffset() is not None:
             raise ValueError("a local time has an offset")
-        return made
+        return moment
     if name == "time":
         return time.fromisoformat(_expect(given, str, tag))
     if name == "bool" and is_array(given) and given.dtype.str == "|u1" and given.max(initial=0) < 2:
@@ -413,8 +413,8 @@ class _TagDecoders(dict[int, Callable[[Any, bool], Any]]):
 
 def _decoder(tag: int, read: Callable[[Any, int], Any]) -> Callable[[Any, bool], Any]:
     def decode(value: Any, immutable: bool) -> Any:
-        made = read(value, tag)
-        return frozenset(made) if immutable and type(made) is set else made
+        decoded = read(value, tag)
+        return frozenset(decoded) if immutable and type(decoded) is set else decoded
 
     return decode
 

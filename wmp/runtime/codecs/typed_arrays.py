@@ -130,7 +130,7 @@ def _arrived(array: Any, head: bytes) -> Frame | None:
     if len(payload) != size + array.nbytes or payload[:size] != head:
         return None
     items = numpy.frombuffer(payload, "u1", offset=size)
-    here, there = (one.__array_interface__["data"][0] for one in (array, items))
+    here, there = (view.__array_interface__["data"][0] for view in (array, items))
     return payload if here == there else None
 
 
@@ -144,7 +144,7 @@ def _head(tag: int, shape: tuple[int, ...], size: int) -> bytes:
     if len(shape) == 1:
         before = [b""]
     else:
-        sizes = b"".join(_number(0, one) for one in shape)
+        sizes = b"".join(_number(0, length) for length in shape)
         rest = b"".join((b"\x82", _number(4, len(shape)), sizes))
         before = [lead + rest for lead in _longer(6, DIMENSIONS)]
     heads = map(b"".join, product(before, _longer(6, tag), _longer(2, size)))
@@ -220,15 +220,15 @@ def unpack_array(frame: Frame) -> Any:
         head = _read(view, pair[1], 4) if pair is not None and pair[0] == 2 else None
         if head is None or head[0] > _MAX_DIMENSIONS:
             return None
-        count, place = head
+        count, index = head
         sizes = []
         for _ in range(count):
-            size = _read(view, place, 0)
+            size = _read(view, index, 0)
             if size is None:
                 return None
             sizes.append(size[0])
-            place = size[1]
-        tag = _read(view, place, 6)
+            index = size[1]
+        tag = _read(view, index, 6)
     if tag is None or tag[0] not in DTYPES:
         return None
     body = _read(view, tag[1], 2)
@@ -238,14 +238,14 @@ def unpack_array(frame: Frame) -> Any:
     return array if sizes is None else shaped(array, sizes)
 
 
-def _read(view: memoryview, place: int, major: int) -> tuple[int, int] | None:
+def _read(view: memoryview, index: int, major: int) -> tuple[int, int] | None:
     """Return the number of an item of this major type, and the index behind its first bytes."""
-    if place >= len(view) or view[place] >> 5 != major:
+    if index >= len(view) or view[index] >> 5 != major:
         return None
-    short = view[place] & 31
+    short = view[index] & 31
     if short < 24:
-        return short, place + 1
+        return short, index + 1
     size = {24: 1, 25: 2, 26: 4, 27: 8}.get(short)
-    if size is None or place + 1 + size > len(view):
+    if size is None or index + 1 + size > len(view):
         return None
-    return int.from_bytes(view[place + 1 : place + 1 + size], "big"), place + 1 + size
+    return int.from_bytes(view[index + 1 : index + 1 + size], "big"), index + 1 + size

@@ -56,13 +56,13 @@ def _int(value: Any) -> int:
 
 def _float(value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        made = _nearest(value)
-        if made != value and made == made:
+        nearest = _nearest(value)
+        if nearest != value and nearest == nearest:
             raise ValueError(
                 f"it is a whole number of {int(value).bit_length()} bits, which a float rounds; "
                 "expected a number that a float keeps"
             )
-        return made
+        return nearest
     raise wrong_type(value, "a number")
 
 
@@ -177,10 +177,10 @@ def array_converter(dtype: Any) -> Converter:
         if given.dtype.kind == "c" and kind.kind != "c":
             raise ValueError(f"it has items of {given.dtype}; expected items of {kind}")
         with numpy.errstate(invalid="ignore"):
-            made = given.astype(kind, copy=False)
+            converted = given.astype(kind, copy=False)
         # Whole numbers of another size wrap around, and fractions lose their digits.
-        if kind.kind in "biu" and not numpy.array_equal(made, given):
+        if kind.kind in "biu" and not numpy.array_equal(converted, given):
             raise ValueError(f"it has items of {given.dtype} that {kind} cannot keep")
-        return made
+        return converted
 
     return convert

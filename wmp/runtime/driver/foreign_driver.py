@@ -180,7 +180,7 @@ class ForeignDriver(Driver):
     def _report_left(self) -> None:
         """Report the ends of connections whose last messages have been read."""
         readable = self._sockets.readable
-        for port, peer in [one for one in self._parting if one[0] not in readable]:
+        for port, peer in [key for key in self._parting if key[0] not in readable]:
             del self._parting[port, peer]
             self._feed(Left(self._ends[port], peer))
 

@@ -38,9 +38,9 @@ def pack_handlers(served: dict[str, Served]) -> bytes:
     Raises:
         ConfigError: A child could not import a handler.
     """
-    for role, one in served.items():
+    for role, handler in served.items():
         try:
-            pickled = pickle.dumps(one, pickle.HIGHEST_PROTOCOL)
+            pickled = pickle.dumps(handler, pickle.HIGHEST_PROTOCOL)
         except Exception as error:  # pickle passes on any error of a __reduce__
             raise ConfigError(
                 f"the handler of role {role!r} cannot be sent to worker processes ({error}); "
@@ -244,11 +244,11 @@ def _prepare(name: str) -> dict[str, Any]:
     Without the entries of the main module, the process does not run the program once more. Then
     programs need no ``if __name__ == "__main__":``. multiprocessing itself lacks such an option.
     """
-    found = _prepare_with_main(name)
+    settings = _prepare_with_main(name)
     if name == _WITHOUT_MAIN:
-        found.pop("init_main_from_name", None)
-        found.pop("init_main_from_path", None)
-    return found
+        settings.pop("init_main_from_name", None)
+        settings.pop("init_main_from_path", None)
+    return settings
 
 
 _prepare_with_main: Final = spawn.get_preparation_data

@@ -278,10 +278,10 @@ def within_limit(event: Finished, limit: int) -> Finished:
     if max(map(len, event.payloads), default=0) <= limit:
         return event
     outcomes, payloads = list(event.outcomes), list(event.payloads)
-    for place, payload in enumerate(payloads):
+    for row, payload in enumerate(payloads):
         if len(payload) > limit:
-            outcomes[place] = Outcome.ERROR
-            payloads[place] = pack_error(
+            outcomes[row] = Outcome.ERROR
+            payloads[row] = pack_error(
                 "ResultTooLarge",
                 f"the handler's result has {len(payload)} bytes; the limit is {limit} "
                 "(Transport.max_frame, and 256 MiB in any case); return less, split the job, or "

@@ -81,11 +81,11 @@ def lost(lane: int, ids: list[int], cause: str) -> Finished:
 
 def remarked(event: Finished, remarks: dict[int, tuple[str, int | None]]) -> Finished:
     """Return ends of jobs with the texts and waits of those that failed; forget both."""
-    found = [remarks.pop(id, None) for id in event.ids]
-    if not any(found):
+    row_remarks = [remarks.pop(id, None) for id in event.ids]
+    if not any(row_remarks):
         return event
-    texts = [None if one is None else one[0] for one in found]
-    waits = [None if one is None else one[1] for one in found]
+    texts = [None if remark is None else remark[0] for remark in row_remarks]
+    waits = [None if remark is None else remark[1] for remark in row_remarks]
     return evolve(event, texts=texts, waits=waits if waits.count(None) < len(waits) else None)
 
 

@@ -108,11 +108,11 @@ class ProcessExecutor:
             ConfigError: This process may start no process, a module that a worker imports makes
                 this call, or the child could not import or unpickle the handlers.
         """
-        check_no_import(one.call for one in self._served.values())
+        check_no_import(served.call for served in self._served.values())
         if multiprocessing.current_process().daemon:
             raise ConfigError(_DAEMONIC)
         self._handlers = pack_handlers(self._served)
-        self._imports_main = any(_imports_main(one.call) for one in self._served.values())
+        self._imports_main = any(_imports_main(served.call) for served in self._served.values())
         self._selector = ChildSelector()
         # At the exit this function is called before the function of multiprocessing, which would
         # wait for the children to end by themselves.
@@ -176,7 +176,10 @@ class ProcessExecutor:
 
     def interrupt_all(self) -> None:
         with self._lock:
-            actions = [Interrupt(one.number, list(one.jobs)) for one in self._assignments.values()]
+            actions = [
+                Interrupt(assignment.number, list(assignment.jobs))
+                for assignment in self._assignments.values()
+            ]
         for action in actions:
             self.interrupt(action)
 

@@ -73,24 +73,24 @@ class ManagerStore:
 
     async def _ask(self, ask: Callable[[], _T]) -> _T:
         """Return what the store answers, on a separate thread."""
-        made: list[_T | Exception] = []
+        answers: list[_T | Exception] = []
 
         def call() -> None:
             try:
-                made.append(ask())
+                answers.append(ask())
             except Exception as error:  # noqa: BLE001 - raised below, on the caller's thread
-                made.append(error)
+                answers.append(error)
 
         await aside(call, "manager-store-open", _OPEN)
-        if not made:
+        if not answers:
             raise StoreUnavailable(
                 f"the store {self._given} did not answer within {_OPEN:g} s; check its disk, and "
                 "the other processes that use it"
             )
-        (found,) = made
-        if isinstance(found, Exception):
-            raise found
-        return found
+        (answer,) = answers
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def start(self) -> None:
         """Begin to write."""

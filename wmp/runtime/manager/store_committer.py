@@ -252,14 +252,14 @@ class StoreCommitter:
         After an unknown outcome no other process would report the ends that the sweep of the batch
         caused.
         """
-        ids, found = self._open(), list[StoredJob]()
+        ids, jobs = self._open(), list[StoredJob]()
         try:
             for start in range(0, len(ids), _PAGE):
                 where = JobFilter(ids=ids[start : start + _PAGE], states=ENDED)
-                found += self._pages(where)
+                jobs += self._pages(where)
         except StoreError as error:
             self._complain(error)
-        return found
+        return jobs
 
     def _begin_anew(self) -> None:
         """Begin another instance, because the old one was ended."""

@@ -83,12 +83,14 @@ def load_devices(path: str | os.PathLike[str]) -> tuple[DeviceDefinition, ...]:
             f"{path}: the key {stray[0]} belongs to a device; write the line [device] above the key"
         )
     top.only(("device",))
-    found = document.get("device")
-    match found:
+    value = document.get("device")
+    match value:
         case dict():
-            return (_device(ConfigTable(path, "device", found)),)
-        case [_, *_] if all(isinstance(one, dict) for one in found):
-            tables = [ConfigTable(path, f"device[{index}]", one) for index, one in enumerate(found)]
+            return (_device(ConfigTable(path, "device", value)),)
+        case [_, *_] if all(isinstance(table, dict) for table in value):
+            tables = [
+                ConfigTable(path, f"device[{index}]", table) for index, table in enumerate(value)
+            ]
             devices = tuple(map(_device, tables))
             _check_apart(tables, devices)
             return devices
@@ -103,8 +105,8 @@ def meets(connect: str, bind: str) -> bool:
     if not connect.startswith("tcp://") or not bind.startswith("tcp://"):
         return connect == bind
     (there, port), (here, own) = (
-        one.removeprefix("tcp://").replace("localhost", "127.0.0.1").rsplit(":", 1)
-        for one in (connect, bind)
+        endpoint.removeprefix("tcp://").replace("localhost", "127.0.0.1").rsplit(":", 1)
+        for endpoint in (connect, bind)
     )
     if port != own or port in ("*", "0"):
         return False

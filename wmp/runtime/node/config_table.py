@@ -150,29 +150,29 @@ class ConfigTable:
                 return ()
             case None:
                 raise self.missing(key, _ADDRESSES)
-            case str(one) if one:
-                found = [one]
-            case [_, *_] as several if all(isinstance(one, str) and one for one in several):
-                found = several
+            case str(address) if address:
+                addresses = [address]
+            case [_, *_] as several if all(isinstance(entry, str) and entry for entry in several):
+                addresses = several
             case _:
                 raise self.wrong(key, _ADDRESSES)
         try:
             check_endpoints(
-                found, bind=bind, security=security, shared=False, open=open, remedy=remedy
+                addresses, bind=bind, security=security, shared=False, open=open, remedy=remedy
             )
         except ConfigError as error:
             raise ConfigError(f"{self.file}: {self._key(key)}: {error}") from error
-        return tuple(found)
+        return tuple(addresses)
 
     def tables(self, key: str) -> list[ConfigTable]:
         """Return the tables of a list; an empty list for a missing key."""
         match self.values.get(key):
             case None:
                 return []
-            case [*found] if all(isinstance(one, dict) for one in found):
+            case [*tables] if all(isinstance(table, dict) for table in tables):
                 return [
-                    ConfigTable(self.file, f"{self._key(key)}[{number}]", one)
-                    for number, one in enumerate(found)
+                    ConfigTable(self.file, f"{self._key(key)}[{number}]", table)
+                    for number, table in enumerate(tables)
                 ]
             case _:
                 raise self.wrong(key, f"tables [[{self._key(key)}]]")

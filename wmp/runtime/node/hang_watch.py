@@ -96,13 +96,13 @@ class HangWatch:
 
     def _going_on(self) -> list[tuple[RunningLane, int, float]]:
         # The first job of a lane is the running job.
-        found = []
+        going_on = []
         for lane in self._lanes():
             id = next(iter(lane.ids), None)
             since = None if id is None else self._since.get((lane.number, id))
             if id is not None and since is not None:
-                found.append((lane, id, since))
-        return found
+                going_on.append((lane, id, since))
+        return going_on
 
     def _look_later(self) -> None:
         asyncio.get_running_loop().call_later(_LOOK, self._look)

@@ -63,10 +63,10 @@ def make_identity(identity: bytes | str | None) -> bytes:
         return os.urandom(16)
     if not isinstance(given, str | bytes | bytearray):
         raise ConfigError(f"an identity is {identity!r}; expected bytes or text")
-    made = check_utf8("an identity", identity) if isinstance(identity, str) else bytes(identity)
-    if not 1 <= len(made) <= Limits.IDENTITY:
-        raise ConfigError(f"an identity has {len(made)} bytes; expected 1 to {Limits.IDENTITY}")
-    return made
+    encoded = check_utf8("an identity", identity) if isinstance(identity, str) else bytes(identity)
+    if not 1 <= len(encoded) <= Limits.IDENTITY:
+        raise ConfigError(f"an identity has {len(encoded)} bytes; expected 1 to {Limits.IDENTITY}")
+    return encoded
 
 
 def make_label(label: str | None) -> str:

@@ -197,7 +197,7 @@ class Connections:
             self._received[descriptor] = received
         self.active.clear()
         total = sum(self._open.values())
-        for descriptor, size in sorted(self._open.items(), key=lambda one: -one[1]):
+        for descriptor, size in sorted(self._open.items(), key=lambda entry: -entry[1]):
             if size <= self._max_message and total <= self._max_open:
                 break
             total -= size
@@ -233,10 +233,10 @@ def _bytes_received(descriptor: int) -> int | None:
     except OSError:
         return None
     try:
-        found = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED + 8)
-        if len(found) < _RECEIVED + 8:
+        info = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED + 8)
+        if len(info) < _RECEIVED + 8:
             return None
-        return int.from_bytes(found[_RECEIVED:], "little")
+        return int.from_bytes(info[_RECEIVED:], "little")
     except (OSError, AttributeError):
         return None
     finally:

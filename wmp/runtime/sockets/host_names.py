@@ -42,8 +42,8 @@ def resolve(host: str) -> list[str]:
         OSError: The name is not known, or no name server answers.
     """
     rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    found = dict.fromkeys(str(row[4][0]) for row in rows)
-    return sorted(found, key=lambda address: ":" in address)
+    addresses = dict.fromkeys(str(row[4][0]) for row in rows)
+    return sorted(addresses, key=lambda address: ":" in address)
 
 
 @define(eq=False)

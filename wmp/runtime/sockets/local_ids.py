@@ -37,19 +37,19 @@ class LocalIds:
 
     def local(self, routing_id: bytes) -> bytes:
         """Return the local id of a connection."""
-        found = self._local.get(routing_id)
-        if found is None:
-            found = self._permute(routing_id, range(_ROUNDS))
-            _remember(self._local, routing_id, found)
-        return found
+        local_id = self._local.get(routing_id)
+        if local_id is None:
+            local_id = self._permute(routing_id, range(_ROUNDS))
+            _remember(self._local, routing_id, local_id)
+        return local_id
 
     def routing(self, local_id: bytes) -> bytes:
         """Return the routing id of a connection."""
-        found = self._routing.get(local_id)
-        if found is None:
-            found = self._permute(local_id, range(_ROUNDS - 1, -1, -1))
-            _remember(self._routing, local_id, found)
-        return found
+        routing_id = self._routing.get(local_id)
+        if routing_id is None:
+            routing_id = self._permute(local_id, range(_ROUNDS - 1, -1, -1))
+            _remember(self._routing, local_id, routing_id)
+        return routing_id
 
     def _permute(self, id: bytes, rounds: range) -> bytes:
         """Permute four bytes by a Feistel network.

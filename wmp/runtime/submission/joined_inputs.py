@@ -23,10 +23,11 @@ def joined(
         TypeError: An argument cannot be iterated, or the codec cannot encode a tuple.
     """
     given: tuple[object, ...] = iterables  # not all callers are type-checked
-    for place, one in enumerate(given, 1):
-        if not isinstance(one, Iterable | AsyncIterable) and not hasattr(one, "__getitem__"):
+    for number, source in enumerate(given, 1):
+        if not isinstance(source, Iterable | AsyncIterable) and not hasattr(source, "__getitem__"):
             raise TypeError(
-                f"argument {place} of map() is of type {type(one).__name__}; expected an iterable"
+                f"argument {number} of map() is of type {type(source).__name__}; "
+                "expected an iterable"
             )
     if len(iterables) == 1:
         return iterables[0]
@@ -36,16 +37,18 @@ def joined(
             f"{len(iterables)} items, which codec={codec!r} cannot encode; make the manager with "
             "codec='cbor', or pass one iterable of bytes"
         )
-    if any(isinstance(one, AsyncIterable) for one in iterables):
+    if any(isinstance(source, AsyncIterable) for source in iterables):
         return _zipped(iterables)
-    return zip(*(one for one in iterables if isinstance(one, Iterable)), strict=False)
+    return zip(*(source for source in iterables if isinstance(source, Iterable)), strict=False)
 
 
 async def _zipped(
     iterables: tuple[Iterable[Any] | AsyncIterable[Any], ...],
 ) -> AsyncIterator[tuple[Any, ...]]:
     """Yield tuples of one item of each iterable until one iterable ends."""
-    sources = [aiter(one) if isinstance(one, AsyncIterable) else iter(one) for one in iterables]
+    sources = [
+        aiter(source) if isinstance(source, AsyncIterable) else iter(source) for source in iterables
+    ]
     try:
         while True:
             items = []

@@ -255,12 +255,12 @@ class MapPipeline:
         looked = list(map(self._ended.get, ids))
         if None in looked:
             del looked[looked.index(None) :]
-        found = cast("list[Frame | Ended]", looked)
-        values: list[Any] = found
+        arrived = cast("list[Frame | Ended]", looked)
+        values: list[Any] = arrived
         error: Exception | None = None
-        if self._codec != "bytes" or not _PLAIN.issuperset(map(type, found)):
+        if self._codec != "bytes" or not _PLAIN.issuperset(map(type, arrived)):
             values, copied = [], 0
-            for id, ended in zip(ids, found, strict=False):
+            for id, ended in zip(ids, arrived, strict=False):
                 value, error = result_of(id, ended, self._codec)
                 if error is not None:
                     if not self._lenient or isinstance(error, ClosedError):

@@ -26,7 +26,7 @@ class MapProgress(Protocol):
 
 def total_of(inputs: Iterable[object]) -> int | None:
     """Return the number of jobs of a ``map`` over these inputs; None if an input has no length."""
-    lengths = [len(one) if isinstance(one, Sized) else None for one in inputs]
+    lengths = [len(iterable) if isinstance(iterable, Sized) else None for iterable in inputs]
     known = [length for length in lengths if length is not None]
     return min(known) if len(known) == len(lengths) else None
 

@@ -67,11 +67,11 @@ def with_history(
     error = error_of(id, end, payload, attempts)
     if offset is None:
         offset = time.time() - time.monotonic()
-    error.history = tuple([evolve(one, at=one.at + offset) for one in history])
+    error.history = tuple([evolve(failure, at=failure.at + offset) for failure in history])
     lines = [
-        f"  {datetime.fromtimestamp(one.at):%Y-%m-%d %H:%M:%S} attempt {one.attempt} "
-        f"at worker {one.worker}: {one.error}"
-        for one in error.history
+        f"  {datetime.fromtimestamp(failure.at):%Y-%m-%d %H:%M:%S} attempt {failure.attempt} "
+        f"at worker {failure.worker}: {failure.error}"
+        for failure in error.history
     ]
     head = counted(len(lines), "attempt failed or was lost", "attempts failed or were lost")
     error.add_note("\n".join((f"{head}:", *lines)))

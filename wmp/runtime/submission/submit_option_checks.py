@@ -200,6 +200,6 @@ class TermsMaker:
 def _needs(needs: Mapping[str, int] | None) -> tuple[tuple[str, int], ...]:
     if needs is None:
         return DEFAULT_NEEDS
-    made = check_amounts("needs", needs)
-    check_offer("needs", made)
-    return tuple(sorted((name, n) for name, n in made.items() if n))
+    checked = check_amounts("needs", needs)
+    check_offer("needs", checked)
+    return tuple(sorted((name, n) for name, n in checked.items() if n))

@@ -167,7 +167,7 @@ def _manager_shape(
         manager.met,
         stream and stream_shape(pen, stream, peer, me, at_manager=False),
         pen.number(("session", peer), manager.forgotten),
-        manager.asked,
+        manager.session_requested,
         manager.doubted,
         manager.standby,
         wake and (wake.role, wake.needs, wake.count),

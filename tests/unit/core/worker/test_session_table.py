@@ -80,7 +80,7 @@ def _in(state: str) -> ScriptedManager:
 def _state(machine: WorkerMachine) -> str:
     remote = machine._links.managers.get(b"m1")
     if remote is None or remote.stream is None:
-        return "ASKED" if remote is not None and remote.asked else "FRESH"
+        return "ASKED" if remote is not None and remote.session_requested else "FRESH"
     return "DOUBTED" if remote.doubted else "OPEN"
 
 
