@@ -35,7 +35,7 @@ def _shown(value: Any) -> str:
         case list() | tuple():
             return f"[{', '.join(map(_shown, value))}]"
         case dict():
-            return "{" + ", ".join(f"{key}: {_shown(one)}" for key, one in value.items()) + "}"
+            return "{" + ", ".join(f"{key}: {_shown(entry)}" for key, entry in value.items()) + "}"
     return str(value)
 
 
@@ -86,7 +86,9 @@ class Stage:
                 (name, getattr(message.columns, COLUMN_ATTRIBUTES[key]))
                 for key, name in COLUMN_NAMES.items()
             )
-            shown = [f"{name} {_shown(list(one))}" for name, one in columns if one is not None]
+            shown = [
+                f"{name} {_shown(list(column))}" for name, column in columns if column is not None
+            ]
             parts.append(f"columns: {', '.join(shown)}")
         way = f"{node} -> {other}{' (lost)' if lost else ''}"
         self.lines.append(f"{way}: {message.command.name}  {'; '.join(parts)}")
@@ -174,10 +176,10 @@ def failed_claim() -> str:
 
 def stories() -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each story."""
-    told: Sequence[tuple[str, Callable[[], str]]] = (
+    scenarios: Sequence[tuple[str, Callable[[], str]]] = (
         ("lost take", lost_take),
         ("device hop", device_hop),
         ("failed claim", failed_claim),
     )
-    for name, tell in told:
-        yield name, tell()
+    for name, scenario in scenarios:
+        yield name, scenario()

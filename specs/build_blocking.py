@@ -107,10 +107,10 @@ def modules() -> dict[str, list[type[AsyncPart]]]:
         for base in cls.__mro__
         if issubclass(base, AsyncPart) and base.__module__ != _SHARED
     }
-    found: dict[str, list[type[AsyncPart]]] = defaultdict(list)
+    by_module: dict[str, list[type[AsyncPart]]] = defaultdict(list)
     for cls in sorted(classes, key=lambda cls: (cls.__module__, _Source(cls).node.lineno)):
-        found[home(cls)].append(cls)
-    return dict(sorted(found.items()))
+        by_module[home(cls)].append(cls)
+    return dict(sorted(by_module.items()))
 
 
 def path_of(module: str) -> Path:
@@ -140,9 +140,11 @@ class _Source:
         """The module of each name that the module of the class imports."""
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
-                self.imports |= {one.name: node.module for one in node.names if not one.asname}
+                self.imports |= {
+                    alias.name: node.module for alias in node.names if not alias.asname
+                }
             elif isinstance(node, ast.Import):
-                self.imports |= {one.name: "" for one in node.names if not one.asname}
+                self.imports |= {alias.name: "" for alias in node.names if not alias.asname}
 
     def __getitem__(self, node: ast.expr | ast.stmt) -> str:
         assert node.end_lineno is not None
@@ -347,7 +349,9 @@ class _Twin:
 
     def _method(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
         parameters = _Parameters(self._source, node, self._imports)
-        is_property = any(self._source[one] == "property" for one in node.decorator_list)
+        is_property = any(
+            self._source[decorator] == "property" for decorator in node.decorator_list
+        )
         yield from self._decorators(node)
         yield from self._signature(node, parameters)
         yield f"        {self._source.docstring(node)}"
@@ -398,8 +402,8 @@ def text_of(module: str, classes: Sequence[type[AsyncPart]], before: str) -> str
     """
     imports = _Imports(module)
     twins = [_Twin(cls, imports) for cls in classes]
-    variables = [line for one in twins for line in one.variable()]
-    body = [("", "", *one.lines()) for one in twins]
+    variables = [line for blocking in twins for line in blocking.variable()]
+    body = [("", "", *blocking.lines()) for blocking in twins]
     files = sorted({str(path_of(cls.__module__).relative_to(ROOT)) for cls in classes})
     present = ast.parse(before)
     if ast.get_docstring(present) is not None:

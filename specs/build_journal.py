@@ -41,13 +41,13 @@ def main() -> int:
     """Write or check the page; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
-    made = page()
+    text = page()
     if parser.parse_args().check:
-        if made != PAGE.read_text("utf-8"):
+        if text != PAGE.read_text("utf-8"):
             print("specs/journal.md is stale; run python specs/build_journal.py", file=sys.stderr)
             return 1
         return 0
-    PAGE.write_text(made, "utf-8")
+    PAGE.write_text(text, "utf-8")
     return 0
 
 

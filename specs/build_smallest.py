@@ -44,11 +44,11 @@ def bodies(spec: str) -> dict[str, str]:
     items = re.split(
         r"^(?=- \*\*WMP-|## |\| (?:key|column|number|commands|ERROR) \|)", spec, flags=re.M
     )
-    found = {}
+    texts = {}
     for item in items:
         if match := re.match(r"- \*\*(WMP-[\d.]+)\*\*", item):
-            found[match[1]] = item.partition("\n\n")[0].rstrip()
-    return found
+            texts[match[1]] = item.partition("\n\n")[0].rstrip()
+    return texts
 
 
 def rules(testee: str) -> Iterator[str]:

@@ -28,16 +28,16 @@ def table() -> Iterator[str]:
         number = "" if state is stored_job.StoredJobState.ABSENT else str(int(state))
         yield f"| {state.name} | {number} | {meanings[state.name]} |"
     yield from ("", "| input | meaning |", "|---|---|")
-    for one in stored_job.StoredJobInput:
-        yield f"| {one.name} | {meanings[one.name]} |"
+    for job_input in stored_job.StoredJobInput:
+        yield f"| {job_input.name} | {meanings[job_input.name]} |"
     yield from ("", "| input | from | to | guards | effects |", "|---|---|---|---|---|")
-    for one in stored_job.StoredJobInput:
-        for row in stored_job.rows_of(one):
+    for job_input in stored_job.StoredJobInput:
+        for row in stored_job.rows_of(job_input):
             ended = row.sources == stored_job.ENDED
             sources = "any ended" if ended else ", ".join(state.name for state in row.sources)
             guards = "; ".join(guard.value for guard in row.guards)
             effects = "; ".join(effect.value for effect in row.effects)
-            yield f"| {one.name} | {sources} | {row.target.name} | {guards} | {effects} |"
+            yield f"| {job_input.name} | {sources} | {row.target.name} | {guards} | {effects} |"
 
 
 def filled(text: str) -> str:
@@ -47,7 +47,7 @@ def filled(text: str) -> str:
         ValueError: The page has not exactly one such part.
     """
     lines = "\n".join(table())
-    text, count = _PART.subn(lambda found: f"{found[1]}\n{lines}\n\n{found[2]}", text)
+    text, count = _PART.subn(lambda match: f"{match[1]}\n{lines}\n\n{match[2]}", text)
     if count != 1:
         raise ValueError(f"store.md has {count} generated parts, expected one")
     return text

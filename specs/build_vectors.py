@@ -98,7 +98,7 @@ def files() -> dict[str, list[dict[str, Any]]]:
         "valid.json": taken,
         "invalid.json": refused,
         "tolerated.json": odd,
-        "conversations.json": [spoken(*one) for one in conversations()],
+        "conversations.json": [spoken(*conversation) for conversation in conversations()],
         "values.json": value_payloads(),
     }
 

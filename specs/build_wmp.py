@@ -206,17 +206,18 @@ def table(title: str, path: str) -> str:
     for (state, what), target in module.TRANSITIONS.items():
         rows.setdefault(state.name, {})[what.name] = target.name
     state, what = next(iter(module.TRANSITIONS))
+    states: type[Enum] = type(state)
     inputs: type[Enum] = type(what)
     lines = [f"**{title}.** An empty place leaves the state as it is.", ""]
     lines += ["| state | meaning |", "|---|---|"]
-    lines += [f"| {one.name} | {meanings[one.name]} |" for one in type(state)]
+    lines += [f"| {state.name} | {meanings[state.name]} |" for state in states]
     lines += ["", "| input | meaning |", "|---|---|"]
-    lines += [f"| {one.name} | {meanings[one.name]} |" for one in inputs]
-    names = [one.name for one in type(state)]
+    lines += [f"| {input_.name} | {meanings[input_.name]} |" for input_ in inputs]
+    names = [state.name for state in states]
     lines += ["", f"| input | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for one in inputs:
-        targets = [rows.get(name, {}).get(one.name, "") for name in names]
-        lines.append(f"| {one.name} | {' | '.join(targets)} |")
+    for input_ in inputs:
+        targets = [rows.get(name, {}).get(input_.name, "") for name in names]
+        lines.append(f"| {input_.name} | {' | '.join(targets)} |")
     return "\n".join(lines)
 
 
@@ -323,7 +324,7 @@ def _shown(value: Any) -> str:
         case str():
             return f'"{value}"'
         case dict():
-            inner = ", ".join(f"{_shown(key)}: {_shown(one)}" for key, one in value.items())
+            inner = ", ".join(f"{_shown(key)}: {_shown(entry)}" for key, entry in value.items())
             return f"{{{inner}}}"
         case list() | tuple():
             return f"[{', '.join(map(_shown, value))}]"
@@ -341,11 +342,11 @@ def parts(page: Path) -> dict[str, str]:
         texts["traces"] = star_traces()
     if page != CONVERSATIONS:
         return texts
-    told = [
+    steps = [
         f"{note}\n\n```\n{annotated(sender, message)}\n```"
         for note, (sender, message) in zip(NOTES, conversation(), strict=True)
     ]
-    texts["conversation"] = "\n\n".join(told)
+    texts["conversation"] = "\n\n".join(steps)
     return texts | dict(stories())
 
 
@@ -363,10 +364,10 @@ def filled(text: str, page: Path = SPEC) -> str:
     """Return the text of a page with its generated parts up to date."""
     for name, part in parts(page).items():
         mark = re.compile(rf"(<!-- begin: {name} -->\n).*?(<!-- end: {name} -->)", re.DOTALL)
-        found = list(mark.finditer(text))
-        if len(found) != 1:
-            raise ValueError(f"{page.name} has {len(found)} parts {name!r}, expected one")
-        start, end = found[0].end(1), found[0].start(2)
+        matches = list(mark.finditer(text))
+        if len(matches) != 1:
+            raise ValueError(f"{page.name} has {len(matches)} parts {name!r}, expected one")
+        start, end = matches[0].end(1), matches[0].start(2)
         text = f"{text[:start]}\n{part}\n\n{text[end:]}"
     return text
 

@@ -130,14 +130,14 @@ def refused_payloads() -> Iterator[tuple[str, str, str, str]]:
 
 def value_payloads() -> list[dict[str, Any]]:
     """Return the vectors."""
-    made: list[dict[str, Any]] = []
+    vectors: list[dict[str, Any]] = []
     for name, codec, value, shown in valid_payloads():
         payload = bytes(payload_codec(codec).encode(value))
-        made.append(
+        vectors.append(
             {"name": name, "codec": codec, "payload": payload.hex(), "valid": True, "value": shown}
         )
     for name, payload_hex, shown in array_payloads():
-        made.append(
+        vectors.append(
             {
                 "name": name,
                 "codec": "cbor-tags",
@@ -147,7 +147,7 @@ def value_payloads() -> list[dict[str, Any]]:
             }
         )
     for name, codec, payload_hex, why in refused_payloads():
-        made.append(
+        vectors.append(
             {"name": name, "codec": codec, "payload": payload_hex, "valid": False, "why": why}
         )
-    return made
+    return vectors

@@ -110,7 +110,7 @@ def begun_after_the_answer_cancelled() -> None:
 def granted_after_its_submitter_saw_it_cancelled() -> None:
     told = history()
     told.lost(M, 1, 1)
-    told.asked(M, 1)
+    told.cancelled(M, 1)
     told.resolved(M, 1, End.CANCELLED, b"", 1, A)
     told.granted(M, 1, 2, B)
 
@@ -213,8 +213,8 @@ def test_allowed_histories_break_no_invariant():
     told.lost(M, 1, 2)
     told.resolved(M, 1, End.LOST, b"", 2, None)
     told = history()
-    told.asked(M, 1)
-    told.asked(M, 99)  # no such job, as after a restart of the manager
+    told.cancelled(M, 1)
+    told.cancelled(M, 99)  # no such job, as after a restart of the manager
     told.resolved(M, 1, End.CANCELLED, b"", 1, A)
     told = history()
     told.died(M)  # jobs end with the process of their manager

@@ -21,7 +21,7 @@ from wmp.testing.worlds.world import World
 
 SEEDS = range(0, 120, 4)
 
-FACTS = ("limited", "asked", "granted", "lost", "answered", "resolved")
+FACTS = ("limited", "cancelled", "granted", "lost", "answered", "resolved")
 """Facts that an observer reports to a history; the world reports the other facts."""
 
 

@@ -388,9 +388,9 @@ def test_a_fuse_burns_line_by_line_and_spares_libraries():
             with crash:
                 handle()
         except HandlerCrash:
-            assert ", in handle()" in crash.place or ", in inner()" in crash.place
+            assert ", in handle()" in crash.stopped_at or ", in inner()" in crash.stopped_at
         else:
-            assert not crash.place
+            assert not crash.stopped_at
         found.append(list(done))
     whole = [1, "inner", 2]
     assert found == [[], [1], [1], [1, "inner"], [1, "inner"], whole, whole]

@@ -113,7 +113,7 @@ class _JobFacts:
     """Number of ended leases that count as worker losses."""
     left: set[bytes] = field(factory=set)
     """Identities of the workers that left with the job."""
-    asked: bool = False
+    cancel_requested: bool = False
     """Whether the submitter requested the cancellation of the job."""
     deadline: float | None = None
     """The deadline on its manager's clock."""
@@ -208,11 +208,11 @@ class History:
         if times is not None and times.limited:
             times.overran = True
 
-    def asked(self, owner: Peer, id: int) -> None:
+    def cancelled(self, owner: Peer, id: int) -> None:
         """Record a request of the submitter to cancel jobs; unknown jobs are skipped."""
         job = self.jobs.get(owner, {}).get(id)
         if job is not None and job.end is None:
-            job.asked = True
+            job.cancel_requested = True
 
     def granted(
         self, owner: Peer, id: int, attempt: int, worker: Peer, now: float | None = None
@@ -233,7 +233,7 @@ class History:
         """Return the invariant that the grant of an attempt breaks, with the reason; or None."""
         if job.end is not None:
             return "cancelled stays cancelled", f"after the job had ended as {job.end.value}"
-        if job.asked:
+        if job.cancel_requested:
             return "cancelled stays cancelled", "after its submitter had cancelled the job"
         if attempt <= job.attempt:
             return "no stale result", f"after attempt {job.attempt}; expected a greater attempt"
@@ -330,12 +330,12 @@ class History:
     @staticmethod
     def _check_runs(job: _JobFacts, owner: Peer, id: int, attempt: int, runs: int) -> None:
         earlier = sum(number < attempt for number in job.begun)
-        most = attempt - 1 - (job.unbegun if attempt == job.attempt else 0)
-        if not earlier <= runs <= most:
+        maximum = attempt - 1 - (job.unbegun if attempt == job.attempt else 0)
+        if not earlier <= runs <= maximum:
             raise Violation(
                 "runs are counted",
                 f"{_name(owner, id)} begins in attempt {attempt} with "
-                f"{counted(runs, 'earlier run')}; expected {earlier} to {most}",
+                f"{counted(runs, 'earlier run')}; expected {earlier} to {maximum}",
             )
 
     def answered(
@@ -393,15 +393,15 @@ class History:
                 return "exact results", difference
         if end is End.LOST and job.spent <= job.max_worker_losses:
             return "worker losses are kept", f" after {_losses(job)}"
-        if end is End.CANCELLED and not job.asked:
-            asked = "; expected another end, because its submitter did not cancel it"
-            return "ends have a cause", asked
+        if end is End.CANCELLED and not job.cancel_requested:
+            expected = "; expected another end, because its submitter did not cancel it"
+            return "ends have a cause", expected
         times = job.times
         if end is End.TIMEOUT and (job.deadline is None or now < job.deadline):
             expired = times is not None and (times.overran or times.expired(now))
             if not expired:
                 return "ends have a cause", f" at {now}, before its deadline {job.deadline}"
-        if end is End.ERROR and times is not None and not job.asked:
+        if end is End.ERROR and times is not None and not job.cancel_requested:
             early = times.gave_up_early(now, job.deadline, self.names)
             if early:
                 failure = f" at {now} after failure {times.failed + 1}; expected a retry"

@@ -95,7 +95,7 @@ class Observer:
             self._submitted(me, event, now)
         elif isinstance(event, Cancelled):
             for id in event.ids:
-                self.history.asked(me, id)
+                self.history.cancelled(me, id)
         elif isinstance(event, Disconnected):
             for contact in contacts.values():
                 if contact.link == event.link:
@@ -426,7 +426,7 @@ def outline_of_observer(observer: Observer) -> Outline:
             job.over,
             job.spent,
             job.unbegun,
-            job.asked,
+            job.cancel_requested,
             job.deadline is not None,
             tuple(job.begun.items()),
             job.end and job.end.value,

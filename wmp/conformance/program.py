@@ -240,7 +240,7 @@ def _hold(
         strict,
         seed,
         plan.examples,
-        tuple(one for one in PROFILES if one in speaks),
+        tuple(profile for profile in PROFILES if profile in speaks),
         datetime.now(UTC).isoformat(timespec="seconds"),
         kit=wmp.__version__,
         whole=not (rules or cases or replay or plan.examples == 0),

@@ -128,15 +128,15 @@ class SequenceDiagram:
         lines = textwrap.wrap(text, int((self._width - x - 30) / _LETTER)) or [""]
         height = _ROW - 6 + _LINE * (len(lines) - 1)
         self._body.rect(x, y - 12, self._width - x - 10, height, look, round=4)
-        for place, line in enumerate(lines):
-            self._body.text(x + 10, y + 3 + _LINE * place, line, look)
+        for index, line in enumerate(lines):
+            self._body.text(x + 10, y + 3 + _LINE * index, line, look)
         self._bottom = max(self._bottom, y - 12 + height)
 
     def svg(self, description: str) -> Markup:
         """Render the diagram, with one sentence for readers who cannot see it."""
         sheet = Drawing(self._width, self._bottom + 16)
-        for place, lifeline in enumerate(self._lifelines):
-            x = self._x(place)
+        for index, lifeline in enumerate(self._lifelines):
+            x = self._x(index)
             sheet.line(x, 34, x, self._bottom + 10, "life-line")
             sheet.text(x, 22, clip(lifeline.name, self._letters), "head", "middle", lifeline.title)
         sheet.shapes += self._body.shapes

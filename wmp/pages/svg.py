@@ -58,8 +58,13 @@ class Drawing:
         self, x: float, y: float, text: str, look: str = "", anchor: str = "start", title: str = ""
     ) -> None:
         """Add text on a base line."""
-        place = {"x": _number(x), "y": _number(y), "class": look or None, "text-anchor": anchor}
-        self.shapes.append(Shape("text", place, text, title))
+        attributes = {
+            "x": _number(x),
+            "y": _number(y),
+            "class": look or None,
+            "text-anchor": anchor,
+        }
+        self.shapes.append(Shape("text", attributes, text, title))
 
     def rect(
         self,
@@ -74,7 +79,7 @@ class Drawing:
         round: float = 0,
     ) -> None:
         """Add a rectangle."""
-        place = {
+        attributes = {
             "x": _number(x),
             "y": _number(y),
             "width": _number(max(width, 0)),
@@ -83,13 +88,13 @@ class Drawing:
             "rx": f"{round:g}" if round else None,
             "fill-opacity": f"{opacity:.3f}" if opacity < 1 else None,
         }
-        self.shapes.append(Shape("rect", place, title=title))
+        self.shapes.append(Shape("rect", attributes, title=title))
 
     def line(self, x1: float, y1: float, x2: float, y2: float, look: str = "") -> None:
         """Add a straight line."""
         ends = {"x1": x1, "y1": y1, "x2": x2, "y2": y2}
-        place = {name: _number(value) for name, value in ends.items()}
-        self.shapes.append(Shape("line", {**place, "class": look or None}))
+        attributes = {name: _number(value) for name, value in ends.items()}
+        self.shapes.append(Shape("line", {**attributes, "class": look or None}))
 
     def arrow(self, x1: float, y1: float, x2: float, y2: float, look: str = "") -> None:
         """Add a straight line with a tip at its second end."""
@@ -103,14 +108,14 @@ class Drawing:
     def path(self, points: Sequence[tuple[float, float]], look: str, *, title: str = "") -> None:
         """Add a line through points."""
         way = " ".join(
-            f"{'L' if place else 'M'}{x:.1f} {y:.1f}" for place, (x, y) in enumerate(points)
+            f"{'L' if index else 'M'}{x:.1f} {y:.1f}" for index, (x, y) in enumerate(points)
         )
         self.shapes.append(Shape("path", {"d": way, "class": look or None}, title=title))
 
     def circle(self, x: float, y: float, radius: float, look: str, *, title: str = "") -> None:
         """Add a circle."""
-        place = {"cx": _number(x), "cy": _number(y), "r": f"{radius:g}", "class": look or None}
-        self.shapes.append(Shape("circle", place, title=title))
+        attributes = {"cx": _number(x), "cy": _number(y), "r": f"{radius:g}", "class": look or None}
+        self.shapes.append(Shape("circle", attributes, title=title))
 
     def time_axis(self, scale: TimeScale, top: float, bottom: float) -> None:
         """Add an axis in UTC along the lower edge, with a vertical line at each tick.

@@ -45,8 +45,8 @@ def amount(value: float | None) -> str:
 
 def _without_controls(value: Any) -> Any:
     """Replace the characters that XML cannot hold, in text and in markup."""
-    if isinstance(value, str) and (found := set(_CONTROLS.findall(value))):
-        return value.translate(dict.fromkeys(map(ord, found), _REPLACEMENT))
+    if isinstance(value, str) and (controls := set(_CONTROLS.findall(value))):
+        return value.translate(dict.fromkeys(map(ord, controls), _REPLACEMENT))
     return value
 
 

@@ -41,14 +41,14 @@ def cases_for(
 ) -> list[Case]:
     """Return the cases for a kind of testee, sorted by rule; ``rules`` selects some of them."""
     cases.load()
-    found = [
+    chosen = [
         case
         for case in CASES.values()
         if case.testee == testee
         and case.profile in profiles
         and (not rules or not set(rules).isdisjoint(case.rules))
     ]
-    return sorted(found, key=lambda case: case.rule.order)
+    return sorted(chosen, key=lambda case: case.rule.order)
 
 
 def run_all(factory: Factory, cases: Iterable[Case]) -> Iterator[CaseResult]:

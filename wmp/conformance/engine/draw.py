@@ -31,7 +31,7 @@ def moves(testee: str, maximum: int = 30) -> st.SearchStrategy[list[list[Any]]]:
     # Lists of lists, because Hypothesis mostly draws lists of about five items. It shortens each
     # level separately.
     parts = st.lists(st.lists(move, max_size=maximum), max_size=maximum)
-    return parts.map(lambda some: [one for part in some for one in part][:maximum])
+    return parts.map(lambda groups: [item for group in groups for item in group][:maximum])
 
 
 def play_moves(testee: str, script: Sequence[Move], wire: Callable[[Case], Wire]) -> CaseResult:
@@ -95,32 +95,32 @@ def draw(
         search()
     except (_BrokenConversation, Flaky, ExceptionGroup):
         # Hypothesis plays the shortest failure last. A failure that does not repeat still counts.
-        found = failures[-1]
+        failure = failures[-1]
         if shrinking < inf:
-            found = _shorten(found, testee, wire, time.monotonic() + shrinking)
-        return evolve(found, seed=number)
+            failure = _shorten(failure, testee, wire, time.monotonic() + shrinking)
+        return evolve(failure, seed=number)
     return evolve(results[-1], seed=number)
 
 
 def _shorten(
-    found: CaseResult, testee: str, wire: Callable[[Case], Wire], until: float
+    failure: CaseResult, testee: str, wire: Callable[[Case], Wire], until: float
 ) -> CaseResult:
     """Leave out moves, large groups first: with a live testee there is time for a few tries."""
-    made = sum(line.way == "#" for line in found.lines)  # the later moves were not played
-    script, size = list(found.script[:made]), max(1, made // 2)
+    played = sum(line.way == "#" for line in failure.lines)  # the later moves were not played
+    script, size = list(failure.script[:played]), max(1, played // 2)
     while size:
         at = 0
         while at < len(script):
             if time.monotonic() > until:
-                return found
+                return failure
             shorter = script[:at] + script[at + size :]
             result = play_moves(testee, shorter, wire)
-            if result.verdict == found.verdict and result.rule == found.rule:
-                script, found = shorter, result
+            if result.verdict == failure.verdict and result.rule == failure.rule:
+                script, failure = shorter, result
             else:
                 at += size
         size //= 2
-    return found
+    return failure
 
 
 class _BrokenConversation(AssertionError):

@@ -61,7 +61,7 @@ def unspoken(case: Case, profiles: Collection[str]) -> CaseResult | None:
     """Return the result of a case whose profile is missing; None for other cases."""
     drawn = case.id == drawn_id(case.testee) and case.testee != "device"
     needed = SPEAKS if drawn else {case.profile}
-    missing = [one for one in PROFILES if one in needed and one not in profiles]
+    missing = [profile for profile in PROFILES if profile in needed and profile not in profiles]
     if not missing:
         return None
     text = f"the testee does not implement the profile {', '.join(missing)}"
@@ -147,7 +147,7 @@ class KitRun:
             self._step(plan.examples)
             return entry_of(result, time.monotonic() - began)
         wires = _WireFactory(
-            plan.live, lambda: self._step() if wires.made <= plan.examples else None
+            plan.live, lambda: self._step() if wires.started <= plan.examples else None
         )
         try:
             result = draw(
@@ -160,7 +160,7 @@ class KitRun:
             )
         except Unimplemented as reason:
             result = CaseResult(case, Verdict.UNIMPLEMENTED, case.rules[0], str(reason))
-        self._step(max(0, plan.examples - wires.made))
+        self._step(max(0, plan.examples - wires.started))
         return entry_of(result, time.monotonic() - began)
 
 
@@ -170,12 +170,12 @@ class _WireFactory:
 
     live: LiveTestee
     progress: Callable[[], None] = lambda: None
-    made: int = 0
+    started: int = 0
     _last: SocketWire | None = None
 
     def __call__(self, case: Case) -> Wire:
         self._last = self.live.wire(case)
-        self.made += 1
+        self.started += 1
         self.progress()
         return self._last
 

@@ -69,12 +69,12 @@ def failed(
             f"the {testee} of {file} did not start, so no case was played; run this command "
             "without --replay"
         )
-    found = [entry for entry in failed if not named or entry.case in named]
-    if not found:
+    entries = [entry for entry in failed if not named or entry.case in named]
+    if not entries:
         raise ConfigError(
             f"{file} has no failed case among the chosen cases, so there is nothing to play again"
         )
-    return found
+    return entries
 
 
 def check(testee: str, command: str | None, endpoint: str | None) -> None:
@@ -114,7 +114,7 @@ def spoken(testee: str, profiles: Sequence[str], without: Sequence[str]) -> list
     always = {"core", "device"} if testee == "device" else {"core"}
     there = {case.profile for case in cases_for(testee)} | always
     named = set(profiles) | always if profiles else there
-    return [one for one in PROFILES if one in named & there and one not in without]
+    return [profile for profile in PROFILES if profile in named & there and profile not in without]
 
 
 def name_of(command: str | None, endpoint: str | None) -> str:
@@ -138,11 +138,11 @@ def play_plan(plan: RunPlan, report: ConformanceReport) -> tuple[ConformanceRepo
 
     def end(number: int, frame: FrameType | None) -> None:
         # A second signal is ignored, because the testees are already being ended.
-        for one in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(one, signal.SIG_IGN)
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, signal.SIG_IGN)
         raise _SigtermCaught if number == signal.SIGTERM else KeyboardInterrupt
 
-    before = {one: signal.signal(one, end) for one in (signal.SIGTERM, signal.SIGINT)}
+    before = {signum: signal.signal(signum, end) for signum in (signal.SIGTERM, signal.SIGINT)}
     progress = Progress(plan.size)
     try:
         with progress:
@@ -160,8 +160,8 @@ def play_plan(plan: RunPlan, report: ConformanceReport) -> tuple[ConformanceRepo
     except _SigtermCaught:
         stopped = SIGNALLED + signal.SIGTERM
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
     entries.sort(key=lambda entry: order.get(entry.case, len(order)))
     seconds = round(time.monotonic() - began, 3)
     whole = report.whole and not stopped

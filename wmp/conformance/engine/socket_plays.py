@@ -248,10 +248,10 @@ class SocketWire:
             self._poller.register(self._process.output, zmq.POLLIN)
 
     def _socket(self, kind: int) -> zmq.Socket[Any]:
-        made: zmq.Socket[Any] = self._context.socket(kind)
-        made.linger = 0
-        made.sndhwm = made.rcvhwm = 100_000
-        return made
+        zmq_socket: zmq.Socket[Any] = self._context.socket(kind)
+        zmq_socket.linger = 0
+        zmq_socket.sndhwm = zmq_socket.rcvhwm = 100_000
+        return zmq_socket
 
     def _free_port(self) -> str:
         """Find a port that was free a moment ago."""
@@ -277,7 +277,7 @@ class SocketWire:
             "the kit": max(self._absent, WATCH.longest(self._watched)),
             "a probe on the core of the testee": PROBES.longest(self._stays, self._watched),
         }
-        who = max(delays, key=lambda one: delays[one])
+        who = max(delays, key=lambda name: delays[name])
         if delays[who] <= maximum:
             return ""
         return (
@@ -480,8 +480,8 @@ class SocketWire:
         return self.complaint
 
     def _close_sockets(self) -> None:
-        for made in (*self._routers, *self._dealers.values()):
-            made.close()
+        for zmq_socket in (*self._routers, *self._dealers.values()):
+            zmq_socket.close()
         self._context.term()
 
 

@@ -35,16 +35,16 @@ class DeviceMoves:
         self._clear()
 
     def move(self, name: str, *numbers: int) -> None:
-        one, two, three = (*numbers, 0, 0, 0)[:3]
-        getattr(self, f"_{name}")(one % 2, two % 2, three)
+        first, second, third = (*numbers, 0, 0, 0)[:3]
+        getattr(self, f"_{name}")(first % 2, second % 2, third)
 
     def end(self) -> None:
         """Do nothing, because every move has been checked."""
 
     def _clear(self) -> None:
         self.talk.settle()
-        for one in (*self.below, *self.above):
-            one.inbox.clear()
+        for neighbor in (*self.below, *self.above):
+            neighbor.inbox.clear()
 
     def _arrives(self, who: Neighbor, *others: Neighbor) -> None:
         """Check that the last message arrives once, at one neighbor and at no other."""
@@ -55,8 +55,8 @@ class DeviceMoves:
             where=lambda received: received["label"] == label,
             rule="WMP-8.2",
         )
-        for one in (who, *others):
-            again = one.wait_for(
+        for neighbor in (who, *others):
+            again = neighbor.wait_for(
                 Command.PING,
                 Command.PONG,
                 where=lambda received: received["label"] == label,
@@ -64,7 +64,7 @@ class DeviceMoves:
             )
             self.talk.check(
                 again is None,
-                f"{one.name} received the message too; expected only its receiver to get it",
+                f"{neighbor.name} received the message too; expected only its receiver to get it",
                 "WMP-8.2",
             )
 
@@ -87,8 +87,8 @@ class DeviceMoves:
     def _all(self, lower: int, upper: int, _: int) -> None:
         self.sent += 1
         self.below[lower].send(Command.PING, label=f"n{self.sent}")
-        for one in self.above:
-            self._arrives(one, *self.below)
+        for neighbor in self.above:
+            self._arrives(neighbor, *self.below)
 
     def _noise(self, lower: int, upper: int, kind: int) -> None:
         side = (*self.below, *self.above)[(lower + 2 * upper) % 4]

@@ -27,11 +27,11 @@ class ManagerMoves:
         self.workers = [self.talk.met(f"w{number}") for number in (1, 2)]
 
     def move(self, name: str, *numbers: int) -> None:
-        one, two, three = (*numbers, 0, 0, 0)[:3]
-        worker = self.workers[one % 2]
+        first, second, third = (*numbers, 0, 0, 0)[:3]
+        worker = self.workers[first % 2]
         if worker.name in self.gone and name not in ("submit", "cancel", "wait", "restart"):
             return
-        getattr(self, f"_{name}")(worker, two, three)
+        getattr(self, f"_{name}")(worker, second, third)
 
     def end(self) -> None:
         """Check that every job ends once a helper takes the jobs."""

@@ -23,8 +23,8 @@ class WorkerMoves:
         self.managers = [self.talk.met(f"m{number}") for number in (1, 2)]
 
     def move(self, name: str, *numbers: int) -> None:
-        one, two, three = (*numbers, 0, 0, 0)[:3]
-        getattr(self, f"_{name}")(self.managers[one % 2], two, three)
+        first, second, third = (*numbers, 0, 0, 0)[:3]
+        getattr(self, f"_{name}")(self.managers[first % 2], second, third)
 
     def end(self) -> None:
         """Check that the worker answers every job that it received."""

@@ -37,7 +37,7 @@ class ReceivedMessage:
     """The line of the message in the conversation."""
     hands_back: bool = False
     """Whether the message is a DONE, and the worker may hand each of its jobs back (WMP-6.18)."""
-    asked: set[int] = field(factory=set)
+    taken: set[int] = field(factory=set)
     """Ids of the jobs of this message that the script has taken."""
 
     @property
@@ -59,7 +59,7 @@ class ReceivedMessage:
     def payloads(self) -> list[bytes]:
         """The payloads in the columns."""
         columns = self.message.columns
-        return [] if columns is None else [bytes(one) for one in columns.payloads or ()]
+        return [] if columns is None else [bytes(payload) for payload in columns.payloads or ()]
 
     @property
     def outcomes(self) -> list[int]:
@@ -308,16 +308,16 @@ class Conversation:
         """
         rule = rule or self.first_rule
         grace = self.wire.grace if within is None else within
-        found: list[JobEnd] = []
+        ends: list[JobEnd] = []
 
         def ended() -> bool:
-            found[:] = [end for end in self.collect_ends() if end.name == name]
-            return bool(found)
+            ends[:] = [end for end in self.collect_ends() if end.name == name]
+            return bool(ends)
 
         self.until(ended, grace, rule, f"{name} did not end within {grace:g} units")
-        if found[0].outcome != outcome:
-            raise Broken(rule, f"{name} ended as {found[0].outcome}; expected {outcome}")
-        return found[0]
+        if ends[0].outcome != outcome:
+            raise Broken(rule, f"{name} ended as {ends[0].outcome}; expected {outcome}")
+        return ends[0]
 
     def not_ended(self, name: str, rule: str = "") -> None:
         """Check that a job has not ended."""

@@ -62,7 +62,9 @@ class ManagerConversation(Conversation):
             return  # nothing crosses in virtual time
         for _ in range(_MAX_ROUNDS):
             used = {getattr(player, "connection", None) for player in self.players}
-            waiting = {one for one in self._unread & used if one.side == "dialled"}
+            waiting = {
+                connection for connection in self._unread & used if connection.side == "dialled"
+            }
             self._unread.clear()
             if not waiting:
                 return
@@ -250,21 +252,23 @@ class DeviceConversation(Conversation):
         above = [self.above(endpoint) for endpoint in range(endpoints)]
         below = self.below()
         until = self.now + max(self.wire.grace, self.wire.patience)
-        for one in above:
+        for neighbor in above:
             # A device drops messages until it is connected, so the message is sent again.
             received = None
             while received is None:
                 below.send(Command.PING, label="who is there")
                 left = until - self.now
-                received = one.wait_for(Command.PING, within=min(max(1.0, self.wire.grace), left))
+                received = neighbor.wait_for(
+                    Command.PING, within=min(max(1.0, self.wire.grace), left)
+                )
                 self.check(
                     received is not None or self.now < until,
-                    f"{one.name} received no PING of the worker below the device",
+                    f"{neighbor.name} received no PING of the worker below the device",
                     rule,
                 )
         self.settle()
-        for one in (below, *above):
-            one.inbox.clear()
+        for neighbor in (below, *above):
+            neighbor.inbox.clear()
         return below, above
 
     def route(self, above: Neighbor, below: Neighbor) -> tuple[Path, Path]:

@@ -53,8 +53,8 @@ class Mailbox:
             Broken: No such message came.
             Unimplemented: The DONE hands jobs back (WMP-6.18), so it does not show their outcome.
         """
-        found = self.wait_for(*commands, within=within, where=where, again=again, **fields)
-        if found is None:
+        received = self.wait_for(*commands, within=within, where=where, again=again, **fields)
+        if received is None:
             names = " or ".join(command.name for command in commands)
             shown = "".join(f" {name}={value!r}" for name, value in fields.items())
             others = ", ".join(received.command.name for received in self.inbox[-6:]) or "nothing"
@@ -64,10 +64,10 @@ class Mailbox:
             if what:
                 text += f"; expected {names}, because {what}"
             raise Broken(rule or self.rule_of_missing(commands), text)
-        if found.hands_back and not handed_back:
-            ids = ", ".join(str(id) for id, _ in found.jobs)
+        if received.hands_back and not handed_back:
+            ids = ", ".join(str(id) for id, _ in received.jobs)
             self.talk.unimplemented(f"the worker handed job {ids} back, before the job had begun")
-        return found
+        return received
 
     def rule_of_missing(self, commands: Sequence[Command]) -> str:
         """Return the rule that a missing message breaks if the script names no rule."""
@@ -122,10 +122,10 @@ class Mailbox:
         def counts(received: ReceivedMessage) -> bool:
             return not received.hands_back and (where is None or where(received))
 
-        if found := self.wait_for(*commands, within=during, where=counts, again=again, **fields):
-            text = f"{self.name} received {found.command.name}; expected none"
+        if received := self.wait_for(*commands, within=during, where=counts, again=again, **fields):
+            text = f"{self.name} received {received.command.name}; expected none"
             text = f"{text}, because {what}" if what else text
-            raise Broken(rule or self.talk.first_rule, text, accused=found.line)
+            raise Broken(rule or self.talk.first_rule, text, accused=received.line)
 
     def clear(self) -> None:
         """Forget the messages received so far."""

@@ -41,7 +41,7 @@ class Neighbor(Mailbox):
 
     def receive(self, connection: Connection, frames: Sequence[Frame], message: Message) -> None:
         self.connection = connection
-        others = [one.path for one in self.talk.players if isinstance(one, Neighbor)]
+        others = [neighbor.path for neighbor in self.talk.players if isinstance(neighbor, Neighbor)]
         if not message.hops and message.source[:2] in others:
             raise Broken("WMP-8.3", "'from' has no hop of the device; expected this hop at its end")
         line = len(self.talk.lines) - 1

@@ -237,13 +237,15 @@ class PlayedManager(PlayedPeer, ManagerMessages):
         if not self._book.released:
             return self.lock(0.0, "WMP-3.8", what)
         # A worker that has capacity reports it now (WMP-3.13), unless it kept the locks after NO.
-        postponed = any(one["credit"] == 0 for one in self.received_all[start:])
+        postponed = any(received["credit"] == 0 for received in self.received_all[start:])
         self.pong(ready=None)
-        asked = len(self.talk.lines)
+        pong_line = len(self.talk.lines) - 1
         free = self.wait_for(
             Command.READY,
             Command.GIVE,
-            where=lambda one: one.line >= asked - 1 and bool(one["credit"] or one["want"]),
+            where=lambda answer: (
+                answer.line >= pong_line and bool(answer["credit"] or answer["want"])
+            ),
         )
         rule = "WMP-4.10" if free is None else "WMP-3.9" if postponed else "WMP-3.8"
         return self.lock(0.0, rule, f"{what}, and NO released its locks")
@@ -299,14 +301,14 @@ class PlayedManager(PlayedPeer, ManagerMessages):
             received = self.expect(
                 Command.DONE,
                 within=within,
-                where=lambda one: id in [job for job, _ in one.jobs] and id not in one.asked,
+                where=lambda done: id in [job for job, _ in done.jobs] and id not in done.taken,
                 handed_back=True,
                 rule=rule,
                 what=what or f"the worker must answer job {id}",
             )
             row = [job for job, _ in received.jobs].index(id)
-            received.asked.add(id)
-            if not received.asked.issuperset(job for job, _ in received.jobs):
+            received.taken.add(id)
+            if not received.taken.issuperset(job for job, _ in received.jobs):
                 self.inbox.append(received)  # the script may ask for the other jobs of this DONE
             key = tuple(received["manager"]), *received.jobs[row]
             cancelled = received.outcomes[row] == Outcome.CANCELLED

@@ -110,14 +110,16 @@ class PlayedPeer(Mailbox, ScriptedPeer):
         within = 2.0 + 2 * self.talk.wire.grace
 
         def there() -> bool:
-            return any(one.message.to == self.path[::-1] for one in self.received_all[start:])
+            return any(
+                received.message.to == self.path[::-1] for received in self.received_all[start:]
+            )
 
         text = f"{self.name} moved to another route; expected a message over that route"
         try:
             self.talk.until(there, within, "WMP-15.6", text)
         except Broken:
             # The message with 'again' must go over the new route, which the testee has admitted.
-            if any(one["again"] for one in self.received_all[start:]):
+            if any(received["again"] for received in self.received_all[start:]):
                 text = f"{text}, but the message with 'again' arrived over the old route"
                 raise Broken(self._RULE_OF_ROUTES, text) from None
             raise

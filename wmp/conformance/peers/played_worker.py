@@ -194,10 +194,10 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         again = fields.pop("again", False)
         outcomes = [outcome] * len(jobs) if isinstance(outcome, int) else list(outcome)
         attempts: list[int] = fields.pop("attempts", [job.attempt for job in jobs])
-        for job, attempt, one in zip(jobs, attempts, outcomes, strict=True):
+        for job, attempt, job_outcome in zip(jobs, attempts, outcomes, strict=True):
             if attempt == job.attempt:
                 plain = not job.free and fields.keys().isdisjoint(("number", "checksums"))
-                if one <= Outcome.ERROR and plain and not again:
+                if job_outcome <= Outcome.ERROR and plain and not again:
                     self.talk.book.finished.add(job.id)
                 self._lose(job)
         listed = [(job.id, attempt) for job, attempt in zip(jobs, attempts, strict=True)]
@@ -253,7 +253,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         lock = self.give(want, **fields)
         return self.taken(lock, within=within)
 
-    def one(self, rule: str = "WMP-4.3") -> HeldJob:
+    def take_job(self, rule: str = "WMP-4.3") -> HeldJob:
         """Send GIVE for one job, and wait for the job.
 
         Raises:
@@ -301,7 +301,7 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
             if not received["more"]:
                 return jobs
 
-    def take_one(self, within: float | None = None) -> HeldJob:
+    def take_after_wake(self, within: float | None = None) -> HeldJob:
         """Take one job by the plain handshake: READY, WAKE, GIVE, TAKE."""
         self.ready(1)
         self.expect(Command.WAKE, within=within, what="jobs wait and the worker has credit")
@@ -328,9 +328,11 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
         self.talk.end_of(name, rule=rule)
 
     def rule_of_missing(self, commands: Sequence[Command]) -> str:
-        workers = [one for one in self.talk.players if isinstance(one, PlayedWorker)]
+        workers = [player for player in self.talk.players if isinstance(player, PlayedWorker)]
         woken = any(
-            one.command is Command.WAKE for worker in workers for one in worker.received_all
+            received.command is Command.WAKE
+            for worker in workers
+            for received in worker.received_all
         )
         if list(commands) == [Command.WAKE] and not woken:
             return "WMP-3.6"  # the manager has answered no READY at all
@@ -528,7 +530,9 @@ class PlayedWorker(PlayedPeer, WorkerMessages):
                 "WMP-9.2", f"PONG names lock {lock}; {self.name} sent no GIVE with this lock"
             )
         if ready is not None:  # the READY has replaced older READYs (WMP-3.3)
-            self._readies = [one for one in self._readies if one.number >= ready]
+            self._readies = [
+                remembered for remembered in self._readies if remembered.number >= ready
+            ]
         for remembered in self._readies:
             if remembered.number == ready and (received["credit"] or 0) > remembered.left:
                 raise Broken(

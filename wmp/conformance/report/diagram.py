@@ -30,7 +30,7 @@ def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str 
     # Each message goes to the testee or comes from it. A message may belong to several peers that
     # share a connection, or to no known peer.
     names = list(dict.fromkeys(peer for line in lines if line.way in "<>" for peer in _peers(line)))
-    places = {name: place for place, name in enumerate(names, start=1)}
+    places = {name: index for index, name in enumerate(names, start=1)}
     diagram = SequenceDiagram(
         [Lifeline(testee), *(Lifeline(name) for name in names or [""])],
         spacing=max(_SPACING, _WIDTH // max(1, len(names))),
@@ -38,8 +38,8 @@ def sequence_diagram(lines: Sequence[ReportedLine], testee: str, *, broken: str 
     )
     shown, left_out = _cut(lines)
     row = 0
-    for place, line in enumerate(shown):
-        if left_out and place == _MAX // 2:
+    for index, line in enumerate(shown):
+        if left_out and index == _MAX // 2:
             missing = counted(left_out, "line is", "lines are")
             diagram.band(row, f"… {missing} not shown …", "remark")
             row += 1

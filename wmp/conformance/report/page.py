@@ -76,7 +76,7 @@ def page(reports: Sequence[ConformanceReport]) -> str:
         for entry in report.entries
         if entry.detailed
     ]
-    talks = [_ShownConversation(number, *one) for number, one in enumerate(shown)]
+    talks = [_ShownConversation(number, *row) for number, row in enumerate(shown)]
     return render(
         "conformance.html",
         reports=reports,
@@ -118,10 +118,10 @@ def _prose(text: str) -> list[tuple[str, str]]:
     """Split a rule into (element, text): code, words of obligation, and the text between them."""
     parts = _MARKED.split(text)
     between, code, words = parts[::3], [*parts[1::3], None], [*parts[2::3], None]
-    found: list[tuple[str, str]] = []
+    pieces: list[tuple[str, str]] = []
     for plain, literal, word in zip(between, code, words, strict=True):
-        found += [("", plain), ("code", literal or ""), ("b", word or "")]
-    return [(element, part) for element, part in found if part]
+        pieces += [("", plain), ("code", literal or ""), ("b", word or "")]
+    return [(element, part) for element, part in pieces if part]
 
 
 def badge(report: ConformanceReport, number: int = 0) -> Markup:

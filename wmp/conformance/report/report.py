@@ -142,16 +142,16 @@ class ConformanceReport:
 
         A verdict of None: the rule was not checked, for this reason.
         """
-        found: dict[str, tuple[Verdict | None, str]] = {}
+        verdicts: dict[str, tuple[Verdict | None, str]] = {}
         for rule in RULES.values():
             if rule.binds(self.testee):
-                found[rule.id] = None, UNTESTABLE.get((self.testee, rule.id), "not looked at")
+                verdicts[rule.id] = None, UNTESTABLE.get((self.testee, rule.id), "not looked at")
         for entry in self.entries:
             for rule_id, verdict in _judged(entry):
-                before = found.get(rule_id, (None, ""))[0]
+                before = verdicts.get(rule_id, (None, ""))[0]
                 if before is None or _WEIGHT.index(before) < _WEIGHT.index(verdict):
-                    found[rule_id] = verdict, entry.case
-        return found
+                    verdicts[rule_id] = verdict, entry.case
+        return verdicts
 
     def replay(self, entry: ReportEntry) -> str:
         """Return the command that plays an entry again, from this report's file if there is one."""

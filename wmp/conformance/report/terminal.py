@@ -167,12 +167,12 @@ def _table(report: ConformanceReport) -> Table:
     table.add_column("rules by number", overflow="fold")
     rules = report.rules()
     for verdict in reversed(Verdict):
-        found = [rule for rule, (seen, _) in rules.items() if seen is verdict]
+        ids = [rule for rule, (seen, _) in rules.items() if seen is verdict]
         count = report.count(verdict)
-        if found or count:
+        if ids or count:
             style = _STYLES[verdict]
             table.add_row(
-                f"[{style}]{verdict.value}[/]", str(len(found)), str(count), _shortened(found)
+                f"[{style}]{verdict.value}[/]", str(len(ids)), str(count), _shortened(ids)
             )
     unseen = [rule for rule, (seen, _) in rules.items() if seen is None]
     if unseen and report.whole:

@@ -89,9 +89,9 @@ def accusing(
 def excerpt(lines: Sequence[ReportedLine], maximum: int) -> Sequence[ReportedLine]:
     """Return the last lines of a conversation. The accused message comes first if it is older."""
     last = lines[-maximum:]
-    place = next((at for at, line in enumerate(lines) if line.text.startswith(_ACCUSED)), -1)
-    early = 0 <= place < len(lines) - len(last)
-    return [*lines[max(0, place - 1) : place + 1], *last] if early else last
+    remark = next((at for at, line in enumerate(lines) if line.text.startswith(_ACCUSED)), -1)
+    early = 0 <= remark < len(lines) - len(last)
+    return [*lines[max(0, remark - 1) : remark + 1], *last] if early else last
 
 
 def _show(value: Any) -> str:

@@ -128,7 +128,7 @@ class LibraryManager(_LibraryTestee):
         return cls(devices=terms.endpoints)
 
     def start(self, now: float) -> Sends:
-        return [one for link in range(self.devices) for one in self.handle(Connected(link), now)]
+        return [send for link in range(self.devices) for send in self.handle(Connected(link), now)]
 
     def drain(self, now: float) -> Sends:
         return self.handle(Drained(), now)

@@ -199,9 +199,9 @@ def bad_columns(good: Message) -> Iterator[BadMessage]:
     def bad(rule: str, what: str, changed: Mapping[Any, Any], *payloads: bytes) -> BadMessage:
         # The encoder of a head's fields writes any map, so it can write columns too.
         fields = dict(changed)
-        made = bytes(codec.encode(evolve(good, fields=fields, columns=None))[0])
+        encoded = bytes(codec.encode(evolve(good, fields=fields, columns=None))[0])
         empty = len(bytes(codec.encode(evolve(good, fields={}, columns=None))[0])) - 1
-        return BadMessage(rule, what, [head, made[empty:], *payloads])
+        return BadMessage(rule, what, [head, encoded[empty:], *payloads])
 
     yield BadMessage("WMP-2.8", "no columns", [head])
     yield BadMessage("WMP-2.8", "columns that are not a map", [head, b"\x80", *rest])
@@ -226,7 +226,7 @@ def enumerate_columns(message: Message) -> Iterator[tuple[int, Any]]:
     for key, name in COLUMN_ATTRIBUTES.items():
         column = getattr(columns, name)
         if column is not None:
-            yield key, [bytes(one) if name == "payloads" else one for one in column]
+            yield key, [bytes(value) if name == "payloads" else value for value in column]
 
 
 def too_much(good: Message) -> Iterator[BadMessage]:

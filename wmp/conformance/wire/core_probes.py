@@ -97,7 +97,7 @@ class CoreProbes:
         """
         longest = 0.0
         for core in {core for _, core in stays}:
-            times = [at for at, one in stays if one == core]
+            times = [at for at, number in stays if number == core]
             for at, lost in list(self._lost.get(core, ())):
                 near = any(at - lost - _NEAR <= time <= at + _NEAR for time in times)
                 if at >= since and lost > longest and near:

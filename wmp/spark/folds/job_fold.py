@@ -170,7 +170,7 @@ class JobFold:
                 history.resolved(owner, job, end, b"", attempt, by, fact.at)
                 self._end_at_manager(fact, end)
                 if self._terms is not None:
-                    requested = history.jobs[owner][job].asked
+                    requested = history.jobs[owner][job].cancel_requested
                     self._contradict(self._terms.end(end, fact, requested=requested), fact)
             case "lost":
                 counts = fact.value or 0
@@ -182,7 +182,7 @@ class JobFold:
                     )
                     self._step(lost if counts else JobInput.RETURN, fact)
             case "asked":
-                history.asked(owner, job)
+                history.cancelled(owner, job)
                 if (self._state, JobInput.CANCEL) in job_lifecycle.TRANSITIONS:
                     self._step(JobInput.CANCEL, fact)
 

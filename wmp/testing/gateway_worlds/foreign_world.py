@@ -632,7 +632,9 @@ class ForeignWorld:
         self._leave_nothing()
         states = list(self.back.workers.values())
         if len(states) != self.workers or any(state.name != "IDLE" for state in states):
-            raise BrokenPromise("served again", f"the workers are {[one.name for one in states]}")
+            raise BrokenPromise(
+                "served again", f"the workers are {[state.name for state in states]}"
+            )
 
     def _serve_again(self, seconds: float, look: float) -> None:
         """Check that some time after the faults each client gets replies to all its requests."""

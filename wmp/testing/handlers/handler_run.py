@@ -63,8 +63,8 @@ class CrashPoint:
 
     handler: Handler
     lines: int
-    place: str = field(default="", init=False)
-    """The place where the handler was ended, in words; empty if it was not ended."""
+    stopped_at: str = field(default="", init=False)
+    """The line before which the handler was stopped, in words; empty if it was not stopped."""
     _own: CodeType | None = field(init=False)
     _before: Any = field(default=None, init=False)
 
@@ -95,7 +95,7 @@ class CrashPoint:
             if self.lines <= 0:
                 code = frame.f_code
                 name = Path(code.co_filename).name
-                self.place = f"before line {frame.f_lineno} of {name}, in {code.co_name}()"
+                self.stopped_at = f"before line {frame.f_lineno} of {name}, in {code.co_name}()"
                 raise HandlerCrash
             self.lines -= 1
         return self._stepped
@@ -196,13 +196,13 @@ def execute(
             result = served.call(*arguments)
             if served.is_async:
                 result = loop().run(result)
-        if crash is not None and crash.place:
+        if crash is not None and crash.stopped_at:
             raise HandlerCrash  # the handler caught the exception
         if decode is None and is_frames(result):
             return Outcome.OK, encode_frames(result), FRAMES
         return Outcome.OK, encode(result), None
     except (Exception, SystemExit, asyncio.CancelledError) as error:
-        if crash is not None and crash.place:
+        if crash is not None and crash.stopped_at:
             # A ``finally`` block of the handler raised this error at the end.
             raise HandlerCrash from error
         if job.id in job._host.cancelled and isinstance(error, _CANCELLATIONS):

@@ -141,11 +141,11 @@ class UserHandlers:
         except HandlerCrash:
             assert crash is not None
             job.cut += 1
-            self.submitter.note(f"{what}: the handler is stopped {crash.place}", job)
+            self.submitter.note(f"{what}: the handler is stopped {crash.stopped_at}", job)
         else:
             self.submitter.note(f"{what}: {_shown(outcome, result)}", job)
             if death is None:
-                self.history.made(run.manager, id, attempt, outcome, result)
+                self.history.handled(run.manager, id, attempt, outcome, result)
                 end = outcome, bytes(result), codec
                 runner.agenda.after(rest, runner.end, name, lane, id, *end)
                 return

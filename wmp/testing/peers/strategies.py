@@ -280,8 +280,8 @@ def broken_frames(draw: st.DrawFn) -> list[Frame]:
     for _ in range(draw(st.integers(1, 3))):
         if not frames:
             break
-        place = draw(st.integers(0, len(frames) - 1))
-        data = bytearray(frames[place])
+        index = draw(st.integers(0, len(frames) - 1))
+        data = bytearray(frames[index])
         at = draw(st.integers(0, len(data)))
         match draw(st.sampled_from(("flip", "cut", "insert", "drop", "double", "swap"))):
             case "flip" if at < len(data):
@@ -291,16 +291,16 @@ def broken_frames(draw: st.DrawFn) -> list[Frame]:
             case "insert":
                 data[at:at] = draw(st.binary(min_size=1, max_size=9))
             case "drop":
-                del frames[place]
+                del frames[index]
                 continue
             case "double":
-                frames.insert(place, frames[place])
+                frames.insert(index, frames[index])
                 continue
             case "swap":
                 other = draw(st.integers(0, len(frames) - 1))
-                frames[place], frames[other] = frames[other], frames[place]
+                frames[index], frames[other] = frames[other], frames[index]
                 continue
             case _:
                 pass
-        frames[place] = bytes(data)
+        frames[index] = bytes(data)
     return frames

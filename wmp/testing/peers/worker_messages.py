@@ -53,7 +53,7 @@ class WorkerMessages(ScriptedPeer):
         **fields: Any,
     ) -> Message:
         """Compose DONE with an outcome and a payload for each job."""
-        results = {"outcomes": [int(one) for one in outcomes], "payloads": list(payloads)}
+        results = {"outcomes": [int(outcome) for outcome in outcomes], "payloads": list(payloads)}
         columns = self.columns(jobs, fields, **results)
         if "manager" not in fields:
             fields["manager"] = self.to[::-1]

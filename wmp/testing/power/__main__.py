@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     f"call {cut.call}, {cut.kind} survived: {cut.fault}: {cut.detail}\n"
                     f"  play it again: {again} --cut {cut.call}"
                 )
-    found = {
+    summary = {
         "seed": seed,
         "calls": len(matrix.calls),
         "acknowledged batches": matrix.batches(),
@@ -91,9 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "seconds": round(time.monotonic() - begun, 1),
     }
     if options.json:
-        sys.stdout.write(f"{json.dumps(found, indent=2)}\n")
+        sys.stdout.write(f"{json.dumps(summary, indent=2)}\n")
     else:
-        for name, value in found.items():
+        for name, value in summary.items():
             shown = value
             if isinstance(value, dict):
                 shown = ", ".join(f"{count} {what}" for what, count in value.items()) or 0

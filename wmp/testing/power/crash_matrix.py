@@ -30,7 +30,7 @@ _MANY: Final = 1_000_000
 class Knowledge:
     """The log of the program at one moment."""
 
-    asked: dict[str, dict[str, Any]] = field(factory=dict)
+    begun: dict[str, dict[str, Any]] = field(factory=dict)
     """The jobs of each batch that was begun."""
     known: set[str] = field(factory=set)
     """The batches that were acknowledged."""
@@ -40,13 +40,13 @@ class Knowledge:
         for line in data.splitlines():
             note = json.loads(line)
             if "asks" in note:
-                self.asked[note["asks"]] = note
+                self.begun[note["asks"]] = note
             else:
                 self.known.add(note["knows"])
 
     def known_jobs(self, what: str) -> set[int]:
         """Return the jobs of the acknowledged batches: ``adds`` or ``ends``."""
-        return {id for name in self.known for id in self.asked[name].get(what, ())}
+        return {id for name in self.known for id in self.begun[name].get(what, ())}
 
 
 @frozen
@@ -157,7 +157,7 @@ def compared(path: Path, knowledge: Knowledge) -> tuple[str, str]:
         for id in knowledge.known_jobs("ends"):
             if jobs[id].state is not StoredJobState.OK:
                 return "lost", f"the acknowledged end of job {id}"
-        for name, note in knowledge.asked.items():
+        for name, note in knowledge.begun.items():
             stored = [id in jobs for id in note.get("adds", ())]
             ended = [
                 jobs[id].state is StoredJobState.OK for id in note.get("ends", ()) if id in jobs
@@ -180,9 +180,9 @@ def _finished(store: SqliteStore, count: int) -> tuple[str, str]:
     for _ in range(2):
         store.apply(me, numbers(), WriteBatch(sweep=1000))
         wanted = [Reservation(KIND, _MANY, 1 << 40)]
-        (found,) = store.apply(me, numbers(), WriteBatch(reservations=wanted)).reserved
-        results = [result_of(id) for id in found.ids]
-        ends = JobChanges(StoredJobInput.SUCCEED, found.ids, found.attempts, results)
+        (reserved,) = store.apply(me, numbers(), WriteBatch(reservations=wanted)).reserved
+        results = [result_of(id) for id in reserved.ids]
+        ends = JobChanges(StoredJobInput.SUCCEED, reserved.ids, reserved.attempts, results)
         store.apply(me, numbers(), WriteBatch(changes=[ends]))
     states = Counter(job.state for job in store.list(JobFilter(), limit=_MANY))
     # The grace of workers: jobs that the instance of the trace has reserved lapse later.

@@ -50,7 +50,7 @@ class PowerDisk:
     @property
     def settled(self) -> bool:
         """Whether every change is on the disk."""
-        return not self._entries and not any(one.pending for one in self._names.values())
+        return not self._entries and not any(file.pending for file in self._names.values())
 
     def play(self, call: FileCall) -> None:
         """Make one call."""
@@ -72,8 +72,8 @@ class PowerDisk:
         if call.path in self._names:
             self._opened[call.file] = self._names[call.path]
         elif call.what == "create":
-            made = self._opened[call.file] = self._names[call.path] = _File()
-            self._entries.append((call.path, made))
+            file = self._opened[call.file] = self._names[call.path] = _File()
+            self._entries.append((call.path, file))
 
     def _file(self, call: FileCall) -> _File:
         return self._opened[call.file] if call.file >= 0 else self._names[call.path]
@@ -85,8 +85,8 @@ class PowerDisk:
                 _enter(self._kept, entry)
             self._entries.clear()
         else:
-            for one in file.pending:
-                _change(file.data, one, call.at)
+            for change in file.pending:
+                _change(file.data, change, call.at)
             file.pending.clear()
 
     def cut(self, kind: str, draw: random.Random) -> tuple[dict[str, bytes], set[str]]:

@@ -80,12 +80,12 @@ def _parsed(lines: Iterable[str], folder: str) -> Iterator[FileCall]:
     places: dict[int, int] = {}
     opened = 0
     for line in lines:
-        found = _LINE.match(line)
-        if found is None:
+        match = _LINE.match(line)
+        if match is None:
             if "unfinished" in line and "futex" not in line:
                 raise ConfigError(f"a call was interrupted by another one: {line[:200]}")
             continue
-        name, arguments, answer = found[1], found[2], int(found[3])
+        name, arguments, answer = match[1], match[2], int(match[3])
         if answer < 0:
             continue
         paths = [os.path.abspath(text) for text in _texts(name, arguments)]
@@ -154,7 +154,7 @@ def _texts(name: str, arguments: str) -> list[str]:
 
 
 def _data(arguments: str) -> bytes:
-    found = _TEXT.search(arguments)
-    assert found is not None, arguments[:100]
-    assert not found[2], "strace has shortened a write"
-    return bytes.fromhex(found[1].replace("\\x", ""))
+    match = _TEXT.search(arguments)
+    assert match is not None, arguments[:100]
+    assert not match[2], "strace has shortened a write"
+    return bytes.fromhex(match[1].replace("\\x", ""))

@@ -62,10 +62,10 @@ class _Party:
             self.apply({"adds": ids}, adds=[new])
             if draw.random() < 0.5:
                 wanted = Reservation(KIND, draw.choice([1, 4]), 1 << 24)
-                (found,) = self.apply({}, reservations=[wanted]).reserved
-                results = [result_of(id) for id in found.ids]
-                ends = JobChanges(StoredJobInput.SUCCEED, found.ids, found.attempts, results)
-                self.apply({"ends": list(found.ids)}, changes=[ends])
+                (reserved,) = self.apply({}, reservations=[wanted]).reserved
+                results = [result_of(id) for id in reserved.ids]
+                ends = JobChanges(StoredJobInput.SUCCEED, reserved.ids, reserved.attempts, results)
+                self.apply({"ends": list(reserved.ids)}, changes=[ends])
 
 
 def _note(log: int, line: dict[str, Any]) -> None:

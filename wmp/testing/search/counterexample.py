@@ -34,15 +34,15 @@ def replay(plan: ModelPlan, moves: Sequence[int]) -> tuple[list[str], Violation 
     """
     model, lines = _RecordedModel(plan=plan), list[str]()
     try:
-        for place, index in enumerate(moves, 1):
+        for number, index in enumerate(moves, 1):
             there = model.moves()
             if not 0 <= index < len(there):
                 raise NoSuchMove(
-                    f"after {counted(place - 1, 'move')} there is no move {index}; the state has "
+                    f"after {counted(number - 1, 'move')} there is no move {index}; the state has "
                     f"{counted(len(there), 'move')}, counted from 0; give the moves of this world"
                 )
             move = there[index]
-            lines.append(f"{place:3}. {model.now:8.3f} s  {_in_words(model, move)}")
+            lines.append(f"{number:3}. {model.now:8.3f} s  {_in_words(model, move)}")
             model.steps.clear()
             model.make(move)
             lines += model.steps

@@ -71,7 +71,7 @@ class FaultInjector:
         self.trace.note(self.agenda.now, text)
 
 
-def _one(among: Sequence[_T], blow: Strike) -> _T | None:
+def _picked(among: Sequence[_T], blow: Strike) -> _T | None:
     return among[int(blow.pick * len(among))] if among else None
 
 
@@ -108,7 +108,7 @@ def _neighbours(world: FaultInjector, name: str) -> list[str]:
 
 def _one_way(world: FaultInjector, blow: Strike) -> bool:
     pairs = [(below, above) for below, ups in world.network.uplinks.items() for above in ups]
-    pair = _one(pairs, blow)
+    pair = _picked(pairs, blow)
     if pair is None:
         return False
     if blow.twist < 0.5:
@@ -118,7 +118,7 @@ def _one_way(world: FaultInjector, blow: Strike) -> bool:
 
 
 def _two_way(world: FaultInjector, blow: Strike) -> bool:
-    name = _one(_nodes(world, ManagerMachine, WorkerMachine, DeviceMachine), blow)
+    name = _picked(_nodes(world, ManagerMachine, WorkerMachine, DeviceMachine), blow)
     if name is None:
         return False
     others = _neighbours(world, name)
@@ -140,7 +140,7 @@ def _connected(world: FaultInjector) -> list[Pipe]:
 
 
 def _half_open(world: FaultInjector, blow: Strike) -> bool:
-    pipe = _one(_connected(world), blow)
+    pipe = _picked(_connected(world), blow)
     if pipe is None or not isinstance(pipe[1], int):
         return False
     world.note(f"{pipe[0]}: link {pipe[1]} breaks, and no end is notified")
@@ -149,7 +149,9 @@ def _half_open(world: FaultInjector, blow: Strike) -> bool:
 
 
 def _full(world: FaultInjector, blow: Strike) -> bool:
-    pipe = _one([pipe for pipe in world.network.pipes if pipe not in world.connections.full], blow)
+    pipe = _picked(
+        [pipe for pipe in world.network.pipes if pipe not in world.connections.full], blow
+    )
     if pipe is None:
         return False
     world.note(f"{pipe[0]}'s pipe {pipe[1]!r} is full")
@@ -159,7 +161,7 @@ def _full(world: FaultInjector, blow: Strike) -> bool:
 
 
 def _kill(world: FaultInjector, blow: Strike, kind: type) -> bool:
-    name = _one(_nodes(world, kind), blow)
+    name = _picked(_nodes(world, kind), blow)
     if name is None:
         return False
     world.fleet.kill(name, silently=blow.twist < 0.5)
@@ -175,7 +177,7 @@ def _kill_manager(world: FaultInjector, blow: Strike) -> bool:
 
 
 def _pause(world: FaultInjector, blow: Strike) -> bool:
-    name = _one(_nodes(world, ManagerMachine, WorkerMachine, DeviceMachine), blow)
+    name = _picked(_nodes(world, ManagerMachine, WorkerMachine, DeviceMachine), blow)
     if name is None:
         return False
     world.fleet.pause(name, 0.9 * blow.lasts * world.fleet.topology.timers.max_silence)
@@ -183,7 +185,7 @@ def _pause(world: FaultInjector, blow: Strike) -> bool:
 
 
 def _with_memory(world: FaultInjector, blow: Strike) -> bool:
-    name = _one(_nodes(world, ManagerMachine, WorkerMachine), blow)
+    name = _picked(_nodes(world, ManagerMachine, WorkerMachine), blow)
     if name is None:
         return False
     world.fleet.pause(name, (1.1 + blow.lasts) * world.fleet.topology.timers.max_silence)
@@ -191,7 +193,7 @@ def _with_memory(world: FaultInjector, blow: Strike) -> bool:
 
 
 def _restart(world: FaultInjector, blow: Strike, *kinds: type) -> bool:
-    name = _one(_nodes(world, *kinds), blow)
+    name = _picked(_nodes(world, *kinds), blow)
     if name is None:
         return False
     world.fleet.kill(name, silently=blow.twist < 0.3)
@@ -208,7 +210,7 @@ def _device(world: FaultInjector, blow: Strike) -> bool:
 
 
 def _slow(world: FaultInjector, blow: Strike) -> bool:
-    name = _one(_nodes(world, WorkerMachine), blow)
+    name = _picked(_nodes(world, WorkerMachine), blow)
     if name is None:
         return False
     world.note(f"{name} is slow")
@@ -227,7 +229,7 @@ def _at_work(world: FaultInjector, blow: Strike) -> tuple[str, LinkQueue] | None
     Without a running job the strike waits for the next job.
     """
     workers = _nodes(world, WorkerMachine)
-    running = _one(
+    running = _picked(
         [(name, lane) for name, lane in world.network.running() if name in workers], blow
     )
     if running is None:

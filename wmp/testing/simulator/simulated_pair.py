@@ -136,7 +136,7 @@ class SimulatedPair:
         was = star.active
         for action in star.handle(event, now):
             if isinstance(action, Emit):
-                (other,) = (one for one in self.names if one != name)
+                (other,) = (node for node in self.names if node != name)
                 if (name, other) not in self._cuts:
                     latency = self.fleet.topology.timers.latency
                     self.agenda.after(latency, self._arrive, other, action.frames)

@@ -42,13 +42,13 @@ class NarratedTrace(Trace):
 class HandlerHistory(History):
     """A history of jobs whose results are known only after their handlers have run."""
 
-    _made: dict[tuple[Peer, int, int], tuple[End, bytes]] = field(factory=dict)
+    _handled: dict[tuple[Peer, int, int], tuple[End, bytes]] = field(factory=dict)
 
-    def made(self, owner: Peer, id: int, attempt: int, outcome: Outcome, result: Frame) -> None:
+    def handled(self, owner: Peer, id: int, attempt: int, outcome: Outcome, result: Frame) -> None:
         """Record the result of a handler."""
         if outcome in (Outcome.OK, Outcome.ERROR):
             end = End.OK if outcome is Outcome.OK else End.ERROR
-            self._made[owner, id, attempt] = end, bytes(result)
+            self._handled[owner, id, attempt] = end, bytes(result)
 
     def resolved(
         self,
@@ -61,7 +61,7 @@ class HandlerHistory(History):
         now: float = inf,
     ) -> None:
         """Compare the end of a job with the result of that attempt's handler."""
-        result = self._made.get((owner, id, attempt))
+        result = self._handled.get((owner, id, attempt))
         if result is not None:
             self.jobs[owner][id].results = dict([result])
         History.resolved(self, owner, id, end, payload, attempt, by, now)

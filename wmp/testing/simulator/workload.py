@@ -105,7 +105,7 @@ def draw_workload(topology: Topology, until: float, draw: Random) -> Workload:
 
 def draw_times(workload: Workload, draw: Random) -> Workload:
     """Draw start times, expiries, run limits and failures for the batches of a workload."""
-    return evolve(workload, batches=tuple([_with_times(one, draw) for one in workload.batches]))
+    return evolve(workload, batches=tuple([_with_times(batch, draw) for batch in workload.batches]))
 
 
 def _with_times(batch: SubmitBatch, draw: Random) -> SubmitBatch:

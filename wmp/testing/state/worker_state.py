@@ -127,12 +127,12 @@ def _gone_shape(pen: Pen, worker: WorkerMachine) -> Hashable:
     )
 
 
-def _asked_shape(pen: Pen, me: Peer, manager: RemoteManager, asked: dict[bytes, int]) -> bool:
+def _asked_shape(pen: Pen, me: Peer, manager: RemoteManager, answers: dict[bytes, int]) -> bool:
     """Return whether the draining worker has asked this manager to ack its last answer."""
-    if not asked or manager.identity not in asked or manager.stream is None:
+    if not answers or manager.identity not in answers or manager.stream is None:
         return False
     series: Series = (UP, manager.peer, me, manager.stream.session)
-    pen.position(series, asked[manager.identity])
+    pen.position(series, answers[manager.identity])
     return True
 
 

@@ -212,7 +212,7 @@ class ReferenceStore:
         row.batch = number
         self._stirred = False
         adds = [self._add(me.number, now, new) for new in batch.adds]
-        changes = [self._change(me.number, now, one) for one in batch.changes]
+        changes = [self._change(me.number, now, change) for change in batch.changes]
         swept = self._receive_and_sweep(me.number, now, batch)
         self._resolve(now)
         return BatchAnswer(
@@ -318,7 +318,8 @@ class ReferenceStore:
                 continue
             others = [(id, self._rows.get(id)) for id in row.new.after]
             failed = next(
-                (one for one in others if one[1] is None or one[1].state in INHERITED), None
+                ((id, other) for id, other in others if other is None or other.state in INHERITED),
+                None,
             )
             if failed is not None:
                 id, other = failed

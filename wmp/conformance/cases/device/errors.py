@@ -23,10 +23,10 @@ def _ready() -> Message:
 
 def _refused(talk: DeviceConversation, rule: str) -> None:
     below, (above,) = talk.joined()
-    for one in (*bad_heads(_ready()), *too_much(_ready())):
-        if one.rule != rule:
+    for bad in (*bad_heads(_ready()), *too_much(_ready())):
+        if bad.rule != rule:
             continue
-        below.refusal(one, rule)
+        below.refusal(bad, rule)
     above.never(*_ANY, rule=rule, what="a device must not pass on a message that it refuses")
 
 
@@ -134,10 +134,10 @@ def place_of_a_refused_message(talk: DeviceConversation) -> None:
     down, _ = talk.route(above, below)
     above.send(Command.NO, to=down, number=7, session=3, lock=1, label="l" * 1025)
     error = above.expect(Command.ERROR, code=ErrorCode.LIMIT)
-    place = error["session"], error["about"], error["about_number"], error["about_peer"]
+    subject = error["session"], error["about"], error["about_number"], error["about_peer"]
     expected = 3, int(Command.NO), 7, (down[-1], down[-2])
-    text = f"ERROR names (session, about, about number, about peer) {place}; expected {expected}"
-    talk.check(place == expected, text)
+    text = f"ERROR names (session, about, about number, about peer) {subject}; expected {expected}"
+    talk.check(subject == expected, text)
 
 
 @case("WMP-12.3", profile="device")

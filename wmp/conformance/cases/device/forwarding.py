@@ -26,13 +26,13 @@ def _pair(talk: DeviceConversation) -> tuple[Neighbor, Neighbor, Path, Path]:
 def a_socket_for_each_upstream(talk: DeviceConversation) -> None:
     """Each upstream has a connection of its own, over which the device receives and sends."""
     below, above = talk.joined(2, "WMP-1.4")
-    for one in above:
-        below.send(Command.PING, label=one.name)
-        received = one.expect(
+    for upstream in above:
+        below.send(Command.PING, label=upstream.name)
+        received = upstream.expect(
             Command.PING,
-            where=lambda received, name=one.name: received["label"] == name,  # type: ignore[misc]
+            where=lambda received, name=upstream.name: received["label"] == name,  # type: ignore[misc]
         )
-        one.send(Command.PONG, to=received.message.answer_to, max_silence=6000, session=1)
+        upstream.send(Command.PONG, to=received.message.answer_to, max_silence=6000, session=1)
         below.expect(Command.PONG)
 
 
@@ -57,8 +57,8 @@ def discovery_goes_everywhere(talk: DeviceConversation) -> None:
     """READY and PING without ``to`` from below go to every upstream."""
     below, above = talk.joined(2)
     below.send(Command.READY, ready=1, credit=1, roles=["echo"], resources={"slots": 1})
-    for one in above:
-        received = one.expect(Command.READY)
+    for upstream in above:
+        received = upstream.expect(Command.READY)
         talk.check(
             received.message.source[:2] == below.path,
             f"'from' is {received.message.source!r}; expected {below.path!r} first",
@@ -149,10 +149,10 @@ def each_to_its_own(talk: DeviceConversation) -> None:
 def each_upstream_its_own(talk: DeviceConversation) -> None:
     """A message for one upstream arrives at this upstream only."""
     below, above = talk.joined(2)
-    ups = [talk.route(one, below)[1] for one in above]
-    for one in above:
+    ups = [talk.route(upstream, below)[1] for upstream in above]
+    for upstream in above:
         talk.settle()
-        one.inbox.clear()
+        upstream.inbox.clear()
     for index, up in enumerate(ups):
         below.send(Command.PING, to=up, label=f"to {index}")
         received = above[index].expect(Command.PING)

@@ -75,8 +75,8 @@ def both_ways_up(talk: DeviceConversation) -> None:
     _come(talk, dialed, below, "WMP-8.1")
     above.inbox.clear()
     below.send(Command.READY, ready=1, credit=1, roles=["echo"], resources={"slots": 1})
-    for one in (above, dialed):
-        one.expect(Command.READY)
+    for manager in (above, dialed):
+        manager.expect(Command.READY)
     _, up = talk.route(dialed, below)
     above.clear()
     below.send(Command.PING, to=up, label="to one")
@@ -105,16 +105,16 @@ def silence_ends_it(talk: DeviceConversation) -> None:
     """A manager that sends nothing for ``max_silence`` is forgotten; one that announces stays."""
     below, _ = talk.joined()
     dialed, lively = talk.dialed("silent"), talk.dialed("lively")
-    for one in (dialed, lively):
-        _come(talk, one, below)
+    for manager in (dialed, lively):
+        _come(talk, manager, below)
     dialed.send(Command.PONG, max_silence=6000)
     _, up = talk.route(dialed, below)
     for _ in range(int(_SILENCE) + 1):
         lively.send(Command.PONG, max_silence=6000)
         talk.wait(1.0)
     talk.settle()
-    for one in (dialed, lively):
-        one.inbox.clear()
+    for manager in (dialed, lively):
+        manager.inbox.clear()
     below.send(Command.PING, label="anybody")
     lively.expect(Command.PING)
     dialed.never(Command.PING, what=f"the manager has sent nothing for {_SILENCE:g} units")
@@ -150,25 +150,25 @@ def no_manager_is_pushed_out(talk: DeviceConversation) -> None:
 def connections_stay_apart(talk: DeviceConversation) -> None:
     """Two connections are two, though their managers claim one identity and epoch."""
     below, _ = talk.joined()
-    one, other = talk.dialed("one", b"same"), talk.dialed("other", b"same")
-    for dialed in (one, other):
+    first, second = talk.dialed("one", b"same"), talk.dialed("other", b"same")
+    for dialed in (first, second):
         _come(talk, dialed, below, "WMP-8.14")
-    one.inbox.clear()
-    _, to_one = talk.route(one, below)
-    other.clear()
-    _, to_other = talk.route(other, below)
+    first.inbox.clear()
+    _, to_first = talk.route(first, below)
+    second.clear()
+    _, to_second = talk.route(second, below)
     talk.check(
-        to_one[0] != to_other[0],
-        f"both connections have the local id {to_one[0]!r}; expected an id for each",
+        to_first[0] != to_second[0],
+        f"both connections have the local id {to_first[0]!r}; expected an id for each",
     )
-    for dialed in (one, other):
+    for dialed in (first, second):
         dialed.clear()
-    below.send(Command.PING, to=to_one, label="for one")
-    one.expect(Command.PING, label="for one")
-    other.never(Command.PING, what="the message was for the other connection")
-    below.send(Command.PING, to=to_other, label="for the other")
-    other.expect(Command.PING, label="for the other")
-    one.never(Command.PING, what="the message was for the other connection")
+    below.send(Command.PING, to=to_first, label="for one")
+    first.expect(Command.PING, label="for one")
+    second.never(Command.PING, what="the message was for the other connection")
+    below.send(Command.PING, to=to_second, label="for the other")
+    second.expect(Command.PING, label="for the other")
+    first.never(Command.PING, what="the message was for the other connection")
 
 
 @case("WMP-8.9", profile="dial-in")
@@ -180,7 +180,7 @@ def the_upper_router_is_above(talk: DeviceConversation) -> None:
     _come(talk, manager, below)
     lost.send(Command.READY, ready=1, credit=1, roles=["echo"], resources={"slots": 1})
     lost.error(ErrorCode.DIRECTION)
-    for one in (above, below, manager):
-        one.never(Command.READY, what="READY is a command of workers, and came from above")
+    for neighbor in (above, below, manager):
+        neighbor.never(Command.READY, what="READY is a command of workers, and came from above")
     below.send(Command.PING, label="anybody")
     lost.never(Command.PING, rule="WMP-8.12", what="each message over the connection was refused")

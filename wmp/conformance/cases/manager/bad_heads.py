@@ -31,16 +31,16 @@ def number_of_a_bad_head(talk: ManagerConversation) -> None:
     """ERROR about a DONE with one wrong field names the session and number of the DONE."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"refuse me"])
     done = worker.compose(Command.DONE, columns, manager=job.owner)
     frames = codec.encode(evolve(done, fields={**done.fields, Field.CODEC: 7}))
     worker.raw(*frames)
     error = worker.expect(Command.ERROR, code=ErrorCode.MALFORMED)
-    place = error["session"], error["about"], error["about_number"]
+    subject = error["session"], error["about"], error["about_number"]
     expected = worker.session, int(Command.DONE), worker.number + 1
-    text = f"ERROR names (session, about, about number) {place}; expected {expected}"
-    talk.check(place == expected, text)
+    text = f"ERROR names (session, about, about number) {subject}; expected {expected}"
+    talk.check(subject == expected, text)
     talk.not_ended(name)
     worker.done(job)
     talk.end_of(name, rule="WMP-7.1")

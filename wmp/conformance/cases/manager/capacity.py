@@ -35,11 +35,11 @@ def the_bound_returns(talk: ManagerConversation) -> None:
     times = sorted(wake.at for wake in wakes if wake is not None)
     talk.check(bool(times), "no worker received WAKE, though a job waits", "WMP-3.6")
     late = 0.6 * talk.wire.grace  # how late a message may arrive
-    for place, at in enumerate(times[1:], 2):
-        minimum = 0.25 * ceil(log2(place)) - late - 1e-6
+    for number, at in enumerate(times[1:], 2):
+        minimum = 0.25 * ceil(log2(number)) - late - 1e-6
         talk.check(
             at - times[0] >= minimum,
-            f"worker {place} received WAKE for the job {at - times[0]:.3f} units after the first; "
+            f"worker {number} received WAKE for the job {at - times[0]:.3f} units after the first; "
             f"expected {minimum:.3f} or later",
         )
 

@@ -50,7 +50,7 @@ def claim_of_another_epoch(talk: ManagerConversation) -> None:
     """A message of a held identity over another route has no effect, whatever its epoch is."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     for ahead in (1, -1):
         claimant = _rival(talk, worker, ahead)
         talk.means = {"WMP-9.2": "WMP-15.1", "WMP-4.6": "WMP-15.1"}
@@ -79,7 +79,7 @@ def claim_of_another_epoch(talk: ManagerConversation) -> None:
     claimant.never(Command.WAKE, Command.TAKE, what="another process holds the identity")
     worker.done(job)
     talk.end_of(name)
-    other.done(other.one())
+    other.done(other.take_job())
 
 
 @case("WMP-15.5", "WMP-15.3", "WMP-15.1")
@@ -146,7 +146,7 @@ def goodbye_over_a_new_route(talk: ManagerConversation) -> None:
     """BYE over a new route counts as BYE of the holder once the old route is lost."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(max_worker_losses=5)
-    worker.one()
+    worker.take_job()
     assert worker.connection is not None
     talk.wire.hang_up(worker.connection)
     worker.connection = talk.wire.dial()

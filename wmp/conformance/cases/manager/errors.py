@@ -40,13 +40,15 @@ def _refused(
     talk: ManagerConversation, worker: PlayedWorker, bad: Iterable[BadMessage], rule: str
 ) -> None:
     """Check that each message is answered by the right ERROR, and has no effect."""
-    for one in bad:
-        if one.rule != rule:
+    for message in bad:
+        if message.rule != rule:
             continue
-        worker.refusal(one, rule)
+        worker.refusal(message, rule)
         acts = {received.command for received in worker.inbox} & {Command.TAKE, Command.NO}
         talk.check(
-            not acts, f"the manager acted on {one.what}; expected ERROR and no other effect", rule
+            not acts,
+            f"the manager acted on {message.what}; expected ERROR and no other effect",
+            rule,
         )
     worker.never(
         Command.TAKE, Command.NO, Command.WAKE, rule=rule, what="a refused message has no effect"
@@ -99,7 +101,7 @@ def unknown_keys(talk: ManagerConversation) -> None:
         34: b"later",
         "application": "own",
     }
-    job = worker.one()
+    job = worker.take_job()
     talk.submit()
     give = evolve(give, fields={**give.fields, Field.LOCK: 2, **strange})
     worker.promise(2, 1)
@@ -183,7 +185,7 @@ def _refused_dones(talk: ManagerConversation, rule: str) -> None:
     worker = talk.met()
     talk.means = {"WMP-7.2": rule}  # an ack shows that the message was accepted
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     _refused(talk, worker, bad_columns(_done(worker, job.id, job.attempt)), rule)
     talk.not_ended(name, rule)
     worker.done(job)
@@ -229,7 +231,7 @@ def payload_outside(talk: ManagerConversation) -> None:
     """A small payload in a frame of its own is a payload like any other."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     head = codec.encode(_done(worker, job.id, job.attempt))[0]
     id = bytes((job.id,)) if job.id < 24 else b"\x18" + bytes((job.id,))
     worker.number += 1
@@ -283,8 +285,8 @@ def above_the_limits(talk: ManagerConversation) -> None:
         },
     )
     bad = list(too_much(ready))
-    for one in bad:
-        if message := _message(one):
+    for bad_message in bad:
+        if message := _message(bad_message):
             worker.receives_at(message.source)
     for rule in ("WMP-2.10", "WMP-1.1"):
         _refused(talk, worker, bad, rule)
@@ -302,7 +304,7 @@ def garbage(talk: ManagerConversation) -> None:
     """The manager survives noise."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     ready: dict[int | str, Any] = {4: 1, 5: 1, 7: ["still"], 8: {"slots": 1}}
     good = _done(worker, job.id, job.attempt)
     for frames in noise_around(good, Message(Command.READY, (), worker.path, ready)):
@@ -318,12 +320,12 @@ def what_is_not_for_it(talk: ManagerConversation) -> None:
     """A message that is unreadable, or for another peer, changes nothing."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     talk.submit()
     for good in (_give(worker, 2), _done(worker, job.id, job.attempt)):
-        for one in meaningless(good):
-            talk.remark(f"{one.what}:")
-            worker.raw(*one.frames)
+        for bad in meaningless(good):
+            talk.remark(f"{bad.what}:")
+            worker.raw(*bad.frames)
         for other in misaddressed(good):
             worker.raw(*codec.encode(other))
     for message in _for_workers(worker):
@@ -397,7 +399,7 @@ def another_owner(talk: ManagerConversation) -> None:
     """A DONE for another owner, for which the manager does not forward, gets ERROR unknown."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"somebody's"])
     worker.send(Command.DONE, columns, manager=(b"somebody", 1))
     error = worker.expect(Command.ERROR)
@@ -414,7 +416,7 @@ def a_job_never_given_out(talk: ManagerConversation) -> None:
     """A DONE entry of a job that was never granted gets ERROR unknown; other entries count."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     columns = Columns(
         [job.id + 1000, job.id],
         [1, job.attempt],
@@ -436,7 +438,7 @@ def unknown_code(talk: ManagerConversation) -> None:
     """An ERROR with an unknown code is ignored."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     worker.error("of a later version", about_peer=(worker.identity, worker.epoch))
     worker.error("of a later version", about_peer=worker.testee)
     worker.never(Command.ERROR, what="no ERROR may be answered by ERROR", rule="WMP-10.3")

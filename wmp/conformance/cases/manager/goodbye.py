@@ -14,7 +14,7 @@ def late_messages_after_goodbye(talk: ManagerConversation) -> None:
     """A GIVE and a DONE that arrive after BYE have no answer and no effect."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(max_worker_losses=5)
-    job = worker.one()
+    job = worker.take_job()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"too late"])
     done = worker.compose(Command.DONE, columns, manager=job.owner)
     give = worker.compose_give(1)
@@ -36,7 +36,7 @@ def goodbye_of_another_epoch(talk: ManagerConversation) -> None:
     """BYE of another epoch changes nothing, also while the holder has no route."""
     worker, other = talk.met("behind", hops=_DEVICE), talk.met()
     name = talk.submit(max_worker_losses=5)
-    job = worker.one()
+    job = worker.take_job()
     worker.lively = False
     worker.error(
         ErrorCode.UNREACHABLE,

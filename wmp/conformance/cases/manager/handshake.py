@@ -14,7 +14,7 @@ def plain_handshake(talk: ManagerConversation) -> None:
     """READY, WAKE, GIVE, TAKE, DONE: one job."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.take_one()
+    job = worker.take_after_wake()
     talk.check(
         job.payload == name.encode(), f"TAKE has the payload {job.payload!r}; expected {name!r}"
     )
@@ -37,7 +37,7 @@ def one_identity(talk: ManagerConversation) -> None:
     )
     talk.submit()
     talk.check(
-        first.take_one().attempt == 1,
+        first.take_after_wake().attempt == 1,
         "the first attempt of a job does not have the number 1",
         "WMP-6.1",
     )
@@ -179,11 +179,11 @@ def one_job_wakes_one(talk: ManagerConversation) -> None:
     times = _wakes(talk)
     talk.check(bool(times), "no worker received WAKE, although a job waits", "WMP-3.6")
     late = 0.6 * talk.wire.grace  # how late a message may arrive
-    for place, at in enumerate(times[1:], 2):
-        minimum = 0.25 * ceil(log2(place)) - late - 1e-6
+    for number, at in enumerate(times[1:], 2):
+        minimum = 0.25 * ceil(log2(number)) - late - 1e-6
         talk.check(
             at - times[0] >= minimum,
-            f"worker {place} received WAKE for the job {at - times[0]:.3f} units after the first; "
+            f"worker {number} received WAKE for the job {at - times[0]:.3f} units after the first; "
             f"expected {minimum:.3f} or later",
         )
 

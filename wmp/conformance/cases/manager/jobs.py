@@ -14,7 +14,7 @@ def attempts_grow(talk: ManagerConversation) -> None:
     name = talk.submit(max_worker_losses=5)
     attempts: list[int] = []
     for _ in range(3):
-        attempts.append(worker.one("WMP-6.4" if attempts else "WMP-4.3").attempt)
+        attempts.append(worker.take_job("WMP-6.4" if attempts else "WMP-4.3").attempt)
         worker.restart()
         worker.meet()
     talk.check(
@@ -22,7 +22,7 @@ def attempts_grow(talk: ManagerConversation) -> None:
         f"the attempts of the leases are {attempts}; expected growing numbers",
     )
     talk.not_ended(name)
-    worker.done(worker.one("WMP-6.4"))
+    worker.done(worker.take_job("WMP-6.4"))
     talk.end_of(name)
 
 
@@ -31,10 +31,10 @@ def stale_attempt(talk: ManagerConversation) -> None:
     """A DONE of an older attempt does not end the job, and is acknowledged."""
     worker = talk.met()
     name = talk.submit(max_worker_losses=5)
-    first = worker.one().attempt
+    first = worker.take_job().attempt
     worker.restart()
     worker.meet()
-    second = worker.one("WMP-6.4")
+    second = worker.take_job("WMP-6.4")
     worker.done(second, attempts=[first], payloads=[b"stale"])
     pong = worker.ask()
     talk.not_ended(name)
@@ -53,7 +53,7 @@ def an_attempt_not_yet_granted(talk: ManagerConversation) -> None:
     """A DONE of an attempt that was never granted does not end the job."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     worker.done(job, attempts=[job.attempt + 1], payloads=[b"from the future"])
     talk.settle()
     talk.not_ended(name)
@@ -66,7 +66,7 @@ def one_end(talk: ManagerConversation) -> None:
     """A job ends once, although several DONEs arrive and come from several workers."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     worker.done(job, payloads=[b"first"])
     end = talk.end_of(name)
     talk.check(end.payload == b"first", f"the result is {end.payload!r}; expected b'first'")
@@ -86,7 +86,7 @@ def result_of_somebody_else(talk: ManagerConversation) -> None:
     """A DONE of a worker that does not hold the job does not end it."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"not mine"])
     other.send(Command.DONE, columns, manager=other.testee)
     talk.settle()
@@ -103,7 +103,7 @@ def result_of_another_codec(talk: ManagerConversation) -> None:
     names = [talk.submit(), talk.submit()]
     frames = b"\x82\x41a\x41b"  # two frames in CBOR
     for name, codec in zip(names, ("frames", "cbor"), strict=True):
-        worker.done(worker.one(), payloads=[frames], codec=codec)
+        worker.done(worker.take_job(), payloads=[frames], codec=codec)
         end = talk.end_of(name)
         talk.check(
             end.payload == frames,
@@ -116,12 +116,12 @@ def lost_lease_goes_first(talk: ManagerConversation) -> None:
     """A job whose lease is lost is queued again at once, before the jobs that wait."""
     worker, other = talk.met(), talk.met()
     first = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     talk.submit()
     talk.submit()
     worker.bye()
     talk.settle()
-    again = other.one()
+    again = other.take_job()
     talk.check(
         again.payload == job.payload,
         f"job {again.payload!r} was granted before {first}, whose lease was lost; expected "
@@ -134,7 +134,7 @@ def a_route_is_no_lease(talk: ManagerConversation) -> None:
     """A lease survives a change of route."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     worker.move(talk.wire.dial())
     worker.ping()
     talk.settle()
@@ -152,7 +152,7 @@ def a_job_is_lost_too_often(talk: ManagerConversation) -> None:
     name = talk.submit(max_worker_losses=1)
     for _ in range(2):
         worker = talk.met()
-        worker.one("WMP-6.4")
+        worker.take_job("WMP-6.4")
         talk.not_ended(name)
         worker.restart()
         worker.meet()
@@ -168,12 +168,12 @@ def leaving_costs_one_retry(talk: ManagerConversation) -> None:
     worker = talk.met()
     name = talk.submit(max_worker_losses=1)
     for _ in range(3):
-        worker.one("WMP-6.23")
+        worker.take_job("WMP-6.23")
         worker.restart()
         worker.meet()
     talk.not_ended(name)
     other = talk.met()
-    other.done(other.one())
+    other.done(other.take_job())
     talk.end_of(name)
 
 
@@ -190,7 +190,7 @@ def what_never_left_costs_nothing(talk: ManagerConversation) -> None:
     name = talk.submit(max_worker_losses=0)
     talk.wait(talk.book.max_silence + talk.wire.grace)
     talk.not_ended(name)
-    other.done(other.one("WMP-9.3"))
+    other.done(other.take_job("WMP-9.3"))
     talk.end_of(name)
 
 
@@ -199,10 +199,10 @@ def refused_job(talk: ManagerConversation) -> None:
     """A refused job is granted again, to any worker that asks."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
-    worker.done(worker.one(), outcome=Outcome.REFUSED, payloads=[b"no capacity"])
+    worker.done(worker.take_job(), outcome=Outcome.REFUSED, payloads=[b"no capacity"])
     talk.settle()
     talk.not_ended(name)
-    other.done(other.one())
+    other.done(other.take_job())
     talk.end_of(name)
 
 
@@ -211,16 +211,16 @@ def begun_runs_are_counted(talk: ManagerConversation) -> None:
     """A lease that ended before the job began is no run; a lease that ended later is one."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(max_worker_losses=5)
-    first = worker.one()
+    first = worker.take_job()
     worker.done(first, outcome=Outcome.REFUSED, payloads=[b"no capacity"])
-    second = other.one("WMP-6.5")
+    second = other.take_job("WMP-6.5")
     other.done(second, outcome=Outcome.CANCELLED, payloads=[b""])
-    third = worker.one("WMP-6.11")
+    third = worker.take_job("WMP-6.11")
     cancelled = [Outcome.CANCELLED]
     worker.done(third, outcome=cancelled, payloads=[b""], texts=["the job had begun"])
-    fourth = other.one("WMP-6.11")
+    fourth = other.take_job("WMP-6.11")
     other.done(fourth, outcome=Outcome.LOST, payloads=[b"killed"])
-    fifth = worker.one("WMP-6.15")
+    fifth = worker.take_job("WMP-6.15")
     counts = [job.begun for job in (first, second, third, fourth, fifth)]
     talk.check(
         counts == [0, 0, 0, 1, 2],
@@ -265,7 +265,7 @@ def not_to_who_refused(talk: ManagerConversation) -> None:
         Command.TAKE, during=2.0, what="the worker has refused this job and sent nothing since"
     )
     worker.lively = True
-    other.done(other.one())
+    other.done(other.take_job())
     talk.end_of(name)
 
 
@@ -316,7 +316,7 @@ def deadline_at_a_worker(talk: ManagerConversation) -> None:
     """A job whose deadline passes at a worker ends, and the worker gets CANCEL."""
     worker = talk.met()
     name = talk.submit(timeout=1.0)
-    job = worker.one()
+    job = worker.take_job()
     worker.expect(
         Command.CANCEL,
         within=1.0 + talk.wire.grace,
@@ -333,7 +333,7 @@ def status_is_no_result(talk: ManagerConversation) -> None:
     """STATUS does not end a job."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     worker.status(job, 0.5, "half of it")
     worker.status(job, None)
     talk.settle()
@@ -350,10 +350,10 @@ def handed_back(talk: ManagerConversation) -> None:
     worker, other = talk.met(), talk.met()
     name = talk.submit(max_worker_losses=0)
     for _ in range(2):
-        worker.done(worker.one(), outcome=Outcome.CANCELLED, payloads=[b""])
+        worker.done(worker.take_job(), outcome=Outcome.CANCELLED, payloads=[b""])
         talk.settle()
         talk.not_ended(name)
-    other.done(other.one())
+    other.done(other.take_job())
     talk.end_of(name)
 
 
@@ -376,7 +376,7 @@ def cancelled_at_a_worker(talk: ManagerConversation) -> None:
     """A job that is cancelled at a worker gets CANCEL, and no further attempt."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(max_worker_losses=5)
-    job = worker.one()
+    job = worker.take_job()
     talk.cancel(name)
     worker.expect(
         Command.CANCEL,
@@ -396,7 +396,7 @@ def cancelled_and_lost(talk: ManagerConversation) -> None:
     """A cancelled job whose worker is lost ends as cancelled, and is not granted again."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(max_worker_losses=5)
-    worker.one()
+    worker.take_job()
     talk.cancel(name)
     worker.expect(Command.CANCEL)
     worker.bye()
@@ -412,7 +412,7 @@ def result_beats_cancel(talk: ManagerConversation) -> None:
     """A result that arrives during a cancellation ends the job, once."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     talk.cancel(name)
     worker.expect(Command.CANCEL)
     worker.done(job, payloads=[b"finished before"])
@@ -456,10 +456,10 @@ def damaged_result(talk: ManagerConversation) -> None:
     """A result that does not fit its checksum does not end the job."""
     worker = talk.met()
     name = talk.submit(max_worker_losses=5)
-    worker.done(worker.one(), payloads=[b"damaged"], checksums=[0xCBF43926])
+    worker.done(worker.take_job(), payloads=[b"damaged"], checksums=[0xCBF43926])
     talk.settle()
     talk.not_ended(name, "WMP-2.13")
-    worker.done(worker.one("WMP-2.13"), payloads=[b"123456789"], checksums=[0xCBF43926])
+    worker.done(worker.take_job("WMP-2.13"), payloads=[b"123456789"], checksums=[0xCBF43926])
     end = talk.end_of(name, rule="WMP-2.11")
     talk.check(end.payload == b"123456789", f"the result is {end.payload!r}; expected b'123456789'")
 
@@ -469,10 +469,10 @@ def lost_at_the_worker(talk: ManagerConversation) -> None:
     """DONE lost counts as a worker loss; above max_worker_losses the job ends as lost."""
     worker = talk.met()
     name = talk.submit(max_worker_losses=1)
-    worker.done(worker.one(), outcome=Outcome.LOST, payloads=[b"killed by signal 9"])
+    worker.done(worker.take_job(), outcome=Outcome.LOST, payloads=[b"killed by signal 9"])
     talk.settle()
     talk.not_ended(name)
-    worker.done(worker.one(), outcome=Outcome.LOST, payloads=[b"killed by signal 9"])
+    worker.done(worker.take_job(), outcome=Outcome.LOST, payloads=[b"killed by signal 9"])
     end = talk.end_of(name, "lost")
     talk.check(
         b"signal 9" in end.payload,
@@ -485,8 +485,8 @@ def checksum_above_32_bits(talk: ManagerConversation) -> None:
     """A checksum above 2**32 - 1 is well-formed, and fits no result."""
     worker = talk.met()
     name = talk.submit(max_worker_losses=5)
-    worker.done(worker.one(), payloads=[b"123456789"], checksums=[0x1CBF43926])
+    worker.done(worker.take_job(), payloads=[b"123456789"], checksums=[0x1CBF43926])
     talk.settle()
     talk.not_ended(name, "WMP-2.13")
-    worker.done(worker.one("WMP-2.13"))
+    worker.done(worker.take_job("WMP-2.13"))
     talk.end_of(name)

@@ -76,7 +76,7 @@ def one_message_is_enough(talk: ManagerConversation) -> None:
     """Any message within ``max_silence`` keeps a worker's leases."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     talk.wait(2.5 * talk.book.max_silence)
     talk.check(
         not other.take(),
@@ -99,7 +99,7 @@ def beats(talk: ManagerConversation) -> None:
         return
     bound = pong["max_stall"] / talk.wire.unit
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     worker.lively = False
     speaker = talk.worker(
         "beats", identity=worker.identity, epoch=worker.epoch, testee=worker.testee, lively=False
@@ -158,7 +158,7 @@ def older_epoch(talk: ManagerConversation) -> None:
     """A message of an older epoch gets ERROR superseded, and has no effect."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     old = (worker.identity, worker.epoch - 1)
     worker.receives_at(old)
     for command in (Command.BYE, Command.PING):
@@ -240,7 +240,7 @@ def unreachable(talk: ManagerConversation) -> None:
     device = (b"device", 3, b"\x00\x01\x02")
     worker, other = talk.met("behind", hops=device), talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     worker.ready(5)
     worker.lively = False
     worker.error(
@@ -320,7 +320,7 @@ def list_from_before(talk: ManagerConversation) -> None:
     """A job is kept if its TAKE was not received before the PING without it."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     worker.ack_override = 0
     worker.send(Command.PING, idle=True)
     talk.settle()

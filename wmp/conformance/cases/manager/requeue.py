@@ -9,7 +9,7 @@ from wmp.conformance.script.case import case
 def _given(talk: ManagerConversation, count: int) -> list[str]:
     """Return the names of the jobs that a new worker gets one after the other."""
     other = talk.met()
-    return [other.one().payload.decode() for _ in range(count)]
+    return [other.take_job().payload.decode() for _ in range(count)]
 
 
 def _in_order(talk: ManagerConversation, given: list[str], names: list[str]) -> None:
@@ -43,7 +43,7 @@ def lost_jobs_stand_behind_higher_priorities(talk: ManagerConversation) -> None:
     """A lost job stands before the jobs of its own priority only."""
     worker = talk.met()
     low = talk.submit()
-    worker.one()
+    worker.take_job()
     waits = talk.submit()
     high = talk.submit(priority=5)
     worker.bye()
@@ -56,8 +56,8 @@ def jobs_of_two_events(talk: ManagerConversation) -> None:
     """Jobs that two events queue again stand before the waiting jobs, in either order."""
     first, second = talk.met(), talk.met()
     names = [talk.submit() for _ in range(3)]
-    first.one()
-    second.one()
+    first.take_job()
+    second.take_job()
     first.bye()
     talk.settle()
     second.bye()

@@ -23,7 +23,7 @@ def a_list_of_another_session(talk: ManagerConversation) -> None:
     """The ack and the list of a PING that names another session have no effect."""
     worker, other = talk.met(), talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     talk.means = {"WMP-6.4": "WMP-7.7"}  # the list would end the lease of a worker
     worker.inbox.clear()
     worker.send(Command.PING, idle=True, session=worker.session + 7, ack=worker.received)
@@ -44,7 +44,7 @@ def an_ack_of_another_session(talk: ManagerConversation) -> None:
     worker = talk.met()
     worker.ack_override = 0
     talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     worker.send(Command.PING, session=worker.session + 7, ack=job.number)
     worker.expect(
         Command.TAKE,
@@ -69,7 +69,7 @@ def refused_take(talk: ManagerConversation) -> None:
     worker.expect(Command.NO, again=True, number=1, lock=lock, what="the worker refuses the TAKE")
     worker.ack_override = None
     worker.ping()
-    again = other.one()
+    again = other.take_job()
     talk.check(again.attempt == 2, f"the job is given as attempt {again.attempt}; expected 2")
     other.done(again)
     talk.end_of(name)
@@ -113,15 +113,15 @@ def unreadable_done(talk: ManagerConversation) -> None:
     """ERROR about an unreadable DONE names its session and number; the number stays open."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"refuse me"])
     done = worker.compose(Command.DONE, columns, manager=worker.testee)
     worker.raw(codec.encode(done)[0], b"\xa0")
     error = worker.expect(Command.ERROR, code=ErrorCode.MALFORMED)
-    place = error["session"], error["about"], error["about_number"]
+    subject = error["session"], error["about"], error["about_number"]
     expected = worker.session, int(Command.DONE), worker.number + 1
-    text = f"ERROR names (session, about, about number) {place}; expected {expected}"
-    talk.check(place == expected, text)
+    text = f"ERROR names (session, about, about number) {subject}; expected {expected}"
+    talk.check(subject == expected, text)
     talk.not_ended(name)
     worker.done(job)
     talk.end_of(name, rule="WMP-7.1")

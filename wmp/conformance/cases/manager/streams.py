@@ -35,7 +35,7 @@ def gap_is_asked_for_once(talk: ManagerConversation) -> None:
     """A number behind a gap is dropped and answered by PONG with ``again``, once for each gap."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"behind the gap"])
     for number in (3, 4):
         worker.send(Command.DONE, columns, manager=worker.testee, number=number)
@@ -79,7 +79,7 @@ def sent_again_on_a_new_route(talk: ManagerConversation) -> None:
     worker.give(1, roles=["nothing"])
     worker.expect(Command.NO)
     talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     worker.move(talk.wire.dial())
     worker.ping()
     worker.expect(Command.NO, again=True, number=1)
@@ -179,7 +179,7 @@ def other_session(talk: ManagerConversation) -> None:
     """A DONE of another session is dropped, and answered by PONG with the current session."""
     worker = talk.met()
     name = talk.submit()
-    job = worker.one()
+    job = worker.take_job()
     columns = Columns([job.id], [job.attempt], outcomes=[0], payloads=[b"of another session"])
     worker.clear()
     worker.send(

@@ -19,7 +19,7 @@ def _met(talk: ManagerConversation) -> tuple[PlayedWorker, Peer]:
     return worker, worker.stores[0]
 
 
-def _one(worker: PlayedWorker, rule: str = "WMP-4.3") -> HeldJob:
+def _stored_job(worker: PlayedWorker, rule: str = "WMP-4.3") -> HeldJob:
     """Wait for a job: a manager may have to read it from its store first."""
     jobs = worker.take(1, hold=2.0, within=3.0)
     text = f"{worker.name} received no job under a held GIVE, although a job waits"
@@ -54,11 +54,11 @@ def jobs_of_a_store(talk: ManagerConversation) -> None:
     """A TAKE of stored jobs names the store and how long they are kept; each PONG names it too."""
     worker, store = _met(talk)
     name = talk.submit()
-    job = _one(worker)
+    job = _stored_job(worker)
     talk.check(job.owner == store, f"TAKE names the owner {job.owner!r}; expected {store!r}")
     pong = worker.ask()
     text = "a later PONG does not name the store"
-    talk.check(store in [tuple(one) for one in pong["serves"] or ()], text)
+    talk.check(store in [tuple(owner) for owner in pong["serves"] or ()], text)
     worker.done(job)
     talk.end_of(name, within=1.0 + talk.wire.grace)
 
@@ -68,7 +68,7 @@ def ends_are_stored(talk: ManagerConversation) -> None:
     """A DONE that is acknowledged without `kept` has ended its job."""
     worker, _ = _met(talk)
     name = talk.submit()
-    job = _one(worker)
+    job = _stored_job(worker)
     worker.done(job)
     number = worker.number
     for _ in range(20):
@@ -84,7 +84,7 @@ def a_list_with_an_old_attempt(talk: ManagerConversation) -> None:
     """A listed job that is not the current attempt, or not in the store, is cancelled."""
     worker, store = _met(talk)
     name = talk.submit()
-    job = _one(worker)
+    job = _stored_job(worker)
     other, _ = _met(talk)
     wrong = (job.id, job.attempt + 5), (job.id + 100_000, 1)
     _list_jobs(other, store, *wrong)
@@ -98,7 +98,7 @@ def a_result_from_another_worker(talk: ManagerConversation) -> None:
     """A result of the current attempt counts in any session."""
     worker, _ = _met(talk)
     name = talk.submit()
-    job = _one(worker)
+    job = _stored_job(worker)
     talk.restart()
     other = talk.met()
     other.done(job)
@@ -111,11 +111,11 @@ def a_result_of_an_old_attempt(talk: ManagerConversation) -> None:
     """A result of an attempt that is not the current one does not count."""
     worker, _ = _met(talk)
     name = talk.submit(max_worker_losses=3)
-    old = _one(worker)
+    old = _stored_job(worker)
     worker.bye()
     second = talk.met()
     talk.wait(1.0)
-    job = _one(second)
+    job = _stored_job(second)
     third = talk.met()
     stale = HeldJob(old.id, old.attempt, b"old work", old.role, 0, third, old.owner, free=True)
     third.done(stale)
@@ -131,7 +131,7 @@ def a_successor_takes_over(talk: ManagerConversation) -> None:
     """A successor takes a listed job over, gives it to nobody else, and accepts its result."""
     worker, store = _met(talk)
     name = talk.submit()
-    job = _one(worker)
+    job = _stored_job(worker)
     talk.restart()
     worker, _ = _met(talk)
     other = talk.met()
@@ -142,7 +142,7 @@ def a_successor_takes_over(talk: ManagerConversation) -> None:
         text = "the job of the list was given to another worker"
         talk.check(not other.take(1, hold=0.8, within=2.0), text, "WMP-14.7")
         talk.wait(0.2)
-    cancels = [one for one in worker.received_all if one.command is Command.CANCEL]
+    cancels = [received for received in worker.received_all if received.command is Command.CANCEL]
     talk.check(not cancels, "a job in its current attempt was cancelled", "WMP-14.7")
     worker.done(job)
     talk.end_of(name, within=1.0 + talk.wire.grace)
@@ -153,12 +153,12 @@ def a_job_that_came_back(talk: ManagerConversation) -> None:
     """A job that a worker hands back to the successor is given again at once."""
     worker, _ = _met(talk)
     talk.submit()
-    job = _one(worker)
+    job = _stored_job(worker)
     talk.restart()
     worker, _ = _met(talk)
     worker.done(job, outcome=Outcome.CANCELLED)
     talk.wait(1.0)
-    again = _one(worker, "WMP-14.8")
+    again = _stored_job(worker, "WMP-14.8")
     text = f"the job is given as attempt {again.attempt}; expected {job.attempt + 1}"
     talk.check(again.attempt == job.attempt + 1, text)
     worker.done(again)
@@ -169,7 +169,7 @@ def results_for_a_successor(talk: ManagerConversation) -> None:
     """A job that nobody lists is given again, in a greater attempt."""
     worker, _ = _met(talk)
     name = talk.submit()
-    old = _one(worker)
+    old = _stored_job(worker)
     talk.restart()
     talk.means = {"WMP-6.1": "WMP-14.2"}
     worker.lose(old)

@@ -47,7 +47,7 @@ def goes_on_after_its_expiry(talk: ManagerConversation) -> None:
     """A job that a worker has continues after its expiry."""
     worker = talk.met()
     name = talk.submit(expires=1.0)
-    job = worker.one()
+    job = worker.take_job()
     talk.wait(2.0)
     talk.not_ended(name)
     worker.done(job)
@@ -59,7 +59,7 @@ def returns_after_its_expiry(talk: ManagerConversation) -> None:
     """A job that comes back after its expiry ends, and is not granted again."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(expires=1.0)
-    job = worker.one()
+    job = worker.take_job()
     talk.wait(2.0)
     worker.done(job, outcome=Outcome.CANCELLED, payloads=[b""])
     talk.end_of(name, "timeout")
@@ -75,7 +75,7 @@ def overrun_ends_the_job(talk: ManagerConversation) -> None:
     """DONE overrun ends a job as timed out, with the text."""
     worker, other = talk.met(), talk.met()
     name = talk.submit(run_limit=1.0, max_worker_losses=5)
-    worker.done(worker.one(), outcome=Outcome.OVERRUN, payloads=[b"ran for too long"])
+    worker.done(worker.take_job(), outcome=Outcome.OVERRUN, payloads=[b"ran for too long"])
     talk.end_of(name, "timeout")
     talk.check(
         not other.take(),
@@ -93,7 +93,7 @@ def not_before_its_time(talk: ManagerConversation) -> None:
     talk.wait(1.5 - talk.wire.grace / 2)
     talk.check(not worker.take(), "the worker received the job before its start time", "WMP-6.24")
     talk.wait(1.0 + talk.wire.grace)
-    worker.done(worker.one())
+    worker.done(worker.take_job())
     talk.end_of(name)
 
 
@@ -147,7 +147,9 @@ def settings_of_a_job(talk: ManagerConversation) -> None:
     talk.check(not worker.take(), "the worker received the job before its start time", "WMP-6.27")
     talk.not_ended(name, "WMP-6.26")
     talk.wait(3.0 + talk.wire.grace)
-    worker.done(worker.one("WMP-6.26"), outcome=Outcome.ERROR, payloads=[_ERROR], texts=[_NAMES])
+    worker.done(
+        worker.take_job("WMP-6.26"), outcome=Outcome.ERROR, payloads=[_ERROR], texts=[_NAMES]
+    )
     talk.end_of(name, "error", rule="WMP-6.26")
 
 
@@ -156,7 +158,7 @@ def a_rejected_job(talk: ManagerConversation) -> None:
     """An error with an empty list of names is not tried again."""
     worker = talk.met()
     name = talk.submit(retries=5, wait=0.1)
-    worker.done(worker.one(), outcome=Outcome.ERROR, payloads=[_ERROR], texts=["Reject: no\n"])
+    worker.done(worker.take_job(), outcome=Outcome.ERROR, payloads=[_ERROR], texts=["Reject: no\n"])
     talk.end_of(name, "error", rule="WMP-6.26")
 
 
@@ -181,7 +183,7 @@ def cancelled_while_it_waits(talk: ManagerConversation) -> None:
     """A job that waits for another attempt ends at once when it is cancelled."""
     worker = talk.met()
     name = talk.submit()
-    _fails(worker, worker.one(), texts=[_NAMES], waits_ms=[talk.ms(50.0)])
+    _fails(worker, worker.take_job(), texts=[_NAMES], waits_ms=[talk.ms(50.0)])
     talk.settle()
     talk.cancel(name)
     talk.end_of(name, "cancelled", rule="WMP-6.27")
@@ -193,7 +195,7 @@ def no_time_for_another_attempt(talk: ManagerConversation) -> None:
     worker = talk.met()
     name = talk.submit(timeout=20.0)
     worker.done(
-        worker.one(),
+        worker.take_job(),
         outcome=Outcome.ERROR,
         payloads=[_ERROR],
         texts=[_NAMES],
@@ -208,7 +210,7 @@ def a_cancelled_job_is_not_tried_again(talk: ManagerConversation) -> None:
     talk.means = {"WMP-6.3": "WMP-6.12"}
     worker, other = talk.met(), talk.met()
     name = talk.submit(retries=3, wait=0)
-    job = worker.one()
+    job = worker.take_job()
     talk.cancel(name)
     worker.expect(Command.CANCEL, rule="WMP-6.8", what="the submitter cancelled the job")
     worker.done(job, outcome=Outcome.ERROR, payloads=[b"failed"], again=True)

@@ -34,10 +34,10 @@ def number_of_a_bad_head(talk: WorkerConversation) -> None:
     no = manager.compose_no(lock.number)
     manager.raw(*codec.encode(evolve(no, fields={**no.fields, Field.ROLES: 7})))
     error = manager.expect(Command.ERROR, code=ErrorCode.MALFORMED)
-    place = error["session"], error["about"], error["about_number"]
+    subject = error["session"], error["about"], error["about_number"]
     expected = manager.session, int(Command.NO), manager.number + 1
-    text = f"ERROR names (session, about, about number) {place}; expected {expected}"
-    talk.check(place == expected, text)
+    text = f"ERROR names (session, about, about number) {subject}; expected {expected}"
+    talk.check(subject == expected, text)
     (job,) = manager.take(lock.number, b"still there?")
     manager.done_of(job, rule="WMP-7.1")
 

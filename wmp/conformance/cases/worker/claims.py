@@ -22,9 +22,9 @@ def _rival(talk: WorkerConversation, holder: PlayedManager, ahead: int) -> Playe
 def challenge(talk: WorkerConversation) -> None:
     """A challenge over a known or unknown route is answered at once over the same route."""
     manager, _ = talk.met(), talk.met()
-    for one in (manager, _rival(talk, manager, 1)):
-        one.pong(challenge=77)
-        one.expect(
+    for peer in (manager, _rival(talk, manager, 1)):
+        peer.pong(challenge=77)
+        peer.expect(
             Command.PING,
             where=lambda received: received["answer"] == 77,
             what="the worker must answer a challenge",

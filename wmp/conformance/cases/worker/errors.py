@@ -43,10 +43,10 @@ def _refused(
     talk: WorkerConversation, manager: PlayedManager, bad: Iterable[BadMessage], rule: str
 ) -> None:
     """Check that each message is answered by the right ERROR, and has no effect."""
-    for one in bad:
-        if one.rule != rule:
+    for message in bad:
+        if message.rule != rule:
             continue
-        manager.refusal(one, rule)
+        manager.refusal(message, rule)
     manager.never(Command.DONE, rule=rule, what="a refused message has no effect")
 
 
@@ -217,7 +217,9 @@ def above_the_limits(talk: WorkerConversation) -> None:
     hops = manager.path[:2] + 17 * (b"device", 1, b"\x00")
     manager.receives_at(hops)
     manager.receives_at((b"i" * 256, manager.epoch))
-    kept = [one for one in bad if "role" not in one.what and "resource" not in one.what]
+    kept = [
+        message for message in bad if "role" not in message.what and "resource" not in message.what
+    ]
     for rule in ("WMP-2.10", "WMP-1.1"):
         _refused(talk, manager, kept, rule)
 
@@ -247,9 +249,9 @@ def what_is_not_for_it(talk: WorkerConversation) -> None:
     take = _take(manager)
     no = evolve(take, command=Command.NO, columns=None)
     for good in (take, no):
-        for one in meaningless(good):
-            talk.remark(f"{one.what}:")
-            manager.raw(*one.frames)
+        for bad in meaningless(good):
+            talk.remark(f"{bad.what}:")
+            manager.raw(*bad.frames)
         for other in misaddressed(good):
             manager.raw(*codec.encode(other))
     for message in _for_managers(manager):

@@ -149,12 +149,11 @@ def ready_at_first(talk: WorkerConversation) -> None:
 def one_number_for_one_ready(talk: WorkerConversation) -> None:
     """One READY has the same number on several links; a new READY has a greater number."""
     first, second = talk.manager(), talk.manager(endpoint=1)
-    one = first.expect(Command.READY, within=talk.wire.patience)
-    two = second.expect(Command.READY, within=talk.wire.patience, rule="WMP-3.1")
+    ready = first.expect(Command.READY, within=talk.wire.patience)["ready"]
+    other = second.expect(Command.READY, within=talk.wire.patience, rule="WMP-3.1")["ready"]
     talk.check(
-        one["ready"] == two["ready"],
-        f"READY has number {one['ready']} on one link and {two['ready']} on another; expected one "
-        "number",
+        ready == other,
+        f"READY has number {ready} on one link and {other} on another; expected one number",
     )
     first.pong()
     second.pong()
@@ -163,8 +162,8 @@ def one_number_for_one_ready(talk: WorkerConversation) -> None:
     first.pong(ready=None)
     again = first.expect(Command.READY, rule="WMP-3.13")
     talk.check(
-        again["ready"] > one["ready"],
-        f"the next READY has number {again['ready']}; expected more than {one['ready']}",
+        again["ready"] > ready,
+        f"the next READY has number {again['ready']}; expected more than {ready}",
     )
 
 
@@ -242,11 +241,11 @@ def _oldest_lock(
     talk: WorkerConversation, managers: list[PlayedManager]
 ) -> tuple[PlayedManager, OfferedLock]:
     """Wait for a lock; return the lock that the worker offered first, and its manager."""
-    found: list[tuple[int, PlayedManager]] = []
+    open_locks: list[tuple[int, PlayedManager]] = []
 
     def given() -> bool:
-        found[:] = [(n, m) for m in managers for n, lock in m.locks.items() if lock.want]
-        return bool(found)
+        open_locks[:] = [(n, m) for m in managers for n, lock in m.locks.items() if lock.want]
+        return bool(open_locks)
 
     talk.until(
         given,
@@ -254,7 +253,7 @@ def _oldest_lock(
         "WMP-3.8",
         "no manager received GIVE within 2 units, although the worker has capacity",
     )
-    number, manager = min(found, key=lambda one: one[0])
+    number, manager = min(open_locks, key=lambda numbered: numbered[0])
     return manager, manager.locks[number]
 
 
@@ -335,7 +334,7 @@ def jobs_of_empty_needs(talk: WorkerConversation) -> None:
     received = second.expect(
         Command.READY,
         Command.GIVE,
-        where=lambda one: one["credit"] == 0 or second.is_open(one),
+        where=lambda received: received["credit"] == 0 or second.is_open(received),
         rule="WMP-3.9",
     )
     lock = talk.book.locks[received["lock"]] if received.command is Command.GIVE else None

@@ -220,10 +220,10 @@ def checksums(talk: WorkerConversation) -> None:
     (job,) = manager.run(b"123456789", checksums=[0xCBF43926])
     done = manager.expect(Command.DONE, within=2.0)
     columns = done.message.columns
-    found = None if columns is None or columns.checksums is None else list(columns.checksums)
+    sums = None if columns is None or columns.checksums is None else list(columns.checksums)
     talk.check(done.jobs == [(job, 1)], f"DONE has the jobs {done.jobs}; expected {[(job, 1)]}")
-    text = f"DONE has the checksums {found}; expected [3421780262]"
-    talk.check(found == [0xCBF43926], text, "WMP-2.11")
+    text = f"DONE has the checksums {sums}; expected [3421780262]"
+    talk.check(sums == [0xCBF43926], text, "WMP-2.11")
     (damaged,) = manager.run(b"12345678", checksums=[0xCBF43926])
     manager.done_of(damaged, Outcome.REFUSED, within=2.0, rule="WMP-2.12")
 

@@ -49,9 +49,9 @@ def started_jobs_fit(talk: WorkerConversation) -> None:
     jobs = manager.run(slowly(talk, 1.0), role="slow")
     jobs += other.take(999, slowly(talk, 1.0), role="slow", ids=[1])
     ends = []
-    for asked, job in ((manager, jobs[0]), (other, jobs[1])):
-        asked.done_of(job, None, within=3.0 + 2 * talk.wire.grace)
-        outcome = asked.answered[(asked.identity, asked.epoch), job, 1]
+    for granter, job in ((manager, jobs[0]), (other, jobs[1])):
+        granter.done_of(job, None, within=3.0 + 2 * talk.wire.grace)
+        outcome = granter.answered[(granter.identity, granter.epoch), job, 1]
         if outcome == Outcome.OK:
             ends.append(talk.now - began)
     if len(ends) == 2:
@@ -415,11 +415,15 @@ def no_held_give_while_another_waits(talk: WorkerConversation) -> None:
     within = 2.0 + 6 * talk.wire.grace + 2 * SHORT * len(jobs)
 
     def held() -> bool:
-        gives = [one for one in first.inbox if one.command is Command.GIVE and one["want"]]
-        return any(one["hold"] for one in gives)
+        gives = [
+            received
+            for received in first.inbox
+            if received.command is Command.GIVE and received["want"]
+        ]
+        return any(give["hold"] for give in gives)
 
     talk.until(
-        lambda: held() or any(second.is_open(one) for one in second.inbox),
+        lambda: held() or any(second.is_open(received) for received in second.inbox),
         within,
         "WMP-3.9",
         "the other manager received no GIVE for its WAKE",

@@ -94,10 +94,10 @@ def unreadable_take(talk: WorkerConversation) -> None:
     manager.lose("WMP-10.7", 900)
     manager.raw(codec.encode(take)[0], b"\xa0")
     error = manager.expect(Command.ERROR, code=ErrorCode.MALFORMED)
-    place = error["session"], error["about"], error["about_number"]
+    subject = error["session"], error["about"], error["about_number"]
     expected = manager.session, int(Command.TAKE), number
-    text = f"ERROR names (session, about, about number) {place}; expected {expected}"
-    talk.check(place == expected, text)
+    text = f"ERROR names (session, about, about number) {subject}; expected {expected}"
+    talk.check(subject == expected, text)
     (job,) = manager.take(lock.number, b"still there?")
     manager.done_of(job, rule="WMP-7.1")
 

@@ -16,13 +16,17 @@ def beside_a_manager_on_standby(talk: WorkerConversation) -> None:
     passive = talk.met(standby=True)
     talk.wait(0.5 + 2 * talk.wire.grace)
     talk.check(
-        lock.open and not any(one["want"] == 0 for one in active.inbox),
+        lock.open and not any(received["want"] == 0 for received in active.inbox),
         "the worker withdrew its held GIVE; expected none of that, because the second manager is "
         "on standby",
     )
     (job,) = active.take(lock.number, b"in one trip")
     active.done_of(job)
-    held = [one for one in passive.inbox if one.command is Command.GIVE and one["hold"]]
+    held = [
+        received
+        for received in passive.inbox
+        if received.command is Command.GIVE and received["hold"]
+    ]
     talk.check(not held, "the worker sent GIVE with hold to a manager on standby; expected none")
 
 

@@ -51,7 +51,7 @@ def _listed(
 ) -> None:
     """Check that the worker lists these jobs of the store to a manager."""
     talk.settle()
-    manager.inbox = [one for one in manager.inbox if one.command is not Command.PING]
+    manager.inbox = [received for received in manager.inbox if received.command is not Command.PING]
     ping = _list_for(talk, manager, 4.0)
     text = f"{manager.name} serves the store, and received no list of its jobs"
     talk.check(ping is not None, text, "WMP-14.9")
