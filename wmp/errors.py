@@ -40,8 +40,10 @@ from __future__ import annotations
 import concurrent.futures
 import sys
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 __all__ = [
     "ClosedError",
@@ -229,10 +231,11 @@ class RetryLater(HandlerVerdict):
     """
 
     def __init__(self, seconds: float | timedelta) -> None:
-        if isinstance(seconds, timedelta):
+        # The machines import this module, and may not import datetime, which has a clock.
+        if hasattr(seconds, "total_seconds"):
             seconds = seconds.total_seconds()
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise TypeError(f"RetryLater got {seconds!r}; expected a number of seconds")
+            raise TypeError(f"RetryLater got {seconds!r}; expected seconds, or a timedelta")
         if not 0 <= seconds <= 1e9:
             raise ValueError(f"RetryLater got {seconds!r} seconds; expected 0 to 1e9")
         super().__init__(f"try again in {seconds:g} s")

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from math import isfinite
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import field, frozen
 
 from wmp.errors import ConfigError
+
+if TYPE_CHECKING:
+    from datetime import timedelta
 
 __all__ = ["Backoff", "Retry", "exponential", "in_seconds", "names_of", "spread_of"]
 
 
 def in_seconds(value: Any) -> Any:
     """Return the seconds of a ``timedelta``, and any other value as it is."""
-    return value.total_seconds() if isinstance(value, timedelta) else value
+    # The machines import this module, and may not import datetime, which has a clock.
+    return value.total_seconds() if hasattr(value, "total_seconds") else value
 
 
 _MAX_TIMES: Final = 1_000_000
