@@ -143,12 +143,15 @@ def test_sigterm_lets_a_worker_finish_its_job(contained: Contained, tmp_path: Pa
 
 
 def test_a_signal_without_a_handler_ends_the_program(contained: Contained) -> None:
-    """Process 1 itself ignores such a signal."""
+    """Process 1 itself ignores such a signal.
+
+    A shell starts background programs with SIGQUIT ignored, so this test sends another signal.
+    """
     contained.append(start("worker", "--connect", "tcp://127.0.0.1:1", "--", "true"))
     first = first_process(contained[0])
     wait_until(lambda: bool(children(first)))
-    os.kill(first, signal.SIGQUIT)
-    assert contained[0].wait(timeout=RUN) == 128 + signal.SIGQUIT
+    os.kill(first, signal.SIGUSR1)
+    assert contained[0].wait(timeout=RUN) == 128 + signal.SIGUSR1
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["--nonsense"], 2)])
