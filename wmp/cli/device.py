@@ -230,18 +230,18 @@ def _make(definitions: Iterable[DeviceDefinition]) -> list[aio.Device]:
     """
     return [
         aio.Device(
-            bind=one.bind,
-            connect=one.connect,
-            bind_managers=one.bind_managers,
-            max_managers=one.max_managers,
-            identity=one.identity,
-            label=one.label,
-            max_hops=one.max_hops,
-            security=one.security,
-            transport=one.transport,
-            journal=one.journal,
+            bind=definition.bind,
+            connect=definition.connect,
+            bind_managers=definition.bind_managers,
+            max_managers=definition.max_managers,
+            identity=definition.identity,
+            label=definition.label,
+            max_hops=definition.max_hops,
+            security=definition.security,
+            transport=definition.transport,
+            journal=definition.journal,
         )
-        for one in definitions
+        for definition in definitions
     ]
 
 

@@ -59,11 +59,11 @@ def _settings(context: click.Context, given: tuple[str, ...], profile: str | Non
     from wmp.dispatcher.settings import SEED_PROFILE, settings_of
 
     values = dict(SEED_PROFILE) if profile == "seed" else {}
-    for one in given:
-        name, equals, value = one.partition("=")
+    for setting in given:
+        name, equals, value = setting.partition("=")
         if not equals or not value.lstrip("-").isdigit():
             raise click.UsageError(
-                f"--set is {one!r}; expected NAME=MILLISECONDS, for example "
+                f"--set is {setting!r}; expected NAME=MILLISECONDS, for example "
                 "workers.ping_interval=5000",
                 context,
             )

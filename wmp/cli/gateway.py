@@ -368,31 +368,31 @@ async def _serve(definition: GatewayDefinition) -> int:
         ConfigError: An address cannot be used.
         WMPError: The gateway stopped by itself.
     """
-    made = _make(definition)
+    gateway = _make(definition)
     late = False
     async with contextlib.AsyncExitStack() as stack:
         # A signal may come before ``run`` begins to wait.
-        stack.enter_context(on_signals(made.interrupt))
-        await made.start()
-        stack.push_async_callback(made.close, 0.0)
+        stack.enter_context(on_signals(gateway.interrupt))
+        await gateway.start()
+        stack.push_async_callback(gateway.close, 0.0)
         if definition.titanic is not None:
             broker = broker_number(definition.doors)
             assert broker is not None  # the definition was checked
-            titanic = Titanic(made.doors[broker][0], store=definition.titanic)
+            titanic = Titanic(gateway.doors[broker][0], store=definition.titanic)
             await stack.enter_async_context(titanic)
             # The requests of Titanic stay in its store, so the gateway need not wait for them.
             # Titanic is a client of a door that serves already, so it comes after the gateway.
-            made.before_drain = titanic.close
+            gateway.before_drain = titanic.close
             complain(_PROGRAM, f"titanic keeps requests in {definition.titanic}")
         if definition.control is not None:
-            await stack.enter_async_context(ControlSocket(definition.control, made))
-        for door, bound in zip(definition.doors, made.doors, strict=True):
+            await stack.enter_async_context(ControlSocket(definition.control, gateway))
+        for door, bound in zip(definition.doors, gateway.doors, strict=True):
             side = "clients and workers" if door.side == "both" else door.side
             complain(_PROGRAM, f"{side} of {door.protocol} connect to {', '.join(bound)}")
         if definition.bind:
-            complain(_PROGRAM, f"WMP workers connect to {', '.join(made.endpoints)}")
+            complain(_PROGRAM, f"WMP workers connect to {', '.join(gateway.endpoints)}")
         try:
-            await made.run(definition.drain_timeout or None)
+            await gateway.run(definition.drain_timeout or None)
         except TimeoutError:
             late = True  # a log line has named the cause
         except StarConflict as error:

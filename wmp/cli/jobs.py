@@ -117,12 +117,12 @@ def _list(
 ) -> int:
     """Print the jobs of a store in the order of their numbers, one on a line."""
     with _reading(store) as reader:
-        found = reader.list(_where((), states, role, key), after=after, limit=limit + 1)
-    for job in found[:limit]:
+        jobs = reader.list(_where((), states, role, key), after=after, limit=limit + 1)
+    for job in jobs[:limit]:
         print(json.dumps(_fields(job)) if as_json else _line(job))
-    if len(found) > limit:
-        complain(_PROGRAM, f"there are more jobs; continue with --after {found[limit - 1].id}")
-    elif not found:
+    if len(jobs) > limit:
+        complain(_PROGRAM, f"there are more jobs; continue with --after {jobs[limit - 1].id}")
+    elif not jobs:
         complain(_PROGRAM, "no job matches")
     return 0
 
@@ -165,7 +165,7 @@ def _show(store: str, id: int | None, key: str | None, role: str | None, as_json
     fields = _fields(job) | {"payload": _bytes(job.payload), **_outcome(job)}
     if waits is not None:
         fields["waits"] = waits
-    history = [_failure(one) for one in job.history]
+    history = [_failure(failure) for failure in job.history]
     if as_json:
         print(json.dumps(fields | {"history": history}))
     else:
@@ -326,12 +326,12 @@ def _restore(places: tuple[str, ...], in_place: bool) -> int:
     if in_place:
         if len(places) != 1:
             raise click.UsageError("with --in-place, name the store and nothing else")
-        found = open_writer(places[0])
+        writer = open_writer(places[0])
         try:
-            found.restored()
+            writer.restored()
         finally:
-            found.close()
-        click.echo(f"the generation is {found.generation}")
+            writer.close()
+        click.echo(f"the generation is {writer.generation}")
         return 0
     if len(places) != 2:
         raise click.UsageError("name COPY and STORE, or STORE with --in-place")
@@ -419,20 +419,20 @@ def _change(
     names = list(states) or [name for name, state in _STATES.items() if state in possible]
     where = _where(ids, names, role, key)
     changed = requested = number = after = 0
-    found = open_writer(store)
+    writer = open_writer(store)
     try:
-        me = found.begin(b"wmp jobs", "wmp jobs")
-        while page := found.list(where, after=after, limit=_PAGE):
+        me = writer.begin(b"wmp jobs", "wmp jobs")
+        while page := writer.list(where, after=after, limit=_PAGE):
             after, number = page[-1].id, number + 1
             change = JobChanges(what, [job.id for job in page])
-            (answer,) = found.apply(me, number, WriteBatch(changes=[change])).changes
+            (answer,) = writer.apply(me, number, WriteBatch(changes=[change])).changes
             before = [job.state for job in page]
             after_each = [new for old, new in zip(before, answer.states, strict=True) if old != new]
             changed += len(after_each)
             requested += after_each.count(StoredJobState.CANCELLING)
-        found.end(me)
+        writer.end(me)
     finally:
-        found.close()
+        writer.close()
     click.echo(f"{counted(changed - requested, 'job')} {done}")
     if requested:
         click.echo(

@@ -161,11 +161,11 @@ def report(
 
     def once() -> int:
         parts = {"since": since, "until": until, "compare": compare}
-        made = make(journals, out, master=master, quiet=quiet, **parts)
-        print_outcome(made, as_json=as_json)
-        if (since or until) and not made.result.summary["jobs"]:
+        report = make(journals, out, master=master, quiet=quiet, **parts)
+        print_outcome(report, as_json=as_json)
+        if (since or until) and not report.result.summary["jobs"]:
             complain(_PROGRAM, "no job was submitted in this time; times without a zone are in UTC")
-        return FAILED if made.result.violations else 0
+        return FAILED if report.result.violations else 0
 
     return guarded(once)
 
@@ -215,12 +215,12 @@ def make(
     Raises:
         ConfigError: A journal does not exist or cannot be read, or the extra is missing.
     """
-    report = pipeline("report")
+    build = pipeline("report")
     _hush()
     with ProgressBar(_PROGRAM, None, shown=not quiet) as bar:
         step = _StepProgress(bar)
-        made: _Report = report(journals, out, master=master, progress=step, **parts)
-    return made
+        report: _Report = build(journals, out, master=master, progress=step, **parts)
+    return report
 
 
 def _follow(
@@ -238,19 +238,19 @@ def _follow(
     with ProgressBar(_PROGRAM, None, shown=not quiet) as bar:
         steps = _StepProgress(bar)
 
-        def made(one: _Report, lines: int) -> bool:
+        def show(report: _Report, lines: int) -> bool:
             nonlocal last, shown
-            last = one
+            last = report
             if as_json:
                 try:
-                    bar.print(f"{_as_json(one)}\n".encode())
+                    bar.print(f"{_as_json(report)}\n".encode())
                     bar.flush()
                 except CLOSED:
                     drop_stdout()
                     return False
             elif not quiet:
-                jobs = int(one.result.summary["jobs"])
-                text = f"{counted(lines, 'line')}, {counted(jobs, 'job')}, {_found(one)}"
+                jobs = int(report.result.summary["jobs"])
+                text = f"{counted(lines, 'line')}, {counted(jobs, 'job')}, {_found(report)}"
                 if text != shown:  # a report of settled jobs often has the same numbers
                     bar.complain(text)
                     shown = text
@@ -258,7 +258,7 @@ def _follow(
             return True
 
         try:
-            last = follow(journals, out, made, idle=idle, master=master, progress=steps)
+            last = follow(journals, out, show, idle=idle, master=master, progress=steps)
         except KeyboardInterrupt:
             again = f"; {out} has the last report, and the same command continues it"
             bar.complain(f"stopped{again if last is not None else ' before the first report'}")
@@ -306,20 +306,20 @@ class _StepProgress:
         self._done = 0
 
 
-def print_outcome(made: _Report, *, as_json: bool = False) -> None:
+def print_outcome(report: _Report, *, as_json: bool = False) -> None:
     """Print the outcome of a report; the exit code is the same if nobody reads all of it."""
     try:
-        _print_outcome(made, as_json=as_json)
+        _print_outcome(report, as_json=as_json)
         sys.stdout.flush()
     except CLOSED:
         drop_stdout()
 
 
-def _print_outcome(made: _Report, *, as_json: bool) -> None:
+def _print_outcome(report: _Report, *, as_json: bool) -> None:
     if as_json:
-        print(_as_json(made))
+        print(_as_json(report))
         return
-    numbers = made.result.summary
+    numbers = report.result.summary
     if not numbers["lines"]:
         print("the journal is empty: it has no file *.jsonl with a readable line")
     else:
@@ -336,12 +336,12 @@ def _print_outcome(made: _Report, *, as_json: bool) -> None:
             f"{numbers['seconds']:.1f} s: {counted(int(numbers['jobs']), 'job')}, "
             f"{', '.join(ends)}; {counted(lost, 'lease')} lost"
         )
-        print(_found(made))
-        for finding in made.result.findings:
+        print(_found(report))
+        for finding in report.result.findings:
             unsure = "" if finding["certain"] else ", which gaps may explain"
             text = printable(finding["text"])
             print(f"  {finding['violations']} of {finding['name']}{unsure}: {text}")
-    for name, one, many in (
+    for name, singular, plural in (
         ("bad lines", "line could not be read", "lines could not be read"),
         ("lines missing", "line is missing", "lines are missing"),
         ("lines repeated", "line was there twice", "lines were there twice"),
@@ -358,27 +358,27 @@ def _print_outcome(made: _Report, *, as_json: bool) -> None:
         ),
     ):
         if numbers[name]:
-            found = counted(int(numbers[name]), one, many)
-            complain(_PROGRAM, f"{found}; see the report for details")
-    print(f"report: {_near(made.page)}, made in {made.seconds:.1f} s")
+            notice = counted(int(numbers[name]), singular, plural)
+            complain(_PROGRAM, f"{notice}; see the report for details")
+    print(f"report: {_near(report.page)}, made in {report.seconds:.1f} s")
 
 
-def _found(made: _Report) -> str:
-    certain, uncertain = made.result.violations, made.result.uncertain
+def _found(report: _Report) -> str:
+    certain, uncertain = report.result.violations, report.result.uncertain
     text = f"violations: {certain}"
     return text + (
         f", and {uncertain} more that may be due to gaps in the journals" if uncertain else ""
     )
 
 
-def _as_json(made: _Report) -> str:
+def _as_json(report: _Report) -> str:
     return json.dumps(
         {
-            "page": str(made.page),
-            "violations": made.result.violations,
-            "uncertain": made.result.uncertain,
-            "findings": made.result.findings,
-            "summary": made.result.summary,
+            "page": str(report.page),
+            "violations": report.result.violations,
+            "uncertain": report.result.uncertain,
+            "findings": report.result.findings,
+            "summary": report.result.summary,
         }
     )
 

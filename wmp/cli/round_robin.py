@@ -148,15 +148,15 @@ def _server(
         """Show the table: the address and the free slots of each worker."""
         rows = server.table()
         lines = [f"{row.address}  free slots {row.free} of {row.slots}" for row in rows]
-        found = {"workers": [row._asdict() for row in rows]}
-        return found, [*lines, counted(len(rows), "worker")]
+        outcomes = {"workers": [row._asdict() for row in rows]}
+        return outcomes, [*lines, counted(len(rows), "worker")]
 
     def queue() -> tuple[Outcomes, list[str]]:
         """Show the number of messages that wait, that are in progress, and that were dropped."""
         (seen,) = server.statistics().doors
         dropped = sum(seen.dropped.values())
-        found = {"queued": seen.queued, "in_progress": seen.waiting, "dropped": dropped}
-        return found, [f"{seen.queued} queued, {seen.waiting} in progress, {dropped} dropped"]
+        outcomes = {"queued": seen.queued, "in_progress": seen.waiting, "dropped": dropped}
+        return outcomes, [f"{seen.queued} queued, {seen.waiting} in progress, {dropped} dropped"]
 
     def stay() -> tuple[Outcomes, list[str]]:
         """Wait for Ctrl-C."""
@@ -231,11 +231,11 @@ def _worker(
         return pack_stream(int(frames[2]))
 
     def make() -> RoundRobinWorker:
-        made = RoundRobinWorker(
+        worker = RoundRobinWorker(
             address, {_PING: ping, _STREAM: stream}, slots=slots, security=security
         )
-        made.start()
-        return made
+        worker.start()
+        return worker
 
     def register() -> tuple[Outcomes, list[str]]:
         """Register this worker at the server."""
@@ -277,7 +277,7 @@ def _worker(
         for number, child in enumerate(children, 1):
             child.close()
             counts = child.statistics().by_command
-            row = {_NAMES[one]: list(pair) for one, pair in sorted(counts.items())}
+            row = {_NAMES[command]: list(pair) for command, pair in sorted(counts.items())}
             rows.append(row)
             shown = ", ".join(f"{name} {n} ({done} done)" for name, (n, done) in row.items())
             if level >= 5:
@@ -302,8 +302,8 @@ def _worker(
         try:
             return console.run(script)
         finally:
-            for one in (*children, *first):
-                one.close()
+            for worker in (*children, *first):
+                worker.close()
 
 
 @round_robin.command(
@@ -422,9 +422,9 @@ def _many(act: Callable[[], int], total: int, report: Callable[[int], None]) -> 
                 under_way.add(executor.submit(act))
                 begun += 1
             over, under_way = wait(under_way, return_when=FIRST_COMPLETED)
-            for one in over:
+            for future in over:
                 ended += 1
-                error = one.exception()
+                error = future.exception()
                 if error is not None and not isinstance(error, WMPError):
                     raise error
                 done += error is None

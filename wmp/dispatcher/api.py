@@ -163,18 +163,18 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
     )
     async def cancel_job(id: _Id) -> JsonAnswer:
         """Cancel a job."""
-        found = await dispatcher.run(CancelJob(_found(id)))
-        if found is None:
+        cancelled = await dispatcher.run(CancelJob(_found(id)))
+        if cancelled is None:
             return _job_missing(id)
-        document, ended = found
+        document, ended = cancelled
         return JsonAnswer(document, 200 if ended else 202)
 
     @app.get("/dispatcher/jobs/{id}/history", responses=answered("JobHistory"))
     async def get_history(id: _Id) -> JsonAnswer:
         """Read the attempts of a job that failed or were lost."""
         number = _found(id)
-        found = await dispatcher.read(lambda store: history(store, number))
-        return _job_missing(id) if found is None else JsonAnswer(found)
+        document = await dispatcher.read(lambda store: history(store, number))
+        return _job_missing(id) if document is None else JsonAnswer(document)
 
     @app.post("/dispatcher/jobs/{id}/completion", responses=answered("Accepted"))
     async def complete_job(id: _Id, completion: CompletionModel) -> JsonAnswer:
@@ -206,7 +206,7 @@ def make_api(dispatcher: Dispatcher, hosts: Iterable[str] = ()) -> GuardedApp:
     async def get_workers() -> JsonAnswer:
         """List the workers."""
         workers = await dispatcher.read(WorkerRecord.all)
-        return JsonAnswer({"workers": [worker_document(one) for one in workers]})
+        return JsonAnswer({"workers": [worker_document(worker) for worker in workers]})
 
     @app.get("/dispatcher/workers/{id}", responses=answered("WorkerDocument"))
     async def get_worker(id: _Id) -> JsonAnswer:

@@ -156,8 +156,8 @@ def answered(name: str, *codes: int, text: str = "The document.") -> dict[int | 
     """
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
     links = {
-        one: {"operationId": one, "parameters": {"id": "$response.body#/_id"}}
-        for one in _LINKS.get(name, ())
+        operation: {"operationId": operation, "parameters": {"id": "$response.body#/_id"}}
+        for operation in _LINKS.get(name, ())
     }
     answer: dict[str, Any] = {"description": text, "content": content}
     if links:

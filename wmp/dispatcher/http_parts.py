@@ -39,8 +39,8 @@ async def refuse(request: Request, error: Exception) -> Response:
     """Answer an exception of the framework."""
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
-        place = [str(one) for one in first["loc"] if one not in _PLACES]
-        name = ".".join(place) or str(first["loc"][-1])
+        keys = [str(key) for key in first["loc"] if key not in _PLACES]
+        name = ".".join(keys) or str(first["loc"][-1])
         text = first["msg"].removeprefix("Value error, ")
         if first["type"] not in ("missing", "value_error"):
             text += f"; found {_shown(first['input'])}"
@@ -64,11 +64,13 @@ def _detail(request: Request, error: HTTPException) -> str:
     """Return the text of an error; the framework's own texts do not name the path."""
     path, routes = request.url.path, request.app.routes
     if error.status_code == 405:
-        found = [one for one in routes if one.matches(request.scope)[0] is Match.PARTIAL]
-        allowed = " or ".join(sorted({name for one in found for name in one.methods}))
+        path_routes = [
+            route for route in routes if route.matches(request.scope)[0] is Match.PARTIAL
+        ]
+        allowed = " or ".join(sorted({name for route in path_routes for name in route.methods}))
         return f"{path} has no method {request.method}; expected {allowed}"
     if error.status_code == 404 and error.detail == "Not Found":
-        with_slash = any(one.path == f"{path}/" for one in routes)
+        with_slash = any(route.path == f"{path}/" for route in routes)
         return f"there is no path {path}" + (f"; expected {path}/" if with_slash else "")
     return str(error.detail)
 
@@ -103,7 +105,7 @@ class KnownQueryRoute(StrictRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler."""
         handle = super().get_route_handler()
-        names = [one.alias for one in self.dependant.query_params]
+        names = [parameter.alias for parameter in self.dependant.query_params]
 
         async def known(request: Request) -> Response:
             for name in request.query_params:

@@ -82,11 +82,11 @@ class _ImpatientProtocol(H11Protocol):
     def _close_longest_waiting(self) -> None:
         """Close the connection that has waited for its client for the longest time."""
         waiting: list[_ImpatientProtocol] = [
-            one
-            for one in self.connections
-            if isinstance(one, _ImpatientProtocol) and one._waits_for_client()
+            connection
+            for connection in self.connections
+            if isinstance(connection, _ImpatientProtocol) and connection._waits_for_client()
         ]
-        min(waiting, key=lambda one: one._since, default=self).transport.abort()
+        min(waiting, key=lambda connection: connection._since, default=self).transport.abort()
         if self._since - _ImpatientProtocol.complained_at >= _REMIND:
             _ImpatientProtocol.complained_at = self._since
             logger.warning(
@@ -109,11 +109,11 @@ class _ImpatientProtocol(H11Protocol):
         cycle: Any = self.cycle
         unsent = self.transport.get_write_buffer_size()
         waits = cycle is None or cycle.response_complete or unsent
-        found = (cycle, unsent) if waits else None
-        if waits and self._last == found:
+        state = (cycle, unsent) if waits else None
+        if waits and self._last == state:
             self.transport.abort()
             return
-        self._last = found
+        self._last = state
         self._timer = self.loop.call_later(HEAD_TIME / 2, self._look)
 
 
@@ -125,17 +125,17 @@ def bound_socket(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The loop sends small packets at once only if the socket names its protocol.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    tcp_socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    tcp_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((host, port))
+        tcp_socket.bind((host, port))
     except OSError as error:
-        made.close()
+        tcp_socket.close()
         raise ConfigError(
             f"cannot listen on {host}:{port}: {error.strerror}; choose another address with "
             "--http, or end the program that has it"
         ) from error
-    return made
+    return tcp_socket
 
 
 class HttpServer:

@@ -95,7 +95,7 @@ class HttpWorker:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._manager = manager
-        self._dispatchers = [one.rstrip("/") for one in dispatchers]
+        self._dispatchers = [url.rstrip("/") for url in dispatchers]
         self._types = dict.fromkeys(types, True)
         self._max_jobs = max_jobs
         self._held: dict[str, _Held] = {}
@@ -162,11 +162,11 @@ class HttpWorker:
             limit = None if self._id is None else max(interval / 2000, _MIN)
             begun = time.monotonic()
             answer = await self._ask("PUT", "/dispatcher/workers/", document, limit=limit)
-            found = _registration(answer)
-            if found is not None:
+            registration = _registration(answer)
+            if registration is not None:
                 if self._id is None:
-                    logger.info("worker: registered as %s", found[0])
-                self._id, interval, retries = found
+                    logger.info("worker: registered as %s", registration[0])
+                self._id, interval, retries = registration
                 failed, pause = 0, interval / 2000
             elif self._id is None:
                 logger.warning(
@@ -228,23 +228,23 @@ class HttpWorker:
         content = None if document is None else write_json(document)
         headers = None if document is None else {"Content-Type": "application/json"}
         urls = [] if first is None else [first]
-        urls += [one for one in self._dispatchers if one != first]
-        found, failures = None, []
+        urls += [url for url in self._dispatchers if url != first]
+        answer, failures = None, []
         for url in urls:
             try:
                 async with asyncio.timeout(None if limit is None else limit / len(urls)):
-                    found = await self._client.ask(method, url + path, content, headers)
+                    answer = await self._client.ask(method, url + path, content, headers)
             except (RequestFailed, TimeoutError) as error:
                 failures.append(f"{url}: {str(error) or 'no answer came in time'}")
                 continue
-            if found.code < 500:
+            if answer.code < 500:
                 if url in self._dispatchers:  # the next request begins with this one
                     self._dispatchers.remove(url)
                     self._dispatchers.insert(0, url)
-                return found
-            failures.append(f"{url} answered {found.code}: {found.text}")
+                return answer
+            failures.append(f"{url} answered {answer.code}: {answer.text}")
         self._failure = "; ".join(failures)
-        return found
+        return answer
 
     # -- the server -----------------------------------------------------------------------------
 
@@ -372,12 +372,12 @@ def _registration(answer: BoundedAnswer | None) -> tuple[str, int, int] | None:
     if answer is None or not answer.good:
         return None
     try:
-        found = answer.json()
+        document = answer.json()
     except ValueError:
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("_id"), str):
+    if not isinstance(document, dict) or not isinstance(document.get("_id"), str):
         return None
-    numbers = [found.get("pingInterval", _INTERVAL), found.get("maxRetries", _RETRIES)]
-    if not all(type(one) is int and one >= 1 for one in numbers):
+    numbers = [document.get("pingInterval", _INTERVAL), document.get("maxRetries", _RETRIES)]
+    if not all(type(number) is int and number >= 1 for number in numbers):
         return None
-    return found["_id"], *numbers
+    return document["_id"], *numbers

@@ -42,16 +42,16 @@ class IgnoredFields:
             document: The body of the answer.
             code: The code of the answer.
         """
-        found: list[str] = []
+        ignored: list[str] = []
         for name, known in _unknown("", model, _SET[type(model).__name__]):
-            if len(found) == _SHOWN:
+            if len(ignored) == _SHOWN:
                 break
-            found.append(name)
+            ignored.append(name)
             line = f"{route}: the field {name} is ignored; known fields are {known}"
             if line not in self._logged and len(self._logged) < _LINES:
                 self._logged.add(line)
                 logger.warning("dispatcher: %s", line)
-        return JsonAnswer({**document, "ignored": found} if found else document, code)
+        return JsonAnswer({**document, "ignored": ignored} if ignored else document, code)
 
 
 _SET: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -63,7 +63,7 @@ _SET: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def _unknown(
-    place: str, model: DocumentModel, schema: Mapping[str, Any]
+    prefix: str, model: DocumentModel, schema: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """Yield each unknown field of a document, and the known ones, in words."""
     properties = schema["properties"]
@@ -71,8 +71,8 @@ def _unknown(
     for name in model.model_extra or ():
         if name not in known:
             names = listed(name, type(model).model_fields)
-            yield printable(f"{place}{name[:_NAME]}"), names
+            yield printable(f"{prefix}{name[:_NAME]}"), names
     for name in type(model).model_fields:
         inner = getattr(model, name)
         if isinstance(inner, DocumentModel):
-            yield from _unknown(f"{place}{name}.", inner, properties[name])
+            yield from _unknown(f"{prefix}{name}.", inner, properties[name])

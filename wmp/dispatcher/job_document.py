@@ -219,7 +219,7 @@ def worker_document(worker: WorkerRecord) -> dict[str, Any]:
         "port": worker.port,
         "handlers": dict(worker.handlers),
         "maxJobs": worker.max_jobs,
-        "jobs": [id_text(one) for one in worker.jobs],
+        "jobs": [id_text(id) for id in worker.jobs],
         "lastPinged": date_text(worker.last_pinged),
         "failedPingCount": worker.failed_pings,
         "lastError": worker.last_error,

@@ -173,7 +173,7 @@ class DispatcherMachine:
                 actions.append(RunStep(TakeCallbacks(frozenset(self._callbacks))))
         again = [step for when, step in self._max_worker_losses if when <= now]
         if again:
-            self._max_worker_losses = [one for one in self._max_worker_losses if one[0] > now]
+            self._max_worker_losses = [entry for entry in self._max_worker_losses if entry[0] > now]
             actions += [RunStep(step) for step in again]
         ready = [job for job, when in self._cooling.items() if when <= now]
         if ready:
@@ -210,8 +210,8 @@ class DispatcherMachine:
                 if swept.callbacks:
                     self._soon(TakeCallbacks, now)
             case TakeCallbacks():
-                self._callbacks.update(one.id for one in outcome)
-                actions += [SendCallback(one) for one in outcome]
+                self._callbacks.update(callback.id for callback in outcome)
+                actions += [SendCallback(callback) for callback in outcome]
             case TakeBack() | EndCancelled():
                 self._soon(Place, now)
             case LookForUnserved():
@@ -221,7 +221,7 @@ class DispatcherMachine:
                 self._soon(TakeCallbacks, now)
 
     def _placed(self, placed: Placed, now: float, actions: list[DispatcherAction]) -> None:
-        actions += [PostJob(one) for one in placed.assignments]
+        actions += [PostJob(assignment) for assignment in placed.assignments]
         ready = now + self.settings.cooldown_period / 1000
         self._cooling.update(dict.fromkeys(placed.cooling, ready))
         if placed.more:
@@ -236,11 +236,11 @@ class DispatcherMachine:
         self, cancellations: Sequence[Cancellation], actions: list[DispatcherAction]
     ) -> None:
         """Send cancellations that are not under way."""
-        for one in cancellations:
-            key = one.id, one.attempt
+        for cancellation in cancellations:
+            key = cancellation.id, cancellation.attempt
             if key not in self._awaited:
                 self._awaited.add(key)
-                actions.append(SendCancellation(one))
+                actions.append(SendCancellation(cancellation))
 
     def _failed(self, step: DispatcherStep, now: float) -> None:
         """Try a step again soon."""

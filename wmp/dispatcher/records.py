@@ -34,21 +34,21 @@ class _Record:
         return True
 
     @classmethod
-    def of(cls, found: StoreRecord) -> Self:
+    def of(cls, record: StoreRecord) -> Self:
         """Return the value of a record; unknown fields, of a later version, are ignored."""
-        known = {one.name for one in attrs.fields(cls)}
-        return cls(found.id, **{name: v for name, v in found.body.items() if name in known})
+        known = {attribute.name for attribute in attrs.fields(cls)}
+        return cls(record.id, **{name: v for name, v in record.body.items() if name in known})
 
     @classmethod
     def read(cls, store: StoreTransaction, id: int) -> Self | None:
         """Return the record of a number."""
-        found = store.record(cls.SORT, id)
-        return None if found is None else cls.of(found)
+        record = store.record(cls.SORT, id)
+        return None if record is None else cls.of(record)
 
     @classmethod
     def all(cls, store: StoreTransaction) -> list[Self]:
         """Return all open records."""
-        return [cls.of(found) for found in store.records(cls.SORT)]
+        return [cls.of(record) for record in store.records(cls.SORT)]
 
     def write(self, store: StoreTransaction) -> None:
         """Write the record."""
@@ -105,7 +105,7 @@ class WorkerRecord(_Record):
 
     def without(self, job: int) -> WorkerRecord:
         """Return the worker without a job."""
-        return attrs.evolve(self, jobs=tuple(one for one in self.jobs if one != job))
+        return attrs.evolve(self, jobs=tuple(id for id in self.jobs if id != job))
 
 
 @frozen

@@ -329,12 +329,12 @@ def _named_jobs(answer: BoundedAnswer) -> Sequence[tuple[int, int | None]] | Non
         return None
     if not isinstance(jobs, list):
         return None
-    found = []
-    for one in jobs:
+    named = []
+    for job in jobs:
         text, attempt = (
-            (one.get("_id"), one.get("attempt")) if isinstance(one, dict) else (one, None)
+            (job.get("_id"), job.get("attempt")) if isinstance(job, dict) else (job, None)
         )
         number = number_of(text) if isinstance(text, str) else None
         if number is not None:
-            found.append((number, attempt if type(attempt) is int else None))
-    return found
+            named.append((number, attempt if type(attempt) is int else None))
+    return named

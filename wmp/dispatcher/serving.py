@@ -34,12 +34,12 @@ class _StoreManager(aio.Manager):
 
     def wants(self) -> Mapping[str, Sequence[int]]:
         """Return what the waiting requests of workers want, by role (DSP-3.7)."""
-        found: dict[str, list[int]] = {}
+        wants: dict[str, list[int]] = {}
         for worker in list(self._machine._workers.values()):
             want = sum(give.want for give in list(worker.gives.values()))
             for role in worker.roles if want else ():
-                found.setdefault(role, []).append(want)
-        return found
+                wants.setdefault(role, []).append(want)
+        return wants
 
     def offers(self) -> Collection[str]:
         """Return the roles of the connected workers (DSP-3.12)."""
@@ -149,16 +149,16 @@ def _hosts(*own: str | None, allowed: Sequence[str]) -> list[str]:
     return [host for host in own if host is not None] + checked
 
 
-def _open_store(place: str) -> TransactingStore:
+def _open_store(address: str) -> TransactingStore:
     """Open a store.
 
     Raises:
-        ConfigError: There can be no store at the place.
+        ConfigError: There can be no store at the address.
         StoreError: The store cannot be opened.
     """
     from wmp.store.opening import make_store
 
-    return make_store(place)
+    return make_store(address)
 
 
 async def serve_worker(

@@ -42,7 +42,7 @@ class DispatcherSettings:
 SEED_PROFILE: Final[Mapping[str, int]] = {"jobs.cooldown_period": 2_000}
 """The settings of the design that differ from the defaults."""
 
-_FIELDS: Final = {one.metadata["name"]: one for one in attrs.fields(DispatcherSettings)}
+_FIELDS: Final = {field.metadata["name"]: field for field in attrs.fields(DispatcherSettings)}
 
 
 def setting_names() -> list[str]:

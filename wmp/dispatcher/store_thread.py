@@ -232,7 +232,7 @@ class StoreThread:
         Raises:
             StoreError: Nothing is known to be committed; the steps wait on.
         """
-        some = [self._steps[place] for place in range(min(len(self._steps), _MAX))]
+        some = [self._steps[index] for index in range(min(len(self._steps), _MAX))]
         try:
             outcomes = self._transact(store, some)
         except StoreError:
@@ -240,23 +240,25 @@ class StoreThread:
         except Exception:  # noqa: BLE001 - logged below
             # One of the steps has a defect: the others run without it.
             outcomes = []
-            for one in some:
+            for waiting in some:
                 try:
-                    outcomes += self._transact(store, [one])
+                    outcomes += self._transact(store, [waiting])
                 except StoreError:
                     raise
                 except Exception as error:
-                    logger.exception("dispatcher: a step failed: %s", type(one.step).__name__)
+                    logger.exception("dispatcher: a step failed: %s", type(waiting.step).__name__)
                     outcomes.append(error)
-        for one, outcome in zip(some, outcomes, strict=True):
+        for waiting, outcome in zip(some, outcomes, strict=True):
             self._steps.popleft()
             settle = _fail if isinstance(outcome, Exception) else _succeed
-            self._call(settle, one.future, outcome)
+            self._call(settle, waiting.future, outcome)
 
     def _transact(self, store: TransactingStore, some: list[_Waiting]) -> list[Any]:
         began = time.monotonic()
         assert self._me is not None
-        outcomes = store.transact(self._me, lambda open_: [one.step.run(open_) for one in some])
+        outcomes = store.transact(
+            self._me, lambda open_: [waiting.step.run(open_) for waiting in some]
+        )
         self.renewed = began
         return outcomes
 

@@ -132,16 +132,16 @@ class Console:
                     f"the command {command} got {counted(len(words), 'argument')}; expected "
                     f"{expected}: {_shown(command, function)}"
                 )
-            found, lines = function(*words)
+            outcomes, lines = function(*words)
         except WMPError as error:
             self.failed = True
             self._print({"command": command, "error": str(error)}, [f"error: {error}"])
         else:
-            self._print({"command": command, **found}, lines)
+            self._print({"command": command, **outcomes}, lines)
 
-    def _print(self, found: Outcomes, lines: list[str]) -> None:
+    def _print(self, outcomes: Outcomes, lines: list[str]) -> None:
         if self._as_json:
-            print(json.dumps(found), flush=True)
+            print(json.dumps(outcomes), flush=True)
         else:
             click.echo("".join(f"{printable(line)}\n" for line in lines), nl=False)
             sys.stdout.flush()

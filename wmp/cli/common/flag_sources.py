@@ -95,15 +95,15 @@ class FlagSources(click.Command):
             ) from None
         except click.BadParameter as error:
             parameter = error.param
-            found = None if parameter is None else given_by(context, parameter.name or "")
-            if parameter is None or found in (None, "the command line"):
+            source = None if parameter is None else given_by(context, parameter.name or "")
+            if parameter is None or source in (None, "the command line"):
                 raise
-            if found == "the environment":
+            if source == "the environment":
                 given = parameter.envvar or ()
                 names = [given] if isinstance(given, str) else given
-                found = next((name for name in names if os.environ.get(name)), found)
+                source = next((name for name in names if os.environ.get(name)), source)
             raise click.BadParameter(
-                f"{error.message.rstrip('.')}; the value is from {found}",
+                f"{error.message.rstrip('.')}; the value is from {source}",
                 ctx=error.ctx,
                 param=parameter,
                 param_hint=error.param_hint,
@@ -166,12 +166,12 @@ def _report_misspelt(context: click.Context) -> None:
 def _flag(parameter: click.Parameter) -> str:
     """Return the name of a flag without its dashes; empty for a parameter that is not set so."""
     if isinstance(parameter, click.Option):
-        return next((one[2:] for one in parameter.opts if one.startswith("--")), "")
+        return next((flag[2:] for flag in parameter.opts if flag.startswith("--")), "")
     return parameter.name if parameter.name in _ARGUMENTS else ""
 
 
 def _named(command: click.Command) -> Iterator[tuple[click.Parameter, str]]:
-    return ((one, name) for one in command.params if (name := _flag(one)))
+    return ((parameter, name) for parameter in command.params if (name := _flag(parameter)))
 
 
 def _variable(path: str, name: str) -> str:
@@ -191,7 +191,7 @@ def _read(context: click.Context, parameter: click.Parameter, value: str | None)
     path = Path(value)
     try:
         with path.open("rb") as file:
-            found: Any = tomllib.load(file)
+            table: Any = tomllib.load(file)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"cannot read {path}: {reason}; expected a TOML file") from error
@@ -199,22 +199,24 @@ def _read(context: click.Context, parameter: click.Parameter, value: str | None)
         text = str(error)
         raise ConfigError(f"{path} is not TOML: {text[:1].lower()}{text[1:]}") from error
     tables = _table(context)
-    _check_tables(path, context, found, tables[0])
+    _check_tables(path, context, table, tables[0])
     for name in tables:
-        found = found.get(name, {})
-        if not isinstance(found, dict):
-            raise ConfigError(f"{path}: {name} is {found!r}; expected a table [{'.'.join(tables)}]")
+        table = table.get(name, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: {name} is {table!r}; expected a table [{'.'.join(tables)}]")
     context.default_map = {
         parameter.name or name: _value(path, f"{'.'.join(tables)}.{name}", parameter, given)
-        for name, parameter, given in _matched(path, context, found)
+        for name, parameter, given in _matched(path, context, table)
     }
 
 
-def _check_tables(path: Path, context: click.Context, found: Mapping[str, Any], own: str) -> None:
+def _check_tables(
+    path: Path, context: click.Context, document: Mapping[str, Any], own: str
+) -> None:
     """Refuse values outside of tables, and a table whose name is a misspelt name of ``own``."""
     above = context.parent.command if context.parent is not None else None
     others = above.list_commands(context) if isinstance(above, click.Group) else []
-    for name, value in found.items():
+    for name, value in document.items():
         if name == own:
             continue
         if not isinstance(value, dict):
@@ -224,12 +226,12 @@ def _check_tables(path: Path, context: click.Context, found: Mapping[str, Any], 
 
 
 def _matched(
-    path: Path, context: click.Context, found: Mapping[str, Any]
+    path: Path, context: click.Context, table: Mapping[str, Any]
 ) -> Iterator[tuple[str, click.Parameter, Any]]:
     command = context.command
     known = {name: parameter for parameter, name in _named(command) if name not in _UNSET}
     subcommands = command.list_commands(context) if isinstance(command, click.Group) else []
-    for key, value in found.items():
+    for key, value in table.items():
         name = key.replace("_", "-") if key.replace("_", "-") in known else key
         if name in known:
             yield name, known[name], value
@@ -247,11 +249,11 @@ def _value(path: Path, key: str, parameter: click.Parameter, value: Any) -> Any:
     if isinstance(value, date) and not several:  # a TOML time needs no quotes
         return value.isoformat()
     kinds = (bool,) if getattr(parameter, "is_flag", False) else (str, int, float)
-    for one in value if several else [value]:
-        if not isinstance(one, kinds) or (isinstance(one, bool) and bool not in kinds):
+    for item in value if several else [value]:
+        if not isinstance(item, kinds) or (isinstance(item, bool) and bool not in kinds):
             expected = "true or false" if bool in kinds else "text or a number"
             raise ConfigError(
-                f"{path}: {key} is {one!r}; expected {expected}"
+                f"{path}: {key} is {item!r}; expected {expected}"
                 + (", or a list of these" if several else "")
             )
     return value

@@ -47,14 +47,14 @@ class HaltRule:
             given = f"soon,fail={given}"
         if given == "never":
             return None
-        found = _FORM.fullmatch(given)
-        if found is None or not int(found[3]) >= 1 or (found[4] and int(found[3]) > 100):
+        match = _FORM.fullmatch(given)
+        if match is None or not int(match[3]) >= 1 or (match[4] and int(match[3]) > 100):
             raise ConfigError(
                 f"--halt is {text!r}; expected never, or now or soon, a comma, and fail=N, "
                 "success=N or done=N, where N is a number of jobs or a percentage, for example "
                 "now,fail=1 or soon,success=10%"
             )
-        return cls(found[1] == "now", found[2], int(found[3]), bool(found[4]))
+        return cls(match[1] == "now", match[2], int(match[3]), bool(match[4]))
 
     def __str__(self) -> str:
         how = "now" if self.now else "soon"

@@ -247,12 +247,12 @@ def amounts(flag: str, pairs: tuple[str, ...]) -> dict[str, int]:
     Raises:
         ConfigError: An item has another form.
     """
-    made: dict[str, int] = {}
+    resources: dict[str, int] = {}
     for pair in pairs:
         name, separator, amount = pair.partition("=")
         if not name or not separator or not (amount.isascii() and amount.isdecimal()):
             raise ConfigError(f"{flag} is {pair!r}; expected NAME=AMOUNT, for example gpu=2")
-        if name in made:
+        if name in resources:
             raise ConfigError(f"{flag} gives {name!r} twice; name each resource once")
-        made[name] = int(amount)
-    return made
+        resources[name] = int(amount)
+    return resources

@@ -24,7 +24,7 @@ def why_waiting(job: StoredJob, instances: Sequence[KnownInstance], now: float) 
         return _queued(job, instances, now)
     if job.state is StoredJobState.WAITING:
         return "waits for the results of other jobs"
-    owner = next((one for one in instances if one.number == job.instance), None)
+    owner = next((instance for instance in instances if instance.number == job.instance), None)
     if owner is None or not owner.alive:
         name = "the manager" if owner is None else f"manager {_name(owner)}"
         return (
@@ -55,13 +55,13 @@ def _queued(job: StoredJob, instances: Sequence[KnownInstance], now: float) -> s
         if job.attempt:
             return f"is tried again at {when(job.due)}: workers refused the job, or left with it"
         return f"is delayed until {when(job.due)}"
-    living = [one for one in instances if one.alive]
+    living = [instance for instance in instances if instance.alive]
     if not living:
         return "no manager uses the store; start one with workers of the role"
-    names = ", ".join(_name(one) for one in living)
+    names = ", ".join(_name(instance) for instance in living)
     needs = ", ".join(f"{name}={amount}" for name, amount in job.kind.needs)
-    asked = "; a dispatcher states the cause, in `waits` of GET /dispatcher/jobs/ID"
-    more = asked if any(one.label.startswith("dispatcher ") for one in living) else ""
+    hint = "; a dispatcher states the cause, in `waits` of GET /dispatcher/jobs/ID"
+    more = hint if any(instance.label.startswith("dispatcher ") for instance in living) else ""
     return (
         f"is due; no manager has a worker with free capacity for role {printable(job.kind.role)!r} "
         f"and {needs or 'no needs'}, or other jobs are before it (managers: {names}){more}"

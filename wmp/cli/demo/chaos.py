@@ -91,7 +91,7 @@ class Chaos(DemoRunner):
         self._print(
             f"starting 2 managers, 1 device, {counted(self.count, 'worker')}; seed {self.seed}"
         )
-        self._bound = {child.label: place for child, place in self._start().items()}
+        self._bound = {child.label: endpoint for child, endpoint in self._start().items()}
         self._there = {
             child.label: child for child in self.children.all if child.label in self.labels
         }

@@ -209,10 +209,10 @@ def _on_spark(
 
 def _report_journal(journal: str, out: str, code: int, *, quiet: bool) -> int:
     """Write the report of the demo's journal; return the exit code of the demo with its report."""
-    made = make((journal,), out, quiet=quiet)
-    if made.result.violations or not quiet:
-        print_outcome(made)
-    return FAILED if made.result.violations else code
+    report = make((journal,), out, quiet=quiet)
+    if report.result.violations or not quiet:
+        print_outcome(report)
+    return FAILED if report.result.violations else code
 
 
 def _report(show: DemoRunner) -> None:

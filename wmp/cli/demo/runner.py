@@ -47,17 +47,17 @@ _FEW: Final = 200
 def source_files(limit: int | None = None) -> list[str]:
     """Return the standard library's source files, by name."""
     home = Path(sysconfig.get_path("stdlib"))
-    found = sorted(
+    files = sorted(
         str(path)
         for path in home.rglob("*.py")
         if not {"site-packages", "dist-packages"} & set(path.relative_to(home).parts)
         and path.is_file()
     )
-    if not found:
+    if not files:
         raise ConfigError(
             f"{home} has no source files of the standard library; use a Python that has them"
         )
-    return found[:limit]
+    return files[:limit]
 
 
 @define(eq=False)
@@ -119,15 +119,15 @@ class DemoRunner:
         for index, manager in enumerate(self.managers):
             manager.send(files=list(enumerate(self.names))[index :: len(self.managers)])
         waiting = set(self.managers)
-        asked, quarter = len(self.names) < _FEW, 1
+        requested, quarter = len(self.names) < _FEW, 1
         while waiting:
             child, message = self._receive()
             if "done" in message:
                 self._note(message)
                 self.seconds = time.monotonic() - begin
                 part = len(self.seen) / len(self.names)
-                if victim is not None and not asked and part >= _KILL_AT:
-                    asked = True
+                if victim is not None and not requested and part >= _KILL_AT:
+                    requested = True
                     victim.send(stand="still")
                 while part * 4 >= quarter:
                     if self.bar is not None and not self.bar.live:

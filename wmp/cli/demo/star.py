@@ -121,7 +121,7 @@ class StarDemo(DemoRunner):
     def _start(self) -> dict[DemoProcess, str]:
         start = self.children.start
         for own, other, role in (("A", "B", "primary"), ("B", "A", "backup")):
-            made = start(
+            manager = start(
                 "pair",
                 label=f"manager {own}",
                 role=role,
@@ -131,7 +131,7 @@ class StarDemo(DemoRunner):
                 remote=self._place("state", other),
                 heartbeat=_HEARTBEAT,
             )
-            self.managers.append(made)
+            self.managers.append(manager)
         self._take_until(lambda: len(self._ready) == len(self.managers))
         for number in range(self.count):
             self.workers.append(

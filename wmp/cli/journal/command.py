@@ -182,14 +182,14 @@ def _size(segment: Path) -> int:
 
 def _merged(reader: Reader, segments: Sequence[Path]) -> Iterable[Line]:
     """Yield all lines; lines of a few nodes are merged in the order of their wall clocks."""
-    found = strands(segments)
-    if len(found) > _MERGED:
+    groups = strands(segments)
+    if len(groups) > _MERGED:
         complain(
             _PROGRAM,
-            f"{len(found)} nodes are too many to merge; their lines are printed node after node",
+            f"{len(groups)} nodes are too many to merge; their lines are printed node after node",
         )
         return (line for segment in segments for line in reader.read(segment))
-    return heapq.merge(*(_strand(reader, one) for one in found), key=lambda line: line["wall"])
+    return heapq.merge(*(_strand(reader, group) for group in groups), key=lambda line: line["wall"])
 
 
 def _strand(reader: Reader, segments: Sequence[Path]) -> Iterator[Line]:

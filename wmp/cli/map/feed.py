@@ -71,9 +71,9 @@ def inputs(files: Sequence[str], lines: bool, skips: Skips | None = None) -> Ite
     """
     if not files or lines:
         every = chain.from_iterable(map(_lines, files or (_STDIN,)))
-        for number, one in enumerate(every, 1):
-            skipped = skips is not None and skips(number, one.name)
-            yield evolve(one, payload=b"", error=None, skipped=True) if skipped else one
+        for number, map_input in enumerate(every, 1):
+            skipped = skips is not None and skips(number, map_input.name)
+            yield evolve(map_input, payload=b"", error=None, skipped=True) if skipped else map_input
         return
     for number, name in enumerate(files, 1):
         if skips is not None and skips(number, name):
@@ -227,15 +227,15 @@ class Feed:
 
     def _run(self) -> None:
         try:
-            for one in self._source:
+            for map_input in self._source:
                 if self._stopped:
                     break
-                if one.skipped:
+                if map_input.skipped:
                     with self._changed:
                         self.count += 1
                         self.skipped += 1
                     continue
-                item = self._hand_in(one)
+                item = self._hand_in(map_input)
                 with self._changed:
                     self.count += 1
                     self._items.append(item)
@@ -260,12 +260,12 @@ class Feed:
         if self._stopped and item.job is not None:
             item.job.cancel()
 
-    def _hand_in(self, one: MapInput) -> Item:
-        number, size = self.count + 1, len(one.payload)
-        error = one.error if size <= Limits.PAYLOAD else _TOO_LARGE
-        item = Item(number, one.name, 0 if error else size, None, error)
+    def _hand_in(self, map_input: MapInput) -> Item:
+        number, size = self.count + 1, len(map_input.payload)
+        error = map_input.error if size <= Limits.PAYLOAD else _TOO_LARGE
+        item = Item(number, map_input.name, 0 if error else size, None, error)
         if error is None:
-            item.job = self._submit(one)
+            item.job = self._submit(map_input)
         if self._on_end is not None:
             on_end = self._on_end
             if item.job is None:
@@ -274,18 +274,18 @@ class Feed:
                 item.job.add_done_callback(lambda job: on_end(item))
         return item
 
-    def _submit(self, one: MapInput) -> Job:
+    def _submit(self, map_input: MapInput) -> Job:
         if not self._stored:
-            return self._manager.submit(one.payload, **self._options)
+            return self._manager.submit(map_input.payload, **self._options)
         # The jobs read in advance are fewer than a manager takes, so nothing waits here.
-        key = _key(self._options["role"], one)
+        key = _key(self._options["role"], map_input)
         options: SubmitOptions = {**self._options, "key": key, "unique": "kept"}
-        return self._manager.submit_nowait(one.payload, **options)
+        return self._manager.submit_nowait(map_input.payload, **options)
 
 
-def _key(role: str, one: MapInput) -> str:
+def _key(role: str, map_input: MapInput) -> str:
     """Return a key of an input: equal for equal names, contents and roles."""
-    name = os.fsencode(one.name)
-    found = hashlib.sha256(b"%d %s" % (len(name), name))
-    found.update(one.payload)
-    return f"wmp map {role} {found.hexdigest()}"
+    name = os.fsencode(map_input.name)
+    digest = hashlib.sha256(b"%d %s" % (len(name), name))
+    digest.update(map_input.payload)
+    return f"wmp map {role} {digest.hexdigest()}"

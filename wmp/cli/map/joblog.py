@@ -153,14 +153,14 @@ class JobLog:
                 f"{self._path} is not a job log: its first line is {first[:80]!r}; expected the "
                 "columns Seq, Host, Starttime, … separated by tabs"
             )
-        for place, line in enumerate(lines, 2):
+        for line_number, line in enumerate(lines, 2):
             cells = line.split("\t", 8)
             try:
                 number, code, stopped = int(cells[0]), int(cells[6]), int(cells[7])
                 command = cells[8]
             except (ValueError, IndexError):
                 raise ConfigError(
-                    f"{self._path}: line {place} is {line[:80]!r}; expected nine columns "
+                    f"{self._path}: line {line_number} is {line[:80]!r}; expected nine columns "
                     "separated by tabs"
                 ) from None
             if failed and (code or stopped):
@@ -187,8 +187,8 @@ def exit_of(error: BaseException | None) -> tuple[int, int]:
         return 0, 0
     if isinstance(error, JobFailed) and error.type_name == "CommandFailed":
         text = error.text
-        if found := _CODE.search(text):
-            return int(found[1]), 0
-        if found := _KILLED.search(text):
-            return 0, int(signal.Signals.__members__.get(found[1], signal.SIGTERM))
+        if match := _CODE.search(text):
+            return int(match[1]), 0
+        if match := _KILLED.search(text):
+            return 0, int(signal.Signals.__members__.get(match[1], signal.SIGTERM))
     return 1, 0

@@ -335,8 +335,8 @@ def worker(
             )
         handlers = {}
     else:
-        found = _load_watched(target, sources)
-        if isinstance(found, blocking.Worker | aio.Worker):
+        target_object = _load_watched(target, sources)
+        if isinstance(target_object, blocking.Worker | aio.Worker):
             _refuse_own_flags(context, target)
             if dispatcher:
                 raise click.UsageError(
@@ -344,26 +344,26 @@ def worker(
                     context,
                 )
             check_addresses(None, connect=connect)
-            found.connect(*connect)
-            return _serve(found, connect, wait, drain_timeout, sources=sources)
-        if isinstance(found, Mapping | ModuleType):
+            target_object.connect(*connect)
+            return _serve(target_object, connect, wait, drain_timeout, sources=sources)
+        if isinstance(target_object, Mapping | ModuleType):
             if role:
                 raise click.UsageError(f"{target} sets its own roles; leave out --role", context)
-            handlers = found if isinstance(found, Mapping) else handlers_of(target)
-            if isinstance(found, ModuleType) and not tasks_of(target):
+            handlers = target_object if isinstance(target_object, Mapping) else handlers_of(target)
+            if isinstance(target_object, ModuleType) and not tasks_of(target):
                 complain(
                     _PROGRAM,
                     f"{target} has no tasks (@wmp.task); this worker serves the functions of "
                     f"{target} to wmp.Executor only",
                 )
-        elif isinstance(found, Task):
-            handlers = dict.fromkeys(role or (found.role,), found.handler)
-        elif callable(found):
-            handlers = dict.fromkeys(roles, found)
+        elif isinstance(target_object, Task):
+            handlers = dict.fromkeys(role or (target_object.role,), target_object.handler)
+        elif callable(target_object):
+            handlers = dict.fromkeys(roles, target_object)
         else:
             raise ConfigError(
-                f"{target} is of type {type(found).__name__}; expected a function, a mapping "
-                "from roles to functions, or a wmp.Worker"
+                f"{target} is of type {type(target_object).__name__}; expected a function, a "
+                "mapping from roles to functions, or a wmp.Worker"
             )
     if pickle:
         if argv is not None:
@@ -388,9 +388,9 @@ def worker(
     if dispatcher:
         refuse_flags(context, ("connect", "wait", "watch", "beats", "secret", "server", "pickle"))
         refuse_calls(handlers)
-        place = HttpPlace(dispatcher, http, hostname, allow_host, token_file)
+        address = HttpPlace(dispatcher, http, hostname, allow_host, token_file)
         log_handlers(logging.INFO)
-        return serve_over_http(place, settings, drain_timeout)
+        return serve_over_http(address, settings, drain_timeout)
     refuse_without_dispatcher(context)
     # A command runs in a process of its own, which cannot hold the lock of this one.
     settings["beats"] = beats and argv is None
@@ -443,7 +443,7 @@ def _refuse_own_flags(context: click.Context, target: str) -> None:
 
 
 def _serve(
-    made: blocking.Worker | aio.Worker,
+    worker: blocking.Worker | aio.Worker,
     connect: tuple[str, ...],
     wait: float,
     drain_timeout: float,
@@ -453,7 +453,7 @@ def _serve(
     """Serve until a signal arrives or no manager answers; return the exit code.
 
     Args:
-        made: The worker.
+        worker: The worker.
         connect: The addresses that flags name.
         wait: Seconds without a manager after which the worker gives up; 0 for never.
         drain_timeout: Seconds to finish jobs after the first signal; 0 for no limit.
@@ -463,20 +463,20 @@ def _serve(
         ConfigError: No manager has been there for ``wait`` seconds.
     """
     log_handlers(logging.INFO)
-    lookout = _ManagerWatch(made, wait or math.inf)
+    lookout = _ManagerWatch(worker, wait or math.inf)
     late = False
     try:
-        if isinstance(made, blocking.Worker):
-            lookout.start(lambda: made.drain(0.0))
+        if isinstance(worker, blocking.Worker):
+            lookout.start(lambda: worker.drain(0.0))
             if sources is not None:
-                sources.start(made.interrupt)
-            made.run(drain_timeout or None)
+                sources.start(worker.interrupt)
+            worker.run(drain_timeout or None)
         else:
-            asyncio.run(_run(made, lookout, sources, drain_timeout or None))
+            asyncio.run(_run(worker, lookout, sources, drain_timeout or None))
     except TimeoutError:
         late = True  # a log line has named the jobs
     except HandlerHung:
-        if made.on_hang != "replace" or caught:
+        if worker.on_hang != "replace" or caught:
             raise
         _start_again("a thread cannot be ended")
     finally:
@@ -499,34 +499,34 @@ def _serve(
         return 0
     # A second signal stopped the worker at once; a log line has named the lost jobs.
     try:
-        left = made.statistics()
+        left = worker.statistics()
     except ClosedError:
         return 0  # the signal came before the worker began
     return SIGNALLED + caught[-1] if left.held or left.unacknowledged else 0
 
 
 async def _run(
-    made: aio.Worker,
+    worker: aio.Worker,
     lookout: _ManagerWatch,
     sources: SourceWatch | None,
     drain_timeout: float | None,
 ) -> None:
     loop = asyncio.get_running_loop()
-    lookout.start(lambda: asyncio.run_coroutine_threadsafe(made.drain(0.0), loop).result())
+    lookout.start(lambda: asyncio.run_coroutine_threadsafe(worker.drain(0.0), loop).result())
     if sources is not None:
 
         def reload() -> None:
-            loop.call_soon_threadsafe(made.interrupt)
+            loop.call_soon_threadsafe(worker.interrupt)
 
         sources.start(reload)
-    await made.run(drain_timeout)
+    await worker.run(drain_timeout)
 
 
 class _ManagerWatch:
     """Ends a worker that no manager answers."""
 
-    def __init__(self, made: blocking.Worker | aio.Worker, wait: float) -> None:
-        self._made = made
+    def __init__(self, worker: blocking.Worker | aio.Worker, wait: float) -> None:
+        self._worker = worker
         self._wait = wait
         self.alone = False
         """Whether the worker was ended because no manager answered."""
@@ -554,7 +554,7 @@ class _ManagerWatch:
         while True:
             now = time.monotonic()
             try:
-                managers = self._made.statistics().managers
+                managers = self._worker.statistics().managers
             except (ClosedError, RuntimeError):
                 # The worker has not started, or has ended, and then this process ends soon. Or the
                 # tables of an asyncio worker changed during the read; then the next check reads

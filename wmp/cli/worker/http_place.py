@@ -111,11 +111,11 @@ def refuse_without_dispatcher(context: click.Context) -> None:
             raise click.UsageError(f"{flag} of {source} needs --dispatcher URL", context)
 
 
-def serve_over_http(place: HttpPlace, settings: dict[str, Any], drain_timeout: float) -> int:
+def serve_over_http(address: HttpPlace, settings: dict[str, Any], drain_timeout: float) -> int:
     """Serve as an HTTP worker; return the exit code.
 
     Args:
-        place: See the class.
+        address: See the class.
         settings: Arguments of the local worker.
         drain_timeout: Seconds to finish jobs after the first signal; 0 for no limit.
     """
@@ -127,14 +127,14 @@ def serve_over_http(place: HttpPlace, settings: dict[str, Any], drain_timeout: f
 
     return asyncio.run(
         serve_worker(
-            place.dispatchers,
-            place.http,
+            address.dispatchers,
+            address.http,
             make_worker,
             tuple(settings["handlers"]),
             settings["slots"],
-            hostname=place.hostname,
-            allow_hosts=place.allow_hosts,
-            token=read_token(place.token_file),
+            hostname=address.hostname,
+            allow_hosts=address.allow_hosts,
+            token=read_token(address.token_file),
             drain_timeout=drain_timeout or None,
             report=functools.partial(complain, _PROGRAM),
         )

@@ -100,15 +100,17 @@ class SourceWatch:
 
     def _files(self) -> Iterator[Path]:
         installed = _installed()
-        files: set[Any] = {getattr(one, "__file__", None) for one in list(sys.modules.values())}
+        files: set[Any] = {
+            getattr(module, "__file__", None) for module in list(sys.modules.values())
+        }
         try:
-            found = importlib.util.find_spec(self._module)
+            spec = importlib.util.find_spec(self._module)
         except (ImportError, ValueError, SyntaxError):
-            found = None
-        files.add(None if found is None else found.origin)
+            spec = None
+        files.add(None if spec is None else spec.origin)
         # The current folder may not be among the folders of modules yet.
         path = os.path.abspath(self._module.replace(".", os.sep))
-        files |= {one for one in (f"{path}.py", f"{path}/__init__.py") if os.path.isfile(one)}
+        files |= {name for name in (f"{path}.py", f"{path}/__init__.py") if os.path.isfile(name)}
         for file in files:
             if isinstance(file, str) and file.endswith(".py"):
                 path = os.path.abspath(file)
@@ -118,10 +120,10 @@ class SourceWatch:
 
 def _stamp(path: Path) -> _Stamp | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def _installed() -> tuple[str, ...]:

@@ -35,17 +35,15 @@ def add_callback(store: StoreTransaction, id: int) -> bool:
     callback = CallbackRecord.read(store, id)
     if callback is None or not callback.open:
         return False
-    found = store.jobs(JobFilter(ids=[id]), after=id - 1, limit=1)
-    if found and found[0].state not in ENDED:
+    jobs = store.jobs(JobFilter(ids=[id]), after=id - 1, limit=1)
+    if jobs and jobs[0].state not in ENDED:
         return False
-    if not found:
+    if not jobs:
         store.remove(CallbackRecord.SORT, id)
         return False
     new = NewJobs(
         kind=CALLBACKS,
-        terms=StoredTerms(
-            1_000_000, None, None, found[0].terms.keep_ms, found[0].terms.keep_dead_ms
-        ),
+        terms=StoredTerms(1_000_000, None, None, jobs[0].terms.keep_ms, jobs[0].terms.keep_dead_ms),
         ids=[store.block()[0]],
         payloads=[json.dumps({"job": id}).encode()],
         keys=[f"callback:{id}"],
@@ -78,14 +76,14 @@ class Sweep:
         """Run the step."""
         store.sweep(_SWEPT)
         added = False
-        for found in store.records(CallbackRecord.SORT, after=self.after, limit=_LOOKED_AT):
-            added |= add_callback(store, found.id)
+        for record in store.records(CallbackRecord.SORT, after=self.after, limit=_LOOKED_AT):
+            added |= add_callback(store, record.id)
         seen = [-1]
         more = False
         for sort in (CallbackRecord.SORT, DispatchRecord.SORT):
             records = store.records(sort, opened=False, after=self.after, limit=_LOOKED_AT)
-            ids = [one.id for one in records if not one.open]
-            kept = {one.id for one in _jobs(store, ids)}
+            ids = [record.id for record in records if not record.open]
+            kept = {job.id for job in _jobs(store, ids)}
             for id in set(ids) - kept:
                 store.remove(sort, id)
             if len(records) == _LOOKED_AT:
@@ -158,10 +156,10 @@ class EndCallback:
         if self.error is None:
             store.change(JobChanges(StoredJobInput.SUCCEED, ids, attempts, [b"true"]))
             return
-        found = store.jobs(JobFilter(ids=ids), after=self.id - 1, limit=1)
-        if not found or found[0].state is not StoredJobState.RESERVED:
+        jobs = store.jobs(JobFilter(ids=ids), after=self.id - 1, limit=1)
+        if not jobs or jobs[0].state is not StoredJobState.RESERVED:
             return
-        failed = found[0].failed
+        failed = jobs[0].failed
         if failed >= self.settings.callback_retries:
             text = json.dumps(self.error).encode()
             store.change(JobChanges(StoredJobInput.FAIL, ids, attempts, [text]))

@@ -141,7 +141,9 @@ class Check:
     def _check_entries(self, store: StoreTransaction) -> None:
         """Remove the entries of workers that are not running jobs of theirs (DSP-4.4)."""
         running = {
-            (one.worker, one.id) for one in DispatchRecord.all(store) if one.worker is not None
+            (dispatch.worker, dispatch.id)
+            for dispatch in DispatchRecord.all(store)
+            if dispatch.worker is not None
         }
         for worker in WorkerRecord.all(store):
             jobs = tuple(id for id in worker.jobs if (worker.id, id) in running)
@@ -152,7 +154,7 @@ class Check:
 def _jobs_of(store: StoreTransaction, dispatches: Sequence[DispatchRecord]) -> Sequence[StoredJob]:
     if not dispatches:
         return ()
-    ids = [one.id for one in dispatches]
+    ids = [dispatch.id for dispatch in dispatches]
     return store.jobs(JobFilter(ids=ids), after=min(ids) - 1, limit=len(ids))
 
 
@@ -173,10 +175,10 @@ class TakeBack:
 
     def run(self, store: StoreTransaction) -> None:
         """Run the step."""
-        found = _current(store, self.id, self.attempt)
-        if found is None:
+        current = _current(store, self.id, self.attempt)
+        if current is None:
             return
-        dispatch, job = found
+        dispatch, job = current
         take_back(store, dispatch, job, self.cause, cost=0)
         if self.pause and dispatch.worker is not None:
             worker = WorkerRecord.read(store, dispatch.worker)
@@ -194,9 +196,9 @@ class EndCancelled:
 
     def run(self, store: StoreTransaction) -> None:
         """Run the step."""
-        found = _current(store, self.id, self.attempt)
-        if found is not None and found[1].state is StoredJobState.CANCELLING:
-            take_back(store, *found, "cancelled", cost=0)
+        current = _current(store, self.id, self.attempt)
+        if current is not None and current[1].state is StoredJobState.CANCELLING:
+            take_back(store, *current, "cancelled", cost=0)
 
 
 def _current(
@@ -206,7 +208,7 @@ def _current(
     dispatch = DispatchRecord.read(store, id)
     if dispatch is None or not dispatch.open or dispatch.attempt != attempt:
         return None
-    found = store.jobs(JobFilter(ids=[id]), after=id - 1, limit=1)
-    if not found or (found[0].attempt, found[0].instance) != (attempt, store.me):
+    jobs = store.jobs(JobFilter(ids=[id]), after=id - 1, limit=1)
+    if not jobs or (jobs[0].attempt, jobs[0].instance) != (attempt, store.me):
         return None
-    return (dispatch, found[0]) if found[0].state in _RESERVED else None
+    return (dispatch, jobs[0]) if jobs[0].state in _RESERVED else None

@@ -22,8 +22,8 @@ from wmp.store.write_batch import JobChanges, NewJobs
 
 def read_job(store: StoreTransaction, id: int, *, payloads: bool = True) -> StoredJob | None:
     """Return a job; None if the store has none of the number."""
-    found = store.jobs(JobFilter(ids=[id]), after=id - 1, limit=1, payloads=payloads)
-    return found[0] if found else None
+    jobs = store.jobs(JobFilter(ids=[id]), after=id - 1, limit=1, payloads=payloads)
+    return jobs[0] if jobs else None
 
 
 def read_document(store: StoreTransaction, job: StoredJob) -> dict[str, Any]:

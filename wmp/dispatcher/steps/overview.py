@@ -35,10 +35,10 @@ def list_jobs(
     """
     states = None
     if status is not None:
-        letter = "r" if status == "d" else status
-        states = [state for state, one in LETTERS.items() if one == letter]
+        wanted = "r" if status == "d" else status
+        states = [state for state, letter in LETTERS.items() if letter == wanted]
     where = JobFilter(role=role, states=states)
-    found: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     size = 0
     for _ in range(0, _LOOKED_AT, _READ):
         jobs = store.jobs(where, after=min(after, _LAST), limit=_READ, payloads=True)
@@ -46,14 +46,14 @@ def list_jobs(
             if job.kind != CALLBACKS:
                 document = read_document(store, job)
                 if status is None or document["status"] == status:
-                    if len(found) == limit or size > _PAGE:
-                        return found, str(found[-1]["_id"])
-                    found.append(document)
+                    if len(documents) == limit or size > _PAGE:
+                        return documents, str(documents[-1]["_id"])
+                    documents.append(document)
                     size += len(job.payload or b"") + len(job.result or b"")
             after = job.id
         if len(jobs) < _READ:
-            return found, None
-    return found, id_text(after)
+            return documents, None
+    return documents, id_text(after)
 
 
 def history(store: StoreTransaction, id: int) -> dict[str, Any] | None:
@@ -63,12 +63,12 @@ def history(store: StoreTransaction, id: int) -> dict[str, Any] | None:
         return None
     attempts = [
         {
-            "attempt": one.attempt,
-            "worker": one.worker,
-            "error": one.error,
-            "date": date_text(one.at),
+            "attempt": failure.attempt,
+            "worker": failure.worker,
+            "error": failure.error,
+            "date": date_text(failure.at),
         }
-        for one in job.history
+        for failure in job.history
     ]
     return {
         "_id": id_text(id),

@@ -85,11 +85,11 @@ class Place:
         cooling: list[tuple[int, int]] = []
         left, more, dues = 0, False, list[int]()
         workers = WorkerRecord.all(store)
-        places = {one.id: one.free(store.now) for one in workers}
+        places = {worker.id: worker.free(store.now) for worker in workers}
         for queued in store.queued(counted=True) if any(places.values()) else ():
             if not for_http(queued.kind):
                 continue
-            knowing = [one.id for one in workers if queued.kind.role in one.handlers]
+            knowing = [worker.id for worker in workers if queued.kind.role in worker.handlers]
             free = [places[id] for id in knowing]
             if queued.wait:
                 if knowing:
@@ -100,12 +100,12 @@ class Place:
             left += min(total, sum(free)) - count
             if not count:
                 continue
-            found = store.reserve(Reservation(queued.kind, count, _MAX_BYTES))
-            for id, attempt in zip(found.ids, found.attempts, strict=True):
+            reserved = store.reserve(Reservation(queued.kind, count, _MAX_BYTES))
+            for id, attempt in zip(reserved.ids, reserved.attempts, strict=True):
                 DispatchRecord(id, attempt, store.me, store.now).write(store)
                 cooling.append((id, attempt))
-            _take(places, knowing, len(found.ids))
-            more = more or (found.more and any(places[id] for id in knowing))
+            _take(places, knowing, len(reserved.ids))
+            more = more or (reserved.more and any(places[id] for id in knowing))
         placed = Placed((), cooling, left, more, min(dues, default=None))
         if self.settings.cooldown_period:
             return placed
@@ -137,10 +137,10 @@ class Assign:
         """Run the step."""
         assignments = []
         ids = [id for id, _ in self.jobs]
-        found = {job.id: job for job in _read(store, ids)}
-        workers = {one.id: one for one in WorkerRecord.all(store)} if ids else {}
+        jobs = {job.id: job for job in _read(store, ids)}
+        workers = {worker.id: worker for worker in WorkerRecord.all(store)} if ids else {}
         for id, attempt in self.jobs:
-            dispatch, job = DispatchRecord.read(store, id), found.get(id)
+            dispatch, job = DispatchRecord.read(store, id), jobs.get(id)
             if (
                 job is None
                 or dispatch is None
@@ -184,5 +184,5 @@ def _read(store: StoreTransaction, ids: Sequence[int]) -> Sequence[StoredJob]:
 
 def _most_free(workers: Any, role: str, now: int) -> WorkerRecord | None:
     """Return the worker with the most free places that knows a type (DSP-3.4)."""
-    found = [one for one in workers if role in one.handlers and one.free(now)]
-    return max(found, key=lambda one: (one.free(now), -one.id), default=None)
+    candidates = [worker for worker in workers if role in worker.handlers and worker.free(now)]
+    return max(candidates, key=lambda worker: (worker.free(now), -worker.id), default=None)

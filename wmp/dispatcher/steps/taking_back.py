@@ -13,11 +13,11 @@ from wmp.store.write_batch import JobChanges, StoredFailure
 
 def dispatched_job(store: StoreTransaction, dispatch: DispatchRecord) -> StoredJob | None:
     """Return the job of a dispatch, if the dispatch is of its current attempt and it is open."""
-    found = store.jobs(JobFilter(ids=[dispatch.id]), after=dispatch.id - 1, limit=1)
-    if not found or found[0].attempt != dispatch.attempt:
+    jobs = store.jobs(JobFilter(ids=[dispatch.id]), after=dispatch.id - 1, limit=1)
+    if not jobs or jobs[0].attempt != dispatch.attempt:
         return None
-    reserved = found[0].state in (StoredJobState.RESERVED, StoredJobState.CANCELLING)
-    return found[0] if reserved else None
+    reserved = jobs[0].state in (StoredJobState.RESERVED, StoredJobState.CANCELLING)
+    return jobs[0] if reserved else None
 
 
 def close_dispatch(store: StoreTransaction, dispatch: DispatchRecord) -> None:

@@ -62,10 +62,10 @@ def why_queued(store: StoreTransaction, job: StoredJob, offers: Collection[str])
     cause = _unserved(role, workers, offers)
     if cause:
         return cause
-    knowing = [one for one in workers if role in one.handlers and one.living]
-    if any(one.free(store.now) for one in knowing):
+    knowing = [worker for worker in workers if role in worker.handlers and worker.living]
+    if any(worker.free(store.now) for worker in knowing):
         return None
-    places = counted(sum(one.max_jobs for one in knowing), "place")
+    places = counted(sum(worker.max_jobs for worker in knowing), "place")
     return f"no worker that knows the type {role!r} has a free place; they have {places} together"
 
 
@@ -73,12 +73,12 @@ def _unserved(role: str, workers: Sequence[WorkerRecord], offers: Collection[str
     """Return why no worker can do jobs of a type; empty if one can."""
     if role in offers:
         return ""
-    knowing = [one for one in workers if role in one.handlers]
-    if any(one.living for one in knowing):
+    knowing = [worker for worker in workers if role in worker.handlers]
+    if any(worker.living for worker in knowing):
         return ""
     if knowing:
         return f"the workers that know the type {role!r} are dead or have resigned"
-    known = {name for one in workers if one.living for name in one.handlers} | set(offers)
+    known = {name for worker in workers if worker.living for name in worker.handlers} | set(offers)
     if not known:
         return "no worker is registered or connected"
     return f"no worker knows the type {role!r}; the workers know {listed(role, known)}"
