@@ -120,7 +120,7 @@ ENTRIES: dict[str, Callable[[Any], bool]] = {
     "outcomes": _uint(OK, OVERRUN), "payloads": _type(bytes, _null),
     "fractions": _type(float, _null), "texts": _type(str, _null), "expires": _maybe,
     "limits": _maybe, "failed": _maybe, "waits": _maybe,
-    "checksums": _maybe,
+    "checksums": _maybe, "begun": _maybe,
 }  # fmt: skip
 REQUIRED = {
     READY: "ready credit roles resources", WAKE: "count role needs", GIVE: "lock want",

@@ -37,7 +37,7 @@ WORLDS: list[tuple[Switch, set[str], tuple[int, ...]]] = [
     (manager_side.unbegun_leases, {RUNS}, (13, 15, 33, 44)),
     (manager_side.begun_runs, {RUNS}, (6, 10, 11, 15)),
     (manager_side.max_worker_losses, {LOSSES}, (29, 17, 57, 67)),
-    (manager_side.leaving_again, {LOSSES}, (218,)),
+    (manager_side.leaving_again, {LOSSES}, (1833, 1928, 2390)),
     (manager_side.impatience, {LOSSES}, (6, 49, 57, 63)),
     (manager_side.lost_at_the_worker, {LOSSES}, (29, 17, 57, 70)),
     (manager_side.lease_bound, {"leases fit"}, (26, 10, 33)),

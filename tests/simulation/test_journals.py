@@ -40,7 +40,9 @@ def noting(name: str):
         told = list(more)
         if name == "resolved":
             del told[2]  # no payload is in a journal
-        self.facts[peer].append((name, *told, *named.items()))
+        # No text of a DONE is in a journal either, which shows whether a cancelled job had begun.
+        kept = [item for item in named.items() if item[0] != "unbegun"]
+        self.facts[peer].append((name, *told, *kept))
         if self.passes:
             getattr(History, name)(self, peer, *more, **named)
 

@@ -89,6 +89,7 @@ _COLUMNS: dict[int, str] = {
     10: "failed",
     11: "waits",
     12: "checksums",
+    13: "begun",
 }
 _NEEDED: dict[int, tuple[int, ...]] = {4: (1, 2, 5), 6: (1, 2, 4, 5), 7: (1, 2), 8: (1, 2)}
 _DEPTH, _MAX = 16, 2**63 - 1
@@ -236,7 +237,7 @@ def _check_entry(key: int, name: str, entry: Any) -> None:
     match key:
         case 1 | 2:
             good = type(entry) is int and entry >= 1
-        case 3 | 8 | 9 | 10 | 11 | 12:
+        case 3 | 8 | 9 | 10 | 11 | 12 | 13:
             good = entry is None or (type(entry) is int and entry >= 0)
         case 4:
             good = type(entry) is int and 0 <= entry <= 5

@@ -197,7 +197,8 @@ class Executions:
         held.add(ids, attempts)
         timed = columns.left_ms is not None or columns.expires_ms is not None
         times = None
-        if timed or columns.limits_ms is not None or _has_counts(columns):
+        has_counts = columns.failed is not None or columns.begun is not None
+        if timed or has_counts or columns.limits_ms is not None:
             times = JobTimes.of(columns, rows, now)
         self._queue.park(held, kind, ids, times, payloads, now)
 
@@ -595,11 +596,6 @@ class Executions:
 def _too_long(lane: RunningLane, job: int) -> str:
     limit = lane.limits[job] if lane.limits else 0.0
     return f"ran for longer than its run_limit of {limit:g} s"
-
-
-def _has_counts(columns: Columns) -> bool:
-    """Return whether a TAKE has counts of failed attempts or of begun runs."""
-    return columns.failed is not None or columns.begun is not None
 
 
 def _parts(lengths: list[int]) -> Iterator[tuple[int, int, int]]:
