@@ -235,7 +235,9 @@ class RetryLater(HandlerVerdict):
         if hasattr(seconds, "total_seconds"):
             seconds = seconds.total_seconds()
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            raise TypeError(f"RetryLater got {seconds!r}; expected seconds, or a timedelta")
+            raise TypeError(
+                f"RetryLater got {seconds!r}; expected a number of seconds, or a timedelta"
+            )
         if not 0 <= seconds <= 1e9:
             raise ValueError(f"RetryLater got {seconds!r} seconds; expected 0 to 1e9")
         super().__init__(f"try again in {seconds:g} s")
