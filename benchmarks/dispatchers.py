@@ -140,7 +140,7 @@ def _network(folder: Path, store: str, count: int) -> Iterator[_Clients]:
             for index in range(count)
         ]
         urls = [dispatcher.read(" serves ") for dispatcher in dispatchers]
-        ends = [dispatcher.read("workers of WMP connect to ") for dispatcher in dispatchers]
+        ends = [dispatcher.read("WMP workers connect to ") for dispatcher in dispatchers]
         work = ("worker", "dispatched_work:handlers", "--slots", _PLACES)
         over_http = [part for url in urls for part in ("--dispatcher", url)]
         over_wmp = [part for end in ends for part in ("--connect", end)]

@@ -346,7 +346,7 @@ def test_a_store_of_the_first_version_gets_keys_of_roles(url):
     for statement in (
         "DROP TABLE waits, parents, watchers",
         "ALTER TABLE jobs DROP COLUMN worker, DROP COLUMN begun, DROP COLUMN ran",
-        "ALTER TABLE jobs DROP COLUMN fraction, DROP COLUMN note",
+        "ALTER TABLE jobs DROP COLUMN fraction, DROP COLUMN note, DROP COLUMN unbegun",
         "DROP INDEX jobs_key, jobs_kept",
         "ALTER TABLE jobs DROP COLUMN role",
         "CREATE UNIQUE INDEX jobs_key ON jobs(sha256(key)) WHERE state < 3 AND key IS NOT NULL",
