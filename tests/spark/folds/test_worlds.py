@@ -62,6 +62,15 @@ def broken(tmp_path_factory):
     return found
 
 
+UNSEEN = {
+    manager_side.refusal,
+    manager_side.reconnect_grace,
+    manager_side.unbegun_leases,
+    manager_side.begun_runs,
+}
+"""Switches whose worlds break a rule that journals do not show."""
+
+
 @pytest.fixture(scope="module")
 def tables(spark, sound, timed, broken, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tables")
@@ -109,7 +118,9 @@ def test_each_broken_safeguard_is_found_and_named(broken, found):
     for switches, worlds in broken.items():
         # The journal of a manager does not show that workers refuse the manager. The journal has
         # the end of a connection only as a note of the manager, and the pipeline believes the note.
-        if {manager_side.refusal, manager_side.reconnect_grace} & set(switches):
+        # A journal has no text of a DONE, which shows whether a cancelled job had begun, so the
+        # pipeline only has an upper bound for the number of runs.
+        if UNSEEN.intersection(switches):
             continue
         named = []
         for one in worlds:
