@@ -6,6 +6,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import psycopg
 import pytest
@@ -125,27 +127,29 @@ def run(client: Client, stored: set[int], done: set[int], enough: threading.Even
         added = WriteBatch(
             adds=[NewJobs(KIND, TERMS, ids, [b"x"] * 5)], reservations=[Reservation(KIND, 5, 999)]
         )
-        answer = until_stored(client, number + 1, added)
+        answer = until_answered(client.store.apply, client.me, number + 1, added)
         stored.update(ids)
         if answer.repeated:
-            found = client.store.list(where_held(client))
+            found = until_answered(client.store.list, where_held(client))
             taken, attempts = [job.id for job in found], [job.attempt for job in found]
         else:
             (reserved,) = answer.reserved
             taken, attempts = list(reserved.ids), list(reserved.attempts)
         ends = JobChanges(Input.SUCCEED, taken, attempts, [b"r"] * len(taken))
-        answer = until_stored(client, number + 2, WriteBatch(changes=[ends]))
+        changed = WriteBatch(changes=[ends])
+        answer = until_answered(client.store.apply, client.me, number + 2, changed)
         assert set(answer.changes[0].states) <= {State.OK}
         done.update(taken)
         number += 2
     client.store.close()
 
 
-def until_stored(client: Client, number: int, batch: WriteBatch):
+def until_answered(call: Callable[..., Any], *arguments: object) -> Any:
+    """Call the store again while its server cannot be reached."""
     until = time.monotonic() + WAIT
     while True:
         try:
-            return client.store.apply(client.me, number, batch)
+            return call(*arguments)
         except StoreUnavailable:
             assert time.monotonic() < until
             time.sleep(0.02)
