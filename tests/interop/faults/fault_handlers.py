@@ -33,31 +33,31 @@ def _log() -> int:
 
 
 def _begin(payload: bytes, job: RunningJob) -> str:
-    """Log that this attempt begins here; return the name of this process."""
+    """Log that this lease begins here; return the name of this process."""
     who = f"{os.environ[LABEL]}:{os.getpid()}"
-    line = f"{payload.decode()} {job.manager.decode()} {job.id} {job.attempt} {who}"
+    line = f"{payload.decode()} {job.manager.decode()} {job.id} {job.lease} {who}"
     os.write(_log(), f"{line} {time.monotonic()}\n".encode())
     return who
 
 
 def work(payload: bytes, job: RunningJob) -> str:
-    """Do a short job; the result names the attempt that made it."""
+    """Do a short job; the result names the lease that made it."""
     who = _begin(payload, job)
     time.sleep(_WORK)
-    return f"{digest(payload)} {job.attempt} {who}"
+    return f"{digest(payload)} {job.lease} {who}"
 
 
 def hang(payload: bytes, job: RunningJob) -> str:
-    """Hang until killed in the first attempt; end quickly in any later attempt."""
+    """Hang until killed in the first lease; end quickly in any later lease."""
     who = _begin(payload, job)
-    if job.attempt == 1:
+    if job.lease == 1:
         threading.Event().wait()
-    return f"{digest(payload)} {job.attempt} {who}"
+    return f"{digest(payload)} {job.lease} {who}"
 
 
 def gate(payload: bytes, job: RunningJob) -> str:
-    """Work until the parent has made a file for this attempt."""
+    """Work until the parent has made a file for this lease."""
     who = _begin(payload, job)
-    while not os.path.exists(f"go-{job.attempt}"):
+    while not os.path.exists(f"go-{job.lease}"):
         time.sleep(0.01)
-    return f"{digest(payload)} {job.attempt} {who}"
+    return f"{digest(payload)} {job.lease} {who}"
