@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,6 +17,7 @@ from wmp.message import Kind
 from wmp.store.contract import JobFilter, QueuedKind
 from wmp.store.job_terms import StoredTerms
 from wmp.store.opening import make_store, open_reader, open_writer
+from wmp.store.postgres.pg_connection import PostgresConnection
 from wmp.store.postgres.postgres_reader import PostgresReader
 from wmp.store.postgres.postgres_store import PostgresStore
 from wmp.store.stored_job import StoredJobInput, StoredJobState
@@ -360,4 +362,54 @@ def test_a_store_of_the_first_version_gets_keys_of_roles(url):
     assert client.add(b"y", kind=a, keys=["k"]) == [open_]
     assert client.add(b"y", kind=b, keys=["k"]) != [open_]
     assert client.job(client.add(b"z", kind=b, after=[open_])[0]).state is StoredJobState.WAITING
+    store.close()
+
+
+@pytest.mark.rule("STORE-13.2")
+def test_a_store_is_made_in_its_schema_whatever_path_the_session_has(url, monkeypatch):
+    prepare = PostgresConnection._prepare
+
+    def stale(self, connection) -> None:
+        """Leave the path that a session has whose path was computed without the new schema."""
+        prepare(self, connection)
+        connection.execute("SET search_path = pg_catalog")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresConnection, "_prepare", stale)
+        PostgresStore(url).close()
+    reader = open_reader(url)
+    assert reader.counts() == {}
+    reader.close()
+
+
+@pytest.mark.rule("STORE-13.2")
+@pytest.mark.parametrize("version", ["2_0", "2_1"])
+def test_a_store_of_an_older_version_is_named_to_readers_and_migrated(url, version):
+    text = (Path(__file__).parent / f"store_{version}.sql").read_text(encoding="utf-8")
+    schema = url.rpartition("=")[2]
+    with psycopg.connect(url.rpartition("&")[0], autocommit=True) as connection:
+        connection.execute(text.replace("wmp_old", schema))
+    reader = open_reader(url)
+    assert sum(reader.counts().values()) == 4
+    seen = version.replace("_", ".")
+    with pytest.raises(StoreUnusable, match=f"has schema {seen}, and this wmp reads .* migrates"):
+        reader.list()
+    reader.close()
+
+    store = open_writer(url)
+    client = Client(store)
+    states = {job.id: (job.state.name, job.kind.role, job.key) for job in store.list()}
+    assert states == {
+        1: ("OK", "a", "kept"),
+        2: ("QUEUED", "b", "k"),
+        3: ("WAITING", "a", None),
+        4: ("RESERVED", "a", None),
+    }
+    assert client.job(1).result == b"result"
+    assert [failure.error for failure in client.job(4).history] == ["ValueError: no"]
+    assert client.add(b"x", kind=Kind("b"), keys=["k"]) == [2]
+    assert client.add(b"x", kind=Kind("a"), keys=["kept"], unique="kept") == [1]
+    changed = client.change(Input.SUCCEED, [4], [client.job(4).attempt], payloads=[b"four"])
+    assert changed == [State.OK]
+    assert (client.job(3).state, client.job(3).payload) == (State.QUEUED, b"resultfour3")
     store.close()

@@ -21,12 +21,14 @@ from wmp.cli.common.options import (
 )
 from wmp.cli.common.options import journal as journal_flag
 from wmp.cli.common.options import keys as key_flags
+from wmp.cli.common.store_flags import store_flags
 from wmp.errors import ConfigError, StarConflict
 from wmp.gateways.binary_star.aio import BinaryStar
 from wmp.gateways.definitions import (
     DRAIN_SECONDS,
     GatewayDefinition,
     StarDefinition,
+    TitanicDefinition,
     load_gateway,
 )
 from wmp.gateways.doors import DOORS
@@ -141,6 +143,7 @@ def _door_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="FILE",
     help="Store of Titanic (9/TSP), whose requests to the Majordomo broker outlive all programs.",
 )
+@store_flags
 @click.option(
     "--control", metavar="PATH", help="Make a Unix socket for `wmp gateway kill` and `workers`."
 )
@@ -169,6 +172,8 @@ def gateway(
     label: str | None,
     opened: bool,
     titanic: str | None,
+    reserve: int | None,
+    group: str | None,
     control: str | None,
     drain_timeout: float,
     secret: str | None,
@@ -190,7 +195,7 @@ def gateway(
         return None
     flags = (*given.values(), bind, connect, star, local, remote, identity, label, titanic, control)
     if config is not None:
-        if any((*flags, opened, secret, server, allowed, journal)):
+        if any((*flags, opened, secret, server, allowed, journal, group)) or reserve is not None:
             raise click.UsageError(
                 "--config excludes every other option; put the settings into the TOML file",
                 context,
@@ -207,6 +212,10 @@ def gateway(
         raise click.UsageError(f"the gateway has no door; expected {names} or --config", context)
     if titanic is not None and broker_number(doors) is None:
         raise click.UsageError(f"--titanic needs {NO_BROKER}; add --majordomo", context)
+    if titanic is None and (reserve is not None or group is not None):
+        raise click.UsageError(
+            "--reserve and --group are about the store of --titanic; add --titanic", context
+        )
     definition = GatewayDefinition(
         doors=tuple(doors),
         bind=bind,
@@ -217,7 +226,9 @@ def gateway(
         security=security,
         journal=None if journal is None else Path(journal),
         control=None if control is None else Path(control),
-        titanic=None if titanic is None else Path(titanic),
+        titanic=None
+        if titanic is None
+        else TitanicDefinition(store=Path(titanic), reserve=reserve, group=group),
         drain_timeout=drain_timeout,
     )
     return asyncio.run(_serve(definition))
@@ -327,12 +338,23 @@ def _describe(definition: GatewayDefinition) -> str:
     lines += [
         f"  binds to     {', '.join(definition.bind) or 'nothing for WMP workers'}",
         f"  connects to  {', '.join(definition.connect) or 'no manager'}",
-        f"  titanic      {definition.titanic or 'none'}",
+        f"  titanic      {_titanic_in_words(definition.titanic)}",
         f"  star         {_star_in_words(definition.star)}",
         f"  control      {definition.control or 'none'}",
         f"  journal      {definition.journal or 'none'}",
     ]
     return "\n".join(lines)
+
+
+def _titanic_in_words(titanic: TitanicDefinition | None) -> str:
+    if titanic is None:
+        return "none"
+    words = [str(titanic.store)]
+    if titanic.reserve is not None:
+        words.append(f"reserve {titanic.reserve} bytes")
+    if titanic.group is not None:
+        words.append(f"group {titanic.group}")
+    return ", ".join(words)
 
 
 def _star_in_words(star: StarDefinition | None) -> str:
@@ -378,12 +400,13 @@ async def _serve(definition: GatewayDefinition) -> int:
         if definition.titanic is not None:
             broker = broker_number(definition.doors)
             assert broker is not None  # the definition was checked
-            titanic = Titanic(gateway.doors[broker][0], store=definition.titanic)
+            store = await asyncio.to_thread(definition.titanic.opener())
+            titanic = Titanic(gateway.doors[broker][0], store=store)
             await stack.enter_async_context(titanic)
             # The requests of Titanic stay in its store, so the gateway need not wait for them.
             # Titanic is a client of a door that serves already, so it comes after the gateway.
             gateway.before_drain = titanic.close
-            complain(_PROGRAM, f"titanic keeps requests in {definition.titanic}")
+            complain(_PROGRAM, f"titanic keeps requests in {definition.titanic.store}")
         if definition.control is not None:
             await stack.enter_async_context(ControlSocket(definition.control, gateway))
         for door, bound in zip(definition.doors, gateway.doors, strict=True):

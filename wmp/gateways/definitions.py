@@ -10,7 +10,12 @@
     journal = "journal"                       # a folder, relative to this file
     control = "orders.control"                # a Unix socket for `wmp gateway kill`
     drain_timeout = 60.0
-    titanic = "titanic.db"                    # the store of Titanic, relative to this file
+    titanic = "titanic.db"                    # the store of Titanic; or the table below
+
+    [gateway.titanic]                         # the store of Titanic, with its settings
+    store = "titanic.db"                      # relative to this file
+    reserve = 67108864                        # bytes on the disk for replies; 0 for none
+    group = "jobs"                            # may use a new store, too
 
     [[gateway.clients]]                       # the settings of wmp.gateways.ClientDoor
     bind = "tcp://127.0.0.1:5555"
@@ -40,8 +45,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +62,8 @@ from wmp.message import Limits
 from wmp.runtime.node.config_table import ConfigTable, read_toml
 from wmp.runtime.sockets.security import Security
 from wmp.runtime.sockets.transport import Transport
+from wmp.store.contract import Store
+from wmp.store.opening import make_store, place_with_settings
 
 DRAIN_SECONDS: Final = 60.0
 """Seconds that requests in progress have after the first signal."""
@@ -81,6 +89,24 @@ class StarDefinition:
 
 
 @frozen(kw_only=True)
+class TitanicDefinition:
+    """The store of Titanic beside the first Majordomo broker."""
+
+    store: Path
+    reserve: int | None = None
+    """Bytes on the disk that are kept for replies when the disk is full; None for the default."""
+    group: str | None = None
+    """Name or number of the group that may use a new store, too; None for nobody but the user."""
+
+    def opener(self) -> Callable[[], Store]:
+        """Return what opens the store; the call waits for the disk, and may raise
+        :class:`~wmp.errors.ConfigError` and :class:`~wmp.errors.StoreError`."""
+        path = os.fspath(self.store)
+        opened = place_with_settings(path, reserve=self.reserve, group=self.group)
+        return opened or functools.partial(make_store, path)
+
+
+@frozen(kw_only=True)
 class GatewayDefinition:
     """A gateway as its definition describes it; most are arguments of a gateway."""
 
@@ -96,8 +122,8 @@ class GatewayDefinition:
     """The folder of the journals; None for no journal."""
     control: Path | None = None
     """The Unix socket for operators; None for none."""
-    titanic: Path | None = None
-    """The store of Titanic beside the first Majordomo broker; None for no Titanic."""
+    titanic: TitanicDefinition | None = None
+    """Titanic beside the first Majordomo broker; None for no Titanic."""
     drain_timeout: float = DRAIN_SECONDS
     """Seconds that requests in progress have after the first signal; 0 for no limit."""
 
@@ -143,16 +169,32 @@ def load_gateway(path: str | os.PathLike[str]) -> GatewayDefinition:
     )
 
 
-def _titanic(table: ConfigTable, doors: Sequence[Door]) -> Path | None:
-    """Return the store of Titanic.
+def _titanic(table: ConfigTable, doors: Sequence[Door]) -> TitanicDefinition | None:
+    """Return the store of Titanic: the path under ``titanic``, or the table of this name.
 
     Raises:
-        ConfigError: No Majordomo broker without keys takes clients and workers.
+        ConfigError: No Majordomo broker without keys takes clients and workers, or a setting of
+            the store is wrong.
     """
-    path = table.path("titanic")
-    if path is not None and broker_number(doors) is None:
+    if "titanic" not in table.values:
+        return None
+    if broker_number(doors) is None:
         raise table.wrong("titanic", NO_BROKER)
-    return path
+    if not isinstance(table.values["titanic"], dict):
+        path = table.path("titanic")
+        assert path is not None
+        return TitanicDefinition(store=path)
+    below = table.table("titanic")
+    assert below is not None
+    below.only(attrs.fields_dict(TitanicDefinition))
+    store = below.path("store")
+    if store is None:
+        raise below.missing("store", "the name of a file, relative to this one")
+    return TitanicDefinition(
+        store=store,
+        reserve=below.amount("reserve"),
+        group=below.text("group", Limits.IDENTITY),
+    )
 
 
 def _star(above: ConfigTable, security: Security | None) -> StarDefinition | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import configparser
 import contextlib
+import grp
+import os
 import re
 import shlex
 import shutil
@@ -70,6 +72,28 @@ def test_a_gateway_with_titanic_keeps_requests(folder):
     with run_wmp("gateway", *flags), GuideWorker("ipc://m", b"shout", 0.2):
         wait_until(lambda: ask("ipc://m", b"titanic.reply", id) == [b"200", b"HELLO"])
         assert ask("ipc://m", b"titanic.close", id) == [b"200"]
+
+
+@pytest.mark.parametrize("sort", ["flags", "file"])
+def test_the_store_of_titanic_gets_its_settings(folder, sort):
+    group = grp.getgrgid(os.getgid()).gr_name
+    if sort == "flags":
+        settings = ("--titanic", "t.db", "--reserve", "2097152", "--group", group)
+        flags = ("--majordomo", "ipc://m", *settings)
+    else:
+        (folder / "gateway.toml").write_text(
+            f'[[gateway.majordomo]]\nbind = "ipc://m"\n[gateway.titanic]\nstore = "t.db"\n'
+            f'reserve = 2097152\ngroup = "{group}"\n',
+            encoding="utf-8",
+        )
+        flags = ("--config", "gateway.toml")
+    with run_wmp("gateway", *flags) as gateway:
+        gateway.wait_for_line("titanic keeps requests in")
+        assert ask("ipc://m", b"titanic.request", b"shout", b"hello")[0] == b"200"
+        assert 2 << 20 <= (folder / "t.db-reserve").stat().st_size < 16 << 20
+        assert (folder / "t.db").stat().st_mode & 0o777 == 0o660
+        gateway.signal(signal.SIGTERM)
+        assert gateway.ends() == 0
 
 
 def test_a_majordomo_broker_serves_its_clients_and_workers(folder):
@@ -173,7 +197,9 @@ def test_flags_do_the_same_and_kill_ends_a_worker(folder):
         ((), "the gateway has no door; expected --ping-pong"),
         (("--majordomo", "tcp://0.0.0.0:9"), "add --open to serve"),
         (("--simple-pirate", "ipc://a", "ipc://b", "--titanic", "t"), "add --majordomo"),
+        (("--majordomo", "ipc://a", "--reserve", "0"), "are about the store of --titanic"),
         (("--config", "x.toml", "--open"), "--config excludes every other option"),
+        (("--config", "x.toml", "--reserve", "0"), "--config excludes every other option"),
         (("--simple-pirate", "tcp://0.0.0.0:9", "-", "--bind", "ipc://w"), "add --open to serve"),
         (("--simple-pirate", "ipc://a", "-"), "no worker could do the requests"),
         (("kill", "zz", "--control", "c"), "expected hex digits"),
@@ -278,6 +304,15 @@ def test_a_door_of_round_robin_is_read_with_its_commands(folder):
         (
             '[gateway]\ntitanic = "t"',
             "gateway.titanic is 't'; expected a Majordomo broker for both",
+        ),
+        (f"{MDP}[gateway.titanic]", "gateway.titanic.store is missing; expected the name of a"),
+        (
+            f'{MDP}[gateway.titanic]\nstore = "t"\nreserve = -1',
+            "gateway.titanic.reserve is -1; expected a whole number of at least 0",
+        ),
+        (
+            f'{MDP}[gateway.titanic]\nstore = "t"\nsize = 1',
+            "gateway.titanic.size is not a known key",
         ),
         (f"{MDP}protocol = 1", "gateway.majordomo[0].protocol is not a known key"),
         (

@@ -14,6 +14,7 @@ import pytest
 from tests.unit.store.stores import KIND, TERMS, Client, Clock, fork, sqlite_store
 from wmp.errors import ConfigError, StoreFull, StoreUnavailable, StoreUnusable
 from wmp.message import Kind
+from wmp.store.opening import open_reader
 from wmp.store.sqlite import connection as connections
 from wmp.store.sqlite import schema
 from wmp.store.sqlite.file_lock import FileLock, is_locked
@@ -434,6 +435,23 @@ def test_a_store_of_the_first_version_gets_the_failures_of_its_jobs(path, clock)
     assert client.reserve().attempts == [2]
     assert [one.error for one in client.job(ids[0]).history] == ["ValueError: no"]
     store.close()
+
+
+@pytest.mark.rule("STORE-10.1")
+@pytest.mark.parametrize("version", ["2_0", "3_0", "3_1"])
+def test_a_reader_names_an_older_version_and_leaves_the_store_as_it_is(path, version):
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        text = (Path(__file__).parent / f"store_{version}.sql").read_text(encoding="utf-8")
+        old.executescript(text)
+    before = path.read_bytes()
+    reader = open_reader(path)
+    assert sum(reader.counts().values()) > 0
+    seen = version.replace("_", ".")
+    expected = f"has schema {seen}, and this wmp reads the jobs of 3.2.*start a manager"
+    with pytest.raises(StoreUnusable, match=expected):
+        reader.list()
+    reader.close()
+    assert path.read_bytes() == before
 
 
 @pytest.mark.rule("STORE-10.1")

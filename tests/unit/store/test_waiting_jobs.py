@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
-from tests.unit.store.stores import KIND, TERMS, Client
+from tests.unit.store.stores import KIND, TERMS, Client, sqlite_store
 from wmp.message import Kind
 from wmp.store.contract import JobFilter
 from wmp.store.stored_job import StoredJobInput, StoredJobState
@@ -18,7 +19,7 @@ State, Input = StoredJobState, StoredJobInput
 def reserved(client: Client, count: int = 2) -> list[int]:
     """Add jobs and reserve them; return their numbers."""
     ids = client.add(*[b"parent %d" % number for number in range(count)])
-    assert list(client.reserve(kind=KIND).ids) == ids
+    assert list(client.reserve(count, kind=KIND).ids) == ids
     return ids
 
 
@@ -183,3 +184,50 @@ def test_nobody_joins_a_job_that_is_being_cancelled(store):
     assert client.add(b"third", keys=["k"], unique="kept") == [new]
     assert client.change(Input.SUCCEED, [old], [1], payloads=[b"done"]) == [State.OK]
     assert client.job(new).state is State.QUEUED
+
+
+ORDERS = {
+    "in order": lambda ids: ids,
+    "backwards": lambda ids: ids[::-1],
+    "shuffled": lambda ids: Random(5).sample(ids, len(ids)),
+}
+
+
+@pytest.mark.rule("STORE-15.2")
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_work_for_the_ends_of_n_other_jobs_grows_with_n(tmp_path, clock, order):
+    def steps(count: int) -> int:
+        """Return how many steps SQLite makes while the other jobs end, one by one."""
+        store = sqlite_store(tmp_path / f"{count}.db", clock)
+        client = Client(store)
+        parents = reserved(client, count)
+        id = waiting(client, parents)
+        made = [0]
+
+        def note() -> None:
+            made[0] += 1
+
+        store._link._open().set_progress_handler(note, 10)
+        for parent in ORDERS[order](parents):
+            client.change(Input.SUCCEED, [parent], [1], payloads=[b"r"])
+        store._link._open().set_progress_handler(None, 0)
+        assert client.job(id).payload == b"head|" + b"r" * count + b"tail"
+        store.close()
+        return made[0]
+
+    # If each end looked at all other jobs, four times as many jobs would take ten times the steps.
+    assert steps(200) < 6 * steps(50)
+
+
+@pytest.mark.rule("STORE-15.2", "STORE-15.4")
+def test_a_job_that_is_revived_is_waited_for_again(store):
+    client = Client(store)
+    parents = reserved(client, 3)
+    id = waiting(client, parents)
+    for parent in (parents[0], parents[1]):
+        client.change(Input.SUCCEED, [parent], [1], payloads=[b"old"])
+    client.change(Input.REVIVE, parents[:1])
+    client.change(Input.SUCCEED, parents[2:], [1], payloads=[b"c"])
+    assert client.job(id).state is State.WAITING
+    client.change(Input.SUCCEED, client.reserve().ids, [2], payloads=[b"new"])
+    assert client.job(id).payload == b"head|newoldctail"

@@ -204,6 +204,13 @@ class ConfigTable:
             raise self.wrong(key, f"a whole number {limit}")
         return value
 
+    def amount(self, key: str) -> int | None:
+        """Return a whole number of at least 0; None for a missing key."""
+        value = self.values.get(key)
+        if value is not None and (type(value) is not int or value < 0):
+            raise self.wrong(key, "a whole number of at least 0")
+        return value
+
     def seconds(self, key: str) -> float:
         """Return a number of seconds."""
         value = self.values[key]

@@ -14,6 +14,7 @@ from wmp.errors import StoreUnavailable, StoreUnusable
 from wmp.store.postgres.driver import StoreUrl, in_words, load_driver, unreachable
 from wmp.store.postgres.pg_terms import PostgresTerms
 from wmp.store.postgres.tables import VERSION, check_version, creation_lock, store_lock
+from wmp.store.sql.sql_reader import too_old
 
 _CONNECT: Final = 5
 """Seconds for which a connection is tried."""
@@ -26,8 +27,9 @@ _MIN: Final = 130_000
 
 # Rows are always found by an index: statistics of a queue are out of date at once. A process that
 # is stopped inside a transaction must not stop the others for long.
-_SETTINGS: Final = """
-SET search_path = {schema}, pg_catalog;
+SEARCH_PATH: Final = "SET search_path = {schema}, pg_catalog"
+_SETTINGS: Final = f"""
+{SEARCH_PATH};
 SET lock_timeout = '5s';
 SET idle_in_transaction_session_timeout = '5s';
 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
@@ -70,6 +72,8 @@ class PostgresConnection:
         """Identity and generation of the store that was opened first."""
         self.channel = f"wmp_{zlib.crc32(url.schema.encode()):08x}"
         """Where instances of the store notify each other."""
+        self._version = VERSION
+        """The version of the tables that was read last."""
         self._read_only = read_only
         self._connection: Any = None
         self.answers: list[tuple[Any, ...] | None] = []
@@ -157,6 +161,15 @@ class PostgresConnection:
             f"other transactions were in the way of a write to the store {self.name} {_TURNS} "
             "times; make the same write again"
         )
+
+    def check_columns(self) -> None:
+        """Check that the store has all columns of jobs, after the version was read.
+
+        Raises:
+            StoreUnusable: A reader opened a store of an older version.
+        """
+        if self._read_only and self._version < VERSION:
+            raise too_old(self.name, self._version, VERSION)
 
     def commit(self, connection: Any) -> None:
         """Commit; a test replaces this method by one that fails."""
@@ -296,7 +309,9 @@ class PostgresConnection:
         if row is None:
             raise StoreUnusable(f"{self.name} is not a store of wmp; restore a backup")
         version, *identity = row
-        if version != VERSION:
+        self._version = version
+        # A reader needs few columns but those of jobs: see check_columns.
+        if version != VERSION and not (self._read_only and version < VERSION):
             check_version(version, self.name)
         if self.expected is not None and tuple(identity) != self.expected:
             raise StoreUnusable(

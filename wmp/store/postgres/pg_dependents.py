@@ -30,6 +30,7 @@ class PostgresDependents(Dependents):
     )
     ADD_PARENT = "INSERT INTO parents(id, place, parent) VALUES(%s, %s, %s) ON CONFLICT DO NOTHING"
     PARENTS = Dependents.PARENTS.format("%s")
+    OPEN_PARENT = Dependents.OPEN_PARENT.format("%s")
     RESULTS = Dependents.RESULTS.format("%s")
     WAIT = (
         "SELECT kind, payload, splice, delay, timeout, waits.expires FROM jobs"

@@ -11,7 +11,7 @@ from wmp.errors import StoreUnavailable
 from wmp.store.contract import StoreInstance
 from wmp.store.postgres import tables
 from wmp.store.postgres.driver import StoreUrl
-from wmp.store.postgres.pg_connection import PostgresConnection
+from wmp.store.postgres.pg_connection import SEARCH_PATH, PostgresConnection
 from wmp.store.postgres.pg_terms import as_bytes
 from wmp.store.postgres.pg_transaction import PostgresTransaction
 from wmp.store.postgres.pg_writer import JobWriter, locking
@@ -117,6 +117,10 @@ class PostgresStore(PostgresReader, SqlStore[PostgresConnection, JobWriter]):
         schema = self._link.url.schema
 
         def make(connection: Any) -> None:
+            # The server may have computed the search path of this session before another process
+            # made the schema. It computes the path anew after SET: else the tables would be looked
+            # for, and made, in the next schema of the path.
+            connection.execute(SEARCH_PATH.format(schema=schema))
             has_schema, has_tables = connection.execute(
                 "SELECT to_regnamespace(%s) IS NOT NULL, to_regclass('meta') IS NOT NULL", (schema,)
             ).fetchone()

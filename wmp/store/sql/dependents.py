@@ -4,12 +4,16 @@
 payload, and its times. ``parents`` has the jobs for which a job waits, in their order; its rows
 stay until the job is removed. The transaction that ends a job visits the jobs that wait for it, so
 that none of them depends on a process, or on jobs that are removed later.
+
+A visit reads one other job that is open still, and then knows that the job goes on waiting. The
+next visit looks at this other job first, so that the visits of a job which waits for n others read
+about 2 n states together, in whatever order the others end.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, ClassVar, Final
 
 from attrs import frozen
@@ -22,6 +26,9 @@ from wmp.store.write_batch import NewJobs
 _State = StoredJobState
 
 _QUEUED: Final = TRANSITIONS[_State.WAITING, StoredJobInput.PROCEED]
+
+_MAX_LOOKS: Final = 10_000
+"""Number of waiting jobs of which a process remembers where it looked last."""
 
 _ABSENT: Final = b"the store does not have job %d, for whose result this job waits"
 _TOO_LARGE: Final = (
@@ -65,6 +72,13 @@ class Dependents(ABC):
         " LEFT JOIN jobs ON jobs.id = parents.parent WHERE parents.id = {} ORDER BY parents.place"
     )
     """Select the other jobs of a job and their states, in order."""
+    OPEN_PARENT: ClassVar[str] = (
+        "SELECT parents.place, jobs.state FROM parents"
+        " LEFT JOIN jobs ON jobs.id = parents.parent WHERE parents.id = {0}"
+        " AND parents.place >= {0} AND (jobs.state IS NULL OR jobs.state != 3)"
+        " ORDER BY parents.place LIMIT 1"
+    )
+    """Select place and state of the first of the other jobs, from a place on, without a result."""
     RESULTS: ClassVar[str] = (
         "SELECT results.payload FROM parents JOIN results ON results.id = parents.parent"
         " WHERE parents.id = {} ORDER BY parents.place"
@@ -123,31 +137,66 @@ class Dependents(ABC):
             added.append(id)
             for position, parent in enumerate(new.after):
                 self.connection.execute(self.ADD_PARENT, (id, position, parent))
-        self.resolve(self._decide(added))
+        self.resolve(self._decide(added, set(added)))
 
     # -- ends of other jobs ---------------------------------------------------------------------
 
     def resolve(self, ended: Sequence[int]) -> None:
         """Release or end the jobs that wait for ended jobs, and those that wait for them."""
         while ended:
-            ended = self._decide(self._children(ended))
+            waiting = self._children(ended)
+            if not waiting:
+                return
+            states = self.rows.states(self.connection, ended)
+            failed = [id for id, (state, _) in states.items() if state in INHERITED]
+            ended = self._decide(waiting, set(self._children(failed)) if failed else set())
 
-    def _decide(self, waiting: Sequence[int]) -> list[int]:
-        """Release or end jobs if they need not wait any more; return those that ended."""
+    def _decide(self, waiting: Sequence[int], doomed: Container[int]) -> list[int]:
+        """Release or end jobs if they need not wait any more; return those that ended.
+
+        Args:
+            waiting: The jobs.
+            doomed: Those of which one of the other jobs may have ended without a result.
+        """
         ended = []
         for id in self._lock(waiting) if waiting else ():
-            parents = self.connection.execute(self.PARENTS, (id,)).fetchall()
-            others = [
-                (parent, _State.ABSENT if state is None else _State(state))
-                for _, parent, state in parents
-            ]
-            failed = next((other for other in others if other[1] in INHERITED), None)
-            if failed is not None:
-                self._inherit(id, *failed)
-                ended.append(id)
-            elif all(state is _State.OK for _, state in others) and not self._fill(id):
+            state = None if id in doomed else self._unfinished(id)
+            if state in INHERITED or id in doomed:
+                parents = self.connection.execute(self.PARENTS, (id,)).fetchall()
+                others = [
+                    (parent, _State.ABSENT if found is None else _State(found))
+                    for _, parent, found in parents
+                ]
+                failed = next((other for other in others if other[1] in INHERITED), None)
+                if failed is not None:
+                    self._inherit(id, *failed)
+                    ended.append(id)
+                    continue
+                state = self._unfinished(id)
+            if state is None and not self._fill(id):
                 ended.append(id)
         return ended
+
+    def _unfinished(self, id: int) -> _State | None:
+        """Return the state of a job for which another job still waits; None if all have results.
+
+        ``rows.looks`` has the place of the job that was returned last. It is only a hint: nothing
+        depends on it but the number of rows that are read.
+        """
+        looks = self.rows.looks
+        start = looks.pop(id, 0)
+        row = None
+        for first in (start, 0) if start else (0,):
+            row = self.connection.execute(self.OPEN_PARENT, (id, first)).fetchone()
+            if row is not None:
+                break
+        if row is None:
+            return None
+        place, state = row
+        looks[id] = place
+        if len(looks) > _MAX_LOOKS:
+            del looks[next(iter(looks))]
+        return _State.ABSENT if state is None else _State(state)
 
     def _inherit(self, id: int, parent: int, state: StoredJobState) -> None:
         """End a waiting job as another job ended."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from wmp.errors import StoreUnusable
 from wmp.store.contract import JobFilter, StoredJob
 from wmp.store.sql.interned_terms import InternedTerms
 from wmp.store.sql.sql_rows import SqlRows
@@ -43,11 +44,33 @@ class SqlLink(Protocol):
             alone: Whether no other transaction of the store may run meanwhile.
         """
 
+    def check_columns(self) -> None:
+        """Check that the store has all columns of jobs, after the version was read.
+
+        Raises:
+            StoreUnusable: A reader opened a store of an older version.
+        """
+
     def close(self) -> None:
         """Close the connection. Idempotent."""
 
 
 LinkT = TypeVar("LinkT", bound=SqlLink)
+
+
+def too_old(name: str, seen: int, known: int) -> StoreUnusable:
+    """Return the error of a reader for a store of an older version.
+
+    Args:
+        name: The store, for people.
+        seen: The version of its schema, 1000 x major + minor.
+        known: The version of this program.
+    """
+    return StoreUnusable(
+        f"the store {name} has schema {seen // 1000}.{seen % 1000}, and this wmp reads the jobs of "
+        f"{known // 1000}.{known % 1000}; readers change nothing: start a manager of this version "
+        "with the store, which migrates the store"
+    )
 
 
 class SqlReader(ABC, Generic[LinkT]):
@@ -91,6 +114,7 @@ class SqlReader(ABC, Generic[LinkT]):
     ) -> list[StoredJob]:
         """Return jobs; see :class:`~wmp.store.contract.Store`."""
         with self._link.reading() as connection:
+            self._link.check_columns()
             return self._rows.jobs(connection, where, after=after, limit=limit, payloads=payloads)
 
     def counts(self) -> dict[StoredJobState, int]:

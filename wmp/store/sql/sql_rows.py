@@ -20,10 +20,15 @@ class SqlRows(ABC):
 
     Args:
         terms: The numbers of kinds and terms.
+
+    Attributes:
+        looks: Where this process looked last for a job without a result, by number of the job that
+            waits for its result (:class:`~wmp.store.sql.dependents.Dependents`).
     """
 
     def __init__(self, terms: InternedTerms) -> None:
         self.terms = terms
+        self.looks: dict[int, int] = {}
 
     # -- statements of each database ------------------------------------------------------------
 

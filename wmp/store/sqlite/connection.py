@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from wmp.errors import StoreFull, StoreUnavailable, StoreUnusable, WMPError
+from wmp.store.sql.sql_reader import too_old
 from wmp.store.sqlite import copies, schema
 from wmp.store.sqlite.file_access import FileAccess, warn_if_open
 from wmp.store.sqlite.file_lock import TransactionLock
@@ -72,6 +73,8 @@ class StoreFile:
         self.made_space = False
         """Whether the log was emptied for this transaction already."""
         self.log_size = 0
+        self._version = schema.VERSION
+        """The version of the schema that was read last."""
         self._full = full
         self._read_only = read_only
         self._log = f"{path}-wal"
@@ -200,6 +203,15 @@ class StoreFile:
     def commit(self, connection: sqlite3.Connection) -> None:
         """Commit; a test replaces this method by one that fails."""
         connection.execute("COMMIT")
+
+    def check_columns(self) -> None:
+        """Check that the store has all columns of jobs, after the version was read.
+
+        Raises:
+            StoreUnusable: A reader opened a store of an older version.
+        """
+        if self._read_only and self._version < schema.VERSION:
+            raise too_old(self.name, self._version, schema.VERSION)
 
     def changes(self) -> int:
         """Return a number that changes when another connection has written.
@@ -410,6 +422,7 @@ class StoreFile:
         """Check that no other program has migrated or restored the store meanwhile."""
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         schema.check_version(version, self.name)
+        self._version = version
         identity = connection.execute("SELECT identity, generation FROM meta").fetchone()
         if self.expected is not None and identity != self.expected:
             raise self._other_store()

@@ -20,6 +20,7 @@ class SqliteDependents(Dependents):
     )
     ADD_PARENT = "INSERT OR IGNORE INTO parents(id, place, parent) VALUES(?, ?, ?)"
     PARENTS = Dependents.PARENTS.format("?")
+    OPEN_PARENT = Dependents.OPEN_PARENT.format("?")
     RESULTS = Dependents.RESULTS.format("?")
     WAIT = (
         "SELECT kind, coalesce(payload, (SELECT payload FROM bodies WHERE bodies.id = jobs.id)),"
