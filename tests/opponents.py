@@ -1,11 +1,13 @@
 """The kit against honest peers on a busy machine: ``python tests/opponents.py``.
 
-pytest does not collect this file. ``tox -e opponents`` runs it. Each run plays every case with a
-worker, a manager and a device in JavaScript (tests/peers). The habits of the peers change from run
+pytest does not collect this file. ``tox -e opponents`` runs it. Each run plays all cases of the
+profiles of an opponent: those in JavaScript (tests/peers), this library, and the peers of
+examples/independent and examples/minimal. The habits of the peers in JavaScript change from run
 to run. Other programs use the processors, so that the load is as high as ``--load`` states.
 
     python tests/opponents.py                      20 runs at a load of 15
     python tests/opponents.py --runs 2 --load 0    two runs on a machine that does nothing else
+    python tests/opponents.py --peer c-worker    plays with one opponent
     python tests/opponents.py --into FILE          appends the figures of each run to a file
     python tests/opponents.py --report FILE        prints the totals of such a file
 
@@ -32,8 +34,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.conformance.opponents import HABITS, make_folder, opponent  # noqa: E402 - this very tree
-from wmp.conformance.engine.check import cases_for  # noqa: E402
+from tests.conformance.opponents import OPPONENTS, build, make_folder  # noqa: E402 - this very tree
 from wmp.conformance.engine.run import KitRun, RunPlan  # noqa: E402
 from wmp.conformance.report.report import BAD, ReportEntry  # noqa: E402
 from wmp.conformance.script.transcript import conversation  # noqa: E402
@@ -56,22 +57,23 @@ def busy(programs: int) -> Iterator[None]:
             child.wait()
 
 
-def play(folder: Path, kind: str, number: int, examples: int, at_once: int) -> dict[str, Any]:
+def play(folder: Path, name: str, number: int, examples: int, at_once: int) -> dict[str, Any]:
     """Play all cases with one opponent. Return the figures of the run."""
-    habits = HABITS[kind][number % len(HABITS[kind])]
-    live, began = opponent(folder, kind, habits), time.monotonic()
-    plan = RunPlan(live, cases_for(kind), examples, number, at_once=at_once)
+    peer = OPPONENTS[name]
+    habits = peer.habits[number % len(peer.habits)]
+    live, began = peer.live(folder, habits), time.monotonic()
+    plan = RunPlan(live, peer.cases, examples, number, peer.profiles, at_once=at_once)
     entries = list(KitRun(plan))
     return {
         "run": number,
-        "peer": f"{kind} {habits}".strip(),
+        "peer": f"{name} {habits}".strip(),
         "cases": len(entries),
         "seconds": round(time.monotonic() - began, 1),
         "load": round(os.getloadavg()[0], 1),
         "verdicts": dict(Counter(entry.verdict.value for entry in entries)),
         "void": sorted(entry.case for entry in entries if entry.verdict.value == "VOID"),
         "accused": {
-            entry.case: story(entry, kind)
+            entry.case: story(entry, peer.kind)
             for entry in entries
             if entry.breaks or entry.verdict in BAD
         },
@@ -88,7 +90,7 @@ def judge(figures: Sequence[dict[str, Any]]) -> int:
     """Print the totals. Return the exit status."""
     plays = sum(one["cases"] for one in figures)
     void = Counter(case for one in figures for case in one["void"])
-    runs = Counter(one["peer"].partition(" ")[0] for one in figures)
+    runs = Counter(OPPONENTS[one["peer"].partition(" ")[0]].kind for one in figures)
     always = [case for case, times in void.items() if times >= runs[case.partition("/")[0]] > 1]
     accused = [(one["peer"], *item) for one in figures for item in one["accused"].items()]
     loads = [one["load"] for one in figures]
@@ -114,7 +116,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first run")
     parser.add_argument("--load", type=int, default=15, help="load of the machine")
     parser.add_argument(
-        "--peer", choices=list(HABITS), action="append", help="play only with this peer"
+        "--peer", choices=list(OPPONENTS), action="append", help="play only with this peer"
     )
     parser.add_argument(
         "--at-once", type=int, default=4, help="cases played at a time; they are a part of the load"
@@ -131,9 +133,12 @@ def main() -> int:
     figures = []
     with tempfile.TemporaryDirectory() as name, busy(max(0, chosen.load - chosen.at_once)):
         make_folder(Path(name))
+        chosen.peer = chosen.peer or list(OPPONENTS)
+        if any(peer.startswith("c-") for peer in chosen.peer):
+            build(Path(name))
         for number in range(chosen.first, chosen.first + chosen.runs):
-            for kind in chosen.peer or HABITS:
-                figures.append(play(Path(name), kind, number, chosen.examples, chosen.at_once))
+            for peer in chosen.peer:
+                figures.append(play(Path(name), peer, number, chosen.examples, chosen.at_once))
                 print(json.dumps(figures[-1]), flush=True)
                 if chosen.into:
                     with chosen.into.open("a", encoding="utf-8") as file:

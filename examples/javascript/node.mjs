@@ -107,7 +107,7 @@ export class Node {
       for (const other of this.managers.values()) if (other !== manager && other.link === link && other.to.length === 2) other.link = null;
     }
     const current = this.inSession(manager, fields), { stream } = manager;
-    if (current && stream && fields.session === stream.session) this.acknowledge(stream, fields.ack ?? 0);
+    if (current && stream && fields.session === stream.session) this.acknowledge(stream, fields.ack ?? 0, fields.kept);
     if (moved || (current && fields.again)) this.resend(manager);
     if (!current) return;
     if (stream && fields.number !== undefined && fields.number !== stream.received + 1) { // WMP-7.1

@@ -72,7 +72,9 @@ static void act(void *link, span *frames, int n) { /* nothing changes before all
   manager *m;
   command = parsed(frames[0], &to, &from, at, 27);
   if (bad || !same(to, mine, mine_n)) return;
-  if (command == TAKE || command == NO) { if (!number(at[0]) || !number(at[2]) || !number(at[12])) return; }
+  if (command == TAKE || command == NO || command == CANCEL) {
+    if (!number(at[0]) || !number(at[2]) || (command != CANCEL && !number(at[12]))) return;
+  }
   else if (command == WAKE) { if (!number(at[9])) return; }
   else if (command != PONG || !is(at[19], UINT) || !number(at[2])) return;
   if ((command == WAKE || command == TAKE) && (!is(at[10], TEXT) || !is(at[11], MAP))) return;
@@ -94,7 +96,7 @@ static void act(void *link, span *frames, int n) { /* nothing changes before all
   } else if (command == PONG) {
     int knows = number(at[4]) == m->ready && (!room() || number(at[5]));
     if (!m->wake && lock_of != m && !knows) say_ready(m, link, room());
-  } else {
+  } else if (command != CANCEL) {
     if (lock_of == m && lock == number(at[12])) lock_of = NULL;
     for (k = 0; k < jobs_n; k++) take(m, at, &jobs[k]);
     use_room();

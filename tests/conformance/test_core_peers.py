@@ -139,7 +139,7 @@ def test_some_of_the_core_are_cases_of_the_core() -> None:
     assert set(SOME) <= {case.id for case in CORE}
 
 
-@pytest.mark.parametrize("name", ["manager.py", "worker.py", "wire.py"])
+@pytest.mark.parametrize("name", ["manager.py", "worker.py"])
 def test_each_is_small_and_shares_nothing_with_wmp(name: str) -> None:
     text = (FOLDER / name).read_text()
     nodes = list(ast.walk(ast.parse(text)))
@@ -147,11 +147,11 @@ def test_each_is_small_and_shares_nothing_with_wmp(name: str) -> None:
     imported |= {node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)}
     others = {name.partition(".")[0] for name in imported} - sys.stdlib_module_names
 
-    assert others <= {"cbor2", "wire", "zmq"}
+    assert others <= {"cbor2", "zmq"}
     assert len(text.splitlines()) <= 150
     assert "fmt:" not in text
     assert "noqa" not in text
-    assert {path.name for path in FOLDER.glob("*.py")} == {"manager.py", "wire.py", "worker.py"}
+    assert {path.name for path in FOLDER.glob("*.py")} == {"manager.py", "worker.py"}
 
 
 @pytest.fixture

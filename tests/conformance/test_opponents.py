@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.at_once import Play, played
-from tests.conformance.opponents import HABITS, make_folder, opponent
+from tests.conformance.opponents import OPPONENTS, make_folder
 from wmp.conformance import CaseResult, Nonconforming, Verdict
 from wmp.conformance.engine.check import cases_for
 
@@ -24,7 +24,7 @@ SOME = {
 CHOSEN = [
     (kind, habits, f"{kind}/{name}")
     for kind, names in SOME.items()
-    for habits in HABITS[kind][-2 if kind == "worker" else -1 :]
+    for habits in OPPONENTS[kind].habits[-2 if kind == "worker" else -1 :]
     for name in names
 ]
 
@@ -43,7 +43,7 @@ def play(
 
     def play(kind: str, habits: str, id: str) -> CaseResult:
         (case,) = [case for case in cases_for(kind) if case.id == id]
-        return opponent(folder, kind, habits).play(case)
+        return OPPONENTS[kind].live(folder, habits).play(case)
 
     with played(request, play, "kind", "habits", "id") as begun:
         yield begun

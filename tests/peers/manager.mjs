@@ -1,13 +1,13 @@
 #!/usr/bin/env node
 // A manager of WMP/1 for Node.js, an opponent of the conformance kit: node manager.mjs tcp://127.0.0.1:5570 [--unit MS]
 // Its habits: it grants jobs in several TAKEs (--parts N jobs each), it gives a refused job again after any message about
-// capacity, and it sends PONG without a PING (--often). It reads orders from stdin, as specs/testee.md defines them.
+// capacity, and it sends PONG without a PING (--often). It dials in to devices (--connect ADDRESS,…). It reads orders from stdin, as specs/testee.md defines them.
 
 import { randomBytes } from "node:crypto";
 import { parseArgs } from "node:util";
 import { crc32 } from "node:zlib";
 import { BYE, CANCEL, DONE, ERROR, FAILED, GIVE, LOST, NO, OK, OVERRUN, PING, PONG, READY, REFUSED, Refused, STATUS, TAKE, WAKE, decodeMessage, encode, encodeMessage } from "./messages.mjs";
-import { Router } from "./zmtp.mjs";
+import { Dealer, Router } from "./zmtp.mjs";
 
 const EXPIRE = 6, WAKE_TIMEOUT = 0.25, RESEND = 3, MARGIN = 0.5, NEEDS = new Map([["slots", 1]]), MOST = 512; // units, jobs
 const hex = (bytes) => Buffer.from(bytes).toString("hex");
@@ -16,17 +16,42 @@ const now = () => performance.now();
 const least = (...times) => Math.min(...times.filter((time) => time !== null && time !== undefined), Infinity);
 
 class Manager {
-  constructor(endpoint, unit, { parts, often }) {
+  constructor(endpoint, unit, { parts, often, connect }) {
     Object.assign(this, { unit, parts, often, me: [randomBytes(16), Date.now()], workers: new Map(), sessions: 0, challenges: 0 });
     Object.assign(this, { jobs: new Map(), numbers: new Map(), last: 0, front: 0, back: 0, roles: new Map(), turns: 0, departed: new Map() });
     this.acts = { [READY]: this.ready, [GIVE]: this.give, [DONE]: this.done, [STATUS]: this.status, [PING]: this.ping, [BYE]: this.bye };
     this.router = new Router(endpoint, { message: (link, frames) => this.receive(link, frames) });
+    this.dealers = connect.map((address) => this.dial(address));
+    setInterval(() => { for (const dealer of this.dealers) this.announce(dealer, PONG, { expire: EXPIRE * this.unit }); }, 0.9 * unit);
     this.timer = setInterval(() => this.tick(), Math.min(20, unit / 20));
   }
 
   // --- sending ---
 
-  transmit(link, message) { return this.router.send(link, encodeMessage(message)); }
+  transmit(link, message) {
+    if (!(link instanceof Dealer)) return this.router.send(link, encodeMessage(message));
+    link.connection?.send(encodeMessage(message));
+    return link.connection !== null;
+  }
+
+  // --- devices to which the manager dials in (WMP-8.11) ---
+
+  dial(address) {
+    const dealer = new Dealer({ ready: () => this.announce(dealer, PONG, { expire: EXPIRE * this.unit }) });
+    dealer.connect(address);
+    this.hear(dealer);
+    return dealer;
+  }
+
+  async hear(dealer) {
+    for await (const frames of dealer) this.receive(dealer, frames);
+  }
+
+  announce(dealer, command, fields) { this.transmit(dealer, { command, to: [], from: this.me, fields }); }
+
+  leave() { for (const dealer of this.dealers) this.announce(dealer, BYE, {}); }
+
+  // --- messages to workers ---
 
   send(worker, command, fields = {}, columns = undefined) {
     if (worker.link === null) return false;
@@ -500,9 +525,9 @@ function split(jobs, most) { // divide jobs among TAKEs; a job of a refused TAKE
 
 function report(...words) { process.stdout.write(`${words.join(" ")}\n`); }
 
-const options = { unit: { type: "string", default: "1000" }, parts: { type: "string", default: "1000" }, often: { type: "boolean", default: false } };
+const options = { unit: { type: "string", default: "1000" }, parts: { type: "string", default: "1000" }, often: { type: "boolean", default: false }, connect: { type: "string", default: "" } };
 const { values, positionals: [endpoint] } = parseArgs({ options, allowPositionals: true });
-const manager = new Manager(endpoint, Number(values.unit), { parts: Number(values.parts), often: values.often });
+const manager = new Manager(endpoint, Number(values.unit), { parts: Number(values.parts), often: values.often, connect: values.connect ? values.connect.split(",") : [] });
 let rest = "";
 process.stdin.setEncoding("latin1").on("data", (text) => {
   const lines = (rest + text).split("\n");
@@ -516,4 +541,7 @@ process.stdin.setEncoding("latin1").on("data", (text) => {
     }
   }
 });
-for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => process.exit(0));
+for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => {
+  manager.leave();
+  setTimeout(() => process.exit(0), 100);
+});

@@ -2,13 +2,13 @@
 // A worker of WMP/1 for Node.js, an opponent of the conformance kit: node worker.mjs tcp://127.0.0.1:5570[,tcp://…]
 // Its habits: READY at each change of capacity (--often), PINGs with the list of held jobs (--list), DONE some time after the
 // handler ended and after the report of the freed capacity (--late UNITS), a DONE for each job (--apart), jobs that wait here
-// without resources (--window N), held GIVEs (--hold UNITS).
+// without resources (--window N), held GIVEs (--hold UNITS). It knows pairs of managers (section 17) and stores (section 14).
 
 import { randomBytes } from "node:crypto";
 import { parseArgs } from "node:util";
 import { crc32 } from "node:zlib";
 import { BYE, CANCEL, CANCELLED, DONE, FAILED, GIVE, LOST, NO, OK, OVERRUN, PING, PONG, READY, REFUSED, TAKE, WAKE, encode } from "./messages.mjs";
-import { Link, Node, RESEND, hex } from "./node.mjs";
+import { Link, Node, RESEND, hex, same } from "./node.mjs";
 
 const MIN_SILENCE = 0.3, LOCK_TIMEOUT = 5, SEARCH = 10, BATCH = 1000, OVERRUN_GRACE = 5; // units, units, pings, jobs, units
 const ROLES = {
@@ -23,7 +23,7 @@ const ROLES = {
 class Worker extends Node {
   constructor(endpoints, { slots, unit, habits }) {
     super(randomBytes(16), unit);
-    Object.assign(this, { slots, habits, ready: 0, lock: 0, pings: 0, pingAt: 0, ending: false, jobs: new Map(), queue: [], answers: [], credit: -1 });
+    Object.assign(this, { slots, habits, ready: 0, lock: 0, pings: 0, pingAt: 0, ending: false, jobs: new Map(), queue: [], answers: [], credit: -1, orphans: [] });
     this.acts = { [WAKE]: this.wake, [TAKE]: this.take, [NO]: this.no, [CANCEL]: this.cancel, [PONG]: this.pong };
     this.links = endpoints.map((endpoint) => new Link(endpoint, (link, frames) => this.receive(link, frames)));
     this.timer = setInterval(() => this.tick(), Math.min(20, unit / 20));
@@ -70,6 +70,8 @@ class Worker extends Node {
   }
 
   share(changed) { // offer capacity, first to managers with a WAKE, the least recently served first (WMP-3.10)
+    const granting = this.granting();
+    if (granting.length > 1) for (const manager of granting) this.withdraw(manager); // WMP-5.4
     for (const manager of [...this.managers.values()].sort((one, other) => one.served - other.served)) {
       if (!manager.wake || !manager.link || this.ending) continue;
       const { count, role, needs } = manager.wake, slots = this.slotsFor(needs);
@@ -78,12 +80,14 @@ class Worker extends Node {
       [manager.wake, manager.served] = [null, this.lock + 1];
       this.offer(manager, want, slots, [role], needs, 0);
     }
-    const [only, other] = [...this.managers.values()], capacity = this.capacity();
+    const [only, other] = this.granting(), capacity = this.capacity();
     if (this.habits.hold && only?.link && !other && this.free() && !only.wake && !this.ending && !only.quiet) {
       return this.offer(only, capacity, 1, Object.keys(ROLES), new Map([["slots", 1]]), Math.round(this.habits.hold * this.unit));
     }
     if (changed && (capacity || (this.habits.often && capacity !== this.credit))) this.sayReady(capacity);
   }
+
+  granting() { return [...this.managers.values()].filter((manager) => !manager.standby); } // WMP-17.3
 
   withdraw(manager) {
     for (const lock of manager.locks.values()) {
@@ -95,8 +99,7 @@ class Worker extends Node {
 
   meet(key, epoch) {
     const manager = super.meet(key, epoch);
-    Object.assign(manager, { asked: [], quiet: 0 });
-    for (const one of this.managers.values()) if (this.managers.size > 1) this.withdraw(one);
+    Object.assign(manager, { asked: [], quiet: 0, standby: false, serves: [] });
     return manager;
   }
 
@@ -121,7 +124,7 @@ class Worker extends Node {
     const until = (at) => Math.min(...[left?.[at], expires?.[at]].map((time) => (time === null || time === undefined ? Infinity : Date.now() + Number(time))));
     ids.forEach((id, at) => {
       const name = `${hex(encode(fields.manager))} ${id}`, held = this.jobs.get(name), attempt = attempts[at];
-      const job = { name, manager, owner: fields.manager, id, attempt, slots, role: fields.role, payload: payloads[at], limit: limits?.[at] ?? null, until: until(at), running: false, control: new AbortController() };
+      const job = { name, manager, owner: fields.manager, keep: fields.keep, id, attempt, slots, role: fields.role, payload: payloads[at], limit: limits?.[at] ?? null, until: until(at), running: false, control: new AbortController() };
       if (held) { if (attempt > held.attempt) Object.assign(held, { attempt, manager }); return; } // WMP-4.14
       if (damaged) return this.answer(job, REFUSED, Buffer.from("a payload does not fit its checksum"));
       if (!Object.hasOwn(ROLES, fields.role) || slots > this.slots) return this.answer(job, REFUSED, Buffer.from("no such role, or too many needs"));
@@ -157,21 +160,70 @@ class Worker extends Node {
   pong(manager, { fields }) {
     if (fields.challenge !== undefined) this.send(manager, PING, { answer: fields.challenge });
     manager.expire = Math.max(MIN_SILENCE * this.unit, Number(fields.expire)); // WMP-9.15
+    if (manager.standby && !fields.standby) for (const other of this.managers.values()) { // WMP-17.4
+      this.withdraw(other);
+      if (other !== manager) other.locks.clear();
+    }
+    [manager.standby, manager.serves] = [fields.standby ?? false, (fields.serves ?? []).slice(0, 4)];
+    for (const owner of manager.serves) this.adopt(manager, owner);
     const asked = manager.asked.shift() ?? 0, before = manager.locks.size; // asked: the newest lock when the answered PING was sent
     for (const number of [...manager.locks.keys()]) if (number <= asked && number > (fields.lock ?? 0)) manager.locks.delete(number);
     const capacity = this.capacity(), differs = fields.ready !== manager.ready || (fields.credit ?? 0) < capacity;
+    this.share(false);
     if (manager.locks.size < before) return this.share(true);
     if (differs && !manager.wake && !manager.locks.size) this.sayReady(capacity, manager);
   }
 
   forget(manager) { // drop its locks and its jobs, without DONE (WMP-7.6, WMP-9.14)
-    const { stream, key } = manager;
+    const { stream, key } = manager, owners = this.orphan(manager);
     if (stream && stream.sent + stream.received > 0) this.left.set(`${key} ${manager.epoch}`, stream.session);
     Object.assign(manager, { stream: null, wake: null, locks: new Map(), asked: [] });
-    for (const job of this.jobs.values()) if (job.manager === manager) { job.control.abort(); this.jobs.delete(job.name); }
-    this.queue = this.queue.filter((job) => job.manager !== manager);
+    for (const job of [...this.jobs.values()].filter((one) => one.manager === manager)) this.abandon(job);
     this.answers = this.answers.filter((row) => row.manager !== manager);
     this.pings = 0;
+    for (const other of this.managers.values()) if (other !== manager && owners.some((owner) => serves(other, owner))) this.ask(other); // WMP-14.10
+  }
+
+  abandon(job) {
+    job.control.abort();
+    this.jobs.delete(job.name);
+    this.queue = this.queue.filter((one) => one !== job);
+  }
+
+  // --- jobs of stores (section 14) ---
+
+  acknowledge(stream, ack, kept) { // keep the results of stored jobs until they are stored (WMP-14.4)
+    const acknowledged = ack <= stream.sent ? stream.unacknowledged.filter(({ number }) => number <= ack) : [];
+    stream.stored = [...(stream.stored ?? []), ...acknowledged].filter(({ number }) => number > (kept ?? ack));
+    super.acknowledge(stream, ack);
+  }
+
+  orphan(manager) { // keep the stored jobs and results of a manager that is forgotten; return their owners (WMP-14.5)
+    const jobs = [...this.jobs.values()].filter((job) => job.manager === manager && job.keep);
+    const sent = [...(manager.stream?.stored ?? []), ...(manager.stream?.unacknowledged ?? [])];
+    const results = sent.flatMap(({ fields, columns, keep }) => columns.ids.map((id, at) => ({ owner: fields.manager, keep, id, attempt: columns.attempts[at], outcome: columns.outcomes[at], payload: columns.payloads[at] })));
+    const rows = [...results, ...this.answers.filter((row) => row.manager === manager)].filter(({ keep }) => keep);
+    for (const one of [...jobs, ...rows]) Object.assign(one, { manager: null, droppedAt: Date.now() + Number(one.keep) });
+    this.orphans.push(...rows);
+    this.answers = this.answers.filter((row) => row.manager !== null);
+    return [...jobs, ...rows].map(({ owner }) => owner);
+  }
+
+  adopt(manager, owner) { // answer the orphaned jobs of a store to this manager (WMP-14.6, WMP-14.9)
+    const theirs = (one) => one.manager === null && same(one.owner, owner), jobs = [...this.jobs.values()].filter(theirs), rows = this.orphans.filter(theirs);
+    if (!manager.stream || jobs.length + rows.length === 0) return;
+    this.orphans = this.orphans.filter((row) => !theirs(row));
+    for (const one of [...jobs, ...rows]) Object.assign(one, { manager, at: 0 });
+    this.answers.push(...rows);
+    this.flush(true);
+    this.list(manager, owner);
+  }
+
+  list(manager, owner) { // send PING with the jobs of a store that are not answered (WMP-14.9)
+    const rows = [...this.jobs.values(), ...this.answers].filter((one) => one.manager === manager && same(one.owner, owner)).slice(0, 4096);
+    const fields = { manager: owner, sent: manager.stream.sent, ...(!rows.length && { idle: true }) };
+    manager.asked.push(this.lock);
+    this.send(manager, PING, fields, rows.length ? { ids: rows.map(({ id }) => id), attempts: rows.map(({ attempt }) => attempt) } : undefined);
   }
 
   // --- jobs ---
@@ -205,8 +257,8 @@ class Worker extends Node {
     this.share(true);
   }
 
-  answer({ manager, owner, id, attempt }, outcome, payload = Buffer.alloc(0)) {
-    this.answers.push({ manager, owner, id, attempt, outcome, payload, at: Date.now() + this.habits.late * this.unit });
+  answer({ manager, owner, keep, droppedAt, id, attempt }, outcome, payload = Buffer.alloc(0)) {
+    (manager ? this.answers : this.orphans).push({ manager, owner, keep, droppedAt, id, attempt, outcome, payload, at: Date.now() + this.habits.late * this.unit });
     if (!this.habits.late) setImmediate(() => this.flush());
   }
 
@@ -223,6 +275,7 @@ class Worker extends Node {
         const batch = rows.splice(0, this.habits.apart ? 1 : BATCH), column = (word) => batch.map((row) => row[word]);
         const columns = { ids: column("id"), attempts: column("attempt"), outcomes: column("outcome"), payloads: column("payload"), checksums: column("payload").map((payload) => crc32(payload)) };
         this.sendNumbered(manager, DONE, { manager: owner }, columns);
+        if (manager.stream) manager.stream.unacknowledged.at(-1).keep = batch[0].keep;
       }
     }
   }
@@ -236,6 +289,7 @@ class Worker extends Node {
   // --- time ---
 
   ask(manager) { // send PING, with the list of the held jobs if that is a habit (WMP-9.9)
+    if (manager.stream) for (const owner of manager.serves) this.list(manager, owner);
     manager.asked.push(this.lock);
     if (!this.habits.list || !manager.stream) return this.send(manager, PING);
     const kept = manager.stream.unacknowledged.flatMap(({ columns }) => columns.ids.map((id, at) => ({ id, attempt: columns.attempts[at] })));
@@ -263,6 +317,8 @@ class Worker extends Node {
       if (manager.quiet && now > manager.quiet) [manager.quiet, changed] = [0, true];
     }
     for (const job of this.queue.filter(({ until }) => until <= now)) this.drop(job, CANCELLED);
+    for (const job of [...this.jobs.values()].filter((one) => one.manager === null && one.droppedAt <= now)) this.abandon(job);
+    this.orphans = this.orphans.filter(({ droppedAt }) => droppedAt > now);
     if (this.links.filter((link) => link.replaceIfSilent(Math.min(this.unit, 2 * interval), this.unit)).length) this.pings = 0;
     this.flush();
     this.next();
@@ -289,6 +345,8 @@ class Worker extends Node {
     setTimeout(() => process.exit(status), 200);
   }
 }
+
+const serves = (manager, owner) => manager.serves.some((store) => same(store, owner));
 
 const options = Object.fromEntries(["slots", "unit", "window", "late", "hold"].map((name) => [name, { type: "string", default: { slots: "1", unit: "1000" }[name] ?? "0" }]));
 for (const name of ["often", "list", "apart"]) options[name] = { type: "boolean", default: false };

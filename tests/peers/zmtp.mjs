@@ -92,7 +92,7 @@ class Connection {
 
 /** Connects to one endpoint, and connects again after each end. Messages wait while there is no connection. */
 export class Dealer {
-  constructor({ linger = 0 } = {}) { Object.assign(this, { linger, waiting: [], arrived: [], wake: null, closed: false, connection: null }); }
+  constructor({ linger = 0, ready = () => {} } = {}) { Object.assign(this, { linger, greet: ready, waiting: [], arrived: [], wake: null, closed: false, connection: null }); }
 
   connect(endpoint) {
     this.endpoint = endpoint;
@@ -103,7 +103,7 @@ export class Dealer {
     if (this.closed) return;
     const again = () => { this.connection = null; setTimeout(() => this.dial(), RETRY); };
     const connection = new Connection(net.connect(address(this.endpoint)), "DEALER", {
-      ready: () => { this.connection = connection; for (const frames of this.waiting.splice(0)) connection.send(frames); },
+      ready: () => { this.connection = connection; this.greet(); for (const frames of this.waiting.splice(0)) connection.send(frames); },
       message: (frames) => { this.arrived.push(frames); this.wake?.(); },
       close: again,
     });
