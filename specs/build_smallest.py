@@ -59,7 +59,6 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {
     "WMP-3.2": {
         "The content is credit": "optional",
         "Every other READY": "optional",
-        "The same READY on": "optional",
     },
     "WMP-3.5": {"Each time that": "liveness", "The bound returns": "liveness"},
     "WMP-3.6": {"The manager chooses": "optional"},
@@ -73,6 +72,7 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {
     "WMP-3.10": {"With M managers": "columns", "The order of managers": "optional"},
     "WMP-3.11": {
         "So is a held GIVE": "held-give",
+        "A GIVE without `hold` is": "held-give",
         "A worker need not report": "optional",
         "The report MUST leave": "columns",
         "DONEs of jobs that never": "columns",

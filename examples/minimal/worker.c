@@ -59,8 +59,8 @@ static manager *meet(void *link, span from, u64 session) { /* NULL for a message
 }
 static void take(manager *m, span *f, row *r) {
   span role = text(f[10]), p = r->payload;
-  if (!room() || !has_handler(role)) { answer(m, f[16], r->id, r->attempt, 2, "no such role, or no room", 24); return; }
-  job_of = m; job_id = r->id; job_attempt = r->attempt; job_fails = *role.p == 'f';
+  if ((!room() && lock_of != m) || !has_handler(role)) { answer(m, f[16], r->id, r->attempt, 2, "no such role, or no room", 24); return; }
+  lock_of = NULL; job_of = m; job_id = r->id; job_attempt = r->attempt; job_fails = *role.p == 'f';
   free(job); job = malloc(p.n + 1); memcpy(job, p.p, job_n = p.n); job[p.n] = 0;
   memcpy(owner, f[16].p, owner_n = f[16].n);
   job_until = now() + (*role.p == 's' ? strtoul((char *)job, NULL, 10) : 0);

@@ -42,7 +42,7 @@ class Worker:
 
     def __init__(self, endpoints: list[str]) -> None:
         self.me, self.pool = [os.urandom(16), time.time_ns() // 1_000_000], ThreadPoolExecutor(1)
-        self.ready, self.last_lock, self.ping_at = 0, 0, 0.0
+        self.ready, self.last_lock, self.ping_at = 1, 0, 0.0
         self.managers, self.links = dict[bytes, Any](), dict[Any, Any]()
         self.slot: Any = ()  # (manager, lock), or (manager, owner, id, attempt, future) of a job
         for endpoint in endpoints:
@@ -51,7 +51,7 @@ class Worker:
             link.set(zmq.HEARTBEAT_IVL, 1000)
             link.connect(endpoint)
             self.links[link] = SimpleNamespace(link=link, to=[], session=0)  # everybody
-            self.say_ready(self.links[link], 1)
+            self.say_ready(self.links[link], 1, 0)
 
     def say(self, peer: Any, command: int, *frames: bytes, **fields: Any) -> None:
         fields |= {"session": peer.session, "ack": peer.received} if peer.session else {}
@@ -59,8 +59,8 @@ class Worker:
         with suppress(zmq.ZMQError, cbor2.CBORError):  # a full pipe (WMP-1.6), or a strange path
             peer.link.send_multipart([cbor2.dumps(head, canonical=True), *frames], zmq.DONTWAIT)
 
-    def say_ready(self, peer: Any, credit: int) -> None:
-        self.ready = peer.ready = self.ready + 1
+    def say_ready(self, peer: Any, credit: int, step: int = 1) -> None:
+        self.ready = peer.ready = self.ready + step
         self.say(peer, READY, ready=self.ready, credit=credit, roles=[*HANDLERS], resources=SLOT)
 
     def answer(self, job: Any, outcome: int, payload: bytes) -> None:
@@ -98,7 +98,7 @@ class Worker:
         elif command in (TAKE, NO):
             self.slot = () if self.slot == (manager, field["lock"]) else self.slot
             for *job, payload in jobs:
-                if not self.slot and (handler := HANDLERS.get(field["role"])):
+                if self.slot[:-1] in ((), (manager,)) and (handler := HANDLERS.get(field["role"])):
                     self.slot = manager, field["manager"], *job, self.pool.submit(handler, payload)
                 else:
                     self.answer((manager, field["manager"], *job), REFUSED, b"no role or no slot")
