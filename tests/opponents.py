@@ -37,6 +37,7 @@ sys.path.insert(0, str(ROOT))
 from tests.conformance.opponents import OPPONENTS, build, make_folder  # noqa: E402 - this very tree
 from wmp.conformance.engine.run import KitRun, RunPlan  # noqa: E402
 from wmp.conformance.report.report import BAD, ReportEntry  # noqa: E402
+from wmp.conformance.script.case import Verdict  # noqa: E402
 from wmp.conformance.script.transcript import conversation  # noqa: E402
 
 _MAX_VOID = 0.05
@@ -71,7 +72,10 @@ def play(folder: Path, name: str, number: int, examples: int, at_once: int) -> d
         "seconds": round(time.monotonic() - began, 1),
         "load": round(os.getloadavg()[0], 1),
         "verdicts": dict(Counter(entry.verdict.value for entry in entries)),
-        "void": sorted(entry.case for entry in entries if entry.verdict.value == "VOID"),
+        "unimplemented": sorted(
+            entry.case for entry in entries if entry.verdict is Verdict.UNIMPLEMENTED
+        ),
+        "void": sorted(entry.case for entry in entries if entry.verdict is Verdict.VOID),
         "accused": {
             entry.case: story(entry, peer.kind)
             for entry in entries

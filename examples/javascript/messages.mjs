@@ -131,7 +131,7 @@ const ENTRIES = { // of columns, in the order of their keys, from 1
   ids: positive, attempts: positive, left: orNull(natural), outcomes: uint(0, 6),
   payloads: orNull((x) => x instanceof Uint8Array), fractions: orNull((x) => x instanceof Float),
   texts: orNull((x) => typeof x === "string"), expires: orNull(natural), limits: orNull(natural),
-  failed: orNull(natural), waits: orNull(natural), checksums: orNull(natural),
+  failed: orNull(natural), waits: orNull(natural), checksums: orNull(natural), begun: orNull(natural),
 };
 const REQUIRED = {
   [READY]: "ready credit roles resources", [WAKE]: "count role needs", [GIVE]: "lock want",

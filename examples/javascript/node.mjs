@@ -1,7 +1,7 @@
 // The steps of a worker of WMP/1 before the command of a message counts: links, routes, sessions and their numbers.
 
 import { Dealer } from "zeromq";
-import { ERROR, PING, Refused, decodeMessage, encode, encodeMessage } from "./messages.mjs";
+import { ERROR, PING, PONG, Refused, decodeMessage, encode, encodeMessage } from "./messages.mjs";
 
 export const EXPIRE = 6, RESEND = 3, PATIENCE = 32; // units
 const WAITING = 10_000; // messages
@@ -106,7 +106,8 @@ export class Node {
       link.fresh = false;
       for (const other of this.managers.values()) if (other !== manager && other.link === link && other.to.length === 2) other.link = null;
     }
-    const current = this.inSession(manager, fields), { stream } = manager;
+    manager.doubted ||= moved && Boolean(manager.stream);
+    const current = this.inSession(manager, fields, command), { stream } = manager;
     if (current && stream && fields.session === stream.session) this.acknowledge(stream, fields.ack ?? 0, fields.kept);
     if (moved || (current && fields.again)) this.resend(manager);
     if (!current) return;
@@ -153,7 +154,7 @@ export class Node {
       this.part(manager.key);
       manager = this.meet(manager.key, claim.epoch);
     }
-    Object.assign(manager, { link: claim.link, to: claim.back, heard: Date.now() });
+    Object.assign(manager, { link: claim.link, to: claim.back, heard: Date.now(), doubted: Boolean(manager.stream) });
     this.resend(manager);
     this.send(manager, PING, { again: true });
   }
@@ -165,8 +166,15 @@ export class Node {
     return manager;
   }
 
-  inSession(manager, { session, number = 0 }) {
-    const { stream } = manager;
+  inSession(manager, { session, number = 0 }, command) {
+    const { stream } = manager, doubted = manager.doubted && stream && command === PONG && session !== undefined;
+    if (doubted) manager.doubted = false;
+    if (doubted && session < stream.session) { // a stranger had begun the session over the old route (WMP-15.11)
+      this.forget(manager);
+      this.left.delete(`${manager.key} ${manager.epoch}`);
+      this.send(manager, PING);
+      return false;
+    }
     if (session === undefined || (stream && session <= stream.session)) return session === undefined || session === stream.session;
     if (session <= (this.left.get(`${manager.key} ${manager.epoch}`) ?? 0) || (!stream && number > 1)) { // WMP-7.8
       if (number) this.send(manager, PING);

@@ -276,6 +276,7 @@ class Manager {
       else if (outcome === FAILED || outcome === OVERRUN) this.failed(job, outcome, payload, waits, text);
       else if (outcome === LOST) lost.push([id, payload.toString()]);
       else { // refused or handed back
+        if (outcome === REFUSED || !text) job.begun -= 1; // WMP-6.34
         if (outcome === REFUSED) job.refused = { key: worker.key, reports: worker.reports };
         again.push(id);
       }
@@ -344,7 +345,7 @@ class Manager {
     }
     const begin = now() + given.delay, at = (time) => (time === null ? null : begin + time);
     const job = { id: ++this.last, name, role, payload: Buffer.from(payload.replace("-", ""), "hex"), ...given, deadline: at(given.timeout), expiry: at(given.expires) };
-    Object.assign(job, { start: begin, state: given.delay ? "delayed" : "waiting", place: ++this.back, attempt: 0, holder: null, take: 0, failed: 0, cancelling: false, refused: null, left: new Map() });
+    Object.assign(job, { start: begin, state: given.delay ? "delayed" : "waiting", place: ++this.back, attempt: 0, holder: null, take: 0, failed: 0, begun: 0, cancelling: false, refused: null, left: new Map() });
     this.jobs.set(job.id, job);
     this.numbers.set(name, job.id);
     if (!given.delay) this.role(role).waiting.push(job);
@@ -390,6 +391,7 @@ class Manager {
       const job = this.jobs.get(id), worker = job.holder, counts = job.take <= worker.gone;
       const times = job.left.get(worker.key) ?? 0, theft = leaver !== null || cause.startsWith("the worker");
       if (theft && counts) job.left.set(worker.key, times + 1);
+      if (!counts) job.begun -= 1;
       if (counts && !(theft && times)) job.max_worker_losses -= 1; // WMP-6.17, WMP-6.23
       if (job.max_worker_losses >= 0 || job.cancelling) return true;
       this.end(job, "lost", Buffer.from(`${cause}; worker ${worker.key}, attempt ${job.attempt}`));
@@ -450,12 +452,12 @@ class Manager {
     const columns = { ids: column(({ id }) => id), attempts: column(({ attempt }) => attempt), payloads: column(({ payload }) => payload) };
     const optional = {
       left: column(({ deadline }) => left(deadline)), expires: column(({ expiry }) => left(expiry)), limits: column(({ run_limit: limit }) => limit),
-      failed: column(({ retries, failed }) => (retries === null ? failed : null)), checksums: column(({ payload }) => crc32(payload)),
+      failed: column(({ retries, failed }) => (retries === null ? failed : null)), begun: column(({ begun }) => begun), checksums: column(({ payload }) => crc32(payload)),
     };
     for (const [name, values] of Object.entries(optional)) {
       if (values.some((value) => value !== null) || name === "failed") columns[name] = values;
     }
-    for (const job of jobs) job.take = worker.sent + 1;
+    for (const job of jobs) Object.assign(job, { take: worker.sent + 1, begun: job.begun + 1 });
     const fields = { lock, role: jobs[0].role, needs: NEEDS, manager: this.me, ...(more && { more }) };
     this.sendNumbered(worker, TAKE, fields, columns);
   }

@@ -201,7 +201,7 @@ class Worker extends Node {
   orphan(manager) { // keep the stored jobs and results of a manager that is forgotten; return their owners (WMP-14.5)
     const jobs = [...this.jobs.values()].filter((job) => job.manager === manager && job.keep);
     const sent = [...(manager.stream?.stored ?? []), ...(manager.stream?.unacknowledged ?? [])];
-    const results = sent.flatMap(({ fields, columns, keep }) => columns.ids.map((id, at) => ({ owner: fields.manager, keep, id, attempt: columns.attempts[at], outcome: columns.outcomes[at], payload: columns.payloads[at] })));
+    const results = sent.flatMap(({ fields, columns, keep }) => columns.ids.map((id, at) => ({ owner: fields.manager, keep, id, attempt: columns.attempts[at], outcome: columns.outcomes[at], payload: columns.payloads[at], text: columns.texts?.[at] ?? null })));
     const rows = [...results, ...this.answers.filter((row) => row.manager === manager)].filter(({ keep }) => keep);
     for (const one of [...jobs, ...rows]) Object.assign(one, { manager: null, droppedAt: Date.now() + Number(one.keep) });
     this.orphans.push(...rows);
@@ -233,7 +233,7 @@ class Worker extends Node {
   }
 
   async begin(job) {
-    job.running = true;
+    [job.running, job.begun] = [true, true];
     let outcome = OK, result, late = false;
     const stop = () => { late = true; job.control.abort(); };
     const timers = job.limit === null ? [] : [setTimeout(stop, Number(job.limit)), setTimeout(() => this.drop(job, OVERRUN, Buffer.from("ran on after its limit")), Number(job.limit) + OVERRUN_GRACE * this.unit)];
@@ -251,14 +251,14 @@ class Worker extends Node {
     if (this.jobs.get(job.name) !== job) return;
     this.jobs.delete(job.name);
     this.queue = this.queue.filter((one) => one !== job);
-    this.answer(job, outcome, result);
+    this.answer(job, outcome, result, outcome === CANCELLED && job.begun ? "cancelled" : null); // WMP-6.35
     if (!this.habits.late) this.flush();
     this.next();
     this.share(true);
   }
 
-  answer({ manager, owner, keep, droppedAt, id, attempt }, outcome, payload = Buffer.alloc(0)) {
-    (manager ? this.answers : this.orphans).push({ manager, owner, keep, droppedAt, id, attempt, outcome, payload, at: Date.now() + this.habits.late * this.unit });
+  answer({ manager, owner, keep, droppedAt, id, attempt }, outcome, payload = Buffer.alloc(0), text = null) {
+    (manager ? this.answers : this.orphans).push({ manager, owner, keep, droppedAt, id, attempt, outcome, payload, text, at: Date.now() + this.habits.late * this.unit });
     if (!this.habits.late) setImmediate(() => this.flush());
   }
 
@@ -274,6 +274,7 @@ class Worker extends Node {
       while (rows.length) {
         const batch = rows.splice(0, this.habits.apart ? 1 : BATCH), column = (word) => batch.map((row) => row[word]);
         const columns = { ids: column("id"), attempts: column("attempt"), outcomes: column("outcome"), payloads: column("payload"), checksums: column("payload").map((payload) => crc32(payload)) };
+        if (batch.some(({ text }) => text)) columns.texts = column("text");
         this.sendNumbered(manager, DONE, { manager: owner }, columns);
         if (manager.stream) manager.stream.unacknowledged.at(-1).keep = batch[0].keep;
       }
@@ -337,7 +338,7 @@ class Worker extends Node {
   async end(status, text) { // hand back what is held, and send BYE (WMP-9.10)
     this.ending = true;
     if (text) console.error(text);
-    for (const job of this.jobs.values()) this.answer(job, CANCELLED);
+    for (const job of this.jobs.values()) this.answer(job, CANCELLED, undefined, job.begun ? "the worker ends" : null);
     this.jobs.clear();
     this.flush(true);
     if (!status) for (const manager of this.managers.values()) this.send(manager, BYE);

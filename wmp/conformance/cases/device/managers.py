@@ -33,6 +33,13 @@ def _come(
     below.inbox.clear()
 
 
+def _announced(dialed: Neighbor) -> Neighbor:
+    """Announce a manager again, so that a slow play is no silence (WMP-8.11); return it."""
+    dialed.send(Command.PONG, max_silence=6000)
+    dialed.inbox.clear()
+    return dialed
+
+
 def _unknown(talk: DeviceConversation, dialed: Neighbor, below: Neighbor, what: str) -> None:
     """Check that discovery does not reach a connection."""
     below.send(Command.PING, label="anybody")
@@ -153,16 +160,15 @@ def connections_stay_apart(talk: DeviceConversation) -> None:
     first, second = talk.dialed("one", b"same"), talk.dialed("other", b"same")
     for dialed in (first, second):
         _come(talk, dialed, below, "WMP-8.14")
-    first.inbox.clear()
-    _, to_first = talk.route(first, below)
+    _, to_first = talk.route(_announced(first), below)
     second.clear()
-    _, to_second = talk.route(second, below)
+    _, to_second = talk.route(_announced(second), below)
     talk.check(
         to_first[0] != to_second[0],
         f"both connections have the local id {to_first[0]!r}; expected an id for each",
     )
     for dialed in (first, second):
-        dialed.clear()
+        _announced(dialed).clear()
     below.send(Command.PING, to=to_first, label="for one")
     first.expect(Command.PING, label="for one")
     second.never(Command.PING, what="the message was for the other connection")
