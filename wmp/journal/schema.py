@@ -226,8 +226,7 @@ COLUMNS: Final[tuple[Column, ...]] = (
 _HEAD = ("v", "node", "epoch", "n", "step", "at", "wall", "what")
 _WITH_MESSAGE = ("command", "link", "hops")
 
-LINES: Final[Mapping[str, tuple[str, ...]]] = {
-    # events: the names of wmp.events, in lower case
+EVENT_LINES: Final[Mapping[str, tuple[str, ...]]] = {
     "received": _WITH_MESSAGE,
     "garbled": ("link", "reason"),
     "undelivered": _WITH_MESSAGE,
@@ -248,7 +247,10 @@ LINES: Final[Mapping[str, tuple[str, ...]]] = {
     "written": (),
     "storefilled": ("reason",),
     "woken": (),
-    # actions: the names of wmp.actions, in lower case
+}
+"""Kinds of lines about events: the names of :mod:`wmp.events`, in lower case."""
+
+ACTION_LINES: Final[Mapping[str, tuple[str, ...]]] = {
     "send": _WITH_MESSAGE,
     "drop": ("reason",),
     "note": ("reason",),
@@ -262,7 +264,12 @@ LINES: Final[Mapping[str, tuple[str, ...]]] = {
     "recall": ("lane", "ids"),
     "interrupt": ("lane", "ids"),
     "reconnect": ("link",),
-    # of the journal itself
+}
+"""Kinds of lines about actions: the names of :mod:`wmp.actions`, in lower case."""
+
+LINES: Final[Mapping[str, tuple[str, ...]]] = {
+    **EVENT_LINES,
+    **ACTION_LINES,
     "start": ("kind", "segment", "settings"),
     "beat": ("lines",),
     "lost": ("lines", "reason"),

@@ -44,6 +44,8 @@ def known(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, int], KnownProce
             start.get("resources") or {},
             start.get("roles") or (),
             int((start.get("settings") or {}).get("upstreams", 0)),
+            settings=start.get("settings") or {},
+            label=start.get("label", "") if start else None,
         )
     return made
 

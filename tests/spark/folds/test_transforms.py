@@ -207,7 +207,9 @@ def test_a_worker_that_no_manager_serves_does_not_continue_beside_another():
             lines += [
                 line("w", 0, 0, "start", epoch=epoch, **START),
                 line("w", 1, 10, "received", epoch=epoch, reason=reason, **pong),
-                line("w", 2, (5 if side_by_side else 2) * 10**6, "stop", epoch=epoch, lines=0),
+                line(
+                    "w", 2, (5 if side_by_side else 2) * 10**6, "stop", epoch=epoch, step=1, lines=0
+                ),
             ]
         texts = [text.replace('"reason": null, ', "") for text in lines]
         sink = FoldSink(known(map(json.loads, texts)))
@@ -464,6 +466,7 @@ def test_findings_are_named_after_invariants():
     own = {
         "messages arrive as sent", "one line for each number", "a stop is the last line",
         "a TAKE states its job", "a lane runs what its TAKE brought", "a lane ends each job once",
+        "lines follow one another", "start lines agree", "lost lines are counted",
     }  # fmt: skip
     assert {name for name in FINDINGS if not name.startswith("WMP-")} - own < set(INVARIANTS)
 

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import ClassVar, Final
 
-from attrs import define, field
+from attrs import define
 
 from wmp.spark.folds.process_fold import ProcessFold
 from wmp.spark.journals.lines import HEAD_COLUMNS, LineRow
 
-_KEPT: Final = 4096
-"""Number of the nodes whose connections are remembered."""
 _address: Final = attrgetter("command", "source", "source_epoch", "target", "target_epoch")
 _FIELDS: Final = ("session", "number", "text", "bytes", *HEAD_COLUMNS)
 _fields: Final = attrgetter(*_FIELDS)
@@ -26,9 +24,6 @@ class DeviceFold(ProcessFold):
     """The messages of a device, as its lines show them."""
 
     side: ClassVar[int] = 2
-    _links: dict[str, set[str]] = field(factory=dict)
-    """The connections over which the messages of each node came, by its identity."""
-
     _newest: Sequence[LineRow] = ()
     """The newest step. Of a killed device, its last lines may be lost."""
 
@@ -47,9 +42,7 @@ class DeviceFold(ProcessFold):
         came = next((line for line in lines if line.what in ("received", "undelivered")), None)
         onward = [line for line in lines if line.what == "send" and line.source != line.node]
         if came is not None and came.what == "received" and came.source is not None:
-            self._links.setdefault(came.source, set()).add(came.link)
-            if len(self._links) > _KEPT:
-                del self._links[next(iter(self._links))]
+            self._note_link(came)
         if came is None or came.what == "undelivered" or came.reason is not None:
             for line in onward:
                 text = f"{line.command} of {line.source} was sent, and none was received"

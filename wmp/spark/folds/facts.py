@@ -69,6 +69,10 @@ class KnownProcess:
     """Number of the endpoints above a device."""
     error: int | None = 0
     """µs by which ``clock`` may be wrong; None for a clock that was compared with no other."""
+    settings: Mapping[str, float] = {}
+    """The settings of its ``start`` line, by name."""
+    label: str | None = None
+    """The label of its ``start`` line, empty for no label; None without such a line."""
     reference: ProcessKey | None = None
     """The process with whose clock this process and its neighbours were compared."""
 
@@ -130,6 +134,8 @@ class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):
     answered   1   the manager the outcome of its DONE
     refused    1   the manager             of the DONE
     forgotten  1   the manager
+    reported   0
+    notified   0
     ========= ==== =========== =========== ================= ================== ================
     """
 
@@ -157,8 +163,8 @@ class Fact(msgspec.Struct, array_like=True, gc=False, eq=False):
     terms: Any = None
     """Terms of a job (:mod:`wmp.spark.folds.job_terms`): of a submission the delay, timeout,
     expiry and run limit in µs, the retries and the codec; of a lease the needs, the codec,
-    and its entries of ``left``, ``expires``, ``limits`` and ``failed``; of an arrived DONE its wait
-    in ms."""
+    and its entries of ``left``, ``expires``, ``limits``, ``failed`` and ``begun``; of an arrived
+    DONE its wait in ms."""
 
     @property
     def process(self) -> ProcessKey:

@@ -20,6 +20,15 @@ FINDINGS: Final[Mapping[str, str]] = {
     "messages arrive as sent": "a received message was sent by its source, with the same columns",
     "one line for each number": "a process writes one line with each number",
     "a stop is the last line": "a process writes no line after its stop",
+    "lines follow one another": (
+        "each event begins the next step, the clock never goes back, and the wall clock moves with "
+        "it but at a beat"
+    ),
+    "start lines agree": (
+        "all segments of a process begin with the same facts and count up from 1, and its messages "
+        "have its label"
+    ),
+    "lost lines are counted": "a line about a loss stands before the line that counts the loss",
     "a TAKE states its job": (
         "a TAKE has the role, needs, codec, times, limits and number of failures of its job"
     ),
@@ -29,6 +38,7 @@ FINDINGS: Final[Mapping[str, str]] = {
     "a lane ends each job once": (
         "a lane begins, interrupts and ends only jobs that it has, and ends each job once"
     ),
+    "WMP-1.2": "a node sends to a peer over a connection over which messages of the peer came",
     "WMP-2.5": "a manager or worker sends its own messages, with its identity and epoch",
     "WMP-3.1": "a READY has the roles and the resources of its worker",
     "WMP-3.2": "every READY with new content has a greater number than the one before",
@@ -40,6 +50,7 @@ FINDINGS: Final[Mapping[str, str]] = {
     "WMP-6.2": "the end of a job is that of a DONE of its lease",
     "WMP-6.6": "each job of a TAKE is answered by exactly one entry of DONE",
     "WMP-6.8": "a CANCEL names an attempt that was granted",
+    "WMP-6.9": "the progress of a job is reported to its submitter after a STATUS",
     "WMP-6.10": "a job that has begun is answered with the outcome that it reached",
     "WMP-7.1": "the numbers of a stream start at 1 in a session and grow by 1",
     "WMP-7.2": "an ack is the highest number that was received in order",
@@ -51,9 +62,11 @@ FINDINGS: Final[Mapping[str, str]] = {
     "WMP-8.9": "a device passes messages from above to below, and from below to above",
     "WMP-9.2": "a PONG names a lock and a READY that its receiver sent, and the manager's times",
     "WMP-9.3": "a manager gives a worker up after `max_silence` without a message",
+    "WMP-9.16": ("after the end of its connection a worker keeps its leases for `reconnect_grace`"),
     "WMP-14.2": "an attempt of a stored job is granted to one worker",
     "WMP-14.3": "a manager stores no more results than it acknowledges",
     "WMP-15.4": "an answer has the number of a challenge that came",
+    "WMP-15.5": "the peer of a failed claim to an identity gets an ERROR",
     "WMP-17.1": "a manager on standby sends no WAKE and no TAKE",
 }
 """Text of the invariant or rule, by the name of the finding."""

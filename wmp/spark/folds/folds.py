@@ -45,7 +45,7 @@ _FULL: Final = 16_384
 FOLDS: Final[dict[str, type[ProcessFold]]] = {
     "manager": ManagerFold, "worker": WorkerFold, "device": DeviceFold,
 }  # fmt: skip
-_COLLECTED: Final[tuple[str, ...]] = ("violations", "silence")
+_COLLECTED: Final[tuple[str, ...]] = ("violations", "silence", "partings")
 """Rows that the calling process needs, and no task writes."""
 _FACTS: Final = msgspec.msgpack.Decoder(list[tuple[JobKey, list[Fact]]])
 _order: Final = attrgetter("side", "node", "epoch", "n")

@@ -19,6 +19,7 @@ from wmp.actions import JOINED, End
 from wmp.checks.invariants import History, Violation
 from wmp.core.manager import job_lifecycle
 from wmp.core.manager.job_lifecycle import JobInput, JobState
+from wmp.core.manager.requeue import SEPARATED
 from wmp.core.protocol.outbound import MAX_RESENDS
 from wmp.core.worker import execution_lifecycle
 from wmp.core.worker.execution_lifecycle import ExecutionInput, ExecutionState
@@ -37,6 +38,10 @@ _ROUNDED: Final = 2
 _ANY: Final = {End.OK: b"", End.ERROR: b""}
 """The payload of every result here, because a journal holds no results of handlers."""
 _ENDS: Final = {end.value: end for end in End}
+_BEGAN: Final = frozenset({Outcome.OK, Outcome.ERROR})
+"""Outcomes that only a job which began has."""
+_UNBEGUN: Final = frozenset({Outcome.REFUSED, Outcome.CANCELLED})
+"""Outcomes of a job that did not begin, if no lane ran the job."""
 _RESULTS: Final = {End.OK: Outcome.OK, End.ERROR: Outcome.ERROR}
 
 
@@ -88,6 +93,12 @@ class JobFold:
     """The worker to which each attempt of a stored job was granted."""
     _end: str | None = None
     """The end of a stored job that was reported first."""
+    _grants: dict[int, tuple[str | None, int | None]] = field(factory=dict)
+    """The worker of each attempt that was granted."""
+    _lost: tuple[int, int] | None = None
+    """The lease that was lost last, and the time."""
+    _reported_at: int | None = None
+    """The time of the last STATUS about the job."""
     _lines: list[tuple[str, int, int]] = field(factory=list)
     """The lines of the job; empty before its first violation."""
 
@@ -130,6 +141,8 @@ class JobFold:
                 name = violation.name if violation.name in FINDINGS else "WMP-6.1"
                 self._break(name, violation.detail, fact)
                 self._broken = True
+        if accepted and not self._stored and not self._broken:
+            self._check_runs()
         if alive and not self._broken:
             try:
                 self._history.finish()
@@ -154,6 +167,7 @@ class JobFold:
                     history.limited(owner, job, fact.number - _ROUNDED)
             case "granted" if fact.value:
                 history.granted(owner, job, attempt, peer)
+                self._grants[attempt] = (fact.peer, fact.peer_epoch)
                 self._step(JobInput.GRANT, fact)
                 if self._terms is not None:
                     self._contradict(self._terms.grant(fact), fact)
@@ -167,6 +181,7 @@ class JobFold:
                     self._terms.fail(fact)
             case "resolved":
                 end, by = _ENDS[fact.word or ""], None if fact.peer is None else peer
+                self._check_attempt(fact, end)
                 history.resolved(owner, job, end, b"", attempt, by, fact.at)
                 self._end_at_manager(fact, end)
                 if self._terms is not None:
@@ -174,6 +189,7 @@ class JobFold:
                     self._contradict(self._terms.end(end, fact, requested=requested), fact)
             case "lost":
                 counts = fact.value or 0
+                self._lost = (attempt, fact.at)
                 history.lost(owner, job, attempt, counts=counts > 0, leaving=counts > 1)
                 if self._state in (JobState.LEASED, JobState.CANCELLING):
                     known = history.jobs[owner][job]
@@ -181,10 +197,73 @@ class JobFold:
                         JobInput.SPEND if known.spent > known.max_worker_losses else JobInput.LOSE
                     )
                     self._step(lost if counts else JobInput.RETURN, fact)
+            case "noted":
+                self._check_note(fact)
+            case "reported":
+                self._reported_at = fact.at
+            case "notified" if self._reported_at != fact.at:
+                self._break(
+                    "WMP-6.9", "progress was reported to the submitter without a STATUS", fact
+                )
             case "asked":
                 history.cancelled(owner, job)
                 if (self._state, JobInput.CANCEL) in job_lifecycle.TRANSITIONS:
                     self._step(JobInput.CANCEL, fact)
+
+    def _check_note(self, fact: Fact) -> None:
+        """Check that a note names the newest lease of the job, and its worker."""
+        newest = max(self._grants, default=0)
+        attempt, peer = fact.attempt or 0, (fact.peer, fact.peer_epoch)
+        job = self._history.jobs[self._owner][self.job[2]]
+        open_or_lost = job.holder is not None or self._lost == (newest, fact.at)
+        if attempt < newest or (attempt > newest and open_or_lost):
+            text = f"a note names attempt {attempt} as lost; the newest attempt is {newest}"
+        elif self._grants.get(attempt, peer) != peer:
+            holder, epoch = self._grants[attempt]
+            text = f"a note names attempt {attempt} of {peer[0]}:{peer[1]}; {holder}:{epoch} had it"
+        else:
+            return
+        self._break("leases are lost for a cause", text, fact)
+
+    def _check_attempt(self, fact: Fact, end: End) -> None:
+        """Check the attempt of an end that is no result; a lease without a route has no line."""
+        newest = max(self._grants, default=0)
+        if end not in _RESULTS and (fact.attempt or 0) < newest:
+            text = f"the job ended {end.value} with attempt {fact.attempt}; the newest is {newest}"
+            self._break("WMP-6.1", text, fact)
+
+    def _check_runs(self) -> None:
+        """Compare the earlier runs that TAKEs state with those that other lines show (WMP-6.34)."""
+        ran = {fact.attempt for fact in self.facts if fact.event == "run"}
+        began = {
+            fact.attempt or 0 for fact in self.facts
+            if fact.event == "finished" and fact.word is None and fact.value in _BEGAN
+        }  # fmt: skip
+        answered = {
+            (*fact.process, fact.attempt) for fact in self.facts if fact.event == "answered"
+        }
+        taken = {fact.attempt for fact in self.facts if fact.event == "taken"}
+        taken -= {fact.attempt for fact in self.facts if fact.word == SEPARATED}
+        returned: dict[int, Fact] = {}
+        unbegun: set[int] = set()
+        for fact in self.facts:
+            attempt = fact.attempt or 0
+            if fact.event == "arrived" and fact.value in _UNBEGUN:
+                returned[attempt] = fact
+            elif fact.event == "lost":
+                done = returned.get(attempt)
+                if done is None or done.at != fact.at:
+                    began |= {attempt} & taken  # it may have begun
+                elif attempt not in ran and (done.peer, done.peer_epoch, attempt) in answered:
+                    unbegun.add(attempt)
+            elif fact.event == "granted" and fact.value:
+                earlier = (fact.terms or (None,))[-1]
+                runs = attempt - 1 if earlier is None else earlier
+                least = sum(number < attempt for number in began)
+                most = attempt - 1 - sum(number < attempt for number in unbegun)
+                if not least <= runs <= most:
+                    text = f"TAKE has {runs} earlier runs for attempt {attempt}"
+                    self._break("runs are counted", f"{text}; expected {least} to {most}", fact)
 
     def _contradict(self, contradictions: Iterable[Contradiction], fact: Fact) -> None:
         """Report what contradicts the terms of the job."""

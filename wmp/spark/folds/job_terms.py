@@ -79,7 +79,7 @@ class SubmittedTerms:
 
     def _compare(self, fact: Fact) -> Iterator[Contradiction]:
         """Yield the columns of a TAKE that contradict the submission."""
-        needs, codec, left, expires, limit, failed = fact.terms or (None,) * 6
+        needs, codec, left, expires, limit, failed, _ = fact.terms or (None,) * 7
         submitted, until = self.submitted, fact.at
         left_then = None if self.deadline is None else self.deadline - until
         expires_then = None if self.expiry is None else self.expiry - until

@@ -13,9 +13,10 @@ from typing import Any, ClassVar, Final
 
 from attrs import define, field
 
+from wmp.actions import JOINED
 from wmp.checks.invariants import History
 from wmp.checks.observer import Observer
-from wmp.core.manager.requeue import CONNECTION_ENDED
+from wmp.core.manager.requeue import CONNECTION_ENDED, REFUSED, SEPARATED, SILENCE
 from wmp.core.manager.store_writes import FIRST_UNSTORED
 from wmp.core.protocol.settings import ManagerSettings
 from wmp.events import Ticked, Undelivered
@@ -24,6 +25,15 @@ from wmp.spark.folds.facts import ProcessKey
 from wmp.spark.folds.process_fold import UNACCEPTED, ProcessFold, jobs_of
 from wmp.spark.journals.lines import LineRow
 
+_BY_MESSAGE: Final = frozenset({
+    "the worker forgot this manager", "the worker serves another manager of this identity",
+})  # fmt: skip
+"""Causes of lost leases that only a message has."""
+_CAUSES: Final = frozenset({
+    SILENCE, CONNECTION_ENDED, REFUSED, SEPARATED, JOINED, "taken over", "the worker sent BYE",
+    "the worker restarted", *(f"the worker refused {command}" for command in Command.__members__),
+})  # fmt: skip
+"""Causes of lost leases that a look at the clock may find."""
 _COMMANDS: Final = dict(Command.__members__)
 _NOBODY: Final = ManagerSettings(identity=b"", epoch=0)
 _SLACK: Final = 2
@@ -96,6 +106,8 @@ class ManagerFold(ProcessFold):
     """The greatest number of a READY and of a lock that came, by epoch of the worker."""
     _granting: tuple[int, int, str] | None = None
     """(n, at, command) of the first WAKE or TAKE since the last PONG with ``standby``."""
+    _direct: str | None = None
+    """The connection of the last message that came without a device."""
     _store: ProcessKey | None = None
     """The store that owns the manager's stored jobs."""
 
@@ -114,6 +126,7 @@ class ManagerFold(ProcessFold):
         """Fold the lines of one step."""
         # The errors of jobs that end in this step are not tried again.
         self._observer.ended = {job for x in lines if x.what == "resolve" for job in x.ids or ()}
+        self._check_claims(lines)
         for line in lines:
             if line.command is not None and line.command not in _COMMANDS:
                 continue  # a command of a later release
@@ -125,9 +138,9 @@ class ManagerFold(ProcessFold):
                 case "send":
                     self._sent(line)
                 case "resolve":
-                    self._resolved(line)
+                    self._resolved(line, lines[0])
                 case "note":
-                    self._note(line)
+                    self._note(line, lines[0])
                 case "submitted":
                     terms = None if (some := _terms(line)) == _NO_TERMS else some
                     for job in line.ids or ():
@@ -136,11 +149,20 @@ class ManagerFold(ProcessFold):
                             value=line.max_worker_losses, number=_due(line), other=line.priority,
                             role=line.role, text=line.needs, terms=terms,
                         )  # fmt: skip
+                case "disconnected":
+                    row = (line.node, line.epoch, line.link, line.at, line.n)
+                    self.sink.add("partings", (*row, None, None, None, None))
+                case "drop":
+                    self._check_drop(line, lines[0])
+                case "notify":
+                    for job in line.ids or ():
+                        self._fact(line, "notified", self._owner(line, job), job)
                 case "cancelled" | "decline":
                     event = "asked" if line.what == "cancelled" else "declined"
                     for job in line.ids or ():
                         self._fact(line, event, self._owner(line, job), job)
                 case "undelivered" if line.target is not None:
+                    self._check_undelivered(line)
                     self._observe(line, Undelivered(0, self._message(line)))
             self._end_leases(line)
 
@@ -168,6 +190,8 @@ class ManagerFold(ProcessFold):
         if line.source is None or line.reason in _UNSEEN:
             return
         worker, command = (line.source, line.source_epoch or 0), line.command
+        if not line.hops:
+            self._direct = line.link
         if command in _SIGNS_OF_LIFE:
             first, last = self._served.setdefault(worker, None) or (line.at, line.at)
             if line.reason is None:
@@ -188,6 +212,9 @@ class ManagerFold(ProcessFold):
                         line, "arrived", self._owner(line, job), job, attempt, line.source,
                         line.source_epoch, outcome, terms=wait,
                     )  # fmt: skip
+        if command == "STATUS" and line.reason not in UNACCEPTED:
+            for job, attempt, _ in jobs_of(line):
+                self._fact(line, "reported", self._owner(line, job), job, attempt)
         if command == "ERROR":
             return  # ERROR is not a sign of life, because a device may have sent it
         self._silence(line)
@@ -232,7 +259,8 @@ class ManagerFold(ProcessFold):
             self._end_leases(line)  # a TAKE that opens a session ends the leases of the old one
             failed = [0] if line.failed is None else line.failed
             times = zip(
-                *map(line.each, (line.left, line.expires, line.limits, failed)), strict=True
+                *map(line.each, (line.left, line.expires, line.limits, failed, line.begun)),
+                strict=True,
             )
             for (job, attempt, _), columns in zip(jobs_of(line), times, strict=True):
                 self._fact(
@@ -259,10 +287,11 @@ class ManagerFold(ProcessFold):
                 f"{line.target} are {ready} and {lock}"
             )
             self._break(line, "WMP-9.2", text)
-        max_silence = self.me.max_silence
-        if max_silence is not None and line.max_silence != int(max_silence * 1000):
-            text = f"PONG has max_silence {line.max_silence} ms; the manager's is {max_silence} s"
-            self._break(line, "WMP-9.2", text)
+        for name, stated in (("max_silence", line.max_silence), ("max_stall", line.max_stall)):
+            own = self.me.settings.get(name)
+            if own is not None and stated != int(own * 1000) and (stated or name == "max_silence"):
+                text = f"PONG has {name} {stated} ms; the manager's is {own} s"
+                self._break(line, "WMP-9.2", text)
 
     def _on_standby(self, line: LineRow) -> None:
         """Report a WAKE or TAKE before this PONG: a standby never begins again (WMP-17.2).
@@ -297,8 +326,33 @@ class ManagerFold(ProcessFold):
             )
             self._break(line, "WMP-3.4", text)
 
-    def _note(self, line: LineRow) -> None:
+    def _check_cause(self, line: LineRow, event: LineRow) -> None:
+        """Check that the reason of a note fits the event of its step, and the silence before."""
+        contact = self._observer._contacts.get(self._peer, {}).get((line.about_peer or "").encode())
+        silent = contact is not None and (
+            contact.last_message + self._settings.max_silence <= line.at
+        )
+        came = event.what == "received"
+        early = line.reason == SILENCE and (came or (contact is not None and not silent))
+        strange = silent and not came and line.reason not in _CAUSES and bool(line.ids)
+        if (
+            early
+            or strange
+            or (line.reason == CONNECTION_ENDED and came)
+            or (line.reason in _BY_MESSAGE and not came)
+        ):
+            text = f"leases were lost by '{line.reason}', which the step of the note does not show"
+            self._break(line, "leases are lost for a cause", text)
+
+    def _note(self, line: LineRow, event: LineRow) -> None:
+        self._check_cause(line, event)
         if line.about_peer is not None and line.reason == CONNECTION_ENDED:
+            if line.ids and self._direct is not None:
+                job, attempt, _ = next(iter(jobs_of(line)))
+                self.sink.add("partings", (
+                    line.node, line.epoch, self._direct, line.at, line.n, line.about_peer,
+                    line.about_epoch, job, attempt,
+                ))  # fmt: skip
             # The line `disconnected` names a link, but no worker.
             self._observer.gave_up(self._peer, line.about_peer.encode())
         elif line.about_peer is not None:
@@ -311,8 +365,13 @@ class ManagerFold(ProcessFold):
                 line.about_epoch, word=line.reason,
             )  # fmt: skip
 
-    def _resolved(self, line: LineRow) -> None:
+    def _resolved(self, line: LineRow, event: LineRow) -> None:
         if line.source is not None:
+            sender = (event.source, event.source_epoch)
+            if event.what != "received" or sender != (line.source, line.source_epoch):
+                who = f"{line.source}:{line.source_epoch}"
+                text = f"a message of {who} ended the jobs; none came in this step"
+                self._break(line, "WMP-6.2", text)
             self._observer.settled(self._peer, line.source.encode(), line.ids or ())
         for job, attempt, end in jobs_of(line, line.ends):
             self._fact(

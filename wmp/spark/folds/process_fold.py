@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, Final
 
 from attrs import define, field
@@ -10,7 +12,7 @@ from attrs import define, field
 from wmp.core.protocol.outbound import Arrival
 from wmp.message import ERROR_CODES, ErrorCode
 from wmp.spark.folds.facts import Fact, FoldSink, KnownProcess, ProcessKey
-from wmp.spark.journals.lines import LineRow
+from wmp.spark.journals.lines import HEAD_COLUMNS, LineRow
 
 UNACCEPTED: Final = frozenset({
     *("after goodbye", "claimed", "old session", "other session", "unknown session"),
@@ -21,6 +23,16 @@ UNACCEPTED: Final = frozenset({
 """Reasons for which a numbered message is not accepted."""
 _MAX: Final = 4096
 """Number of streams that are remembered."""
+_LABELLED: Final = frozenset({"READY", "PONG"})
+"""Commands with the label of their sender."""
+_MAX_LINKS: Final = 1024
+"""Number of the newest connections of a peer that are remembered."""
+_MAX_SENDS: Final = 64
+"""Number of the newest sent messages that are remembered."""
+_columns: Final = attrgetter(
+    "command", "source", "source_epoch", "target", "target_epoch", "session", "number", "hops",
+    "via", *HEAD_COLUMNS, "ids", "attempts", "outcomes", "bytes",
+)  # fmt: skip
 
 
 def jobs_of(line: LineRow, column: list[Any] | None = None) -> Iterable[tuple[int, Any, Any]]:
@@ -48,6 +60,12 @@ class ProcessFold:
     """The stream of the newest numbered message that was accepted, and the step."""
     _challenges: dict[tuple[str, int, int], None] = field(factory=dict)
     """The newest challenges that came, by peer and epoch."""
+    _claims: dict[tuple[Any, ...], int] = field(factory=dict)
+    """The claimed epoch, by (holder, its epoch, session, challenge)."""
+    _links: dict[str, dict[str, None]] = field(factory=dict)
+    """The connections over which the messages of each node came, by its identity."""
+    _sends: deque[LineRow] = field(factory=lambda: deque(maxlen=_MAX_SENDS))
+    """The newest messages that the process made and sent."""
 
     def step(self, lines: Sequence[LineRow]) -> None:
         """Fold the lines of one step."""
@@ -89,6 +107,34 @@ class ProcessFold:
         ProcessFold._break(self, line, "WMP-2.5", f"{text} after {line.hops} devices")
         return False
 
+    # -- claims to an identity (WMP-15.5)
+
+    def _check_claims(self, lines: Sequence[LineRow]) -> None:
+        """Check that the peer of a failed claim gets an ERROR, in the lines of a step."""
+        came = lines[0]
+        if came.what != "received" or came.source is None:
+            return
+        if came.reason == "claimed" and came.command != "BYE":
+            for line in lines:
+                if line.what == "send" and line.challenge and line.target == came.source:
+                    key = (came.source, line.target_epoch, line.session, line.challenge)
+                    self._claims[key] = came.source_epoch
+                    if len(self._claims) > _MAX:
+                        del self._claims[next(iter(self._claims))]
+        elif came.answer and came.reason is None:
+            key = (came.source, came.source_epoch, came.session, came.answer)
+            claimed = self._claims.pop(key, came.source_epoch)
+            refused = any(
+                line.what == "send" and line.command == "ERROR" and line.about_epoch == claimed
+                for line in lines
+            )
+            if claimed != came.source_epoch and not refused:
+                text = (
+                    f"{came.source}:{came.source_epoch} answered the challenge {came.answer}; "
+                    f"expected an ERROR to {came.source}:{claimed}, which had claimed its identity"
+                )
+                ProcessFold._break(self, came, "WMP-15.5", text)
+
     # -- numbered streams: the numbers start at 1 in a session and grow by 1 (WMP-7.1)
 
     def _check_sent(self, line: LineRow) -> None:
@@ -100,6 +146,14 @@ class ProcessFold:
                 self._break_number(line, "sent", last)
             self._remember(key, max(last, line.number))
         self._check_own(line)
+        self._sends.append(line)
+        links = self._links.get(line.target or "")
+        if links is not None and line.link not in links and line.command != "ERROR":
+            text = (
+                f"{line.command} to {line.target} was sent over {line.link}; expected a connection "
+                f"of {line.target}: {', '.join(sorted(links))}"
+            )
+            ProcessFold._break(self, line, "WMP-1.2", text)
 
     def _check_own(self, line: LineRow) -> None:
         """Check what a sent message states about the messages of its receiver (WMP-7.2)."""
@@ -122,6 +176,12 @@ class ProcessFold:
             if line.sent > sent:
                 text = f"{line.command} names {line.sent} as sent; the last number was {sent}"
                 ProcessFold._break(self, line, "WMP-7.4", text)
+        own, label = self.me.label, line.label
+        # A PING that only answers a challenge has no label.
+        labelled = label is not None or line.command in _LABELLED
+        if labelled and own is not None and (label or "") != own:
+            text = f"{line.command} has the label {label}; the start line has '{own}'"
+            ProcessFold._break(self, line, "start lines agree", text)
         if line.answer and (*peer, line.answer) not in self._challenges:
             text = f"{line.command} answers the challenge {line.answer}, which never came"
             ProcessFold._break(self, line, "WMP-15.4", text)
@@ -141,6 +201,7 @@ class ProcessFold:
 
     def _check_received(self, line: LineRow) -> None:
         """Check the number of a message; a message that was not accepted changes nothing."""
+        self._note_link(line)
         self._check_ack(line)
         mine = line.target is None or line.target == line.node
         if line.number is not None and mine and line.reason not in UNACCEPTED:
@@ -150,6 +211,34 @@ class ProcessFold:
                 self._break_number(line, "accepted", last)
             self._accepted = key, line.step
             self._remember(key, line.number)
+
+    def _note_link(self, line: LineRow) -> None:
+        """Remember over which connection a message came."""
+        if line.source is None:
+            return
+        links = self._links.get(line.source)
+        if links is None:
+            links = self._links[line.source] = {}
+            if len(self._links) > _MAX:
+                del self._links[next(iter(self._links))]
+        if line.link not in links:
+            links[line.link] = None
+            if len(links) > _MAX_LINKS:
+                del links[next(iter(links))]
+
+    def _check_undelivered(self, line: LineRow) -> None:
+        """Check that a message that could not be delivered was sent."""
+        if len(self._sends) < _MAX_SENDS and _columns(line) not in map(_columns, self._sends):
+            text = f"{line.command} to {line.target} came back undelivered, and was not sent so"
+            ProcessFold._break(self, line, "messages arrive as sent", text)
+
+    def _check_drop(self, line: LineRow, event: LineRow) -> None:
+        """Check that a dropped message is that of the event of its step."""
+        if event.what not in ("received", "undelivered") or line.command is None:
+            return
+        if _columns(line) != _columns(event) or line.link != event.link:
+            text = f"{line.command} of {line.source} was dropped, and {event.command} came"
+            ProcessFold._break(self, line, "messages arrive as sent", text)
 
     def _remember(self, key: tuple[Any, ...], number: int) -> None:
         self._last[key] = number

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from attrs import define, field
 
+from wmp.spark.folds.line_order import LineOrder
 from wmp.spark.journals.lines import LineRow
 
 _WORKS: Final = frozenset({"READY", "GIVE", "DONE"})
@@ -19,6 +20,10 @@ _IGNORED: Final = ("undelivered", "garbled", "drop")
 _ENDS: Final = ("stop", "closed", "halt")
 _source: Final = attrgetter("source", "source_epoch")
 _target: Final = attrgetter("target", "target_epoch")
+_STATED: Final = (
+    "kind", "label", "host", "pid", "release", "roles", "resources", "endpoints", "settings",
+)  # fmt: skip
+"""Columns of a `start` line that are equal in all segments of a process."""
 
 
 @define(eq=False)
@@ -106,6 +111,17 @@ class ProcessLines:
     """Number of the lines that name each process as source or target."""
     drops: Counter[str] = field(factory=Counter)
     """Number of the messages that it ignored, by reason."""
+    order: LineOrder = field(factory=LineOrder)
+    conflict: str | None = None
+    """How two of its `start` lines contradict each other."""
+    parts: set[int] = field(factory=set)
+    """The numbers of its segments."""
+    losses: int = 0
+    """Number of its `lost` lines."""
+    lost: tuple[int, int, int] = (0, 0, 0)
+    """(number of lost lines, number of the line, its time) of the ``beat`` or ``stop`` that counts
+    the most.
+    """
 
     def add(self, lines: Sequence[LineRow]) -> None:
         """Add lines, in the order of the journal."""
@@ -113,6 +129,11 @@ class ProcessLines:
         for line in lines:
             kinds[line.what].append(line)
         self.numbers.add_all([line.n for line in lines if line.n > 0])
+        self.order.add(lines)
+        self.losses += len(kinds["lost"])
+        self.parts.update(line.segment for line in kinds["start"])
+        for line in (*kinds["beat"], *kinds["stop"]):
+            self.lost = max(self.lost, (line.lines, line.n, line.at))
         received, sent = kinds["received"], kinds["send"]
         own = [line.command for line in sent if line.source == self.node]
         self.lines += len(lines)
@@ -138,6 +159,11 @@ class ProcessLines:
     def merge(self, other: ProcessLines) -> None:
         """Add the lines of another part of the journal."""
         self.numbers.runs += other.numbers.runs
+        self.order.merge(other.order)
+        self.losses += other.losses
+        self.parts |= other.parts
+        self.lost = max(self.lost, other.lost)
+        self.conflict = self.conflict or other.conflict
         self.lines += other.lines
         self.segments += other.segments
         self.works += other.works
@@ -159,6 +185,10 @@ class ProcessLines:
     ) -> None:  # fmt: skip
         """Widen the bounds of the process."""
         for start in starts:
+            if start.step:
+                self.conflict = f"the start line of segment {start.segment} is in step {start.step}"
+            if self.start is not None and self.conflict is None:
+                self.conflict = _conflict(self.start, start)
             if self.start is None or start.segment < self.start.segment:
                 self.start = start
         self.reason = max(self.reason or "", *reasons, "") or None
@@ -202,3 +232,13 @@ class ProcessLines:
         if self.ends.get("closed"):
             return "close"
         return "stop" if self.ends else None
+
+
+def _conflict(start: LineRow, other: LineRow) -> str | None:
+    """Return how two ``start`` lines of a process contradict each other; None if they do not."""
+    for name in _STATED:
+        first, second = getattr(start, name), getattr(other, name)
+        if first != second:
+            begin = f"segment {start.segment} begins with {name} {first}"
+            return f"{begin}, and segment {other.segment} with {second}"
+    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Final
 
 from wmp.core.protocol.settings import ManagerSettings
@@ -38,7 +38,8 @@ def known_processes(
             row.node, row.epoch, row.kind, own.clock, whole, row.end if row.stopped else None,
             row.first, row.last,
             settings.get("max_silence"), start.get("resources", {}), start.get("roles", ()),
-            int(settings.get("upstreams", 0)), own.error, own.reference,
+            int(settings.get("upstreams", 0)), own.error, settings,
+            None if row.start is None else start.get("label") or "", own.reference,
         )  # fmt: skip
     return known
 
@@ -91,6 +92,7 @@ def check_lives(
                 )
                 story = [(*row.key, row.stop), (*row.key, row.numbers.highest)]
                 sink.violation("a stop is the last line", text, where, story)
+            _check_lines(row, where, sink)
             alone = len(some) == 1 and named[row.node] <= {row.epoch}
             if row.reason == "Superseded" and alone and _is_witnessed(row, sink.known):
                 text = f"{who} stopped as superseded; no other process has its identity"
@@ -104,6 +106,34 @@ def check_lives(
                     "its identity"
                 )
                 sink.violation(name, text, where, others=others)
+
+
+def _check_lines(row: ProcessLines, end: tuple[str, int, int, int], sink: FoldSink) -> None:
+    """Check that the lines of a process follow one another, and state one process.
+
+    Args:
+        row: The process.
+        end: (node, epoch, n, at) of its last line.
+        sink: Gets the violations.
+    """
+    who = f"{row.node}:{row.epoch}"
+    for n, at, text in row.order.check():
+        story = [(*row.key, n - 1), (*row.key, n)]
+        sink.violation(
+            "lines follow one another", f"line {n} of {who}: {text}", (*row.key, n, at), story
+        )
+    conflict = row.conflict
+    if conflict is None and len(row.parts) < max(row.parts, default=0):
+        missing = next(number for number in count(1) if number not in row.parts)
+        conflict = f"segment {missing} is missing, and no line is"
+    if conflict is not None:
+        sink.violation("start lines agree", f"{who}: {conflict}", end)
+    lines, n, at = row.lost
+    if lines and not row.losses and row.stopped:
+        text = (
+            f"line {n} of {who} counts {lines} lost lines; no line of the process is about a loss"
+        )
+        sink.violation("lost lines are counted", text, (*row.key, n, at))
 
 
 def _peers(row: ProcessLines) -> list[ProcessKey]:

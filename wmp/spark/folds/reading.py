@@ -42,7 +42,7 @@ _SAMPLED: Final = 64
 FOLDED: Final = frozenset({
     "received", "send", "undelivered", "garbled", "drop", "note", "resolve", "submitted",
     "cancelled", "decline", "run", "resized", "finished", "recalled", "instancebegun", "begun",
-    "recall", "interrupt",
+    "recall", "interrupt", "reported", "notify", "disconnected",
 })  # fmt: skip
 """Kinds of lines that change a state that is rebuilt."""
 _ALONE: Final = ("worker", "device")
@@ -62,7 +62,7 @@ _head: Final = attrgetter(*HEAD_COLUMNS)
 """Columns of the head, which each receiver reads as the source sent them."""
 _body: Final = attrgetter(
     "ids", "attempts", "outcomes", "left", "expires", "limits", "failed", "waits", "checksums",
-    "bytes",
+    "begun", "bytes",
 )  # fmt: skip
 """Columns of the jobs, which the receiver reads as the source sent them."""
 _encoded: Final = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -180,7 +180,10 @@ class ReadTask:
         withdrawn, via = line.want == 0, line.via or None
         stream = (line.source or "", number is not None, withdrawn, *_stream(line), via)
         if number is None:
-            number = head
+            self._messages[stream].extend((head, line.n, line.at, head, body))
+            if line.text is None or line.reason is not None:
+                return  # a line about an ignored message has the reason in `text`
+            number = head = zlib.crc32(line.text.encode(errors="replace"), head)
         elif number <= _SAMPLED:
             side, process = int(line.what == "received"), (line.node, line.epoch)
             self.result.samples.append(((stream[:_ENDS], number), side, process, line.at))

@@ -18,8 +18,14 @@ _KEY, _NAME, _CERTAIN, _TIME, _EVENTS = 0, 1, 4, 14, 15
 """Places of columns in a row of ``violations``."""
 _ROWS: Final = 2048
 """Number of violations of all names up to which all are kept."""
-_WAITED: Final = 100_000
-"""µs: a node that wrote no line for this long was idle."""
+_WAITED: Final = 600_000
+"""µs: a manager that ran for this long has looked at its clock. After a pause it reads messages
+first, for half a second at most.
+"""
+_PARTED: Final = 4096
+"""Number of the ends of connections that are remembered for later lines."""
+_ROUNDED: Final = 2
+"""Tolerance for rounded times, in µs."""
 _TWICE: Final = 2048
 """Maximum number of lines of a process that are looked up because their number came twice."""
 _SHOWN: Final = (
@@ -119,33 +125,69 @@ def _text(line: Mapping[str, Any]) -> str:
 def check_silences(silences: Sequence[Values], tables: Tables, sink: FoldSink) -> None:
     """Report managers that did not give up silent workers, although they could see the silence.
 
-    A manager could see it if the manager wrote a line after the worker had been silent for
-    ``max_silence``, and was idle before the worker's next message. A manager that was stopped in
-    this time would instead receive many messages at once when it continues.
+    A manager saw it if its clock rang after the worker had been silent for ``max_silence``, and
+    before the worker's next message. It could see it if it ran for a while in this time: two
+    lines, of which a `beat` may be one, show this. One line does not: a manager that was stopped
+    reads the messages that wait when it continues, and looks at its clock after that.
     """
     wanted: defaultdict[ProcessKey, list[int]] = defaultdict(list)
     first = sorted(silences, key=lambda row: row[7:9])[: 2 * MAX_OF_A_NAME]
     for row in first:
         wanted[row[0], row[1]] += row[6:8]
-    lines: defaultdict[ProcessKey, list[tuple[int, int]]] = defaultdict(list)
-    for line in find_lines(tables, wanted, "at", ("node", "epoch", "n", "at")):
-        lines[line["node"], line["epoch"]].append((line["n"], line["at"]))
+    lines: defaultdict[ProcessKey, list[tuple[int, int, str]]] = defaultdict(list)
+    for line in find_lines(tables, wanted, "at", ("node", "epoch", "n", "at", "what")):
+        lines[line["node"], line["epoch"]].append((line["n"], line["at"], line["what"]))
     for node, epoch, peer, peer_epoch, job, attempt, due, at, n, silent in first:
-        seen = [
-            number
-            for number, when in lines[node, epoch]
-            if due <= when <= at - _WAITED and number < n
-        ]
-        if not seen:
+        seen = [some for some in lines[node, epoch] if due <= some[1] and some[0] < n]
+        rang = [number for number, _, what in seen if what == "ticked"]
+        early = sorted((when, number) for number, when, _ in seen if when <= at - _WAITED)
+        ran = early and early[-1][0] - early[0][0] >= _WAITED
+        if not rang and not ran:
             continue
+        shown = max(rang, default=0) or early[-1][1]
         me = (node, epoch)
         sink.violation(
             "WMP-9.3",
             f"worker {peer} was silent for {silent:.3f} s, and the manager kept its lease of job "
             f"{job}",
-            (*me, n, at), [(*me, max(seen)), (*me, n)], owner=me, job=job, attempt=attempt,
+            (*me, n, at), [(*me, shown), (*me, n)], owner=me, job=job, attempt=attempt,
             worker=(peer, peer_epoch),
         )  # fmt: skip
+
+
+def ended_connections(partings: Sequence[Values]) -> list[Values]:
+    """Return the newest ends of connections: a worker may be given up because of them later."""
+    return [row for row in partings if row[5] is None][-_PARTED:]
+
+
+def check_partings(partings: Sequence[Values], sink: FoldSink) -> None:
+    """Report managers that gave a worker up too soon after the end of its connection (WMP-9.16).
+
+    Args:
+        partings: (node, epoch, link, at, n, worker, its epoch, job, attempt): the end of a
+            connection, without a worker, or the loss of its leases.
+        sink: Gets the violations.
+    """
+    ends: defaultdict[tuple[Any, ...], list[tuple[int, int]]] = defaultdict(list)
+    for node, epoch, link, at, n, worker, *_ in partings:
+        if worker is None:
+            ends[node, epoch, link].append((n, at))
+    for node, epoch, link, at, n, worker, worker_epoch, job, attempt in partings:
+        before = [end for end in ends[node, epoch, link] if end[0] < n]
+        grace = sink.known[node, epoch].settings.get("reconnect_grace")
+        if worker is None or not before or grace is None:
+            continue
+        end, ended = max(before)
+        if at - ended < grace * 1e6 - _ROUNDED:
+            text = (
+                f"the leases of worker {worker} were lost {(at - ended) / 1e6:.3f} s after its "
+                f"connection ended; expected {grace:g} s"
+            )
+            me = (node, epoch)
+            sink.violation(
+                "WMP-9.16", text, (*me, n, at), [(*me, end), (*me, n)], owner=me, job=job,
+                attempt=attempt, worker=(worker, worker_epoch),
+            )  # fmt: skip
 
 
 def check_twice(

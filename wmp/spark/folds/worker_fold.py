@@ -96,6 +96,7 @@ class WorkerFold(ProcessFold):
 
     def step(self, lines: Sequence[LineRow]) -> None:
         """Fold the lines of one step."""
+        self._check_claims(lines)
         # The locks of a session are lost before a message of the next session counts.
         for line in lines:
             if line.what == "note":
@@ -110,8 +111,12 @@ class WorkerFold(ProcessFold):
                     self._run(line)
                 case "finished" | "recalled":
                     self._ended(line)
-                case "begun" | "recall" | "interrupt":
+                case "begun" | "recall" | "interrupt" | "reported":
                     self._check_lane(line)
+                case "drop":
+                    self._check_drop(line, lines[0])
+                case "undelivered":
+                    self._check_undelivered(line)
                 case "resized":
                     self._resized(line)
 
@@ -160,9 +165,9 @@ class WorkerFold(ProcessFold):
 
     def _check_offer(self, line: LineRow) -> None:
         """Compare a READY or GIVE with the worker's roles and resources (WMP-3.1)."""
-        strange = [role for role in line.roles or () if role not in self.me.roles]
-        if strange and self.me.roles:
-            text = f"{line.command} offers {strange[0]}; the worker has {', '.join(self.me.roles)}"
+        roles, has = tuple(line.roles or ()), tuple(self.me.roles)
+        if has and roles != has and (line.command == "READY" or not set(roles) <= set(has)):
+            text = f"{line.command} offers {', '.join(roles)}; the worker has {', '.join(has)}"
             self._break(line, "WMP-3.1", text)
         offered = {name: n for name, n in (line.resources or {}).items() if n}
         if line.resources is not None and offered != {n: v for n, v in self._amounts.items() if v}:
@@ -323,17 +328,18 @@ class WorkerFold(ProcessFold):
     def _check_run(self, line: LineRow, owner: ProcessKey) -> None:
         """Compare the jobs of a lane with their TAKEs."""
         limits = line.each(line.limits)
-        for (job, attempt, _), limit in zip(jobs_of(line), limits, strict=True):
+        for (job, attempt, runs), limit in zip(jobs_of(line, line.begun), limits, strict=True):
             held = self._held.get((*owner, job))
             if held is None:
                 continue  # a job that the worker does not hold is a finding of its own
             take = held.take
-            lane = (attempt, line.role, line.needs or {}, line.codec, limit)
+            lane = (attempt, line.role, line.needs or {}, line.codec, limit, runs)
             brought = (
-                held.attempt, take.role, take.needs or {}, take.codec, held.entry(take.limits)
+                held.attempt, take.role, take.needs or {}, take.codec, held.entry(take.limits),
+                held.entry(take.begun),
             )  # fmt: skip
             if lane != brought:
-                names = ("attempt", "role", "needs", "codec", "limit")
+                names = ("attempt", "role", "needs", "codec", "limit", "earlier runs")
                 text = "; ".join(
                     f"the lane has {name} {value} for job {job}, its TAKE has {other}"
                     for name, value, other in zip(names, lane, brought, strict=True)

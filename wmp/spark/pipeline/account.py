@@ -51,7 +51,7 @@ class Account:
     added: list[Counts] = field(factory=list)
     """The counts that the totals got since the account was published."""
     rows: dict[str, list[Values]] = field(
-        factory=lambda: {"violations": [], "silence": [], "twice": []}
+        factory=lambda: {"violations": [], "silence": [], "partings": [], "twice": []}
     )
     """The violations, and what is checked as soon as its lines are in ``events``."""
     files: dict[str, list[Written]] = field(factory=lambda: {name: [] for name in LARGE})

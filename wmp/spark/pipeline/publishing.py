@@ -19,7 +19,14 @@ from attrs import define, field, frozen
 from wmp.spark.folds.facts import Counts, FoldSink, is_certain
 from wmp.spark.folds.folds import Group, OpenGroup
 from wmp.spark.folds.processes import check_lives, nodes
-from wmp.spark.folds.stories import check_silences, check_twice, first_of_each_name, stories
+from wmp.spark.folds.stories import (
+    check_partings,
+    check_silences,
+    check_twice,
+    ended_connections,
+    first_of_each_name,
+    stories,
+)
 from wmp.spark.journals.schema import TABLES
 from wmp.spark.journals.tables import Parts, Tables, Written
 from wmp.spark.pipeline.account import Account
@@ -194,7 +201,9 @@ class Publisher:
         """Make the checks that need lines in ``events``; all lines about them have been read."""
         account, sink = self.account, FoldSink(self.account.known)
         check_silences(account.rows["silence"], self.tables, sink)
+        check_partings(account.rows["partings"], sink)
         check_twice(account.rows["twice"], self.tables, sink)
         account.rows["violations"] += sink.rows.get("violations", [])
-        account.rows |= {"silence": [], "twice": []}
+        ended = ended_connections(account.rows["partings"])
+        account.rows |= {"silence": [], "partings": ended, "twice": []}
         account.add_counts(sink.counts)
