@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
@@ -24,6 +25,7 @@ _UNHEEDED: Final = frozenset(
     {"claimed", "old session", "unknown session", *(a.value for a in Arrival), *ERROR_CODES}
 )
 """Reasons for which a worker ignores a whole message of a manager."""
+_content: Final = attrgetter("credit", "window", "roles", "resources", "label")
 _KEPT: Final = 4096
 """Number of the newest locks and DONEs that are remembered; a TAKE for an older lock is ignored."""
 _ROUNDED: Final = 2_000
@@ -86,6 +88,8 @@ class WorkerFold(ProcessFold):
     """Time of the last change of the amounts; None for none."""
     _ready: tuple[int, int] | None = None
     """Number and time of the last READY."""
+    _content: tuple[Any, ...] = ()
+    """Its content."""
     _held: dict[tuple[str | None, int | None, int], _TakenJob] = field(factory=dict)
     """Each job whose DONE was not sent, by (owner, owner_epoch, job)."""
     _answers: dict[tuple[Any, ...], LineRow] = field(factory=dict)
@@ -141,7 +145,13 @@ class WorkerFold(ProcessFold):
         manager = (line.target or "", line.target_epoch or 0)
         match line.command:
             case "READY":
-                number, last = line.ready or 0, self._ready
+                number, last, content = line.ready or 0, self._ready, _content(line)
+                if last is not None and number == last[0] and content != self._content:
+                    text = (
+                        f"READY {number} was sent with {content}, and before with {self._content}"
+                    )
+                    self._break(line, "WMP-3.2", text)
+                self._content = content
                 if last is not None and number < last[0]:
                     text = (
                         f"READY was sent with number {line.ready} after READY {last[0]}; expected "
