@@ -5,15 +5,18 @@ A device handles a message in one step. So the lines of a step show what came in
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import ClassVar, Final
 
-from attrs import define
+from attrs import define, field
 
 from wmp.spark.folds.process_fold import ProcessFold
 from wmp.spark.journals.lines import HEAD_COLUMNS, LineRow
 
+_MAX_SENDS: Final = 1024
+"""Number of the newest sent messages that are remembered."""
 _address: Final = attrgetter("command", "source", "source_epoch", "target", "target_epoch")
 _FIELDS: Final = ("session", "number", "text", "bytes", *HEAD_COLUMNS)
 _fields: Final = attrgetter(*_FIELDS)
@@ -24,6 +27,7 @@ class DeviceFold(ProcessFold):
     """The messages of a device, as its lines show them."""
 
     side: ClassVar[int] = 2
+    _sends: deque[LineRow] = field(factory=lambda: deque(maxlen=_MAX_SENDS))
     _newest: Sequence[LineRow] = ()
     """The newest step. Of a killed device, its last lines may be lost."""
 
@@ -41,6 +45,9 @@ class DeviceFold(ProcessFold):
         """Compare the message of a step with the messages that the device sent in the step."""
         came = next((line for line in lines if line.what in ("received", "undelivered")), None)
         onward = [line for line in lines if line.what == "send" and line.source != line.node]
+        self._sends += (line for line in lines if line.what == "send")
+        if came is not None and came.what == "undelivered":
+            self._check_undelivered(came)
         if came is not None and came.what == "received" and came.source is not None:
             self._note_link(came)
         if came is None or came.what == "undelivered" or came.reason is not None:

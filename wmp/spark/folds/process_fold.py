@@ -62,6 +62,8 @@ class ProcessFold:
     """The newest challenges that came, by peer and epoch."""
     _claims: dict[tuple[Any, ...], int] = field(factory=dict)
     """The claimed epoch, by (holder, its epoch, session, challenge)."""
+    _unrefused: tuple[LineRow, str, str] | None = None
+    """The newest answer to a challenge that no ERROR followed, with the violation."""
     _links: dict[str, dict[str, None]] = field(factory=dict)
     """The connections over which the messages of each node came, by its identity."""
     _sends: deque[LineRow] = field(factory=lambda: deque(maxlen=_MAX_SENDS))
@@ -110,7 +112,14 @@ class ProcessFold:
     # -- claims to an identity (WMP-15.5)
 
     def _check_claims(self, lines: Sequence[LineRow]) -> None:
-        """Check that the peer of a failed claim gets an ERROR, in the lines of a step."""
+        """Check that the peer of a failed claim gets an ERROR, in the lines of a step.
+
+        A killed process may have lost the last lines of its newest step. So a step is judged when
+        the next one comes.
+        """
+        if self._unrefused is not None:
+            ProcessFold._break(self, *self._unrefused)
+            self._unrefused = None
         came = lines[0]
         if came.what != "received" or came.source is None:
             return
@@ -133,7 +142,7 @@ class ProcessFold:
                     f"{came.source}:{came.source_epoch} answered the challenge {came.answer}; "
                     f"expected an ERROR to {came.source}:{claimed}, which had claimed its identity"
                 )
-                ProcessFold._break(self, came, "WMP-15.5", text)
+                self._unrefused = came, "WMP-15.5", text
 
     # -- numbered streams: the numbers start at 1 in a session and grow by 1 (WMP-7.1)
 
@@ -228,7 +237,8 @@ class ProcessFold:
 
     def _check_undelivered(self, line: LineRow) -> None:
         """Check that a message that could not be delivered was sent."""
-        if len(self._sends) < _MAX_SENDS and _columns(line) not in map(_columns, self._sends):
+        complete = len(self._sends) < (self._sends.maxlen or 0)
+        if complete and _columns(line) not in map(_columns, self._sends):
             text = f"{line.command} to {line.target} came back undelivered, and was not sent so"
             ProcessFold._break(self, line, "messages arrive as sent", text)
 

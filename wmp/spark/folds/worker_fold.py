@@ -288,7 +288,10 @@ class WorkerFold(ProcessFold):
         """
         for number in line.locks or ():
             lock = self._locks.get(number)
-            if lock is not None:
+            if lock is not None and line.about_peer not in (None, lock.manager[0]):
+                text = f"a note names lock {number} of {line.about_peer}; {lock.manager[0]} has it"
+                self._break(line, "WMP-4.13", text, lock=number)
+            elif lock is not None:
                 lock.step(LockInput(line.reason), line)
         if line.owner is not None and line.reason == "forget":
             owner = (line.owner, line.owner_epoch or 0)
