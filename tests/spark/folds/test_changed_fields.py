@@ -24,7 +24,7 @@ EXCEPTIONS = {
     r". received \w+: (reason|text)": FOR_READERS,
     r"[dw] send (READY|PING): (link|command)": EVERYWHERE,
     r"w (connected|disconnected|reconnect): link": SOCKET,
-    r"d send ERROR: (link|text)": "the receiver of an ERROR may ignore it, with a reason of its own",
+    r"d send ERROR: (link|text)": FOR_READERS,
     r". undelivered \w+: (link|command)": SOCKET,
     r"d undelivered \w+: reason": FOR_READERS,
     r"w beat: wall": "the wall clock is read anew",
