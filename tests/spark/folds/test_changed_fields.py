@@ -27,6 +27,8 @@ EXCEPTIONS = {
     r"d send ERROR: (link|text)": FOR_READERS,
     r". undelivered \w+: (link|command)": SOCKET,
     r"d undelivered \w+: reason": FOR_READERS,
+    r"m undelivered \w+: reason|w drop: (reason|text|link)": FOR_READERS,
+    r"w send STATUS: .*": "the message was sent again, and the line of the other sending explains it",
     r"w beat: wall": "the wall clock is read anew",
     r"w note: .*": "a worker alone shows which jobs it forgets with the session of a manager",
     r"w received PONG: credit": "the manager sent the same PONG with this credit at another time",

@@ -214,8 +214,9 @@ class JobFold:
         """Check that a note names the newest lease of the job, and its worker."""
         newest = max(self._grants, default=0)
         attempt, peer = fact.attempt or 0, (fact.peer, fact.peer_epoch)
-        job = self._history.jobs[self._owner][self.job[2]]
-        open_or_lost = job.holder is not None or self._lost == (newest, fact.at)
+        job = self._history.jobs.get(self._owner, {}).get(self.job[2])
+        held = job is not None and job.holder is not None
+        open_or_lost = held or self._lost == (newest, fact.at)
         if attempt < newest or (attempt > newest and open_or_lost):
             text = f"a note names attempt {attempt} as lost; the newest attempt is {newest}"
         elif self._grants.get(attempt, peer) != peer:
