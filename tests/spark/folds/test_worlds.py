@@ -62,10 +62,12 @@ def broken(tmp_path_factory):
     return found
 
 
+UNSEEN = {manager_side.refusal}
+"""Switches whose worlds break a rule that journals do not show."""
+
 OWN_RULES = {
     manager_side.expiry: "WMP-9.3",
     manager_side.reconnect_grace: "WMP-9.16",
-    manager_side.refusal: "WMP-15.5",
 }
 """Safeguards whose absence has a finding of its own, by switch."""
 
@@ -115,6 +117,8 @@ def test_each_broken_safeguard_is_found_and_named(broken, found):
     # A journal does not show when a stopped manager read its clock again.
     wrong, shown = {}, set()
     for switches, worlds in broken.items():
+        if UNSEEN.intersection(switches):
+            continue
         named = []
         rules = {rule for switch, rule in OWN_RULES.items() if switch in switches}
         for one in worlds:

@@ -66,7 +66,6 @@ FINDINGS: Final[Mapping[str, str]] = {
     "WMP-14.2": "an attempt of a stored job is granted to one worker",
     "WMP-14.3": "a manager stores no more results than it acknowledges",
     "WMP-15.4": "an answer has the number of a challenge that came",
-    "WMP-15.5": "the peer of a failed claim to an identity gets an ERROR",
     "WMP-17.1": "a manager on standby sends no WAKE and no TAKE",
 }
 """Text of the invariant or rule, by the name of the finding."""

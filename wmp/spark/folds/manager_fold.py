@@ -126,7 +126,6 @@ class ManagerFold(ProcessFold):
         """Fold the lines of one step."""
         # The errors of jobs that end in this step are not tried again.
         self._observer.ended = {job for x in lines if x.what == "resolve" for job in x.ids or ()}
-        self._check_claims(lines)
         for line in lines:
             if line.command is not None and line.command not in _COMMANDS:
                 continue  # a command of a later release

@@ -60,10 +60,6 @@ class ProcessFold:
     """The stream of the newest numbered message that was accepted, and the step."""
     _challenges: dict[tuple[str, int, int], None] = field(factory=dict)
     """The newest challenges that came, by peer and epoch."""
-    _claims: dict[tuple[Any, ...], int] = field(factory=dict)
-    """The claimed epoch, by (holder, its epoch, session, challenge)."""
-    _unrefused: tuple[LineRow, str, str] | None = None
-    """The newest answer to a challenge that no ERROR followed, with the violation."""
     _links: dict[str, dict[str, None]] = field(factory=dict)
     """The connections over which the messages of each node came, by its identity."""
     _sends: deque[LineRow] = field(factory=lambda: deque(maxlen=_MAX_SENDS))
@@ -108,41 +104,6 @@ class ProcessFold:
         text = f"{line.command} was sent as that of {line.source}:{line.source_epoch}"
         ProcessFold._break(self, line, "WMP-2.5", f"{text} after {line.hops} devices")
         return False
-
-    # -- claims to an identity (WMP-15.5)
-
-    def _check_claims(self, lines: Sequence[LineRow]) -> None:
-        """Check that the peer of a failed claim gets an ERROR, in the lines of a step.
-
-        A killed process may have lost the last lines of its newest step. So a step is judged when
-        the next one comes.
-        """
-        if self._unrefused is not None:
-            ProcessFold._break(self, *self._unrefused)
-            self._unrefused = None
-        came = lines[0]
-        if came.what != "received" or came.source is None:
-            return
-        if came.reason == "claimed" and came.command != "BYE":
-            for line in lines:
-                if line.what == "send" and line.challenge and line.target == came.source:
-                    key = (came.source, line.target_epoch, line.session, line.challenge)
-                    self._claims[key] = came.source_epoch
-                    if len(self._claims) > _MAX:
-                        del self._claims[next(iter(self._claims))]
-        elif came.answer and came.reason is None:
-            key = (came.source, came.source_epoch, came.session, came.answer)
-            claimed = self._claims.pop(key, came.source_epoch)
-            refused = any(
-                line.what == "send" and line.command == "ERROR" and line.about_epoch == claimed
-                for line in lines
-            )
-            if claimed != came.source_epoch and not refused:
-                text = (
-                    f"{came.source}:{came.source_epoch} answered the challenge {came.answer}; "
-                    f"expected an ERROR to {came.source}:{claimed}, which had claimed its identity"
-                )
-                self._unrefused = came, "WMP-15.5", text
 
     # -- numbered streams: the numbers start at 1 in a session and grow by 1 (WMP-7.1)
 

@@ -100,7 +100,6 @@ class WorkerFold(ProcessFold):
 
     def step(self, lines: Sequence[LineRow]) -> None:
         """Fold the lines of one step."""
-        self._check_claims(lines)
         # The locks of a session are lost before a message of the next session counts.
         for line in lines:
             if line.what == "note":
